@@ -139,8 +139,7 @@ def _argument(*flags: str, **options: Any) -> _Argument:
 
 
 def _command(*arguments: _Argument) -> Callable:
-    """Make the function ``_name`` the subcommand ``name``; its docstring is the help. All commands also take
-    --settings and --configfile."""
+    """Make the function ``_name`` the subcommand ``name``; its docstring is the help."""
 
     def register(call: _Command) -> _Command:
         _COMMANDS[call.__name__[1:]] = call, arguments

@@ -56,8 +56,7 @@ class Exported:
 
     @classmethod
     def open(cls, settings: Settings, run: str, dataset: str, evaluation: Path, cases: Path) -> Self:
-        """Raises ExportError where a file is missing or the cases are others than those evaluated, ProvenanceError
-        where the settings are."""
+        """Raises ExportError for a missing file or other cases than those evaluated, ProvenanceError for settings."""
         place = find_record(evaluation)
         if not evaluation.exists() or place is None:
             raise ExportError(f"{evaluation}: missing, or without its run.json; evaluate first: snakemake {evaluation}")

@@ -2,8 +2,7 @@
 
 On a terminal a few lines are updated in place: finished jobs, running jobs with the steps of trainings, time left.
 Elsewhere one line is printed every half minute. A failed job shows the end of its own log. Snakemake's log file is
-complete as always. Dry runs and runs with ``--verbose``, ``--printshellcmds`` or ``--debug-dag`` print Snakemake's own
-lines.
+complete as always. Dry runs and ``--verbose``, ``--printshellcmds`` or ``--debug-dag`` print Snakemake's own lines.
 """
 
 import logging

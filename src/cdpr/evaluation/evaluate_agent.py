@@ -76,8 +76,7 @@ def evaluate(
 
     Rows are saved under ``state`` wave by wave, and an interrupted evaluation resumes after the last whole wave; the
     agent is refreshed before every wave, so that a resumption changes no result. Returns accuracy per decoding, number
-    of cases, and seconds (of this attempt). Raises SettingsError and GovernanceError as
-    :func:`~cdpr.agents.build.build_agent`.
+    of cases, and seconds of this attempt. Raises as :func:`~cdpr.agents.build.build_agent`.
     """
     started = time.perf_counter()
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
@@ -197,8 +196,7 @@ def whole_record_effort(case: CaseRecord) -> Effort:
 
 
 def _skip_rows(file: BinaryIO, expected: Sequence[tuple[str, str]]) -> bool:
-    """Whether the next rows, of an earlier attempt, are those of the ``expected`` cases and decoding; where they are
-    not, the rest of the file is cut off."""
+    """Whether the next rows are those of the ``expected`` cases and decoding; else the rest of the file is cut off."""
     start = file.tell()
     with contextlib.suppress(ValidationError):  # of an incomplete line
         rows = [EvaluationRow.model_validate_json(line) for line in islice(file, len(expected))]

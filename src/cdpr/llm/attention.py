@@ -1,8 +1,7 @@
 """Attention over keys and values that many sequences share.
 
 The keys of a prompt are read from the pool of the prefix cache once (:class:`Prompts`) and serve its prefill
-(:class:`Prefill`) and every branch of its completions (:class:`Branches`); a branch has only the few tokens drawn so
-far to itself.
+(:class:`Prefill`) and every branch of its completions (:class:`Branches`); a branch owns only the tokens drawn so far.
 """
 
 import math
@@ -27,8 +26,7 @@ def as_path(tokens: Sequence[int]) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """The tokens between two branchings of the tree. A node represents the path that ends with it, also
-    after a split."""
+    """The tokens between two branchings of the tree. It represents the path that ends with it."""
 
     edge: bytes
     slots: np.ndarray

@@ -49,8 +49,7 @@ class ArchiveError(ValueError):
 
 
 class Recordings:
-    """The answers below ``<state>/recordings``; those about credentialed cases are in a folder of their own, which only
-    its owner may enter."""
+    """The answers below ``<state>/recordings``; those about credentialed cases in one for its owner alone."""
 
     def __init__(self, state: str | Path, credentialed: bool) -> None:
         self.folder = _folder(state, credentialed)
@@ -72,8 +71,7 @@ class Recordings:
         return (read_answer(rows[0][0]), bool(rows[0][1])) if rows else None
 
     def record(self, model: str, text: str, answer: Completion, system: str) -> Completion:
-        """Record an answer, or its absence; returns the recorded one, which may be the earlier answer of another
-        process."""
+        """Record an answer, or its absence; returns the recorded one, perhaps the earlier one of another process."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
         row = (question_of(text), model, text, write_answer(answer), date)
         return read_answer(self.journal.write(lambda database: _insert(database, row, [system])) or row[3])

@@ -1,8 +1,7 @@
 """The in-process model: concurrent requests of coroutines are answered together, in batched waves.
 
 A wave starts when the event loop has nothing else to run. Its rows are sorted before they are batched, so that the
-order of the coroutines does not matter, and every draw uses its own uniforms
-(:func:`cdpr.llm.decoding.uniforms`).
+order of the coroutines does not matter, and every draw uses its own uniforms.
 """
 
 import asyncio
@@ -30,8 +29,7 @@ class InProcessSampler(Model):
     """A model over a :class:`Transformer` in this process.
 
     The keys and values of prefixes are kept until :meth:`refresh`; with those of the completions that are decoded
-    together they take 1.5 GiB on a CPU, and on a GPU the share ``memory_share`` of the free memory. The number of torch
-    threads does not change.
+    together they take 1.5 GiB on a CPU, and on a GPU the share ``memory_share`` of the free memory.
     """
 
     def __init__(self, transformer: Transformer, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> None:

@@ -146,8 +146,7 @@ class ModelSpec:
         return replace(spec, credentialed=credentialed, **terms)
 
     def served(self, server: "OwnServer") -> Self:
-        """The same model behind a server of this process: one of the registry, or the policy of a folder, which takes
-        tokens as vLLM does."""
+        """The same model behind a server of this process: one of the registry, or a policy, which takes tokens."""
         tokens = None if self.entry else self.where
         return replace(self, where=server.address, name=server.name, server=server, tokens=tokens)
 
@@ -195,8 +194,7 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
     """The model of ``spec``, opened: a folder's weights are read; a server gets no request yet.
 
     ``parts``: the ``tokenizer`` of a server that takes token prompts (vLLM), or verl's ``client`` and its
-    ``tokenizer``. With ``spec.calls`` answers are recorded, or replayed (:mod:`.recording`). Raises SettingsError and
-    GovernanceError as :meth:`ModelSpec.check`.
+    ``tokenizer``. With ``spec.calls`` answers are recorded, or replayed. Raises as :meth:`ModelSpec.check`.
     """
     spec.check()
     if spec.tokens:

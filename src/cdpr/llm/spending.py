@@ -102,8 +102,7 @@ class Spending:
         return number, spent, reserved
 
     def book(self, number: int, outcome: Outcome) -> None:
-        """Replace a reservation by the cost of its call: of its usage, nothing (``free``), or the worst case
-        (``unknown``)."""
+        """Replace a reservation by the cost of its call: of usage, none (``free``) or the worst (``unknown``)."""
 
         def move(database: sqlite3.Connection) -> None:
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"

@@ -1,8 +1,7 @@
 """Chat tokenizer of a Hugging Face folder, without importing transformers.
 
 A conversation is built token-in token-out: :meth:`ChatTokenizer.opening` renders the first prompt,
-:meth:`ChatTokenizer.followup` the tokens between two assistant turns. Sampled tokens are never tokenised
-again.
+:meth:`ChatTokenizer.followup` the tokens between two assistant turns; sampled tokens are never tokenised again.
 """
 
 import json
@@ -22,8 +21,7 @@ _MARKER = "QZJXKVW"  # rendered as an assistant turn; the template is cut behind
 
 class ChatTokenizer:
     """Tokenizer and chat template of ``folder``; ``template`` holds further arguments of the template, such as
-    ``enable_thinking``. Templates with today's date get :data:`TODAY`, so that a conversation is the same
-    prompt on every day.
+    ``enable_thinking``. The date of templates is :data:`TODAY`, so that prompts are the same on every day.
 
     Raises :class:`FileNotFoundError` when ``tokenizer.json`` is absent and :class:`ValueError` when the folder
     has no chat template or one in which an assistant turn cannot be located.

@@ -25,8 +25,7 @@ _ONEDNN_WORTH = 2**20  # multiplications from which a call of it pays
 
 
 def padded(tokens: int) -> int:
-    """``tokens`` rounded up: oneDNN compiles a kernel for every shape that it meets; eight sizes an octave keep these
-    few and waste little."""
+    """``tokens`` rounded up: oneDNN compiles a kernel for every shape; eight sizes an octave keep these few."""
     step = max(8, 2 ** (tokens.bit_length() - 4))
     return -(-tokens // step) * step
 
@@ -130,8 +129,7 @@ class Transformer:
     def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:
         """Logits, float32 ``[N, vocab_size]``, behind the new tokens ``last`` (int64 ``[N]``, None: behind all).
 
-        ``tokens`` and ``positions`` are int64 ``[T]``. The last layer computes only keys and values of the
-        other tokens.
+        ``tokens`` and ``positions`` are int64 ``[T]``. The last layer computes only keys and values of others.
         """
         arch = self.architecture
         cos, sin = self._cos[positions, None], self._sin[positions, None]  # [T, 1, head_dim]

@@ -73,8 +73,7 @@ class Completion:
 
     @property
     def is_answer(self) -> bool:
-        """False for a result that may change when the request is sent again: an end without a word, or a conversation
-        too long for this server."""
+        """False for a result that may change when sent again: no word, or a conversation too long for this server."""
         return self.finish_reason != "too_long" and (self.finish_reason != "stop" or bool(self.text.strip()))
 
 

@@ -87,8 +87,7 @@ class MlflowIndex:
         self.client.log_batch(run_id, metrics=metrics, **more)
 
     def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]], run: Any = None) -> bool:
-        """Index one ``run.json`` with its metric history; False when it was indexed already. ``run``: MLflow's run of
-        this key, if there is one."""
+        """Index one ``run.json`` with its metric history; False if it was. ``run``: MLflow's run of this key."""
         from mlflow.entities import Param, RunTag
 
         if run and run.info.status == "FINISHED":
@@ -135,8 +134,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "", registries: Sequence[str]
 
 
 def init_tracking(settings: Settings, job: Job) -> None:
-    """Create database and experiments once, before parallel jobs collide over them. A problem is a warning: results do
-    not depend on tracking."""
+    """Create database and experiments once, before parallel jobs collide over them. Problems are warnings."""
     message = "tracking.mlflow is off\n"
     if settings.tracking.mlflow:
         message = f"{tracking_uri(settings)}\n"

@@ -1,5 +1,4 @@
-"""One run of reinforcement learning, for both engines: its cases, their order, the seeds of its episodes, and its
-learning curve."""
+"""A run of reinforcement learning, for both engines: cases, their order, seeds of episodes, and learning curve."""
 
 import functools
 import gzip
@@ -70,8 +69,7 @@ class TrainingRun:
         return self.settings.training.steps or self.settings.training.epochs * self._per_epoch
 
     def batch(self, step: int) -> list[int]:
-        """Places of the training cases of an iteration: consecutive slices of a fresh permutation every epoch, the
-        remainder of an epoch left out."""
+        """Places of the training cases of an iteration: slices of a permutation for each epoch, without remainder."""
         epoch, position = divmod(step, self._per_epoch)
         order = _permutation(len(self.train), derive_seed(self.seed, "order", epoch))
         return order[position * self.batch_size : (position + 1) * self.batch_size]
@@ -100,8 +98,7 @@ def _permutation(count: int, seed: int) -> list[int]:
 def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:
     """Training cases and validation cases of reinforcement learning; those of other splits are dropped.
 
-    Training cases are all of the split after those that the warm start demonstrated. Raises ValueError when too few are
-    left for a batch.
+    Training cases are those that the warm start did not demonstrate. Raises ValueError when too few are left.
     """
     splits: dict[str, list[CaseRecord]] = {"train": [], "validation": []}
     for case in cases:

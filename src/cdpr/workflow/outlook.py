@@ -91,8 +91,7 @@ def measured(results: str) -> dict[str, float]:
 
 
 def outcome(plan: Plan, files: Sequence[str], logs: Sequence[str]) -> str:
-    """The last lines of a successful run. ``files`` are those of the targets; ``logs`` are shown for targets without
-    files, such as ``write_timings``."""
+    """The last lines of a successful run. ``files`` are those of the targets; ``logs`` serve for targets without."""
     page = plan.file("write_report", "html", {})
     if not files:
         return "\n".join(Path(log).read_text(encoding="utf-8").strip() for log in logs)

@@ -92,8 +92,7 @@ class Plan(Experiment):
         return "".join(f"{k}={v} " for k, v in KEEP_MEMORY.items()) if STAGES[stage].tensors else ""
 
     def evidence_files(self, stage: str) -> list[str]:
-        """Files that a stage finds below the results folder, as a rule's input; under ``evaluation.partial`` those
-        that exist."""
+        """Files that a stage finds by itself, as a rule's input; under ``evaluation.partial`` those that exist."""
         evidence = self.evidence(stage)
         paths = [self.output("evaluate_agent", name, run=run, dataset=dataset)
                  for name in ("evaluation", "record") for run, dataset in evidence.evaluations]  # fmt: skip
@@ -141,8 +140,7 @@ class Plan(Experiment):
 
     def begin(self, runs: Iterable[str] = ()) -> None:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
-        other workflows out of the results until this process ends, however it ends, and write the settings. Raises
-        SettingsError for all three."""
+        other workflows out until this process ends, however it ends, and write the settings. Raises SettingsError."""
         missing, policy = missing_paths(self.settings), self.settings.policy.model
         if policy != "tiny" and not Path(policy).exists():
             missing.append(("policy.model", policy))

@@ -1,5 +1,4 @@
-"""Where the inputs of stages come from, and what else decides their outputs: the columns of the table of stages that
-need more than a word."""
+"""Where inputs of stages come from, and what else decides outputs: longer entries of the table of stages."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -135,11 +134,9 @@ deciding_judges, _all_judges = judges(*DECIDING), judges(*DECIDING, *SECOND)
 
 
 def acting_agent(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """Judges and acting agent: the request settings of their models, the settings and files that only this agent reads,
-    and the number of open cases.
+    """Judges and acting agent: request settings of their models, what this agent reads, number of open cases.
 
-    A model of the registry is known by its entry, whatever its address; a model that a row names itself is known by its
-    address alone."""
+    A model of the registry is known by its entry, whatever its address; one that a row names itself, by its address."""
     settings, entry = experiment.settings, experiment.settings.agents.get(options["run"])
     second = {SECOND[0]: TABLES} if settings.judge.second == TABLES else {}
     cases = {"cases": settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}

@@ -53,14 +53,12 @@ class Stage:
     placeholders in ``reads`` and in paths are filled with them.
 
     ``needs`` are its input files: ``"stage.output"`` of the job with the same options, or a function of experiment and
-    options, or a certain product. ``evidence`` (evaluations, trainings) and ``follows`` (other outputs) are what
-    its function finds by itself below the results folder. ``record`` is its run.json, by default beside the first of
-    its ``outputs``.
+    options, or a certain product. ``evidence`` (evaluations, trainings) and ``follows`` (other outputs) are what its
+    function finds by itself below the results folder. ``record`` is its run.json, by default beside the first output.
 
     What else decides its outputs: ``also`` (values, and digests of files that are no inputs) and ``more_code`` (modules
     that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works in it; ``live``: MLflow
-    follows its metrics as they come; ``page``: its place on the results page (the ledger judges from the evidence of
-    these stages).
+    follows its metrics as they come; ``page``: its place on the results page and in the ledger.
     """
 
     name: str

@@ -66,8 +66,7 @@ def missing(experiment: Experiment, run: str, environment: Environment = os.envi
 
 
 def refuse_what_lacks(experiment: Experiment, runs: Iterable[str]) -> None:
-    """Raise SettingsError with everything that these runs and their judges lack: before hours of other work, not after
-    them."""
+    """Raise SettingsError with everything that these runs and their judges lack, before hours of other work."""
     lacks = {run: missing(experiment, run) for run in runs}
     judges = judging_models(experiment.settings) if lacks else ()
     lacks |= {where: _judge(experiment.settings, where, os.environ) for where in judges}

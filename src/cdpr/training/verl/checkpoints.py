@@ -32,8 +32,7 @@ def keep_only(checkpoints: Path, step: int) -> None:
 
 
 def fall_back(checkpoints: Path) -> int | None:
-    """Make verl resume from the newest whole checkpoint, whatever a killed run left; returns its step, None where there
-    is none."""
+    """Make verl resume from the newest whole checkpoint, whatever a killed run left; returns its step, if any."""
     whole = [int(mark.parent.name.removeprefix(_STEP)) for mark in checkpoints.glob(f"{_STEP}*/{_MARK}")]
     if not whole:
         _remove(checkpoints)
@@ -75,8 +74,7 @@ def hand_over(policy: Path, out_dir: Path) -> None:
 
 def fold_adapter(folder: Path, rank: int) -> None:
     """Add the adapter that the merger leaves beside the initial weights to them, with a scale equal to its rank.
-    Computed in float32 and saved in bfloat16, as the merger saves everything. Raises FileNotFoundError where there is
-    no adapter."""
+    Computed in float32, saved in bfloat16 as by the merger. Raises FileNotFoundError without an adapter."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

@@ -1,7 +1,6 @@
 """Estimates of a run before anything starts: memory of each GPU, time, and the price of the judge.
 
-Memory: upper bounds from the model's configuration, and a flat allowance for libraries. A plan that does not fit is
-refused with the setting to change.
+Memory: upper bounds from the model's configuration, and a flat allowance for libraries. What does not fit is refused.
 """
 
 import json
@@ -33,8 +32,7 @@ _TURNS, _OPENING, _REPLY, _RESULT, _SELECTED = 4, 1200, 150, 150, 0.5
 
 
 class ModelSize(BaseModel):
-    """A decoder of the usual kind, by its ``config.json``: grouped-query attention and a gated feed-forward layer in
-    every block."""
+    """A decoder of the usual kind, by its ``config.json``: grouped-query attention and gated feed-forward layers."""
 
     hidden: int = Field(alias="hidden_size")
     layers: int = Field(alias="num_hidden_layers")
@@ -69,8 +67,7 @@ class ModelSize(BaseModel):
 
 
 def model_size(settings: Settings) -> ModelSize:
-    """The model of ``policy.model``, from its ``config.json``. Raises SettingsError where that is missing or of another
-    kind."""
+    """The model of ``policy.model``, from its ``config.json``. Raises SettingsError for no such file."""
     path = Path(settings.policy.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))

@@ -1,5 +1,4 @@
-"""One training run as every process of verl sees it: its settings, the schedule of cases, and rows of metrics. Works
-without verl.
+"""One training run as every process of verl sees it: settings, schedule of cases, rows of metrics. Works without verl.
 
 A small file describes the run; its path travels in verl's configuration. No text of a case travels with it: a process
 reads the cases from their file, and rows of a batch name their place.
@@ -113,8 +112,7 @@ class Schedule(torch.utils.data.Dataset):
 
 
 def on_response(trajectory: Trajectory, values: Iterable[Sequence[float]], length: int | None = None) -> list[Any]:
-    """A value for each token behind the first prompt, for the first ``length`` of them: ``values`` by decision and
-    token where a token was sampled, 0 elsewhere."""
+    """A value for the first ``length`` tokens behind the first prompt: ``values`` where one was sampled, else 0."""
     first, last = trajectory.steps[0].turn, trajectory.steps[-1].turn
     row: list[Any] = [0] * (len(last.prompt_ids) + len(last.token_ids) - len(first.prompt_ids))
     for step, own in zip(trajectory.steps, values, strict=True):

@@ -1,5 +1,4 @@
-"""verl's synchronous trainer with our advantages, a frozen server beside it, our rows of metrics, and a stop where too
-much fails."""
+"""verl's synchronous trainer with our advantages, a frozen server, our metrics, and a stop where too much fails."""
 
 import copy
 import importlib
