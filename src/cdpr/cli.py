@@ -49,8 +49,7 @@ _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command in this process: 0 on success, 2 for a problem that the user can solve (one clear message).
-    The entry point is :func:`cdpr.command.main`."""
+    """Run a command in this process: 0 on success, 2 for a problem that the user can solve (one clear message)."""
     parser = build_parser()
     args = parser.parse_args(argv)
     if not hasattr(args, "call"):

@@ -11,8 +11,7 @@ from .files import write_text
 class MetricsLog:
     """Rows ``{"step": int, ...}`` in a file, ascending by step; call it with a row to append one.
 
-    A stage that resumes from a checkpoint just continues: its first row removes the rows from that step on, which a
-    killed attempt wrote after its last checkpoint.
+    A resumed stage just continues: its first row removes the rows from that step on, which a killed attempt wrote.
     """
 
     def __init__(self, path: str | Path):

@@ -20,8 +20,8 @@ BOOKKEEPING = ("cdpr.cli.", "cdpr.job.", "cdpr.records.", "cdpr.run_key.", "cdpr
 def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> str:
     """Digest of all code and package data that the modules ``roots`` can reach.
 
-    Comments, docstrings and layout do not count. For a root outside this package (a user's own algorithm) only its own
-    file counts. Raises ModuleNotFoundError for a root that does not exist.
+    Comments, docstrings and layout do not count, nor what a root outside this package imports. Raises
+    ModuleNotFoundError for a root that does not exist.
     """
     source, cache = source or package_folder(), cache or DigestCache(None)
     own = [root for root in roots if root.split(".")[0] == PACKAGE]

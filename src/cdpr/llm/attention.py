@@ -122,8 +122,7 @@ class PrefixCache:
         return torch.from_numpy((slots[:, None] * self._heads + heads).reshape(-1)).to(self._keys[0].device)
 
     def _descend(self, node: Node, path: bytes) -> tuple[Node, int, int, list[np.ndarray]]:
-        """Follow ``path`` below ``node``, splitting where it leaves an edge: the last node of it, the bytes followed,
-        the greatest level on the way, and the slots."""
+        """Follow ``path`` below ``node``, splitting an edge where it ends: last node, bytes, greatest level, slots."""
         at, level, slots, clock, filled = 0, 0, [], self._clock, self._filled
         while (child := node.children.get(path[at : at + _BYTES])) is not None:
             edge = child.edge
@@ -164,8 +163,7 @@ class PrefixCache:
         return self._free[self._n_free : self._n_free + count][::-1].copy()
 
     def _evict(self, count: int) -> None:
-        """Free nodes not used in this batch, least recently used first and children before their parents, until
-        ``count`` slots are free."""
+        """Free unused nodes, least recently used first and children before parents, until ``count`` slots are free."""
         nodes = list(self._root.children.values())
         for node in nodes:  # the list grows: parents come before their children
             nodes += node.children.values()

@@ -1,7 +1,6 @@
 """Waves of completions: prefill what is not cached, then decode branches.
 
-Completions of one prompt with the same tokens so far are one *branch*: one row of the model. Each completion draws from
-its distribution with its own uniforms.
+Completions of a prompt with the same tokens so far are one *branch*, a row of the model. Each draws by itself.
 """
 
 from collections.abc import Sequence

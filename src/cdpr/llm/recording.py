@@ -201,9 +201,8 @@ def read_answer(text: str) -> Completion:
 
 @dataclasses.dataclass
 class Imported:
-    """Counts of an archive's answers: ``new`` ones were added, ``known`` ones existed; of ``conflicting`` ones (another
-    answer to the same question) the existing answer stays. ``systems`` ask them, those ``of_weights`` with a digest of
-    local weights in the question."""
+    """Counts of an archive's answers: ``new``, ``known``, and ``conflicting`` (the existing answer stays). ``systems``
+    ask them, those ``of_weights`` with a digest of local weights."""
 
     new: int = 0
     known: int = 0

@@ -99,8 +99,7 @@ class Algorithm(ABC):
         """Advantages of the trajectories of one case. Groups of a batch are scored at the same time, in any order."""
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Change the advantages of the batch in place where that needs all its groups, which come in the order of the
-        schedule; returns metrics for the log."""
+        """Change advantages in place where that takes all groups, in the order of the schedule; returns metrics."""
         metrics: dict[str, float] = {}
         if scores := [group.scores for group in batch if group.scores is not None]:
             metrics["train/equal_groups"] = equal_share(scores)

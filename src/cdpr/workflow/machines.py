@@ -1,7 +1,6 @@
 """What jobs request of a machine, in the words that Snakemake, its Slurm plugin and its Kubernetes plugin share.
 
-``gpu`` counts a job's GPUs. Slurm and Kubernetes allocate them; on one's own machine the profile caps their sum, so
-that jobs with a GPU run one after another.
+``gpu`` counts a job's GPUs. Slurm and Kubernetes allocate them; on one machine the profile runs such jobs one by one.
 """
 
 from collections.abc import Callable

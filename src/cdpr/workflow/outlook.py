@@ -1,7 +1,6 @@
 """What a run shows: what it will make and how long that takes here, the step of a training, and the result.
 
-Times are guesses: the median of earlier jobs of the stage under the same results, or the figure that
-``workflow/durations.yaml`` keeps for the shipped configurations.
+Times are guesses: the median of earlier jobs under the same results, or a figure of ``workflow/durations.yaml``.
 """
 
 from collections import Counter

@@ -46,8 +46,7 @@ class Forecast:
 
 
 def plan_spending(plan: Plan, target: str) -> list[Forecast]:
-    """A forecast for every system behind a target's evaluations, whether or not it can be run yet. Raises
-    SettingsError for a target that is no table or figure."""
+    """A forecast for every system behind a target, ready or not. Raises SettingsError for no table or figure."""
     settings, printed, everything = plan.settings, read_paper(), _with_all_models(plan.settings)
     pairs = dict.fromkeys(pair for stage in _stages(target) for pair in everything.evidence(stage).evaluations)
     recorded, forecasts = Counter[str](), []

@@ -42,8 +42,7 @@ _STEPS = 5
 
 
 Demonstration = Sequence[Piece]
-"""A conversation as a row for :func:`token_logprobs`, in which the demonstrator's tokens are scored: first all of it,
-then the demonstrator's likeliest diagnosis at each state."""
+"""A row for :func:`token_logprobs`: a conversation, then the demonstrator's likeliest diagnosis at each state."""
 
 
 @dataclass(frozen=True)

@@ -269,8 +269,7 @@ class ScheduledBatch(ReplayBuffer):
     order of their ends the first mini-batch would hold the short workups; sums of floats depend on the order too."""
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Keys of ``batch_size`` groups, by row of the schedule and number in the group, and verl's metrics. Raises
-        RuntimeError, as verl does, where no episode of them is there."""
+        """Keys of ``batch_size`` groups, by row of the schedule and number in the group, and verl's metrics."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
         numbers = (map(int, key.rsplit("_", 2)[1:]) for key in batch.keys)  # {uid}_{session}_{output}

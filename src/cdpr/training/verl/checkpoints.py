@@ -50,8 +50,7 @@ def _remove(checkpoints: Path, but: Path | None = None) -> None:
 
 
 def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: int) -> None:
-    """Merge the shards of the last checkpoint with verl's merger, fold a LoRA adapter into the weights, and add the
-    tokenizer files of the initial policy. Atomic."""
+    """Merge the shards of the last checkpoint with verl's merger, fold a LoRA adapter in, add the tokenizer. Atomic."""
     step = int((checkpoints / LATEST).read_text())
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(folder_of(checkpoints, step) / "actor")]

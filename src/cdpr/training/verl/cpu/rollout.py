@@ -1,5 +1,4 @@
-"""Our sampler as a rollout server of verl: a Ray actor that holds the weights, the replica that starts it, and the
-adapter that brings new weights from the trainer."""
+"""Our sampler as a rollout server of verl: actor with the weights, replica that starts it, adapter for new weights."""
 
 import os
 from collections.abc import Mapping
