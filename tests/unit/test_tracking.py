@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from cdpr.metrics_log import read_metrics
+from cdpr.metrics_log import MetricsLog, read_metrics
 from cdpr.records import RunRecord
 from cdpr.settings import Settings, merge, parse_settings
-from cdpr.tracking import MetricsLog, StageError, stage
+from cdpr.tracking import StageError, stage
 from cdpr.tracking.mlflow_index import live_run
 
 

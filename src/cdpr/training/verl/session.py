@@ -27,7 +27,6 @@ from ..training_run import TrainingRun
 MAX_FAILED = 0.1
 """Share of failed episodes or continuations in a step from which the run stops, its state saved."""
 LOOP = "cdpr"
-_NO_TEXT = ({"role": "user", "content": ""},)
 _POLICY = {
     "actor/pg_loss": "policy/loss",
     "actor/pg_clipfrac": "policy/clipped_share",
@@ -100,7 +99,7 @@ class Schedule(torch.utils.data.Dataset):
 
     def __getitem__(self, j: int) -> dict[str, Any]:
         return {
-            "raw_prompt": list(_NO_TEXT),
+            "raw_prompt": [{"role": "user", "content": ""}],
             "dummy_tensor": torch.zeros(1, dtype=torch.uint8),
             "index": j,
             "agent_name": LOOP,
