@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from _figures import save
+from _local_server import LocalServer
 from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
     AgentLoopMetrics,
@@ -36,7 +37,6 @@ from verl_worker import Observed, batch, work, worker
 from cdpr.metrics_log import read_metrics
 from cdpr.settings import load_settings, resolve_variant
 from cdpr.settings.load import merge, parse_settings
-from cdpr.training.verl.cpu.local_server import LocalServer
 from cdpr.training.verl.session import Session, read_session
 
 Call = tuple[tuple[int, ...], int, int, int, float]

@@ -1,12 +1,12 @@
-"""Our sampler behind the call that verl makes to a rollout server: for runs without a GPU."""
+"""Our sampler behind the call that verl makes to a rollout server, in this process: for tests and benchmarks."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
-from ....llm.sampler import InProcessSampler
-from ....llm.types import Sampling
+from cdpr.llm.sampler import InProcessSampler
+from cdpr.llm.types import Sampling
 
 
 class LocalServer:
