@@ -2,15 +2,14 @@
 
 On a terminal a few lines are updated in place: finished jobs, running jobs with the steps of trainings, time left.
 Elsewhere one line is printed every half minute. A failed job shows the end of its own log. Snakemake's log file is
-complete as always. Dry runs and runs with ``--verbose``, ``--printshellcmds`` or ``--debug-dag`` print Snakemake's own
-lines.
+complete as always. Dry runs and ``--verbose``, ``--printshellcmds`` or ``--debug-dag`` print Snakemake's own lines.
 """
 
 import logging
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,13 +78,25 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.WORKFLOW_STARTED:
             self._started = True
         elif event == LogEvent.RUN_INFO:
-            self._begin(Counter({rule: n for rule, n in details["stats"].items() if rule != "total"}))
+            self._run = Run(Counter({rule: n for rule, n in details["stats"].items() if rule != "total"}))
+            if self._console.is_terminal and not self._console.is_dumb_terminal:
+                self._live = Live(
+                    get_renderable=self._view, console=self._console, refresh_per_second=2, transient=True
+                )
+                self._live.start()
+            else:
+                threading.Thread(target=self._print_lines, daemon=True).start()
         elif "outlook" in details:
             if self._run:
                 self._run.outlook = details["outlook"]
             self._print(message)
         elif "outcome" in details:
-            self._end(message)
+            self.close()
+            if run := self._run:
+                names = ", ".join(run.failed[:6])
+                failed = f", {len(run.failed)} failed ({names})" if run.failed and not self._stopped else ""
+                self._print(f"{run.done.total()} of {run.total.total()} jobs done in {clock(run.seconds)}{failed}.")
+            self._print(message)
         elif event == LogEvent.ERROR or (event is None and record.levelno >= logging.WARNING):
             if not any(part in message for part in _HIDDEN_ERRORS):
                 self._print(message, "red")
@@ -100,14 +111,6 @@ class LogHandler(LogHandlerBase):
             self._stopped |= message.startswith("Terminating")
             if message.startswith(_REMARKS) if self._started else not message.startswith(_HIDDEN_REMARKS):
                 self._print(message)
-
-    def _begin(self, total: Counter[str]) -> None:
-        self._run = Run(total)
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._live = Live(get_renderable=self._view, console=self._console, refresh_per_second=2, transient=True)
-            self._live.start()
-        else:
-            threading.Thread(target=self._print_lines, daemon=True).start()
 
     def _print_lines(self) -> None:
         while not self._ended.wait(self.settings.every):
@@ -139,23 +142,15 @@ class LogHandler(LogHandlerBase):
                 for job, step, steps in jobs]  # fmt: skip
 
     def _fail(self, details: dict) -> None:
-        """Show the end of the failed job's own log."""
         job = self._run.running.pop(details["jobid"], None) if self._run else None
         name, logs = job.name if job else details["rule_name"], job.logs if job else list(details["log"])
         if job:
             self._run.failed.append(name)
         for log in [] if self._stopped else logs or [""]:
-            lines = _last_lines(log)
+            written = Path(log).read_text(encoding="utf-8", errors="replace") if Path(log).is_file() else ""
+            lines = written.splitlines()[-LOG_LINES:]
             self._print(f"{name} failed. {f'Its log, {log}, ends:' if lines else f'Its log {log} is empty.'}", "red")
             self._print("\n".join(f"    {line}" for line in lines))
-
-    def _end(self, message: str) -> None:
-        self.close()
-        if run := self._run:
-            names = ", ".join(run.failed[:6])
-            failed = f", {len(run.failed)} failed ({names})" if run.failed and not self._stopped else ""
-            self._print(f"{run.done.total()} of {run.total.total()} jobs done in {clock(run.seconds)}{failed}.")
-        self._print(message)
 
     def _print(self, message: str, style: str = "") -> None:
         if message:
@@ -184,10 +179,3 @@ def clock(seconds: float) -> str:
     """``0:42``, ``12:05``, ``1:02:10``."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
-
-
-def _last_lines(log: str) -> list[str]:
-    if not Path(log).is_file():
-        return []
-    with open(log, encoding="utf-8", errors="replace") as lines:
-        return [line.rstrip("\n") for line in deque(lines, LOG_LINES)]

@@ -52,7 +52,7 @@ def test_messages_are_the_prompt_that_the_tokenizer_makes_of_them(folder):
 
 
 def test_verls_servers_answer_through_the_client_that_is_handed_over(folder):
-    from cdpr.training.verl.cpu.local_server import LocalServer
+    from _local_server import LocalServer
 
     server, drawn = LocalServer(folder), Sampling(5)
     model = open_model(spec_of("verl:cpu"), client=server, tokenizer=server.sampler.tokenizer)

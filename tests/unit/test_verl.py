@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from _local_server import LocalServer
 from pydantic import TypeAdapter
 from toy import ToyPolicy, appendicitis
 
@@ -40,7 +41,6 @@ from cdpr.training.torch.warm_start import Workup, corpus, encode_workup, imitat
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check, overrides, resolve
-from cdpr.training.verl.cpu.local_server import LocalServer
 from cdpr.training.verl.estimates import estimate_step, memory_plan, steps_of, usual_workup
 from cdpr.training.verl.session import Schedule, Session, on_response, problem, read_session, training_row
 

@@ -97,8 +97,7 @@ def _minus(first: float | None, second: float | None) -> float | None:
 
 class Resolution(BaseModel):
     """The smallest true difference between two trained methods, in accuracy (a fraction) and utility, that so many
-    cases and seeds can detect (None: one seed detects none), from the variances of the difference between one run of
-    each on one case."""
+    cases and seeds can detect (None: one seed detects none), from variances between one run of each on one case."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -138,7 +137,9 @@ def check_headroom(settings: Settings, job: Job) -> None:
     unavailable: dict[str, str] = {}
     for dataset in BENCHMARKS:
         acting, immediate = (_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
-        why = _unavailable(job, dataset, acting)
+        why = "" if f"cases_{dataset}" in job.inputs else UNKNOWN
+        if not why and any(row.obtained is None for rows in acting.values() for row in rows):
+            why = WITHHELD
         references = [] if why else [_by_decoding(job, run, dataset)["greedy"] for run in REFERENCES]
         unavailable |= {dataset: why} if why else {}
         for decoding in settings.evaluation.decodings:
@@ -166,8 +167,7 @@ def measure_headroom(
 ) -> Headroom:
     """The headroom of a policy from its workups, ``rows`` of one decoding and ``immediate`` diagnoses.
 
-    ``exact`` as of :func:`exact_accuracy`; ``references`` are workups of :data:`REFERENCES`, in that order, where the
-    hospital's model is known.
+    ``exact`` as of :func:`exact_accuracy`; ``references`` are workups of :data:`REFERENCES`, in that order, if known.
     """
     figures: dict[str, float | None] = {name: mean(rows, column) for name, column in _MEANS.items()}
     aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
@@ -213,9 +213,8 @@ def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
 def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolution:
     """The resolution of two methods with ``seeds`` seeds on the cases of ``rows``, a policy's workups by decoding.
 
-    The assumption: two methods trained from one start differ, case by case, as the greedy and the sampled workups of
-    that start do (with a single decoding: as two independent policies of its accuracy), with :data:`CASE_SHARE` and
-    :data:`SEED_SD`.
+    Assumed: two methods trained from one start differ by case as the greedy and the sampled workups of that start do
+    (with a single decoding: as two independent policies of its accuracy), with :data:`CASE_SHARE` and :data:`SEED_SD`.
     """
     cases, figures = len(rows[0]), {}
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
@@ -237,8 +236,7 @@ def _values(rows: Rows, name: str) -> np.ndarray:
 
 
 def judge(preflight: Preflight, cost_unit_usd: float) -> None:
-    """Fill in obstacles, weaknesses and message. Only headrooms under the first decoding, which the main table shows,
-    are compared with resolutions."""
+    """Fill in obstacles (by the first decoding, which the main table shows), weaknesses and message."""
     first = preflight.headrooms[0].decoding
     resolutions = {resolution.dataset: resolution for resolution in preflight.resolutions}
     for headroom in preflight.headrooms:
@@ -319,10 +317,3 @@ def _by_decoding(job: Job, run: str, dataset: str) -> Mapping[str, Rows]:
     for row in read_rows(Path(job.inputs[f"{run}_{dataset}"])):
         rows.setdefault(row.decoding, []).append(row)
     return rows
-
-
-def _unavailable(job: Job, dataset: str, acting: Mapping[str, Rows]) -> str:
-    """The reason why the exact posterior is not known; empty where it is."""
-    if f"cases_{dataset}" not in job.inputs:
-        return UNKNOWN
-    return WITHHELD if any(row.obtained is None for rows in acting.values() for row in rows) else ""

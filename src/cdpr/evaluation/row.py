@@ -36,12 +36,11 @@ class EvaluationRow(BaseModel):
     """One case under one decoding. Of credentialed cases ``note_id``, ``diagnosis`` and ``gold`` are
     pseudonyms (:mod:`cdpr.pseudonym`), equal where the texts are.
 
-    ``turns`` counts replies, the diagnosis included; ``n_*`` are the counts of
-    :class:`~cdpr.environment.Effort`, ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na);
-    ``cost_usd`` is in US dollars; ``forced``: the diagnosis was forced. ``obtained`` lists the examinations whose
-    results the agent read, in order; None for credentialed cases, since a rare list could identify a patient, and for
-    an agent that sees the whole record. ``replies`` are the agent's words by turn, enough to replay the workup; None
-    for credentialed cases.
+    ``turns`` counts replies, the diagnosis included; ``n_*`` are the counts of :class:`~cdpr.environment.Effort`,
+    ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na); ``cost_usd`` is in US dollars;
+    ``forced``: the diagnosis was forced. ``obtained`` lists the examinations whose results the agent read, in order;
+    None for credentialed cases, since a rare list could identify a patient, and for an agent that sees the whole
+    record. ``replies`` are the agent's words by turn, None for credentialed cases.
 
     ``calls`` to the acting model took ``prompt_tokens`` and ``completion_tokens`` together (None: not reported); an
     agent without a model has none. ``silent`` of them returned no word, of these ``too_long`` because the conversation

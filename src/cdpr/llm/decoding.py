@@ -1,7 +1,6 @@
 """Waves of completions: prefill what is not cached, then decode branches.
 
-Completions of one prompt with the same tokens so far are one *branch*: one row of the model. Each completion draws from
-its distribution with its own uniforms.
+Completions of a prompt with the same tokens so far are one *branch*, a row of the model. Each draws by itself.
 """
 
 from collections.abc import Sequence
@@ -224,7 +223,10 @@ class _Chunk:
         history = np.zeros((len(prompt), 0), dtype=np.int32)  # its tokens
         vocabulary = self.transformer.architecture.vocab_size
         for step in range(self.chance.shape[1]):
-            token, logprob = self._draw(logits, live, branch, step)
+            chance = (torch.from_numpy(a).to(logits.device) for a in (self.chance[live, step], branch))
+            drawn_now = draw(logits, self.wave.sampling, *chance)
+            token, logprob = torch.stack([t.double() for t in drawn_now]).cpu().numpy()
+            token = token.astype(np.int64)
             rows = self.start + live
             drawn.tokens[rows, step], drawn.logprobs[rows, step], drawn.count[rows] = token, logprob, step + 1
             stay = ~self.decoder.ends[token] & (self.limit[live] > step + 1)
@@ -241,14 +243,6 @@ class _Chunk:
             history = np.concatenate([history[parent], token[:, None].astype(np.int32)], 1)
             branches.advance(parent)
             logits = self._step(branches, token, self.lengths[prompt] + step)
-
-    def _draw(self, logits: Tensor, live: np.ndarray, branch: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """A token and its log-probability for every live row."""
-        device = logits.device
-        source, chance = (torch.from_numpy(a).to(device) for a in (branch, self.chance[live, step]))
-        drawn = draw(logits, self.wave.sampling, chance, source)
-        token, logprob = torch.stack([t.double() for t in drawn]).cpu().numpy()
-        return token.astype(np.int64), logprob
 
     def _step(self, branches: Branches, token: np.ndarray, position: np.ndarray) -> Tensor:
         self.work.decoded_tokens += len(token)

@@ -41,7 +41,7 @@ def run_stage(
         job.inputs["results"] = Path(paths.get("results") or plan.results)
         job.page, job.server = plan.page, server
         module, _, function = stage.target(settings).partition(":")
-        following = live_run(settings, job, stage.experiment) if stage.live else contextlib.nullcontext()
+        following = live_run(settings, about, job.state) if stage.live else contextlib.nullcontext()
         try:
             with following:
                 getattr(importlib.import_module(module), function)(stage.view(settings, options), job)

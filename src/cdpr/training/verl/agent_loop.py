@@ -1,10 +1,7 @@
-"""The rollouts of verl: episodes with the prompts, seeds and environment of all engines, the Ray actor in which groups
-are scored, and the order of a batch.
+"""The rollouts of verl: episodes as of all engines, the Ray actor in which groups are scored, and the order of a batch.
 
 A group is scored as soon as its last episode has ended, while the policy's servers are awake.
 """
-
-from __future__ import annotations
 
 import asyncio
 import logging
@@ -41,25 +38,22 @@ logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(loggi
 
 class EpisodeOutput(AgentLoopOutput):
     """The result of an episode. ``trajectory`` is None where it failed; ``failure`` is then the kind of error, and
-    ``fatal`` marks a fault of the program, not of a server. ``alternatives``: evaluated replies that are training data
-    too, rows of their own."""
+    ``fatal`` marks a fault of the program, not of a server. ``alternatives``: further replies to train on."""
 
     trajectory: Trajectory | None = Field(default=None, exclude=True)
     failure: str = Field(default="", exclude=True)
     fatal: bool = Field(default=False, exclude=True)
-    alternatives: list[EpisodeOutput] = Field(default_factory=list, exclude=True)
+    alternatives: list["EpisodeOutput"] = Field(default_factory=list, exclude=True)
 
 
 class DiagnosticLoop(AgentLoopBase):
-    """Works up the case that a row of the schedule names. Never raises: verl would train the rest of the group as if
-    nothing had happened."""
+    """Works up the case that a row of the schedule names. Never raises: verl would train on the rest of the group."""
 
     def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)  # no family of chat templates: the prompts are ours, verl joins no turns
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
-        """One episode; ``row`` is one of :class:`~cdpr.training.verl.session.Schedule`, with verl's ``uid`` and
-        ``session_id``."""
+        """One episode; ``row`` is one of :class:`~.session.Schedule`, with verl's ``uid`` and ``session_id``."""
         run = read_session(self.data_config.cdpr_session).run
         case = getattr(run, row["part"])[int(row["place"])]
         model = open_model(ModelSpec.of_rollouts(run.settings), client=self.server_manager, tokenizer=run.tokenizer)
@@ -209,8 +203,7 @@ class GroupHook:
         }
 
     def finish(self, uids: Sequence[str]) -> Finished:
-        """The advantages of the batch of these groups, finished in the order of the schedule as by the torch
-        trainer."""
+        """The advantages of a batch of groups, finished in the order of the schedule as by the torch trainer."""
         groups = [group for group in map(self.groups.pop, uids) if group.scored]
         if not groups:
             return Finished()
@@ -276,8 +269,7 @@ class ScheduledBatch(ReplayBuffer):
     order of their ends the first mini-batch would hold the short workups; sums of floats depend on the order too."""
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Keys of ``batch_size`` groups, by row of the schedule and number in the group, and verl's metrics. Raises
-        RuntimeError, as verl does, where no episode of them is there."""
+        """Keys of ``batch_size`` groups, by row of the schedule and number in the group, and verl's metrics."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
         numbers = (map(int, key.rsplit("_", 2)[1:]) for key in batch.keys)  # {uid}_{session}_{output}

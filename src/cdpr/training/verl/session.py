@@ -1,11 +1,8 @@
-"""One training run as every process of verl sees it: its settings, the schedule of cases, and rows of metrics. Works
-without verl.
+"""One training run as every process of verl sees it: settings, schedule of cases, rows of metrics. Works without verl.
 
 A small file describes the run; its path travels in verl's configuration. No text of a case travels with it: a process
 reads the cases from their file, and rows of a batch name their place.
 """
-
-from __future__ import annotations
 
 import functools
 import math
@@ -30,7 +27,6 @@ from ..training_run import TrainingRun
 MAX_FAILED = 0.1
 """Share of failed episodes or continuations in a step from which the run stops, its state saved."""
 LOOP = "cdpr"
-_NO_TEXT = ({"role": "user", "content": ""},)
 _POLICY = {
     "actor/pg_loss": "policy/loss",
     "actor/pg_clipfrac": "policy/clipped_share",
@@ -103,7 +99,7 @@ class Schedule(torch.utils.data.Dataset):
 
     def __getitem__(self, j: int) -> dict[str, Any]:
         return {
-            "raw_prompt": list(_NO_TEXT),
+            "raw_prompt": [{"role": "user", "content": ""}],
             "dummy_tensor": torch.zeros(1, dtype=torch.uint8),
             "index": j,
             "agent_name": LOOP,
@@ -115,8 +111,7 @@ class Schedule(torch.utils.data.Dataset):
 
 
 def on_response(trajectory: Trajectory, values: Iterable[Sequence[float]], length: int | None = None) -> list[Any]:
-    """A value for each token behind the first prompt, for the first ``length`` of them: ``values`` by decision and
-    token where a token was sampled, 0 elsewhere."""
+    """A value for the first ``length`` tokens behind the first prompt: ``values`` where one was sampled, else 0."""
     first, last = trajectory.steps[0].turn, trajectory.steps[-1].turn
     row: list[Any] = [0] * (len(last.prompt_ids) + len(last.token_ids) - len(first.prompt_ids))
     for step, own in zip(trajectory.steps, values, strict=True):

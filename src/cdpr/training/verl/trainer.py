@@ -1,7 +1,4 @@
-"""verl's synchronous trainer with our advantages, a frozen server beside it, our rows of metrics, and a stop where too
-much fails."""
-
-from __future__ import annotations
+"""verl's synchronous trainer with our advantages, a frozen server, our metrics, and a stop where too much fails."""
 
 import copy
 import importlib
