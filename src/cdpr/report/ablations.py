@@ -57,7 +57,7 @@ def _levels(results: Results, decoding: str) -> Table:
         "utility, whatever it was trained with.",
     ]  # fmt: skip
     text = f"Ablations. {frame.in_domain_caption(results.settings, decoding)}"
-    return Table.of(columns, lines, text, notes, f"tab:ablations_{decoding}")
+    return Table(columns, lines, text, notes, f"tab:ablations_{decoding}")
 
 
 def _power(results: Results, base: Method, changes: Sequence[frame.Change], decoding: str) -> Table:
@@ -83,7 +83,7 @@ def _power(results: Results, base: Method, changes: Sequence[frame.Change], deco
         "smaller may be there and not be seen.",
     ]
     text = f"Accuracy of the ablations against {base.label}, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table.of(columns, lines, text, notes, f"tab:ablation_tests_{decoding}")
+    return Table(columns, lines, text, notes, f"tab:ablation_tests_{decoding}")
 
 
 def _long(results: Results, changes: Mapping[str, Sequence[frame.Change]], printed: Sequence[frame.Cells]) -> Table:

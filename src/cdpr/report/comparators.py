@@ -53,7 +53,7 @@ def _levels(results: Results, decoding: str) -> Table:
     lines = frame.method_lines(results, METRICS, decoding, rivals, lambda method, _: _cost(results, method))
     text = (f"{frame.in_domain_caption(results.settings, decoding)} Training: mean over seeds, without validation; "
             "tokens with probes and continuations.")  # fmt: skip
-    return Table.of(columns, lines, text, results.divergences(), f"tab:comparators_{decoding}")
+    return Table(columns, lines, text, results.divergences(), f"tab:comparators_{decoding}")
 
 
 def _cost(results: Results, method: Method) -> dict[str, float]:

@@ -122,7 +122,7 @@ def _table(rows: Sequence[Mapping[str, Any]], **headers: str) -> Table:
     columns = [Column(key, header, align="r" if place and key != "sha256" else "l")
                for place, (key, header) in enumerate(headers.items())]  # fmt: skip
     words = {"how": lambda how: _HOW.get(how, how), "share": _percent, "usd_share": _percent}
-    return Table.of(columns, [{k: words.get(k, lambda v: v)(value) for k, value in row.items()} for row in rows])
+    return Table(columns, [{k: words.get(k, lambda v: v)(value) for k, value in row.items()} for row in rows])
 
 
 def _percent(share: float) -> str:

@@ -98,7 +98,7 @@ def _levels(results: Results, change: frame.Change, less: Estimate | Hole, decod
         "that of every examination of the record, each billing group charged once. Best in bold.",
     ]
     text = f"Dynamic against static diagnosis. {frame.in_domain_caption(results.settings, decoding)}"
-    return Table.of(columns, lines, text, notes, f"tab:dynamic_vs_static_{decoding}")
+    return Table(columns, lines, text, notes, f"tab:dynamic_vs_static_{decoding}")
 
 
 def _changes(results: Results, change: frame.Change, title: str, decoding: str) -> Table:

@@ -91,7 +91,7 @@ def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label
             nowhere = len(holes) == len(summaries) and not any(hole.missing for hole in holes)
             hole = method.why or (holes[0].reason if nowhere else "")
             lines.append({"method": method.label, **cells[method], "hole": hole})
-    return Table.of(columns, lines, text, [*missing, *notes], f"tab:{label}_{decoding}")
+    return Table(columns, lines, text, [*missing, *notes], f"tab:{label}_{decoding}")
 
 
 def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Cell]:
@@ -151,7 +151,7 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
         "of the physical examination (free, not in AEN); median and p90: cost per case in USD.",
     )
     text = f"Behind the results, {decoding} decoding ({mark})."
-    return Table.of(columns, lines, text, notes, f"tab:{label}_intervals_{decoding}")
+    return Table(columns, lines, text, notes, f"tab:{label}_intervals_{decoding}")
 
 
 def long(results: Results) -> Table:

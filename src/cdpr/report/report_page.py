@@ -204,7 +204,7 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
         levels = [_level(results, method, place, decoding) for method in (ours, *rivals)]
         changes = [_change(results, ours, rival, at) for rival, at in comparisons]
         lines += [Heading(label), *levels, Heading(f"{label}: ours minus theirs"), *changes]
-    return answers, Table.of(columns, lines)
+    return answers, Table(columns, lines)
 
 
 def _answer(results: Results, place: str, ours: Method, rival: Method, at: Comparison | Hole) -> Answer:

@@ -49,7 +49,8 @@ def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     title = f"Sample case ({tier_mark(settings)})"
     if isinstance(chosen, Hole):
         columns = [Column("field", "Field", align="l"), Column("text", "Case", align="l")]
-        hole = Table(columns, [Row({"field": "Sample case"}, chosen.reason)], f"{title}.", label="tab:sample_case")
+        line = {"field": "Sample case", "hole": chosen.reason}
+        hole = Table(columns, [line], f"{title}.", label="tab:sample_case")
         return Sheet(title, [("The case", hole)], _plain([{"part": "case", "name": "status", "text": chosen.reason}]))
     case, among = chosen
     workups = list(workups_on(settings, case, folder))
@@ -118,7 +119,7 @@ def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
     ]
     columns = [Column("field", "Field", align="l"), Column("text", "Text", align="l", width=0.75)]
     text = f"Sample case, {source_of(settings, IN_DOMAIN).label} ({tier_mark(settings)})."
-    return Table.of(columns, lines, text, notes, "tab:sample_case")
+    return Table(columns, lines, text, notes, "tab:sample_case")
 
 
 def _examination_table(settings: Settings, case: CaseRecord) -> Table:
@@ -130,7 +131,7 @@ def _examination_table(settings: Settings, case: CaseRecord) -> Table:
              for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
     text = f"Examinations of the sample case ({tier_mark(settings)})."
     notes = ["A billing group is charged once per case, with its first member; the physical examination is free."]
-    return Table.of(columns, lines, text, notes, "tab:sample_case_examinations")
+    return Table(columns, lines, text, notes, "tab:sample_case_examinations")
 
 
 def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
@@ -156,7 +157,7 @@ def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
     broken = [f"{line['diverged']}; it is shown with the weights before." for line in workups if line.get("diverged")]
     notes = [*broken, "Agents that are not run stand in the main table."]
-    return Table.of(columns, lines, text, notes, "tab:sample_case_agents")
+    return Table(columns, lines, text, notes, "tab:sample_case_agents")
 
 
 def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
@@ -183,7 +184,7 @@ def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Cells]) -> Iter
 
 
 def _plain(lines: Iterable[Cells]) -> Table:
-    return Table.of([Column(name, name) for name in _PLAIN], lines)
+    return Table([Column(name, name) for name in _PLAIN], list(lines))
 
 
 def _one_line(text: str) -> str:
@@ -195,7 +196,7 @@ def _pages(table: Table) -> list[Table]:
     pages: list[list[Row]] = []
     used = _LINES
     for row in table.rows:
-        lines = 1 + len(row.cells["result"]) // _CHARACTERS
+        lines = 1 + len(row["result"]) // _CHARACTERS
         if used + lines > _LINES:
             pages.append([])
             used = 0

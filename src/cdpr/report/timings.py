@@ -78,8 +78,8 @@ def page(summary: dict[str, Any]) -> str:
     parts = [("All jobs", about)]
     if summary["jobs"]:
         stages = [entry | {"share": 100 * entry["share"]} for entry in summary["stages"]]
-        parts += [("By stage", to_markdown(Table.of(_STAGES, stages))),
-                  ("Slowest jobs", to_markdown(Table.of(_SLOWEST, summary["slowest"])))]  # fmt: skip
+        parts += [("By stage", to_markdown(Table(_STAGES, stages))),
+                  ("Slowest jobs", to_markdown(Table(_SLOWEST, summary["slowest"])))]  # fmt: skip
     if summary["unusable"]:
         listed = "".join(f"- {' '.join(text.split())}\n" for text in summary["unusable"])
         parts.append(("Files that cannot be used", f"They are left out of the sums.\n\n{listed}"))

@@ -175,7 +175,7 @@ def change_table(
     several = len({one.place for one in changes}) > 1
     notes = [f"{DATASETS[one.place]}: " * several + one.reading(metrics) for one in measured]
     notes.append(f"{PAIRED_INTERVALS} {note}".strip())
-    return Table.of(columns, [one.cells(metrics) for one in changes], text, notes, label)
+    return Table(columns, [one.cells(metrics) for one in changes], text, notes, label)
 
 
 def discordant(comparison: Comparison) -> str:
@@ -210,7 +210,7 @@ def long_table(
     """Lines of the frame as plain numbers with six decimals: the columns ``names``, for each of the ``estimates`` its
     mean, interval and seed deviation, then ``more``. A line may hold more than is shown."""
     keys = [*names, *(f"{name}{end}" for name in estimates for end in ENDS), *more]
-    return Table.of([Column(key, key, decimals=6) for key in keys], lines)
+    return Table([Column(key, key, decimals=6) for key in keys], list(lines))
 
 
 def line(results: Results, method: Method, place: str, decoding: str) -> Cells:
@@ -253,7 +253,7 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
 
 
 def paper_table(
-    settings: Settings, columns: Sequence[Column], lines: Iterable[Heading | Cells], label: str, wide: bool = False
+    settings: Settings, columns: Sequence[Column], lines: Sequence[Heading | Cells], label: str, wide: bool = False
 ) -> tuple[str, Table]:
     """A table as the paper prints it, without its marks, below its heading; the last column, ``ours``, names our
     counterpart."""
@@ -261,7 +261,7 @@ def paper_table(
     title = f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
     columns = [METHOD, *columns, Column("ours", "Our counterpart", align="l")]
     text = f"{title}. Nothing here was measured by this pipeline."
-    return title, Table.of(columns, lines, text, label=f"tab:paper_{label}", wide=wide)
+    return title, Table(columns, lines, text, label=f"tab:paper_{label}", wide=wide)
 
 
 def paper_cells(row: Cells, names: Iterable[str]) -> Cells:
