@@ -37,16 +37,13 @@ from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
 from cdpr.study.analysis import Analysis, analyse, analyse_study
 from cdpr.study.blinding import Items, Key, blind
-from cdpr.study.forms import make_forms, write_forms
+from cdpr.study.forms import Presentation, make_forms, protocol, write_forms
 from cdpr.study.methods import left_out, study_run
 from cdpr.study.model_rater import rate_by_model, rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
-from cdpr.study.presentation import Presentation
 from cdpr.study.proposals import blanked, names, propose_actions, reasons, rebuilt
-from cdpr.study.protocol import protocol
-from cdpr.study.ratings import check_ratings, read_ratings, write_ratings
+from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
 from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
-from cdpr.study.returned import PHYSICIAN
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allotted, sample_states, study_state
 from cdpr.study.simulated import simulate_ratings

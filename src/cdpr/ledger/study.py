@@ -2,7 +2,7 @@
 the same direction, and says so."""
 
 from ..study.analysis import Analysis, Interval
-from ..study.returned import PHYSICIAN, SIMULATED
+from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions
 from .claims import StudyClaim
 from .evidence import Evidence, training_seeds

@@ -14,8 +14,8 @@ from ..results.paper import read_paper
 from ..results.table import Cell, Column, Heading, Sheet, Table, interval, marks
 from ..settings import Settings, variants
 from ..study.analysis import Analysis
+from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.records import StateMeans, read_lines
-from ..study.returned import PHYSICIAN, SIMULATED
 from ..study.rubric import rubric
 from . import style
 

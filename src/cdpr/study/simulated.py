@@ -17,9 +17,8 @@ from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.schema import Costs
 from .blinding import Content, Items, Page
-from .ratings import write_ratings
+from .ratings import SIMULATED, write_ratings
 from .records import StudyState, read_lines
-from .returned import SIMULATED
 from .rubric import dimensions
 
 _DRAW = 1.0  # US dollars of burden that every examination has beside its price
