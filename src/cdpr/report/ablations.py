@@ -56,8 +56,7 @@ def _levels(results: Results, decoding: str) -> Table:
     """The paper's columns, with N_na and utility, counts and 95% intervals."""
     columns = [frame.METHOD, *frame.COUNTS, *frame.interval_columns(METRICS)]
     lines = frame.method_lines(results, METRICS, decoding, [method.name for method in results.methods], frame.counts)
-    jobs = {method.label: job_of(results.settings, method.name) for method in results.methods
-            if method.name != job_of(results.settings, method.name)}  # fmt: skip
+    jobs = {m.label: job for m in results.methods if (job := job_of(results.settings, m.name)) != m.name}
     notes = [
         *results.divergences(),
         *(f"{label} trains what {variants(results.settings)[job].label} trains: one job, and these are its runs."

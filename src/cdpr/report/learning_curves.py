@@ -15,7 +15,7 @@ from ..results.curves import Curves, read_curves
 from ..results.methods import trained
 from ..results.provenance import check_training
 from ..results.results import results_folder
-from ..settings import Settings, labels_of, parse_settings, resolve_variant
+from ..settings import Settings, labels_of, resolve_variant
 from . import style
 
 # Metric of a panel: label of its axis and factor for printing.
@@ -174,15 +174,10 @@ def plot_engines(settings: Settings, job: Job) -> None:
 def twins(settings: Settings) -> dict[str, str]:
     """Of every variant that the engine verl trains for this figure the one that torch trains of the same settings."""
     resolved = {name: resolve_variant(settings, name) for name in labels_of(settings, "engines")}
-    pairs = {}
-    for name, entry in resolved.items():
-        if entry.training.engine == "verl":
-            data = entry.model_dump()
-            data["training"]["engine"] = "torch"
-            data["training"].pop("verl")
-            same = parse_settings(data)
-            pairs.update((name, other) for other in resolved if resolved[other] == same)
-    return pairs
+    engines = {name: entry.training.engine for name, entry in resolved.items()}
+    shared = {name: entry.model_dump(exclude={"training": {"engine", "verl"}}) for name, entry in resolved.items()}
+    return {one: other for one in resolved for other in resolved
+            if (engines[one], engines[other]) == ("verl", "torch") and shared[one] == shared[other]}  # fmt: skip
 
 
 def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[dict[str, Any]]:

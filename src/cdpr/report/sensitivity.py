@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
@@ -81,21 +82,6 @@ def read_panels(settings: Settings, folder: Path, where: str, every: bool = Fals
     return results, panels
 
 
-def plot_sensitivity(settings: Settings, job: Job) -> None:
-    """The paper's figure: a panel for each of its six settings. See :func:`draw_sweeps`."""
-    draw_sweeps(settings, job, "sensitivity")
-
-
-def plot_sensitivity_all(settings: Settings, job: Job) -> None:
-    """The same with every point of the experiments. See :func:`draw_sweeps`."""
-    draw_sweeps(settings, job, "sensitivity", every=True)
-
-
-def plot_further_sensitivity(settings: Settings, job: Job) -> None:
-    """A panel for each setting that the paper leaves open, with every point. See :func:`draw_sweeps`."""
-    draw_sweeps(settings, job, "further_sensitivity", every=True)
-
-
 def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -> None:
     """A panel per sweep, and its numbers as CSV.
 
@@ -119,6 +105,13 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
     write_text(job.out["csv"], to_csv(sweep_table(results, panels)))
 
 
+# The paper's figure, a panel for each of its six settings; the same with every point of the experiments; and a panel
+# for each setting that the paper leaves open, with every point.
+plot_sensitivity = partial(draw_sweeps, where="sensitivity")
+plot_sensitivity_all = partial(draw_sweeps, where="sensitivity", every=True)
+plot_further_sensitivity = partial(draw_sweeps, where="further_sensitivity", every=True)
+
+
 def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
     """One line per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
     seeds. ``status`` names the runs behind these figures that diverged."""
@@ -126,16 +119,16 @@ def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
     for panel in panels:
         for point in panel.points:
             lines.append(point | {"low": point.get("accuracy_low"), "high": point.get("accuracy_high")})
-            if point is not panel.default and (comparison := compare(results, point, panel.default)):
-                at = comparison.differences["accuracy"]
-                lines[-1] |= {"difference": at.mean, "difference_low": at.low, "difference_high": at.high}
+            if point is panel.default or isinstance(comparison := compare(results, point, panel.default), Hole):
+                continue
+            at = comparison.differences["accuracy"]
+            lines[-1] |= {"difference": at.mean, "difference_low": at.low, "difference_high": at.high}
     return long_table(lines, _COLUMNS)
 
 
-def compare(results: Results, first: Cells, second: Cells) -> Comparison | None:
-    """First point minus the second, paired by case and by the seeds that both have; None where one is missing."""
-    comparison = results.compare(first["at"], second["at"], IN_DOMAIN, results.decodings[0])
-    return None if isinstance(comparison, Hole) else comparison
+def compare(results: Results, first: Cells, second: Cells) -> Comparison | Hole:
+    """First point minus the second, paired by case and by the seeds that both have."""
+    return results.compare(first["at"], second["at"], IN_DOMAIN, results.decodings[0])
 
 
 def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
@@ -154,7 +147,7 @@ def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
     others = [point for point in measured if point not in best] or [point for point in measured if point is not first]
     other = max(others, key=itemgetter("accuracy")) if first is panel.default else panel.default
     comparison = compare(results, first, other)
-    if comparison is None:
+    if isinstance(comparison, Hole):
         return f"{text}\ndefault {panel.default['value']}: missing", False
     if few := [p["value"] for p in measured if len(p["at"].runs) < LEAST_SEEDS[p is panel.default]]:
         return f"{text}\nopen: too few seeds at {', '.join(few)}", False
