@@ -1,7 +1,5 @@
 """Figures of cost: accuracy against it, with the frontier of reference policies, and its distribution over cases."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

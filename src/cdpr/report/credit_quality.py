@@ -1,7 +1,5 @@
 """The figure of target ``credit_quality``: the process reward as an estimate of the advantage."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

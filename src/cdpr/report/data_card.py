@@ -1,7 +1,5 @@
 """Data cards: what a data set holds, as numbers, as a page and as a figure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

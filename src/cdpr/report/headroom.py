@@ -1,7 +1,5 @@
 """What there is to learn and whether it could be seen: the preflight as a table and as a figure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..evaluation.preflight import (

@@ -1,7 +1,5 @@
 """Curves of training, a line per variant: by step, by time and tokens, and as a way through accuracy and cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One setting swept at a time: accuracy by value, what it does to cost, and how many seeds stand behind each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
