@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from tqdm import tqdm
 
 from ..agents.policy import PolicyAgent
-from ..cases import CaseRecord, iterate_records
+from ..cases import CaseRecord
 from ..credit.continuations import Continuation, Draws
 from ..credit.process_reward import GroupCredit, ProcessReward
 from ..credit.scores import CandidateValue, StateCredit
@@ -34,6 +34,7 @@ from ..credit.states import (
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, State, Step, Trajectory, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
+from ..evaluation.evaluate_agent import read_test_cases
 from ..evaluation.replay import deviations, replay
 from ..evaluation.row import EvaluationRow, public_text, read_rows
 from ..files import write_bytes
@@ -49,14 +50,13 @@ SEED = 0  # of the choice of cases, of probes and continuations
 _AT_ONCE = 16  # cases: enough to fill batches
 
 
-Source = Literal["suffix", "cached", "fresh"]
+Source = Literal["suffix", "fresh"]
 
 
 @dataclass(frozen=True)
 class Ending:
-    """One continuation behind a U_hat, the action's own effort included: its source (a ``suffix`` of the group, the
-    cache, ``fresh``), verdict, terms of the utility, and the actions after the candidate (None: unknown), cut where a
-    diagnosis was forced."""
+    """One continuation behind a U_hat, the action's own effort included: its source (a ``suffix`` of the group, or
+    ``fresh``), verdict, terms of the utility, and the actions after the candidate, cut where a diagnosis was forced."""
 
     source: Source
     correct: bool
@@ -64,7 +64,7 @@ class Ending:
     cost_usd: float
     infeasible: int
     utility: float
-    path: tuple[ActionKey, ...] | None
+    path: tuple[ActionKey, ...]
 
 
 class CreditedCase(BaseModel):
@@ -120,9 +120,7 @@ def credit_workups(settings: Settings, job: Job) -> None:
 
 def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     """The test cases whose decisions are credited, spread over the diseases, in the order of the file."""
-    cases = list(iterate_records(path, "test"))
-    if not cases:
-        raise ValueError(f"{path}: no case of split 'test'")
+    cases = read_test_cases(path)
     chosen = stratified_sample(
         cases, settings.inspector.cases, lambda case: case.diagnosis_results, lambda case: case.note_id, SEED
     )
@@ -205,13 +203,11 @@ class Crediting:
 
 def _sources(
     credit: GroupCredit, key: tuple, action: ActionKey, child: State
-) -> Iterator[tuple[Source, Continuation, tuple[ActionKey, ...] | None]]:
-    """The continuations of an action: source, ending, and actions (None: unknown)."""
+) -> Iterator[tuple[Source, Continuation, tuple[ActionKey, ...]]]:
+    """The continuations of an action: source, ending, and actions."""
     pool, draws = credit.pools.of(key, action, child), credit.pools.rollouts(key)
     for visit, end in zip(pool.suffixes, pool.own, strict=False):
         yield "suffix", end, _suffix(credit, *visit)
-    for end in pool.known:
-        yield "cached", end, None
     drawn = [_path(draws, pool.child, number, credit.credit.horizon) for number in pool.numbers]
     for path, end in zip([path for path in drawn if path is not None], pool.fresh, strict=False):
         yield "fresh", end, path

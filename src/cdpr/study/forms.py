@@ -14,9 +14,9 @@ from ..settings import Settings
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.study import Study
 from . import spreadsheet, templates
-from .blinding import Card, Content, Items, Page, blind
+from .blinding import Card, Items, Page, blind
 from .methods import all_synthetic, left_out
-from .records import Finding, Proposal, StudyState, read_lines
+from .records import Content, Finding, Proposal, StudyState, read_lines
 from .rubric import dimensions, rubric
 from .statistics import LEVEL, TARGET, states_needed
 
