@@ -21,16 +21,7 @@ from ..cases import CaseRecord
 from ..credit.continuations import Continuation, Draws
 from ..credit.process_reward import GroupCredit, ProcessReward
 from ..credit.scores import CandidateValue, StateCredit
-from ..credit.states import (
-    ActionKey,
-    Node,
-    action_of,
-    disagreed_decisions,
-    entropy_selected,
-    paths,
-    select_states,
-    selection_reason,
-)
+from ..credit.states import ActionKey, Node, action_of, selection_reason
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, State, Step, Trajectory, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
@@ -173,7 +164,7 @@ class Crediting:
             forced=tuple(workup.forced for workup in group),
             outcomes=tuple(workup.correct for workup in group),
             process=tuple(map(tuple, report.process)),
-            selected=tuple(map(tuple, selected_by_rule(group, credit, self.settings.credit))),
+            selected=tuple(map(tuple, selected_by_rule(credit, self.settings.credit))),
             states=tuple(_without_tokens(state) for state in report.states),
             endings=tuple(
                 tuple(tuple(self._endings(credit, key, node, value)) for value in state.candidates)
@@ -213,16 +204,14 @@ def _sources(
         yield "fresh", end, path
 
 
-def selected_by_rule(group: Sequence[Trajectory], credit: GroupCredit, rule: Credit) -> list[list[str]]:
+def selected_by_rule(credit: GroupCredit, rule: Credit) -> list[list[str]]:
     """Why each decision would be selected under ``rule`` (``disagreed``, ``entropy``, ``all``, or nothing), though
     ``credit`` values every state."""
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
-    disagreed_visits = disagreed_decisions(group, rule)
-    disagreed = {key for key, node in credit.nodes.items() if not disagreed_visits.isdisjoint(node.visits)}
-    uncertain = entropy_selected(entropy, rule)
-    reasons = [[""] * len(trajectory.steps) for trajectory in group]
-    for i, keys in enumerate(paths(credit.nodes, len(group))):
-        for key in select_states(keys, disagreed, uncertain, entropy, rule.max_states):
+    disagreed = credit.disagreed(rule)
+    reasons = [[""] * len(trajectory.steps) for trajectory in credit.group]
+    for i, keys in enumerate(credit.selected(disagreed, entropy, rule)):
+        for key in keys:
             for j, t in credit.nodes[key].visits:
                 if i == j:
                     reasons[i][t] = selection_reason(key, disagreed, rule)
