@@ -7,7 +7,7 @@ import numpy as np
 from ..evaluation.metrics import Summary
 from ..job import Job
 from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, main_methods, pictured_methods
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Hole, Results
 from ..results.sources import notices
 from ..results.table import number
 from ..settings import Settings
@@ -22,7 +22,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     are named as missing. Raises as :class:`Results` does.
     """
     methods = [method for method in pictured_methods(settings) if method.runs]
-    results = Results(settings, results_folder(settings, job), methods)
+    results = Results(settings, job.inputs["results"], methods)
     decoding = settings.evaluation.decodings[0]
     with style.drawing(7.2, 5.0, job.out) as figure:
         panels, legend = _panels(figure, [1.75, 1], 0.28)
@@ -56,7 +56,7 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
     is named. Raises as :class:`Results` does.
     """
     methods = learned_methods(settings)
-    results = Results(settings, results_folder(settings, job), methods)
+    results = Results(settings, job.inputs["results"], methods)
     decoding = settings.evaluation.decodings[0]
     evaluations = {d: {m: results.evaluations(m, d, decoding) for m in methods} for d in DATASETS}
     measured = {d: {m: e for m, e in at.items() if not isinstance(e, Hole)} for d, at in evaluations.items()}

@@ -12,7 +12,6 @@ from ..job import Job
 from ..results.curves import Curves, read_curves
 from ..results.methods import trained
 from ..results.provenance import check_training
-from ..results.results import results_folder
 from ..settings import Settings, labels_of, resolve_variant
 from . import style
 
@@ -32,7 +31,7 @@ def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str]) 
 
     Raises CurveError for a broken metrics file, ProvenanceError for training of another tier or on different cases.
     """
-    folder, methods = results_folder(settings, job), [trained(settings, name) for name in labels_of(settings, where)]
+    folder, methods = job.inputs["results"], [trained(settings, name) for name in labels_of(settings, where)]
     check_training(settings, folder, [run for method in methods for run in method.runs])
     return [read_curves(folder, method, metrics) for method in methods]
 

@@ -16,7 +16,7 @@ from ..evaluation.row import read_rows
 from ..job import Job
 from ..results.frame import Cells
 from ..results.methods import IN_DOMAIN, main_methods, tier_mark
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Hole, Results
 from ..results.sources import source_of
 from ..results.table import Cell, Column, Heading, Row, Sheet, Table
 from ..seeding import derive_seed
@@ -35,7 +35,7 @@ _PLAIN = ("part", "name", "text", "price_usd", "billing_group", "seed", "correct
 def write_sample_case(settings: Settings, job: Job) -> None:
     """Write the tables; missing evaluations become labelled holes. Raises ValueError when the file holds no test case,
     RecordError for a broken one, and as :class:`Results` does."""
-    _sheet(settings, results_folder(settings, job), job.inputs["cases"]).write(job.out)
+    _sheet(settings, job.inputs["results"], job.inputs["cases"]).write(job.out)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:

@@ -14,7 +14,7 @@ from ..files import write_text
 from ..job import Job
 from ..results.frame import ACCURACY, Cells, favour, interval_cell, line, long_table
 from ..results.methods import IN_DOMAIN, LEAST_SEEDS, OURS, trained
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Hole, Results
 from ..results.table import Table, number, to_csv
 from ..settings import Settings, Sweep, job_of, sweeps, value_at
 from . import style
@@ -87,7 +87,7 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
     seeds; below it the cost (or what the swept weight puts a price on). The default is marked, and a peak where one
     is shown. Raises as :func:`read_panels`.
     """
-    results, panels = read_panels(settings, results_folder(settings, job), where, every)
+    results, panels = read_panels(settings, job.inputs["results"], where, every)
     rows = max(1, -(-len(panels) // COLUMNS))
     with style.drawing(7.2, 0.75 + 2.3 * rows, job.out) as figure:
         grid = figure.subplots(2 * rows, COLUMNS, height_ratios=[2.1, 1.0] * rows, squeeze=False)

@@ -13,7 +13,6 @@ import pandas as pd
 from ..files import write_text
 from ..job import Job
 from ..records import RunRecord, record_files
-from ..results.results import results_folder
 from ..results.table import Column, Table, markdown_page, to_markdown
 from ..settings import Settings
 
@@ -28,7 +27,7 @@ _DECIMALS = {"seconds": 2, "median_seconds": 2, "cpu_hours": 6, "share": 6}
 
 def write_timings(settings: Settings, job: Job) -> None:
     """Write the page and its numbers. Files that cannot be used are named on the page."""
-    summary = summarise(results_folder(settings, job))
+    summary = summarise(job.inputs["results"])
     write_text(job.out["json"], json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     write_text(job.out["md"], page(summary))
     job.metrics.update(jobs=summary["jobs"], seconds=summary["seconds"])

@@ -11,7 +11,7 @@ from ..evaluation.significance import holm
 from ..job import Job
 from ..settings import Settings
 from .methods import AVERAGE, DATASETS, IN_DOMAIN, Method, tier_mark
-from .results import Hole, Results, results_folder, seeds_of_runs
+from .results import Hole, Results, seeds_of_runs
 from .table import EMPTY, Cell, Column, Heading, Runs, Sheet, Table, interval, marks, number
 
 Cells = dict[str, Any]
@@ -271,4 +271,4 @@ def paper_cells(row: Cells, names: Iterable[str]) -> Cells:
 
 def writer(sheet: Callable[[Settings, Path], Sheet]) -> Callable[[Settings, Job], None]:
     """The stage that writes a sheet of the results; missing evaluations become labelled holes. Raises as the sheet."""
-    return lambda settings, job: sheet(settings, results_folder(settings, job)).write(job.out)
+    return lambda settings, job: sheet(settings, job.inputs["results"]).write(job.out)

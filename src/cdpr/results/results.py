@@ -9,7 +9,6 @@ from statistics import fmean
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
 from ..evaluation.significance import wilson_interval
-from ..job import Job
 from ..settings import Settings
 from .curves import diverged_at
 from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, unfit
@@ -159,11 +158,6 @@ class Results:
     def path(self, run: str, dataset: str) -> Path:
         """Where the evaluation of a run on a data set lies."""
         return self.folder / "evaluations" / run / f"{dataset}.jsonl"
-
-
-def results_folder(settings: Settings, job: Job) -> Path:
-    """The results that a job shows: those it was handed, else those of the configuration."""
-    return job.inputs.get("results") or Path(settings.paths.results)
 
 
 def data_sets(place: str) -> Sequence[str]:
