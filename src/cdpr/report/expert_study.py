@@ -109,7 +109,7 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
 
 def _significant(analysis: Analysis, dimension: str) -> bool:
     """Whether ours is significantly above the next-best baseline."""
-    test = analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
+    test = analysis.next_best(dimension)
     return test is not None and test.difference > 0 and test.holm < analysis.level
 
 
@@ -207,7 +207,7 @@ def _long(settings: Settings, analysis: Analysis) -> Table:
     keys = ("raters", "dataset", "dimension", "run", "method", "mean", "low", "high", "alpha", "holm_against_next_best")
     lines: list[Cells] = []
     for dimension, of in analysis.scores.items():
-        test = analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
+        test = analysis.next_best(dimension)
         for run in analysis.runs:
             head = {"raters": analysis.kind, "dimension": dimension, "run": run, "method": label(settings, run)}
             lines.append(head | {
