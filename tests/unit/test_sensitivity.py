@@ -123,7 +123,7 @@ def test_every_point_has_its_line_and_the_default_is_cdpr(pristine):
 
 def said(settings, results: Path, name: str) -> tuple[str, bool]:
     found, panels = read_panels(settings, results, "sensitivity")
-    return verdict(found, next(panel for panel in panels if panel.name == name))
+    return verdict(found, next(panel for panel in panels if panel.points[0]["sweep"] == name))
 
 
 def test_the_text_names_the_highest_and_a_peak_only_where_one_is_shown(results):

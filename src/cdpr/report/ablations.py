@@ -53,7 +53,6 @@ write_ablations = frame.writer(sheet)
 
 
 def _levels(results: Results, decoding: str) -> Table:
-    """The paper's columns, with N_na and utility, counts and 95% intervals."""
     columns = [frame.METHOD, *frame.COUNTS, *frame.interval_columns(METRICS)]
     lines = frame.method_lines(results, METRICS, decoding, [method.name for method in results.methods], frame.counts)
     jobs = {m.label: job for m in results.methods if (job := job_of(results.settings, m.name)) != m.name}

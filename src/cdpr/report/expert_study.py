@@ -108,7 +108,6 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
 
 
 def _significant(analysis: Analysis, dimension: str) -> bool:
-    """Whether ours is significantly above the next-best baseline."""
     test = analysis.next_best(dimension)
     return test is not None and test.difference > 0 and test.holm < analysis.level
 

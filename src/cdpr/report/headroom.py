@@ -165,6 +165,5 @@ def _figures(at: Headroom, least: Resolution) -> frame.Cells:
 
 
 def _percent(figures: frame.Cells) -> frame.Cells:
-    """The figures with fractions in per cent."""
     return {name: 100.0 * value if value is not None and name in _FRACTIONS else value
             for name, value in figures.items()}  # fmt: skip

@@ -139,7 +139,6 @@ def _agreement_table(results: Results, decoding: str, lines: Sequence[frame.Cell
 
 
 def _cells_table(results: Results, decoding: str, judged: Sequence[Judged]) -> Table:
-    """The accuracies of the main table that the second judge would print differently."""
     columns = [
         frame.METHOD, frame.DATA_SET, Column("cases", "N"), Column("first", "Acc. (%), first judge", decimals=DECIMALS),
         Column("second", "second", decimals=DECIMALS), Column("change", "Δ", decimals=DECIMALS, signed=True),

@@ -85,7 +85,6 @@ def _table(results: Results, lines: Sequence[frame.Cells], decoding: str) -> Tab
 
 
 def _shown(line: frame.Cells) -> frame.Cells:
-    """The line as the table prints it."""
     head = line | {"method": line["label"]}
     if "hole" in line:
         return head

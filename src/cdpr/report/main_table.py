@@ -169,7 +169,6 @@ def long(results: Results) -> Table:
 
 
 def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
-    """Table 1 as printed."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
     printed: list[Heading | frame.Cells] = []
     for group, of_group in itertools.groupby(printed_rows(_FILE, *_PRINTED), itemgetter("group")):

@@ -135,7 +135,6 @@ def _examination_table(settings: Settings, case: CaseRecord) -> Table:
 
 
 def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
-    """One row per run: diagnosis, whether it is right, examinations and cost."""
     columns = [
         Column("method", "Agent", align="l"), Column("seed", "Seed"), Column("text", "Diagnosis", align="l"),
         Column("correct", "Correct", align="c"), Column("n_issued", "Examinations"),
@@ -161,7 +160,6 @@ def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
 
 
 def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
-    """Lines of the summary as (field, text)."""
     for line in filter(None, (line.strip().removeprefix("- ") for line in case.case_summary.splitlines())):
         field, colon, text = line.partition(": ")
         yield (field, text) if colon else ("Case summary", line)

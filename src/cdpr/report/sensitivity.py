@@ -33,7 +33,6 @@ class Panel:
     """A sweep with its points in order: lines of the frame, in-domain with the main decoding; ``at`` is the method of
     one value, with one run per seed."""
 
-    name: str
     sweep: Sweep
     points: Sequence[Cells]
 
@@ -69,7 +68,7 @@ def read_panels(settings: Settings, folder: Path, where: str, every: bool = Fals
     for name, points in planned.items():
         sweep = settings.experiments.sweeps[name]
         own = value_at(settings, sweep.setting)
-        panels.append(Panel(name, sweep, [
+        panels.append(Panel(sweep, [
             line(results, methods[variant], IN_DOMAIN, results.decodings[0]) | {
                 "sweep": name, "symbol": sweep.symbol, "variant": variant, "at": methods[variant],
                 "value": f"{value:g}" if isinstance(value, float) else str(value).lower(),

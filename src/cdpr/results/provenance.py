@@ -76,7 +76,6 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
 
 
 def _records(places: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:
-    """Those ``run.json`` that are there."""
     yield from ((place, read_record(place)) for place in places if place.exists())
 
 

@@ -223,7 +223,6 @@ def _together(rater: str, files: Sequence[Returned], items: Items, ratings: Rati
 
 
 def _several(rater: str, files: Sequence[Returned], items: Items) -> str:
-    """What several files of one rater mean."""
     names = ", ".join(str(returned.path) for returned in files)
     first, *others = (_scores(returned, rater, items)[0] for returned in files)
     people = {returned.filled_by for returned in files if returned.filled_by}
@@ -237,7 +236,6 @@ def _several(rater: str, files: Sequence[Returned], items: Items) -> str:
 
 
 def _scores(returned: Returned, rater: str, items: Items) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """Scores by content, and what is wrong with them."""
     codes, path = items.codes(), returned.path
     scores: dict[str, dict[str, int]] = {}
     problems = []
@@ -271,7 +269,6 @@ def _score(value: Any) -> int | None:
 
 
 def _quoted(value: Any) -> str:
-    """The beginning of a cell."""
     text = str(value)
     short = text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
     return repr(short) if isinstance(value, str) else short
