@@ -1,8 +1,6 @@
 """The counterfactual process reward of groups of trajectories (paper, sections "Action Uncertainty-guided State
 Selection" and "Counterfactual Process Reward")."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
@@ -73,7 +71,7 @@ class ProcessReward:
         self.cache: FIFOCache[tuple, Entry] = FIFOCache(credit.cache.capacity)
         self.version: int | None = None  # of the continuation policy behind the cache
 
-    def of(self, group: Sequence[Trajectory], iteration: int) -> GroupCredit:
+    def of(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
         """The credit of one group, to be scored and then, in the order of the batch, stored. A cache that must not
         outlive its iteration is cleared first."""
         frozen = self.continuation_policy is not self.policy and self.credit.cache.scope == "run"
