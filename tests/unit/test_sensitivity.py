@@ -174,9 +174,9 @@ def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp
     done = job(results, tmp_path / "a")
     plot_sensitivity(SETTINGS, done)
     first = {kind: path.read_bytes() for kind, path in done.out.items()}
-    for plot in (plot_sensitivity, plot_cost_distribution):
-        again = job(results, tmp_path / plot.__name__)
-        plot(restrict(SETTINGS, STAGES[plot.__name__].reads), again)
+    for name, plot in (("sensitivity", plot_sensitivity), ("cost_distribution", plot_cost_distribution)):
+        again = job(results, tmp_path / name)
+        plot(restrict(SETTINGS, STAGES[f"plot_{name}"].reads), again)
         assert again.out["png"].read_bytes().startswith(b"\x89PNG")
         assert b"CreationDate" not in again.out["pdf"].read_bytes()
         if plot is plot_sensitivity:

@@ -47,9 +47,8 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
 
 @contextmanager
 def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Figure]:
-    """An empty figure of so many inches that lays itself out, to draw on. At the end it is saved as ``png`` and ``pdf``
-    (fonts embedded), both in the layout that the first drawing found, without a date or a program version. Drawn by Agg
-    (no window, no global state), with this module's parameters and nobody's matplotlibrc."""
+    """An empty figure of so many inches that lays itself out, to draw on; it is saved as ``png`` and ``pdf`` at the
+    end. Drawn by Agg (no window, no global state), with this module's parameters and nobody's matplotlibrc."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -60,12 +59,7 @@ def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Fi
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure
-        pdf = {"Creator": "cdpr", "Producer": "cdpr", "CreationDate": None}
-        for kind, metadata in (("png", {"Software": "cdpr"}), ("pdf", pdf)):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, metadata=metadata)
-            write_bytes(out[kind], buffer.getvalue())
-            figure.set_layout_engine("none")
+        save(figure, out)
 
 
 def mark_tier(figure: Figure, settings: Settings, notes: str = "") -> None:
@@ -79,6 +73,17 @@ def corners(figure: Figure, right: str, left: str) -> None:
     small = {"fontsize": 6.5, "color": GREY, "va": "bottom"}
     figure.text(0.995, 0.004, right, ha="right", **small)
     figure.text(0.005, 0.004, left, ha="left", **small)
+
+
+def save(figure: Figure, out: Mapping[str, Path]) -> None:
+    """Write ``png`` and ``pdf`` (fonts embedded) to their paths; neither holds a date or a program version. Both have
+    the layout that the first drawing found."""
+    pdf = {"Creator": "cdpr", "Producer": "cdpr", "CreationDate": None}
+    for kind, metadata in (("png", {"Software": "cdpr"}), ("pdf", pdf)):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, metadata=metadata)
+        write_bytes(out[kind], buffer.getvalue())
+        figure.set_layout_engine("none")
 
 
 def empty(panel: Axes, text: str, height: float = 0.5) -> None:
