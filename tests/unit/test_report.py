@@ -308,8 +308,8 @@ def test_curves_share_steps_and_never_extrapolate(results):
     path = results / "training/cdpr-seed1/metrics.jsonl"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if '"step": 20' not in line))
     curves = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
-    assert curves.x("step").tolist() == [0, 10]
-    assert curves.x("seconds").tolist() == [0, 30]  # mean of 20 and 40
+    assert curves.mean("step").tolist() == [0, 10]
+    assert curves.mean("seconds").tolist() == [0, 30]  # mean of 20 and 40
     assert curves.mean("accuracy") == pytest.approx([0.11, 0.41])
     low, high = curves.band("accuracy")
     assert low == pytest.approx([0.1, 0.4]) and high == pytest.approx([0.12, 0.42])
@@ -329,27 +329,29 @@ def break_off(results: Path, run: str, step: int) -> None:
 
 def test_a_diverged_seed_ends_only_itself(results):
     whole = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
-    assert [piece.x("step").tolist() for piece in whole.pieces()] == [[0, 10, 20]] and whole.ends("step", "aec") == []
+    assert [piece.mean("step").tolist() for piece in whole.pieces()] == [[0, 10, 20]] and whole.ends(
+        "step", "aec"
+    ) == []
     break_off(results, "cdpr-seed1", 13)
     curves = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
-    assert curves.x("step").tolist() == [0, 10, 20] and curves.diverged == {"cdpr-seed1": 13}
-    assert np.isnan(curves.axes["step"]).tolist() == [[False] * 3, [False, False, True]]
+    assert curves.mean("step").tolist() == [0, 10, 20] and curves.diverged == {"cdpr-seed1": 13}
+    assert np.isnan(curves.values["step"]).tolist() == [[False] * 3, [False, False, True]]
     assert curves.mean("accuracy") == pytest.approx([0.11, 0.41, 0.7])
-    assert curves.x("seconds").tolist() == [0, 30, 40]  # 40 is seed 0 alone
+    assert curves.mean("seconds").tolist() == [0, 30, 40]  # 40 is seed 0 alone
     assert curves.band("accuracy")[1] == pytest.approx([0.12, 0.42, 0.7])
     # Each piece is of the same seeds all along, and goes forward on every axis.
     pieces = list(curves.pieces())
-    assert [p.x("seconds").tolist() for p in pieces] == [[0, 30], [20, 40]]
+    assert [p.mean("seconds").tolist() for p in pieces] == [[0, 30], [20, 40]]
     assert [len(p.values["accuracy"]) for p in pieces] == [2, 1]
     assert pieces[1].mean("accuracy") == pytest.approx([0.4, 0.7])
     assert curves.ends("seconds", "accuracy") == [(40.0, pytest.approx(0.42))]
     # A run that goes on still shortens the curve, a diverged one beside it does not.
     path = results / "training/cdpr-seed0/metrics.jsonl"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if '"step": 20' not in line))
-    assert read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"]).x("step").tolist() == [0, 10]
+    assert read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"]).mean("step").tolist() == [0, 10]
     break_off(results, "cdpr-seed0", 4)  # all diverged: up to the longest
     both = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
-    assert both.x("step").tolist() == [0, 10] and both.mean("accuracy")[1] == pytest.approx(0.42)
+    assert both.mean("step").tolist() == [0, 10] and both.mean("accuracy")[1] == pytest.approx(0.42)
     break_off(results, "cdpr-seed1", 0)  # before its first validation: diverged, not missing
     none = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
     assert (none.runs, none.missing, none.diverged) == (("cdpr-seed0",), (), {"cdpr-seed0": 4, "cdpr-seed1": 0})

@@ -143,7 +143,7 @@ class Evidence:
         curves = [self._curves(method, metrics, prefix) for method in methods]
         if missing := dict.fromkeys(name for curve in curves for name in curve.missing):
             raise NotMeasured(f"missing: {', '.join(missing)}")
-        ends = {run: self._curves(method, metrics, prefix).axes["step"][0, -1] for run, method in single.items()}
+        ends = {run: self._curves(method, metrics, prefix).values["step"][0, -1] for run, method in single.items()}
         last = max(ends.values())
         if early := [f"{run} ends at step {end:g}" for run, end in ends.items() if end < last]:
             raise NotMeasured(f"{', '.join(early)}, not at {last:g}: nothing can be said of the end of training")

@@ -61,5 +61,5 @@ def _cost(results: Results, method: Method) -> dict[str, float]:
     curves = read_curves(results.folder, method, ("accuracy",)) if method.group == TRAINED else None
     if curves is None or not curves.runs:
         return {}
-    seconds, tokens = (np.nanmax(curves.axes[axis], axis=1) for axis in ("seconds", "tokens"))
+    seconds, tokens = (np.nanmax(curves.values[axis], axis=1) for axis in ("seconds", "tokens"))
     return {"minutes": fmean(seconds) / 60, "tokens": fmean(tokens) / 1e6}

@@ -59,7 +59,7 @@ def plot_training_efficiency(settings: Settings, job: Job) -> None:
     """Accuracy on the validation split (with utility and AEC below) against training wall-clock and against generated
     tokens, counterpart of the paper's figure. Raises as :func:`curves_of`."""
     curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
-    longest = max((float(curve.x("seconds").max()) for curve in curves if curve.runs), default=0.0)
+    longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
     unit, seconds = ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
     unit, seconds = ("hours", 3600.0) if longest >= 7200 else (unit, seconds)
     axes = (("seconds", f"training time ({unit})", seconds), ("tokens", "generated tokens (millions)", 1e6))
@@ -91,7 +91,7 @@ def plot_learning_path(settings: Settings, job: Job) -> None:
             for piece in pieces[-1:]:
                 panel.plot(piece.mean("aec")[-1], 100 * piece.mean("accuracy")[-1], linestyle="", marker="o",
                            markersize=9, markerfacecolor="none", color=look.colour)  # fmt: skip
-                ends.add(int(piece.x("step")[-1]))
+                ends.add(int(piece.mean("step")[-1]))
         panel.set_xlabel("AEC (USD)")
         panel.set_ylabel("validation accuracy (%)")
         panel.margins(0.08)
@@ -111,7 +111,7 @@ def _draw_curves(
     for position, curve in enumerate(curves):
         look = style.look_of(settings, curve.method.name, position)
         for piece in curve.pieces() if curve.runs else ():
-            x, (low, high) = piece.x(axis) / unit, piece.band(metric)
+            x, (low, high) = piece.mean(axis) / unit, piece.band(metric)
             panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
             panel.plot(x, piece.mean(metric) * factor, color=look.colour, linestyle=look.line, marker=look.marker,
                        markersize=3.5, markevery=max(1, len(x) // 10), label=curve.method.label)  # fmt: skip
