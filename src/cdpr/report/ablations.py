@@ -54,7 +54,7 @@ write_ablations = frame.writer(sheet)
 
 def _levels(results: Results, decoding: str) -> Table:
     columns = [frame.METHOD, *frame.COUNTS, *frame.interval_columns(METRICS)]
-    lines = frame.method_lines(results, METRICS, decoding, [method.name for method in results.methods], frame.counts)
+    lines = frame.method_lines(results, METRICS, decoding, frame.counts)
     jobs = {m.label: job for m in results.methods if (job := job_of(results.settings, m.name)) != m.name}
     notes = [
         *results.divergences(),

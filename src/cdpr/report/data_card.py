@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..costs.coverage import COVERAGE_COLUMNS
 from ..files import path_digest, read_table, write_text
 from ..job import Job
 from ..records import RunRecord
 from ..results.table import Block, Cell, Column, Table, Warned, markdown_page, to_markdown
 from ..settings import Settings
 from . import style
-from .card_counts import COVERAGE, FEWEST_PATIENTS, KINDS, CardError, count_cases, data_card, mark, others, read_report
+from .card_counts import FEWEST_PATIENTS, KINDS, CardError, count_cases, data_card, mark, others, read_report
 
 _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
           "fallback": "at the fallback price"}  # fmt: skip
@@ -28,7 +29,7 @@ _COLOURS = {"physical": style.GREY, "laboratory": style.BLUE, "microbiology": st
 def write_data_card(settings: Settings, job: Job) -> None:
     """Count the cases and write the card. Raises CardError for files that do not belong together."""
     attrition = read_report(job.inputs["report"])
-    prices = [row for _, row in read_table(job.inputs["coverage"], COVERAGE, CardError)]
+    prices = [row for _, row in read_table(job.inputs["coverage"], COVERAGE_COLUMNS, CardError)]
     cases = count_cases(job.inputs["cases"], prices)
     digests = {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
     if "ingested" in job.inputs:

@@ -90,7 +90,7 @@ def _levels(results: Results, change: frame.Change, less: Estimate | Hole, decod
     def more(method: Method, summary: Summary) -> frame.Cells:
         return frame.counts(method, summary) | ({REDUCTION.name: cell} if method.name == DYNAMIC else {})
 
-    lines = frame.method_lines(results, SHOWN, decoding, (STATIC, DYNAMIC), more, second=False)
+    lines = frame.method_lines(results, SHOWN, decoding, more, second=False)
     notes = [
         *results.divergences(),
         "AEC reduction: 1 - AEC of CDPR / AEC of static diagnosis; both are resampled together.",

@@ -44,24 +44,24 @@ def interval_cell(metric: Metric, estimate: Estimate, runs: Runs = (), *, signed
 
 
 def method_lines(
-    results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str],
+    results: Results, metrics: Sequence[Metric], decoding: str,
     more: Callable[[Method, Summary], Cells] = lambda method, summary: {}, second: bool = True,
 ) -> list[Cells]:  # fmt: skip
-    """A line per method with its in-domain figures, with intervals, and ``more`` of it; or its hole. The best of the
-    ``rivals`` and, if asked for, the ``second`` best are marked, where at least two were measured: one alone is the
-    best of nothing."""
-    lines = []
+    """A line per method with its in-domain figures, with intervals, and ``more`` of it; or its hole. The best of those
+    that do not know the hospital and, if asked for, the ``second`` best are marked, where at least two were measured:
+    one alone is the best of nothing."""
+    lines, rivals = [], []
     for method in results.methods:
-        lines.append({"name": method.name, "method": method.label})
+        lines.append({"method": method.label})
         if isinstance(summary := results.summary(method, IN_DOMAIN, decoding), Hole):
             lines[-1]["hole"] = summary.reason
             continue
         runs = results.behind(IN_DOMAIN, method)
         lines[-1] |= {m.name: interval_cell(m, summary.estimates[m.name], runs) for m in metrics}
         lines[-1] |= more(method, summary)
-    measured = [line for line in lines if "hole" not in line and line["name"] in rivals]
-    for metric in metrics if len(measured) > 1 else ():
-        mark_best(measured, metric.name, metric, metric.decimals, second)
+        rivals += [lines[-1]] if method.learned else []
+    for metric in metrics if len(rivals) > 1 else ():
+        mark_best(rivals, metric.name, metric, metric.decimals, second)
     return lines
 
 
