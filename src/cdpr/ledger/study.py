@@ -2,7 +2,7 @@
 the same direction, and says so."""
 
 from ..study.analysis import Analysis, Interval
-from ..study.returned import PHYSICIAN, SIMULATED
+from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions
 from .claims import StudyClaim
 from .evidence import Evidence, training_seeds
@@ -33,7 +33,6 @@ def compare_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
 
 
 def _rated(name: str, analysis: Analysis, evidence: Evidence) -> str:
-    """The run of a method that was rated."""
     methods = [method for method in evidence.results.methods if name in (method.name, method.paper)]
     for run in (run for method in methods for run in method.runs if run in analysis.runs):
         return run
@@ -48,7 +47,7 @@ def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[E
             leads = [_effect(analysis.lead, name) for name in names]
             # A lead that is clearly none on one dimension refutes; a clear lead needs all of them.
             at, all_leads = weakest(leads)
-            test = analysis.comparison(names[at], analysis.next_best(names[at]))
+            test = analysis.next_best(names[at])
             ours, other = (_score(analysis, names[at], run) for run in (analysis.ours, test.than))
             ahead = f"ahead on {sum(lead.value > 0 for lead in leads)} of {len(leads)}; " if len(leads) > 1 else ""
             reading = f"{ahead}{names[at].replace('_', ' ')}: {ours} against {test.than} {other}"
@@ -56,7 +55,7 @@ def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[E
         case "largest_lead":
             lead, ahead_by = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
             both = min(lead, ahead_by, key=lambda effect: effect.low if effect.low is not None else effect.value)
-            than = analysis.next_best(claim.dimension)
+            than = analysis.next_best(claim.dimension).than
             ours, other = (_score(analysis, claim.dimension, run) for run in (analysis.ours, than))
             reading = f"{ours} against {than} {other}; the lead is {ahead_by.value:+.2f} above the largest other one"
             return both, lead, reading

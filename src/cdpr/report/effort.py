@@ -61,7 +61,7 @@ def spent_table(state: str) -> Table | None:
         "judge and matcher are in it, and recorded answers cost nothing again.",
         "Of it unknown: the worst case of calls that timed out or whose process was killed; they may have been billed.",
     ]
-    return Table.of(_SPENT, [*bills, total], "Spent so far, in US dollars.", notes, "tab:spent")
+    return Table(_SPENT, [*bills, total], "Spent so far, in US dollars.", notes, "tab:spent")
 
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> Table:
@@ -74,7 +74,7 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
         names = {"method": line["label"], "dataset": results.datasets.get(line["dataset"])}
         lines.append(line | names | {"hole": "" if "cases" in line else line["status"]})
     text = f"What was asked per case, {decoding} decoding ({mark}); means over cases and seeds."
-    return Table.of(columns, lines, text, _notes(results), f"tab:{label}_{decoding}")
+    return Table(columns, lines, text, _notes(results), f"tab:{label}_{decoding}")
 
 
 def _lines(results: Results, decoding: str) -> Iterator[frame.Cells]:

@@ -1,7 +1,5 @@
 """What there is to learn and whether it could be seen: the preflight as a table and as a figure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..evaluation.preflight import (
@@ -120,7 +118,7 @@ def _gain(settings: Settings, preflight: Preflight) -> Table:
         lines.append(Heading(f"{DATASETS[least.dataset]} ({domain(least.dataset)})"))
         lines += [_percent(_figures(at, least)) for at in preflight.headrooms if at.dataset == least.dataset]
     text = f"{backbone(settings)} before training ({tier_mark(settings)})."
-    return Table.of(_GAIN, lines, text, [
+    return Table(_GAIN, lines, text, [
         "Reading errors: accuracy of the exact posterior's diagnoses, on the evidence that the policy gathered, "
         f"above the policy's own; aim: at most {100 * READING_AIM:g} points.",
         "Best choice: accuracy of value of information above that of the exact posterior, at the policy's spend (AEC). "
@@ -140,7 +138,7 @@ def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
     at = {each.dataset: each for each in preflight.headrooms if each.decoding == first}
     lines = [_percent(_figures(at[least.dataset], least)) for least in preflight.resolutions]
     text = f"{verdict(preflight)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(preflight)}"
-    return Table.of(_SHOWN, lines, text, [
+    return Table(_SHOWN, lines, text, [
         *(f"{text}." for of_dataset in preflight.obstacles.values() for text in of_dataset),
         "Smallest shown: the true difference between two trained methods whose 95% interval in these tables excludes "
         "zero with 80% power; its SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
@@ -157,7 +155,7 @@ def _long(preflight: Preflight) -> Table:
     keys = dict.fromkeys(["dataset", "decoding", "utility", *(column.key for column in (*_GAIN, *_SHOWN))])
     least = {each.dataset: each for each in preflight.resolutions}
     lines = [_figures(at, least[at.dataset]) | {"dataset": at.dataset} for at in preflight.headrooms]
-    return Table.of([Column(key, key, decimals=4) for key in keys], lines)
+    return Table([Column(key, key, decimals=4) for key in keys], lines)
 
 
 def _figures(at: Headroom, least: Resolution) -> frame.Cells:
@@ -167,6 +165,5 @@ def _figures(at: Headroom, least: Resolution) -> frame.Cells:
 
 
 def _percent(figures: frame.Cells) -> frame.Cells:
-    """The figures with fractions in per cent."""
     return {name: 100.0 * value if value is not None and name in _FRACTIONS else value
             for name, value in figures.items()}  # fmt: skip

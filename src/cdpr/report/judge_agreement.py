@@ -135,11 +135,10 @@ def _agreement_table(results: Results, decoding: str, lines: Sequence[frame.Cell
         *missing,
     ]
     text = f"Two judges on the same diagnoses, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table.of(columns, shown_lines, text, notes, f"tab:judge_agreement_{decoding}")
+    return Table(columns, shown_lines, text, notes, f"tab:judge_agreement_{decoding}")
 
 
 def _cells_table(results: Results, decoding: str, judged: Sequence[Judged]) -> Table:
-    """The accuracies of the main table that the second judge would print differently."""
     columns = [
         frame.METHOD, frame.DATA_SET, Column("cases", "N"), Column("first", "Acc. (%), first judge", decimals=DECIMALS),
         Column("second", "second", decimals=DECIMALS), Column("change", "Δ", decimals=DECIMALS, signed=True),
@@ -158,4 +157,4 @@ def _cells_table(results: Results, decoding: str, judged: Sequence[Judged]) -> T
             })  # fmt: skip
     notes = [f"{len(lines)} of {len(judged)} accuracies of the main table would be others under the second judge."]
     text = f"Accuracies under two judges, where they differ, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table.of(columns, lines, text, notes, f"tab:judge_flips_{decoding}")
+    return Table(columns, lines, text, notes, f"tab:judge_flips_{decoding}")

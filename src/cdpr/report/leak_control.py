@@ -81,11 +81,10 @@ def _table(results: Results, lines: Sequence[frame.Cells], decoding: str) -> Tab
                  "case keeps its price, so costs change only by what the agent does.")  # fmt: skip
     text = (f"Benchmarks and their leak-controlled variants, {decoding} decoding ({tier_mark(results.settings)}). "
             "Δ: controlled minus benchmark.")  # fmt: skip
-    return Table.of(columns, rows, text, [*notes, *notices(results.settings)], f"tab:leak_control_{decoding}")
+    return Table(columns, rows, text, [*notes, *notices(results.settings)], f"tab:leak_control_{decoding}")
 
 
 def _shown(line: frame.Cells) -> frame.Cells:
-    """The line as the table prints it."""
     head = line | {"method": line["label"]}
     if "hole" in line:
         return head

@@ -12,9 +12,8 @@ from ..seeding import derive_seed
 from ..settings import Settings
 from . import statistics
 from .blinding import Items, Key
-from .ratings import Ratings, read_ratings
+from .ratings import PHYSICIAN, Ratings, read_ratings
 from .records import Record, StateMeans, StudyError, StudyState, read_lines, write_lines
-from .returned import PHYSICIAN
 from .rubric import dimensions
 
 _ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less than .005 with more
@@ -85,10 +84,10 @@ class Analysis(Record):
         """The run of the first method."""
         return self.runs[0]
 
-    def next_best(self, dimension: str) -> str:
-        """The baseline with the highest mean on a dimension."""
+    def next_best(self, dimension: str) -> Comparison | None:
+        """Ours against the baseline with the highest mean on a dimension; None without a baseline."""
         means = {run: at.value or 0.0 for run, at in self.scores[dimension].items() if run != self.ours}
-        return max(means, key=lambda run: means[run])
+        return self.comparison(dimension, max(means, key=lambda run: means[run])) if means else None
 
     def comparison(self, dimension: str, than: str) -> Comparison:
         """Ours against a run. Raises KeyError where there is none."""
