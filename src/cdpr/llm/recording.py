@@ -28,7 +28,7 @@ from ..files import DigestCache, replacing
 from ..pseudonym import pseudonym
 from .journal import open_journal
 from .spec import ModelSpec
-from .types import CASE, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling
+from .types import CASE, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling, Usage, clean_text
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -37,6 +37,7 @@ CREATE TABLE IF NOT EXISTS uses (system TEXT, question TEXT, PRIMARY KEY (system
 """
 _ANSWER = TypeAdapter(Completion)
 _MEMBER = "answers.jsonl"  # of an archive
+_MOST_EXPANSION = 200  # of an archive's bytes, above a megabyte; JSON shrinks to about a tenth
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same recordings make the same bytes
 
 
@@ -192,8 +193,13 @@ def write_answer(answer: Completion) -> str:
 
 
 def read_answer(text: str) -> Completion:
-    """An answer from JSON. Raises ValueError for any other object."""
-    return _ANSWER.validate_python({**json.loads(text), "token_ids": (), "logprobs": ()})
+    """An answer from JSON; one that an earlier version recorded unchecked is mended. Raises ValueError for any other
+    object."""
+    fields = json.loads(text)
+    counts = fields.get("usage")
+    usage = Usage.of(*map(counts.get, ("prompt_tokens", "completion_tokens"))) if isinstance(counts, dict) else None
+    answer = _ANSWER.validate_python({**fields, "usage": usage, "token_ids": (), "logprobs": ()})
+    return dataclasses.replace(answer, text=clean_text(answer.text))
 
 
 # Archives
@@ -263,6 +269,12 @@ def import_recordings(state: str | Path, file: str | Path) -> Imported:
 
     def add_all(database: sqlite3.Connection) -> None:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
+            member = archive.getinfo(_MEMBER)
+            if member.file_size > _MOST_EXPANSION * max(member.compress_size, 2**20):
+                raise ArchiveError(
+                    f"{file}: {member.compress_size:,} bytes that would become {member.file_size:,}: no archive of "
+                    "recordings, which shrink to about a tenth; nothing was imported"
+                )
             for number, text in enumerate(io.TextIOWrapper(lines, encoding="utf-8"), 1):
                 _import(database, text, f"{file}, line {number}", imported)
 
@@ -289,8 +301,8 @@ def _import(database: sqlite3.Connection, text: str, place: str, imported: Impor
     try:
         line = _Line.model_validate_json(text)
         answer, asked = write_answer(read_answer(canonical(line.answer))), canonical(line.asked)
-        if line.question != question_of(asked):
-            raise ValueError("another question")
+        if line.question != question_of(asked) or json.loads(answer) | line.answer != json.loads(answer):
+            raise ValueError("another question, or an answer that no server gave")
     except ValueError as error:
         raise ArchiveError(
             f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import pydantic
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -45,12 +45,25 @@ class Sampling:
     top_k: NonNegativeInt = 0
 
 
+TokenCount = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
+
+
 @dataclass(frozen=True)
 class Usage:
     """Tokens of one call, as the model's server counts and charges them."""
 
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: TokenCount
+    completion_tokens: TokenCount
+
+    @classmethod
+    def of(cls, *counts: Any) -> "Usage | None":
+        """What a server reports; None, unknown, where one is no count of tokens (negative, a text, beyond reason)."""
+        return cls(*counts) if all(type(n) is int and 0 <= n < 2**53 for n in counts) else None
+
+
+def clean_text(text: str) -> str:
+    """The text with U+FFFD for every surrogate without its partner, which no file in UTF-8 can hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 @dataclass(frozen=True)
