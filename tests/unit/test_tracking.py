@@ -81,6 +81,9 @@ def test_metrics_continue_after_a_kill(tmp_path):
     assert read_metrics(path) == [*({"step": s, "x": s} for s in range(3)), {"step": 3, "x": 30}, {"step": 4, "x": 40}]
     with pytest.raises(ValueError, match="at least 5"):
         resumed({"step": 4})
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    with pytest.raises(ValueError, match=r"rows of steps 2 to 4 are gone, but the checkpoint .* remove"):
+        MetricsLog(path)({"step": 5})
 
 
 def test_a_broken_line_is_named(tmp_path):

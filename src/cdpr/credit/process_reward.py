@@ -4,7 +4,8 @@ Selection" and "Counterfactual Process Reward")."""
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from cachetools import FIFOCache
 
@@ -88,6 +89,24 @@ class ProcessReward:
         for credit in credits:  # only now, so that no group depends on which other was ready first
             credit.pools.store()
         return [credit.report for credit in credits]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The cache, oldest entry first, and its version, as lists and numbers."""
+        entries = [[key, entry.drawn, [[end.correct, *astuple(end.effort)] for end in entry.continuations]]
+                   for key, entry in self.cache.items()]  # fmt: skip
+        return {"version": self.version, "cache": entries}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`, also after JSON made lists of its tuples."""
+        self.version = state["version"]
+        self.cache.clear()
+        for key, drawn, ends in state["cache"]:
+            continuations = [Continuation(correct, Effort(*effort)) for correct, *effort in ends]
+            self.cache[_as_tuple(key)] = Entry(drawn, continuations)
+
+
+def _as_tuple(key: Any) -> Any:
+    return tuple(map(_as_tuple, key)) if isinstance(key, list | tuple) else key
 
 
 @dataclass

@@ -108,7 +108,7 @@ class Algorithm(ABC):
         return metrics
 
     def state_dict(self) -> Any:
-        """State that must survive an interruption (picklable)."""
+        """State that must survive an interruption: what JSON can hold, with tuples as lists."""
         return None
 
     def load_state_dict(self, state: Any) -> None:

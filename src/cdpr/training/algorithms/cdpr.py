@@ -85,10 +85,10 @@ class Cdpr(Algorithm):
 
     def state_dict(self) -> Any:
         """The rollout cache, and the version of the policy that continued."""
-        return self.process_reward.cache, self.process_reward.version
+        return self.process_reward.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        self.process_reward.cache, self.process_reward.version = state
+        self.process_reward.load_state_dict(state)
 
     @classmethod
     def canonical(cls, settings: Settings) -> Settings:

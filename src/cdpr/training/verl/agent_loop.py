@@ -4,9 +4,9 @@ A group is scored as soon as its last episode has ended, while the policy's serv
 """
 
 import asyncio
+import json
 import logging
 import math
-import pickle
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -221,11 +221,11 @@ class GroupHook:
 
     def credit_state(self) -> bytes:
         """The algorithm's state, which must survive an interruption."""
-        return pickle.dumps(self.algorithm.state_dict())
+        return json.dumps(self.algorithm.state_dict()).encode()
 
     def restore_credit(self, state: bytes) -> None:
-        """The inverse of :meth:`credit_state`; the state is this program's own file."""
-        self.algorithm.load_state_dict(pickle.loads(state))
+        """The inverse of :meth:`credit_state`."""
+        self.algorithm.load_state_dict(json.loads(state))
 
 
 def _rows(group: _Group) -> Iterator[tuple[str, list[float], list[float]]]:

@@ -30,7 +30,7 @@ from .agent_loop import Finished
 from .checkpoints import folder_of, keep_only
 from .session import problem, read_session, training_row, validation_row
 
-_CREDIT = "credit.pkl"
+_CREDIT = "credit.json"
 
 
 @register_adv_est("cdpr")
