@@ -298,6 +298,17 @@ def _systems(args: argparse.Namespace) -> None:
     print(render(systems(_plan(args))))
 
 
+@_command()
+def _verify(args: argparse.Namespace) -> int:
+    """Compare all results with the digests in their run.json: exit code 1 when one was edited or damaged."""
+    results = Path(load_settings(*args.settings).paths.results)
+    altered = housekeeping.altered(results)
+    for path in altered:
+        print(f"{path}: {'not what was written' if path.exists() else 'gone'}; snakemake --cores all -f {path}")
+    print(f"{results}: {len(altered)} altered" if altered else f"{results}: every result is what was written")
+    return 1 if altered else 0
+
+
 @_command(_argument("record", metavar="RUN_JSON", help="a run.json"))
 def _why(args: argparse.Namespace) -> None:
     """Say which part of a result's run key has changed since it was made."""

@@ -25,7 +25,7 @@ from ..environment.table_judging import TableJudge
 from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job
-from ..llm.agent_model import Meter, metering
+from ..llm.agent_model import Meter, is_same_model, metering
 from ..llm.guard import disclosed
 from ..llm.types import SYSTEM
 from ..settings import Settings
@@ -50,6 +50,10 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     metrics = evaluate(settings, run, cases, job.out["evaluation"], job.state, policy, job.server)
     job.metrics.update(metrics)
     job.tags.update(disclosed(disclosures))
+    answered = {name for row in read_rows(job.out["evaluation"]) for name in row.models or ()}
+    if others := sorted(name for name in answered if spec and not is_same_model(spec.name, name)):
+        job.tags["answered_as"] = ", ".join(others)
+        print(f"{run}: WARNING: {spec.name} was asked for, but the server answered as {job.tags['answered_as']}")
     figures = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
     print(f"{run} on {job.options['dataset']}: {figures}")
 
@@ -163,7 +167,7 @@ def evaluation_row(
         cost_usd=round(effort.cost_usd, 6),
         utility=round(utility(workup.correct, effort, settings.utility, tests), 9),
         forced=workup.forced,
-        **asdict(meter),
+        **asdict(meter) | {"models": tuple(sorted(meter.models)) or None},
         obtained=None if case.credentialed or agent.whole_record else workup.states[-1].obtained,
         judging=judging,
         replies=None if case.credentialed else tuple(step.turn.text for step in workup.steps),

@@ -44,8 +44,9 @@ class EvaluationRow(BaseModel):
 
     ``calls`` to the acting model took ``prompt_tokens`` and ``completion_tokens`` together (None: not reported); an
     agent without a model has none. ``silent`` of them returned no word, of these ``too_long`` because the conversation
-    exceeded the model's context; ``unmarked`` returned an answer without its mark. ``judging`` is left out of the line
-    where tables alone judge and match.
+    exceeded the model's context; ``unmarked`` returned an answer without its mark. ``models`` are the names under which
+    servers answered. ``judging`` is left out of the line where tables alone judge and match, ``models`` where no server
+    answered.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -75,6 +76,7 @@ class EvaluationRow(BaseModel):
     too_long: NonNegativeInt
     obtained: tuple[str, ...] | None = None
     judging: Judging | None = None
+    models: tuple[str, ...] | None = None
     replies: tuple[str, ...] | None = None
 
     @field_validator("n_na")
@@ -87,7 +89,7 @@ class EvaluationRow(BaseModel):
 
     def line(self) -> str:
         """The row as one line of JSON."""
-        content = self.model_dump(exclude=None if self.judging else {"judging"})
+        content = self.model_dump(exclude={name for name in ("judging", "models") if getattr(self, name) is None})
         return json.dumps(content, ensure_ascii=False) + "\n"
 
 

@@ -201,6 +201,9 @@ def legend(results: Results) -> list[str]:
     if any(method.knows_hospital for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They know "
                      "the disease model that made the cases; no learned row does.")  # fmt: skip
+    for method in results.methods:
+        if names := results.answered_as(method):
+            notes.append(f"{method.label}: the server answered as {', '.join(names)}, not as the model asked for.")
     if results.settings.judge.model:
         notes.append(f"Diagnoses are judged by {judges(results.settings)[0]}.")
     notes.append("Average: unweighted mean of the three data sets, as in the paper.")

@@ -16,8 +16,9 @@ class ProvenanceError(ValueError):
 def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     """Refuse evaluations whose ``run.json`` contradicts the settings or, on one data set, each other.
 
-    Compared are the tier, the utility, the cost map and who judges and matches (with the settings) and the digest of
-    the cases (among the runs on one data set). What a ``run.json`` does not state, or one that is absent, is let pass.
+    Each file must be the one that was written. Compared are the tier, the utility, the cost map and who judges and
+    matches (with the settings) and the digest of the cases (among the runs on one data set). What a ``run.json`` does
+    not state, or one that is absent, is let pass.
     Raises :class:`ProvenanceError`.
     """
     expected = {(section, name): value for section in ("utility", "costs")
@@ -29,6 +30,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         if (place := find_record(path)) is None:
             continue
         record = read_record(place)
+        _check_unaltered(record, place, {path.name})
         check_tier(settings, f"{path} (see {place})", record.tier)
         for (section, name), value in expected.items():
             stated = record.parameters.get(section) or {}
@@ -56,6 +58,7 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
     cases: dict[str, Path] = {}
     for place, record in _records(results / "training" / run / "run.json" for run in runs):
         check_tier(settings, place, record.tier)
+        _check_unaltered(record, place, {"metrics.jsonl"})
         if (digest := record.digest_of("cases")) is not None:
             cases.setdefault(digest, place)
         if len(cases) > 1:
@@ -73,6 +76,14 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
         if known[0] != priced:
             raise ProvenanceError(f"{place} and {known[1]}: cases were priced by different catalogues, overrides or "
                                   "cost settings; price both again")  # fmt: skip
+
+
+def _check_unaltered(record: RunRecord, place: Path, names: set[str]) -> None:
+    for path in record.altered(place, names):
+        raise ProvenanceError(
+            f"{path}: is not what was written (its digest differs from the one in {place}): it was edited or damaged. "
+            f"To make it again: rm {path} {place}; snakemake --cores all {path}"
+        )
 
 
 def _records(places: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:

@@ -1,10 +1,11 @@
-"""Between runs: remove work in ``state/`` that no job needs, and say why a result would be made anew."""
+"""Between runs: remove work in ``state/`` that no job needs, find altered results, and say why a result would be made
+anew."""
 
 import re
 import shutil
 from pathlib import Path
 
-from ..records import RunRecord
+from ..records import RunRecord, record_files
 from ..tracking.mlflow_index import flatten
 from .plan import Plan
 from .stages import STAGES
@@ -18,6 +19,13 @@ def clean_state(plan: Plan) -> tuple[list[Path], list[Path]]:
     for folder in removed:
         shutil.rmtree(folder)
     return removed, [folder for folder in folders if folder.name in current]
+
+
+def altered(results: Path) -> list[Path]:
+    """Results that are gone or not what was written, by the digests in their run.json. MLflow's database changes by
+    itself and is left out."""
+    records = ((place, RunRecord.read(place)) for place in record_files(results))
+    return [path for place, record in records for path in record.altered(place) if path.name != "mlflow.db"]
 
 
 def differences(plan: Plan, record: Path) -> list[str]:
