@@ -4,6 +4,7 @@ import argparse
 import functools
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ examples (all commands: docs/reference/commands.md):
 _SETTINGS_FILE = "config.yaml"
 _SETTINGS_HELP = "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"
 _OPTION_EXAMPLES = {"dataset": "private", "run": "cdpr-seed0"}
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")  # of terminals; line ends and tabs stay
 _Command = Callable[[argparse.Namespace], int | None]
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
 _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
@@ -70,14 +72,29 @@ def main(argv: Sequence[str] | None = None) -> int:
             places = "".join(traceback.format_tb(error.__traceback__))
             withheld = f"{type(error).__name__} (its message is withheld: cases are credentialed)"
             message = f"a fault of the program\n{places}{withheld}"
-        print(f"cdpr {args.command}: {message}", file=sys.stderr)
+        print(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", f"cdpr {args.command}: {message}"), file=sys.stderr)
         return 2
+
+
+class _PlainText:
+    """An output in which names from files cannot command the terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def configure_output() -> None:
     """Print whole lines at once, and keep progress bars and banners of libraries out of logs."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
+    if not isinstance(sys.stdout, _PlainText):
+        sys.stdout = _PlainText(sys.stdout)
     log = logging.getLogger("cdpr")
     log.setLevel(logging.INFO)
     if not log.handlers:

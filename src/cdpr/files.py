@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
@@ -38,6 +39,20 @@ def write_bytes(path: str | Path, content: bytes) -> Path:
 def write_text(path: str | Path, text: str) -> Path:
     """Write text as UTF-8; see :func:`write_bytes`."""
     return write_bytes(path, text.encode("utf-8"))
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def quoted(text: str) -> str:
+    """The text for a cell of a table that is opened in a spreadsheet: with an apostrophe before what would be a
+    formula there."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unquoted(cell: str) -> str:
+    """The inverse of :func:`quoted`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
 
 
 def write_csv(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Path:

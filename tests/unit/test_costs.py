@@ -279,6 +279,24 @@ def test_a_sum_of_examinations_is_as_sure_as_its_least_sure_price():
     assert (both.confidence, both.usd) == ("representative", pytest.approx(sum(part.usd for part in parts)))
 
 
+def test_a_name_is_no_formula_in_a_spreadsheet_and_comes_back_as_it_was(tmp_path):
+    names = ["=HYPERLINK(1)", "+1 test", "-x", "@SUM(1)", "'=1", "Odd Test"]
+    write_records(tmp_path / "records.jsonl", [case(*names)])
+    out = {name: tmp_path / f"{name}.csv" for name in ("coverage", "review")} | {"cases": tmp_path / "cases.jsonl"}
+    map_costs(
+        parse_settings({}), Job("m", "k", {"records": tmp_path / "records.jsonl"}, out, options={"dataset": "private"})
+    )
+    for name in ("coverage", "review"):
+        assert not [row for row in csv.reader(out[name].open()) for cell in row if cell[:1] in ("=", "+", "-", "@")]
+    rows = list(csv.DictReader(out["review"].open()))
+    with (tmp_path / "mine.csv").open("w") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(row | {"price_usd": "7"} for row in rows)
+    catalogue = with_overrides(load_catalogue(), tmp_path / "mine.csv")
+    assert {price_of(name, Costs(), catalogue).usd for name in names} == {7.0}
+
+
 def test_overrides_come_before_every_other_price(tmp_path):
     path = written(
         tmp_path / "own.csv",

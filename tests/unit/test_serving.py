@@ -89,14 +89,16 @@ def python_calls(work) -> int:
 
 def test_it_starts_when_it_is_needed_and_ends_with_the_job(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("MY_LAB_KEY", "sk-of-ones-own")
     with server(tmp_path, "--late 1", f"--child {tmp_path / 'pids'}") as own:
+        own.secrets = parse_settings({"models": {"lab": {"id": "m", "keys": ["MY_LAB_KEY"]}}}).key_names
         assert not own.log.exists(), "nothing runs before the first question"
         own.ready()
         pids = pids_of(tmp_path / "pids")
         assert all(map(alive, pids))
         own.ready()  # and is not started twice
     assert gone(*pids, within=1.0), "the server, and what it had started"
-    assert own.log.read_text().count("has a key: False") == 1 and stat.S_IMODE(own.log.stat().st_mode) == 0o600
+    assert own.log.read_text().count("has a key: False False") == 1 and stat.S_IMODE(own.log.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
@@ -51,6 +51,7 @@ class OwnServer:
 
     The operating system chooses its port; other jobs do not get the same one. Its output goes to ``log``, which
     only its owner can read. ``private``: requests hold credentialed text, so errors quote only the log of the start.
+    ``secrets``: environment variables beside those of the providers that hold keys, which a server does not get.
     ``restarts``: how often a server that ends is started again; ``patience``: seconds until it must be ready;
     ``grace``: seconds between asking it to end and killing it.
     """
@@ -62,6 +63,7 @@ class OwnServer:
     gpus: int = 1
     flags: Sequence[str] = ()
     private: bool = True
+    secrets: Collection[str] = ()
     restarts: int = 0
     patience: float = 1800.0
     grace: float = 30.0
@@ -120,7 +122,7 @@ class OwnServer:
         print(f"server {self.name}: starting {shlex.join(self.command)} (log: {self.log})")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        secrets = {name for provider in PROVIDERS.values() for name in provider.keys}
+        secrets = {name for provider in PROVIDERS.values() for name in provider.keys} | {*self.secrets}
         environment = {name: value for name, value in os.environ.items() if name not in secrets} | NO_TELEMETRY
         # By path and isolated, so that modules of this folder do not replace Python's own.
         command = [sys.executable, "-I", keeper.__file__, str(self.grace), str(self.restarts), *self.command]

@@ -341,3 +341,8 @@ class Settings(Section):
     inspector: Inspector = Field(default_factory=Inspector, description="Target `inspector`.")
     study: Study = Field(default_factory=Study, description="The expert study of single decisions.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")
+
+    @property
+    def key_names(self) -> set[str]:
+        """Environment variables that may hold a key of a model."""
+        return {name for entry in self.models.values() for name in entry.key_names}

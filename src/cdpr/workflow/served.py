@@ -114,7 +114,7 @@ def server_of(plan: Plan, job: ServedJob) -> OwnServer:
         flags, gpus = _policy_flags(settings, job, Path(weights), gpus), 1
     return OwnServer(
         settings.serving, weights, name, Path(plan.state) / "servers" / f"{job.name}.log",
-        gpus=gpus, flags=flags, private=settings.data.credentialed,
+        gpus=gpus, flags=flags, private=settings.data.credentialed, secrets=settings.key_names,
     )  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
     serving = Serving(program="vllm", command=PROGRAMS["vllm"].replace("vllm", frozen.command, 1))
-    more = {"gpus": 1, "flags": flags, "restarts": _RESTARTS, "patience": patience}
+    more = {"gpus": 1, "flags": flags, "secrets": settings.key_names, "restarts": _RESTARTS, "patience": patience}
     return OwnServer(serving, str(policy), _FROZEN, state / "frozen_server.log", **more)
 
 
