@@ -37,7 +37,10 @@ def ask(arguments: Sequence[str]) -> int | None:
             line.sendall(json.dumps(job).encode() + b"\n")
         except OSError:
             return None
-        answer = line.makefile("rb").read()  # until the job ends
+        try:
+            answer = line.makefile("rb").read()  # until the job ends
+        except ConnectionResetError:  # the server has died before it read the request
+            return None
     return int(answer or 137)  # of a killed job
 
 
