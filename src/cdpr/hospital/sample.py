@@ -102,7 +102,7 @@ def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Gener
     return Analyte(site.label(measure), f"{value * factor:.{decimals}f}", units or None, *bounds, flag)
 
 
-def write_presentation(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:
+def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:
     """The lines of the history by their heading; the lines of the case summary below the first."""
     lines: dict[str, list[str]] = {}
     for finding, state in zip(hospital.presentation, patient.symptoms, strict=True):
