@@ -37,10 +37,8 @@ class DiagAgent(Framework):
         self.instruction = (path and _read(path)) or _PROMPT("instruction", suffices=SUFFICES)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        messages = [
-            {"role": "system", "content": self.instruction},
-            {"role": "user", "content": state.case.case_summary},
-        ]
+        summary = state.case.case_summary
+        messages = [{"role": "system", "content": self.instruction}, {"role": "user", "content": summary}]
         for step in state.history:
             # The reply without our action behind it.
             words, ours, _ = step.turn.text.rpartition(_OUR_ACTION)

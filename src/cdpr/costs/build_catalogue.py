@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,9 +51,7 @@ def examination_codes() -> list[SimpleNamespace]:
     return [SimpleNamespace(**row) for row in shipped_table(__package__, "examination_codes.csv")]
 
 
-def write_catalogue(
-    folder: Path, schedules: Mapping[str, Schedule], before: Mapping[str, Price] | None = None
-) -> list[str]:
+def write_catalogue(folder: Path, schedules: dict[str, Schedule], before: dict[str, Price] | None = None) -> list[str]:
     """Write the tables of a catalogue to a folder; returns the examinations at their rate of ``before``.
 
     An examination keeps the rate of ``before`` (default: none) when its schedule is missing, or has no rate for its

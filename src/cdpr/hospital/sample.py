@@ -66,10 +66,9 @@ def sample_patient(
     age = same.age if same else int(AGES[_draw(rng, np.cumsum(ages[disease]))])
     female = same.female if same else bool(rng.random() < hospital.diseases[disease].female)
     symptoms = tuple(_symptom(rng, finding, disease) for finding in hospital.presentation)
-    results = {
-        e.name: tuple(_draw(rng, f.cumulative[disease]) for f in e.findings) for e in hospital.examinations.values()
-    }
-    chance = rng.random(len(hospital.examinations))
+    exams = hospital.examinations.values()
+    results = {e.name: tuple(_draw(rng, f.cumulative[disease]) for f in e.findings) for e in exams}
+    chance = rng.random(len(exams))
     available = frozenset(name for name, on in zip(results, chance < site.availability, strict=True) if on)
     return Patient(index, admission, disease, age, female, symptoms, results, available, key)
 
