@@ -248,12 +248,7 @@ def _texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
     for resource in of_kind(case.resources, "ClinicalImpression"):
         yield f"History of Present Illness:\n{resource.text('description')}", False
     for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
-        for attachment in _documents(resource):
-            text = resource.attached(attachment)
-            if text is None:
-                attrition.count("attachments that are no text or lie elsewhere")
-            else:
-                yield text, True
+        yield from ((text, True) for text in resource.attached(_documents(resource), attrition))
 
 
 def _sections(content: FhirElement) -> Iterator[str]:
@@ -271,10 +266,10 @@ def _sections(content: FhirElement) -> Iterator[str]:
 def _items(content: FhirElement) -> Iterator[str]:
     """Questions and answers, each question as a heading."""
     for item in content.many("item"):
-        answers = []
-        for answer in item.many("answer"):
-            coded = answer.one("valueCoding").text("display")
-            answers.append(answer.text("valueString") or coded or answer.number("valueInteger"))
+        answers = (
+            answer.text("valueString") or answer.one("valueCoding").text("display") or answer.number("valueInteger")
+            for answer in item.many("answer")
+        )
         if text := "; ".join(filter(says_something, answers)):
             yield f"{one_line(item.text('text')).rstrip(':?')}:\n{text}"
         yield from _items(item)
