@@ -266,10 +266,10 @@ def _sections(content: FhirElement) -> Iterator[str]:
 def _items(content: FhirElement) -> Iterator[str]:
     """Questions and answers, each question as a heading."""
     for item in content.many("item"):
-        answers = (
-            answer.text("valueString") or answer.one("valueCoding").text("display") or answer.number("valueInteger")
-            for answer in item.many("answer")
-        )
+        answers = []
+        for answer in item.many("answer"):
+            coded = answer.one("valueCoding").text("display")
+            answers.append(answer.text("valueString") or coded or answer.number("valueInteger"))
         if text := "; ".join(filter(says_something, answers)):
             yield f"{one_line(item.text('text')).rstrip(':?')}:\n{text}"
         yield from _items(item)
