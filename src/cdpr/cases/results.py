@@ -98,14 +98,12 @@ def parse_analytes(text: str) -> list[Analyte]:
 
 
 def _parse_list(text: str) -> list[Analyte]:
-    analytes: list[Analyte] = []
-    for part in text.rstrip(".").split(";"):
-        match = _LISTED.fullmatch(part.strip())
-        if match is None:
-            return []
-        low, high = float(match["low"]), float(match["high"])
-        analytes.append(Analyte(match["label"], match["value"], match["units"] or None, low, high))
-    return analytes
+    matches = [_LISTED.fullmatch(part.strip()) for part in text.rstrip(".").split(";")]
+    if None in matches:
+        return []
+    return [
+        Analyte(m["label"], m["value"], m["units"] or None, float(m["low"]), float(m["high"])) for m in matches if m
+    ]
 
 
 def _read_field(fields: dict, name: str, text: str) -> None:
