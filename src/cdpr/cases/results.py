@@ -99,11 +99,10 @@ def parse_analytes(text: str) -> list[Analyte]:
 
 def _parse_list(text: str) -> list[Analyte]:
     matches = [_LISTED.fullmatch(part.strip()) for part in text.rstrip(".").split(";")]
-    if None in matches:
+    parts = [match.groups() for match in matches if match]
+    if len(parts) < len(matches):
         return []
-    return [
-        Analyte(m["label"], m["value"], m["units"] or None, float(m["low"]), float(m["high"])) for m in matches if m
-    ]
+    return [Analyte(label, value, units or None, float(low), float(high)) for label, value, units, low, high in parts]
 
 
 def _read_field(fields: dict, name: str, text: str) -> None:
