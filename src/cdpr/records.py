@@ -1,11 +1,9 @@
 """``run.json``, the record of a finished job: every stage writes one; tables, the report page and MLflow's index read
 it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -50,7 +48,7 @@ class RunRecord(BaseModel):
     commit: str | None = None
 
     @classmethod
-    def read(cls, path: Path) -> RunRecord:
+    def read(cls, path: Path) -> Self:
         """The record in a file. Raises ValueError for a file that is no ``run.json``."""
         try:
             return cls.model_validate_json(path.read_bytes())

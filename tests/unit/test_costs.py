@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from cdpr.cases import CaseRecord, examinations, imaging_words, write_records
 from cdpr.costs import (
-    CatalogueError,
     Price,
     charge,
     coverage,
@@ -26,10 +25,10 @@ from cdpr.costs import (
 )
 from cdpr.costs.build_catalogue import SCHEDULES, examination_codes
 from cdpr.costs.catalogue import CONFIDENCES, TABLES, shipped_folder
-from cdpr.costs.coverage import POOLED
 from cdpr.costs.fee_schedules import split_codes
-from cdpr.costs.price import group_prices, map_costs
+from cdpr.costs.price import POOLED, group_prices, map_costs
 from cdpr.environment import DiagnosticEnvironment, Turn
+from cdpr.files import TableError
 from cdpr.ingest.names import exam_key
 from cdpr.job import Job
 from cdpr.settings import Settings, SettingsError, parse_settings
@@ -355,7 +354,7 @@ def test_a_group_of_several_prices_for_one_examination_costs_the_same_in_any_ord
     ],
 )
 def test_a_bad_override_is_an_error_with_file_line_and_field_but_without_the_name(tmp_path, text, said):
-    with pytest.raises(CatalogueError, match=r"own\.csv" + said) as caught:
+    with pytest.raises(TableError, match=r"own\.csv" + said) as caught:
         with_overrides(load_catalogue(), written(tmp_path / "own.csv", text))
     assert "Secret" not in str(caught.value)
 
@@ -461,7 +460,7 @@ def test_a_broken_table_is_an_error_with_file_line_and_field(tmp_path, table, ol
         shutil.copy(shipped_folder() / name, tmp_path / name)
     text = (tmp_path / table).read_text()
     (tmp_path / table).write_text(text.replace(old, new, 1))
-    with pytest.raises(CatalogueError, match=said):
+    with pytest.raises(TableError, match=said):
         load_catalogue(tmp_path)
 
 

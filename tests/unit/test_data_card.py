@@ -13,8 +13,8 @@ from cdpr.cases import CaseRecord, iterate_records, write_records
 from cdpr.costs import charge
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.ingest.attrition import RULES, Attrition
-from cdpr.ingest.controlled import controlled, parse_summary, remove_leaks
-from cdpr.ingest.summary import SECTIONS, build_summary
+from cdpr.ingest.leaks import controlled, parse_summary, remove_leaks
+from cdpr.ingest.texts import SECTIONS, build_summary
 from cdpr.job import Job
 from cdpr.report.card_counts import (
     FEWEST_PATIENTS,
@@ -78,7 +78,7 @@ def test_the_attrition_adds_up(tmp_path_factory, dropped, kept):
     for number, rule in enumerate(dropped):
         attrition.drop(rule, f"case {number}")
     path = tmp_path_factory.mktemp("report") / "report.json"
-    path.write_text(attrition.report().text())
+    path.write_text(attrition.report().model_dump_json())
     told = read_report(path)
     assert told.read - sum(step.dropped for step in told.funnel) == told.kept == kept
     found = {row["leak"]: row["found"] for row in leak_rows(told)}

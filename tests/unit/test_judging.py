@@ -12,7 +12,7 @@ import pytest
 from served import Server
 
 from cdpr.cases import CaseRecord, write_records
-from cdpr.environment import DiagnosticEnvironment, State, TableMatcher, Turn
+from cdpr.environment import DiagnosticEnvironment, State, Turn
 from cdpr.environment.model_judging import ModelJudge, ModelMatcher
 from cdpr.environment.opening import open_environment, open_second
 from cdpr.environment.table_judging import named_first
@@ -158,7 +158,7 @@ def matches(environment: DiagnosticEnvironment, case: CaseRecord, requested: str
 def test_the_matcher_answers_with_names_on_record_or_with_none(case):
     keys = {**case.key_pertinent_results_dict, "LIPASE": "35"}
     model = Scripted(cat="`ct abdomen and pelvis`.", fat="Lipase", magic="Crystal Ball", none="NO_MATCH.")
-    environment = DiagnosticEnvironment(Settings().environment, matcher=ModelMatcher(model, TableMatcher(92.0)))
+    environment = DiagnosticEnvironment(Settings().environment, matcher=ModelMatcher(model, 92.0))
     found = partial(matches, environment, case)
     assert found("CBC", keys) == ("Complete Blood Count",) and not model.requests
     assert found("a cat of the belly", keys) == ("CT Abdomen and Pelvis",)

@@ -13,8 +13,7 @@ from cdpr.agents.build import agent_code, agent_entry, model_spec
 from cdpr.llm import ModelSpec, Sampling, open_model
 from cdpr.llm.types import UNREAD
 from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings, why_not_run
-from cdpr.settings.data import Governance
-from cdpr.settings.datasets import Structurer
+from cdpr.settings.datasets import Governance, Structurer
 
 SECRET = "zqsecret complaint"
 ASK = [{"role": "user", "content": SECRET}]

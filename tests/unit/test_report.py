@@ -31,7 +31,7 @@ from cdpr.results.paper import read_paper
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.table import Cell, Column, Row, Table, marks, to_csv, to_latex, to_markdown
 from cdpr.settings import labels_of, parse_settings
-from cdpr.settings.restrict import restrict
+from cdpr.settings.load import restrict
 
 CASES = {"mimic_iv": 40, "clinicalbench": 20, "private": 10}
 # Run -> (right diagnoses of 10, examinations per case, cost of one).

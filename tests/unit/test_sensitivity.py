@@ -20,7 +20,7 @@ from cdpr.report.sensitivity import plot_further_sensitivity, plot_sensitivity, 
 from cdpr.results.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.experiments import shipped_experiments
-from cdpr.settings.restrict import restrict
+from cdpr.settings.load import restrict
 from cdpr.workflow.stages import STAGES
 
 EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})

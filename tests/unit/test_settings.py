@@ -22,7 +22,7 @@ from cdpr.settings import (
 )
 from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.generate import check, explain, keys, leaves
-from cdpr.settings.restrict import restrict, without
+from cdpr.settings.load import restrict, without
 
 ROOT = Path(__file__).parents[2]
 

@@ -25,10 +25,8 @@ from ..environment import (
     Agent,
     DiagnosticEnvironment,
     Effort,
-    Judge,
     RequestTest,
     TableJudge,
-    TableMatcher,
     Trajectory,
     case_seed,
     run_episode,
@@ -138,7 +136,7 @@ async def work_up(
     agent: Agent,
     cases: Sequence[CaseRecord],
     seed: int,
-    second: Judge | None = None,
+    second: TableJudge | None = None,
 ) -> list[tuple[Trajectory, Meter]]:
     """One workup per case, all at the same time, and the usage of the agent's model; the ``second`` judge judges each
     diagnosis too. An error of one workup is raised after all others have ended: their paid calls are recorded then."""
@@ -183,10 +181,10 @@ def evaluation_row(
     )
 
 
-def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: Judge | None) -> Judging | None:
+def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: TableJudge | None) -> Judging | None:
     """The part of models in judging and matching; None where tables alone did both."""
     judge, matcher, case, diagnosis = environment.judge, environment.matcher, workup.case, workup.diagnosis
-    if second is None and isinstance(judge, TableJudge) and isinstance(matcher, TableMatcher):
+    if second is None and not judge.counters and not matcher.counters:
         return None
     verdicts: dict[str, Any] = {}
     if diagnosis is not None:

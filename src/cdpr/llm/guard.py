@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 if TYPE_CHECKING:
-    from ..settings.data import Governance
+    from ..settings.datasets import Governance
 
 NO_TELEMETRY = {
     "DO_NOT_TRACK": "1",

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..settings import ModelEntry, Settings, SettingsError
-from ..settings.data import Governance
-from ..settings.datasets import Structurer
+from ..settings.datasets import Governance, Structurer
 from ..settings.models import Calls
 from ..settings.schema import Policy
 from .types import Model

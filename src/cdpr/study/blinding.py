@@ -13,7 +13,7 @@ import numpy as np
 
 from ..files import write_text
 from ..seeding import derive_seed
-from ..settings.study import Study
+from ..settings.schema import Study
 from .records import Proposal, Record, StudyError, StudyState
 
 _LETTERS = "ABCDEFGH"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from ..settings import Settings
 from ..settings.datasets import BENCHMARKS, DATASETS
-from ..settings.study import Study
+from ..settings.schema import Study
 from .blinding import Items
 from .methods import all_synthetic
 from .records import StudyState

@@ -13,7 +13,7 @@ from snakemake_logger_plugin_cdpr.progress import duration
 
 from ..metrics_log import read_metrics
 from ..records import RunRecord, record_files
-from ..settings.shipped import read_shipped
+from ..settings.section import read_shipped
 from .plan import Plan
 from .stages import FIGURES, STAGES, TABLES
 

@@ -14,8 +14,8 @@ from ..agents.build import agent_class, agent_entry
 from ..agents.policy import PolicyAgent, longest_sequence
 from ..llm.own_server import OwnServer
 from ..settings import Machine, Settings, SettingsError, digest, model_of, served
-from ..settings.agents import POLICY
 from ..settings.datasets import BENCHMARKS, DATASETS
+from ..settings.experiments import POLICY
 from ..tracking.frame import exclusive
 from .plan import Plan
 from .running import run_stage

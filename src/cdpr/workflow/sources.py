@@ -11,7 +11,7 @@ from ..settings import Settings, digest, judging_models, model_of, project_folde
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from ..settings.judging import DECIDING, SECOND, TABLES
-from ..settings.restrict import restrict
+from ..settings.load import restrict
 from .experiment import Experiment, Options, Product, Source
 from .stage import Need
 

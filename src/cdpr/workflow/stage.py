@@ -10,7 +10,7 @@ from typing import Any
 from ..job import PageEntry
 from ..records import PIPELINE
 from ..settings import Settings
-from ..settings.restrict import restrict, without
+from ..settings.load import restrict, without
 from .experiment import Experiment, Options, Product, Source
 
 _RUNTIME = ("tier", "paths", "tracking")

@@ -196,7 +196,7 @@ _ALL = (
     ),
     Stage(
         "remove_leaks", "Make the leak-controlled variant of a benchmark's test cases.",
-        "cdpr.ingest.controlled:remove_leaks",
+        "cdpr.ingest.leaks:remove_leaks",
         options=_DATASET,
         needs={"cases": "map_costs.cases"},
         outputs={

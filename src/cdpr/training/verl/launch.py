@@ -20,7 +20,7 @@ from ...job import Job
 from ...llm.guard import NO_TELEMETRY
 from ...llm.own_server import PROGRAMS, OwnServer
 from ...settings import Serving, Settings, SettingsError, merge, parse_settings
-from ...settings.verl import Verl
+from ...settings.schema import Verl
 from ..training_run import store_records
 from .checkpoints import fall_back, hand_over, merge_shards
 from .configuration import CHECKPOINTS, overrides, refuse, resolve
