@@ -22,6 +22,9 @@ from cdpr.results.paper import sample_prices
 from cdpr.settings import Settings, merge, parse_settings, sweeps, value_at
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.settings.judging import Judge
+from cdpr.study.analysis import Analysis
+from cdpr.study.returned import PHYSICIAN
+from cdpr.study.rubric import dimensions
 
 EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})
 SYNTHETIC = parse_settings(
@@ -569,3 +572,36 @@ def test_a_refuted_superlative_shows_the_pair_that_refutes_it(results, tmp_path)
         "among": ["static", "cdpr", "without_lambda_cost"],
     })  # fmt: skip
     assert entry["verdict"] == "deviates" and "refuted by: GRPO 54.00 against CDPR" in entry["why"]
+
+
+@pytest.mark.parametrize(
+    ("claim", "ours", "baseline", "lead", "ahead", "verdict"),
+    [
+        # Two means whose intervals do not meet are apart; the claim's interval is at most both spreads together.
+        ({"asks": "above"}, (4.0, 3.9, 4.1), (3.7, 3.6, 3.85), None, None, ("same direction", 0.3, 0.05, 0.5)),
+        ({"asks": "above"}, (4.0, 3.9, 4.1), (3.7, 3.4, 3.95), None, None, ("open", 0.3, -0.05, 0.7)),
+        ({"asks": "above"}, (3.7, 3.6, 3.8), (4.0, 3.9, 4.1), None, None, ("deviates", -0.3, -0.5, -0.1)),
+        # The largest lead is a lead, and clearly above every other one.
+        ({"asks": "largest_lead"}, None, None, (0.5, 0.3, 0.7), (0.2, 0.1, 0.3), ("same direction", 0.5, 0.3, 0.7)),
+        ({"asks": "largest_lead"}, None, None, (0.5, 0.3, 0.7), (0.2, -0.1, 0.4), ("open", 0.5, 0.3, 0.7)),
+        ({"asks": "largest_lead"}, None, None, (0.1, -0.2, 0.4), (0.2, 0.1, 0.3), ("open", 0.1, -0.2, 0.4)),
+    ],
+)
+def test_physicians_ratings_are_judged_by_their_intervals(tmp_path, claim, ours, baseline, lead, ahead, verdict):
+    def interval(numbers):
+        value, low, high = numbers or (3.0, 2.9, 3.1)
+        return {"value": value, "low": low, "high": high}
+
+    dimension, runs = dimensions()[0], ("cdpr-seed0", "grpo-seed0")
+    analysis = Analysis(
+        study="s", kind=PHYSICIAN, source="warm_start", runs=runs, left_out={}, raters=("R1",), states=20, cases=20,
+        scores={dimension: dict(zip(runs, map(interval, (ours, baseline)), strict=True))},
+        lead={dimension: interval(lead)}, ahead={dimension: interval(ahead)},
+    )  # fmt: skip
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study/analysis.json").write_text(analysis.model_dump_json(), encoding="utf-8")
+    where = {"on_dimensions": [dimension], "of": "cdpr", "than": "grpo"} if claim["asks"] == "above" else {}
+    # The paper's private cases are not ours: its claim is at most shown in the same direction.
+    (entry,) = judged(PAPER, tmp_path, {"kind": "study"} | claim | (where or {"dimension": dimension}))
+    measured = (entry["verdict"], *(pytest.approx(entry[key]) for key in ("measured", "low", "high")))
+    assert measured == verdict, entry["why"]

@@ -272,6 +272,14 @@ def written(path, text: str):
     return path
 
 
+def test_a_sum_of_examinations_is_as_sure_as_its_least_sure_price():
+    catalogue = load_catalogue()
+    parts = [catalogue.find(name) for name in ("Lipase", "CT Head")]
+    both = catalogue.find("CT Head and Lipase")
+    assert [part.confidence for part in parts] == ["exact", "representative"]
+    assert (both.confidence, both.usd) == ("representative", pytest.approx(sum(part.usd for part in parts)))
+
+
 def test_overrides_come_before_every_other_price(tmp_path):
     path = written(
         tmp_path / "own.csv",

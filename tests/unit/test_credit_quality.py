@@ -113,8 +113,13 @@ def test_replies_from_memory_change_nothing_but_the_work(case):
     assert counted.replies < bare.replies / 3
 
 
+async def truth_of(settings, env, cases):
+    groups = await sample_groups(settings, env, CountingPolicy(), cases)
+    return await with_truth(settings, env, CountingPolicy(), groups)
+
+
 def test_the_whole_table(case, tmp_path):
-    settings, _ = problem(analysis={"truth": 16, "replicates": 2}, credit={"samples": 3})
+    settings, env = problem(analysis={"truth": 16, "replicates": 2}, credit={"samples": 3})
     cases = [case, case.model_copy(update={"note_id": "T-2"})]
     found = asyncio.run(assess(settings, CountingPolicy(), cases))
     assert json.dumps(asyncio.run(assess(settings, CountingPolicy(), cases))) == json.dumps(found)
@@ -126,6 +131,10 @@ def test_the_whole_table(case, tmp_path):
         {row["rmse"] for row in defaults}
     ) == 1
     assert found["replicate_seeds"][0] != found["replicate_seeds"][1]
+    workups = asyncio.run(truth_of(settings, env, cases))
+    replicates = [Estimators(settings, env, CountingPolicy(), workups, seed) for seed in found["replicate_seeds"]]
+    tokens = [asyncio.run(replicate.cdpr(every_state(settings.credit)))[1] for replicate in replicates]
+    assert defaults[0]["tokens_per_decision"] == sum(tokens) / 2 / len(workups.decisions)
     (tmp_path / "quality.json").write_text(json.dumps(found))
     out = {kind: tmp_path / f"figure.{kind}" for kind in ("png", "pdf")}
     plot_credit_quality(settings, Job("plot_credit_quality", "0" * 16, {"quality": tmp_path / "quality.json"}, out))

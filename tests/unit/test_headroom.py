@@ -272,6 +272,7 @@ def test_on_the_users_own_cases_no_posterior_is_known(tmp_path):
     found = checked(tmp_path, evaluations(tmp_path, warm_start=acting, immediate=both(rows([0] * 60))))
     assert found["unavailable"] == dict.fromkeys(BENCHMARKS, UNKNOWN) and found["safe"]
     assert {at["exact"] for at in found["headrooms"]} == {None}
+    assert {at["seeds"] for at in found["resolutions"]} == {len(SETTINGS.seeds)}
     text = (tmp_path / "headroom.md").read_text(encoding="utf-8")
     assert f"Private: not available: {UNKNOWN}." in text and "Not known: nothing speaks against it" in text
     utility = sum(row.utility for row in sampled) / 60

@@ -537,9 +537,19 @@ def test_only_the_declared_settings_are_read(pristine, tmp_path):
     assert write(pristine, tmp_path, restrict(SETTINGS, read)) == write(pristine, tmp_path / "b")
 
 
-def test_a_metric_is_one_entry(pristine, tmp_path, monkeypatch):
-    """Rows hold its field; columns, caption, differences, LaTeX and the long form follow."""
-    entry = Metric("repeats", "n_repeated", "Repeats", "Rep.", about="requests made again", main=True, compared=True)
+def test_a_metric_of_a_field_that_no_row_has_is_refused():
+    with pytest.raises(TypeError, match="metric repeats: give a `field` of EvaluationRow"):
+        Metric("repeats", "repetitions", "Repeats")
+    with pytest.raises(TypeError, match=r"metric repeats: .* where `main`, `short` and `about`"):
+        Metric("repeats", "n_repeated", "Repeats", "Rep.", main=True)
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_a_metric_is_one_entry(pristine, tmp_path, monkeypatch, compared):
+    """Rows hold its field; columns of every place, caption, differences, LaTeX and the long form follow."""
+    entry = Metric(
+        "repeats", "n_repeated", "Repeats", "Rep.", about="requests made again", main=True, compared=compared
+    )
     monkeypatch.setitem(METRICS, entry.name, entry)
     table = importlib.reload(main_table)
     try:
@@ -549,5 +559,10 @@ def test_a_metric_is_one_entry(pristine, tmp_path, monkeypatch):
     finally:
         monkeypatch.undo()
         importlib.reload(main_table)
-    assert "Rep.: requests made again" in text and "Δ Rep. [95%]" in text and "Rep. [95%]" in text
+    assert "Rep.: requests made again" in text and ("Δ Rep. [95%]" in text) == compared
+    assert not compared or "| Rep. [95%]" in text
     assert tex.count("Rep.") >= 4 and "repeats_low" in csv_text.splitlines()[0]
+    lines = [line.split("|") for line in text.splitlines() if line.startswith("|")]
+    at = [k for k, header in enumerate(lines[0]) if "Rep." in header]
+    (row,) = [line for line in lines[:30] if line[1].strip() == "Warm-started tiny policy"][:1]
+    assert [row[k].strip(" *") for k in at] == ["0.00"] * 4, "three data sets and the average"

@@ -27,6 +27,7 @@ from test_headroom import a_case
 
 from cdpr.cases import iterate_records, write_records
 from cdpr.environment import DiagnosticEnvironment, State
+from cdpr.evaluation.significance import holm
 from cdpr.job import Job
 from cdpr.ledger.claims import read_claims
 from cdpr.ledger.page import make_ledger
@@ -606,6 +607,19 @@ def test_the_analysis_is_of_the_ratings(study):
     test = found.comparison(name, "random")
     assert test.difference == pytest.approx(np.mean(scores[RUNS[0]]) - np.mean(scores["random"]))
     assert test.p <= test.holm <= 1 and test.holm <= test.holm_all + 1e-12
+    for one in found.comparisons:
+        means = (found.scores[one.dimension][run].value for run in (RUNS[0], one.than))
+        assert one.low <= one.difference <= one.high and one.difference == pytest.approx(np.subtract(*means))
+    everything = holm([one.p for one in found.comparisons])
+    assert [one.holm_all for one in found.comparisons] == pytest.approx(everything)
+    leads = {}
+    for d, of_run in found.scores.items():
+        ours, *others = (of_run[run].value for run in RUNS)
+        leads[d] = ours - max(others)
+        assert found.lead[d].value == pytest.approx(leads[d])
+    for d, at in found.ahead.items():
+        assert at.value == pytest.approx(leads[d] - max(lead for other, lead in leads.items() if other != d))
+        assert at.low <= at.value <= at.high
     table = [[rated.get(content, {}).get(name, np.nan) for content in key.runs] for rated in back.values()]
     alpha = krippendorff.alpha(table, level_of_measurement="ordinal", value_domain=statistics.SCALE)
     assert found.alpha[name].value == pytest.approx(alpha)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from cdpr.agents.reference import Clinician, Habits
 from cdpr.cases import CaseRecord, parse_analytes
 from cdpr.costs import load_catalogue, price_case
-from cdpr.environment import DiagnosticEnvironment, PromptBuilder, parse_action, run_episode
+from cdpr.environment import (
+    DiagnosticEnvironment,
+    PromptBuilder,
+    State,
+    Turn,
+    parse_action,
+    render_action,
+    run_episode,
+)
 from cdpr.environment.prompt import compact_result
 from cdpr.hospital.posterior import Diagnostician
 from cdpr.hospital.raw_files import write_hospital
@@ -131,10 +140,71 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
         state = random.Random(0).choice(workup.trajectory.states)
         turn = asyncio.run(agent.act(state, True, 0))
         assert turn in workup.readings
+        # The loss is on what the demonstrator chose: its whole replies, and of each reading the words after the prefix.
+        replies = [render_action(step.action, prompts.settings.style) for step in workup.trajectory.steps]
+        assert scored_text(prompts, conversation) == "".join(replies)
+        for state, reading, turn in zip(workup.trajectory.states, readings, workup.readings, strict=True):
+            prompt = (*conversation.ids[: reading.start], *prompts.forced_prefix_ids)
+            assert prompt == prompts.prompt_ids(in_style(prompts, state), True)
+            assert scored_text(prompts, reading) == parse_action(turn.text).text
     with torch.no_grad():
         beside = token_logprobs(model, [[Piece(0, first.ids, ()), *readings] for first, *readings in demonstrations])
         alone = logprobs_alone(model, whole, wanted)
     torch.testing.assert_close(beside, alone, atol=1e-5, rtol=1e-5)
+
+
+def scored_text(prompts: PromptBuilder, piece: Piece) -> str:
+    """The text of a piece that carries loss."""
+    return prompts.tokenizer.decode([piece.ids[k - piece.start] for k in piece.scored]).strip()
+
+
+def in_style(prompts: PromptBuilder, state: State) -> State:
+    """The state with the demonstrator's replies in the words of the prompt's style."""
+    style = prompts.settings.style
+    steps = [replace(step, turn=Turn(render_action(step.action, style))) for step in state.history]
+    return State(state.case, tuple(steps))
+
+
+def test_a_static_demonstration_scores_the_diagnosis_of_the_whole_record(textbook, tmp_path: Path):
+    settings = parse_settings({})
+    environment, agent = DiagnosticEnvironment(settings.environment), Clinician(settings, "textbook")
+    pairs = asyncio.run(warm_start._diagnose_statically(environment, agent, textbook[:8], 0.5))
+    assert [case for case, _ in pairs] == textbook[:4]
+    tiny = settings.policy.tiny.model_copy(update={"vocab_size": 900})
+    workups = asyncio.run(warm_start.demonstrate(environment, agent, textbook[:8], True))
+    folder = build_tiny_policy(tmp_path / "policy", tiny, warm_start.corpus(settings, workups, pairs))
+    prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder), 2048)
+    for case, turn in pairs:
+        (piece,) = warm_start._encode_static(prompts, case, turn)
+        assert piece.ids[: piece.scored[0]] == prompts.prompt_ids(State(case), True, whole=True)
+        assert scored_text(prompts, piece) == parse_action(turn.text).text
+        assert piece.ids[piece.scored[-1]] == prompts.tokenizer.end_of_turn
+
+
+def test_the_learning_rate_rises_and_falls_and_every_epoch_has_its_own_order(monkeypatch, tmp_path):
+    class Recorder(torch.optim.lr_scheduler.LambdaLR):
+        def __init__(self, optimizer, share):
+            shares.append(share)
+            super().__init__(optimizer, share)
+
+    def record(demonstrations, size, seed):
+        orders.append(batches(demonstrations, size, seed))
+        return orders[-1]
+
+    shares, orders, batches = [], [], warm_start._batches
+    monkeypatch.setattr(torch.optim.lr_scheduler, "LambdaLR", Recorder)
+    monkeypatch.setattr(warm_start, "_batches", record)
+    settings = parse_settings({"warm_start": {"epochs": 3, "batch_size": 1}})
+    demonstrations = [[Piece(0, (1, 2 + k % 9, 3 + k % 5, k % 3), range(1, 4))] for k in range(64)]
+    config = LlamaConfig(vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                         num_attention_heads=1, num_key_value_heads=1)  # fmt: skip
+    warm_start.imitate(LlamaForCausalLM(config), demonstrations, settings, tmp_path, lambda row: None)
+    assert len({str(order) for order in orders}) == 3
+    for share in shares:
+        rates = [share(k) for k in range(3 * 64)]
+        peak = rates.index(max(rates))
+        assert rates[0] < 0.05 and 0.5 < rates[peak] <= 1 and rates[-1] < 0.01
+        assert rates == sorted(rates[: peak + 1]) + sorted(rates[peak + 1 :], reverse=True)
 
 
 def test_a_beginning_that_all_rows_share_passes_once_with_the_gradient_of_all(tmp_path):

@@ -29,6 +29,10 @@ class Metric:
     main: bool = False
     compared: bool = False
 
+    def __post_init__(self) -> None:
+        if self.field not in EvaluationRow.model_fields or (self.main and not (self.short and self.about)):
+            raise TypeError(f"metric {self.name}: give a `field` of EvaluationRow; where `main`, `short` and `about`")
+
 
 # Section "Metrics" of the paper; AEN counts issued requests.
 METRICS: Mapping[str, Metric] = {
@@ -47,10 +51,6 @@ METRICS: Mapping[str, Metric] = {
         Metric("turns", "turns", "Turns"),
     )
 }  # fmt: skip
-
-for _metric in METRICS.values():  # when the module is imported, so that planning reports it
-    if _metric.field not in EvaluationRow.model_fields or (_metric.main and not (_metric.short and _metric.about)):
-        raise TypeError(f"metric {_metric.name}: give a `field` of EvaluationRow; where `main`, `short` and `about`")
 
 # Counts of replies (NaN where a server did not report them): no metrics of the paper, without intervals.
 _REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "silent", "too_long", "n_invalid")

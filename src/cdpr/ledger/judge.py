@@ -43,16 +43,22 @@ def compare_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
         raise NotMeasured(unfit)
     compare = _final_accuracy if claim.metric == "final_accuracy" else _on_cases
     measured, behind, void = compare(claim, names, evidence)
-    value, low, high = measured
+    _, low, high = measured
     if void or low is None or high is None:
         return Verdict(OPEN, void or "one seed: no interval", *measured, **behind)
     printed, half = claim.number()
     theirs = _sampling_error(claim, printed, (high - low) / 2, behind["n"])
-    ours = high - value if printed > value else value - low
-    inside = abs(printed - value) <= half + math.hypot(ours, theirs)
+    inside = agrees_with(printed, half, theirs, measured)
     agrees = "agrees with" if inside else "differs from"
     why = f"the printed figure, itself ±{theirs:.3g} over its cases, {agrees} the measured one"
     return Verdict(REPRODUCED if inside else DEVIATES, why, *measured, **behind)
+
+
+def agrees_with(printed: float, rounding: float, theirs: float, measured: Effect) -> bool:
+    """Whether a printed number, whose 95% interval is ``theirs`` to either side, may equal the measured one."""
+    value, low, high = measured
+    ours = high - value if printed > value else value - low
+    return abs(printed - value) <= rounding + math.hypot(ours, theirs)
 
 
 def _sampling_error(claim: FigureClaim, printed: float, ours: float, cases: int) -> float:
