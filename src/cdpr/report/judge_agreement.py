@@ -95,7 +95,7 @@ def _lines(settings: Settings, decoding: str, judged: Sequence[Judged]) -> Itera
             yield asdict(of) | {
                 "tier": settings.tier, "decoding": decoding, "among": which, "cases": len(cases),
                 "dataset": Cell(dataset, text=DATASETS.get(dataset, "All")),
-                "agreed": Cell(of.agreed, text=number(100 * of.agreed, 1)), "kappa": Cell(of.kappa, text=kappa),
+                "agreed": of.agreed, "kappa": Cell(of.kappa, text=kappa),
                 "kappa_low": of.low, "kappa_high": of.high, "flips": f"{of.only_first} : {of.only_second}",
                 "invalid": sum(row.judging.by == "invalid" for _, row in rows),
                 "second_invalid": sum(row.judging.second_invalid for _, row in rows),
@@ -115,10 +115,10 @@ def _kind(row: EvaluationRow) -> int:
 def _agreement_table(results: Results, decoding: str, lines: Sequence[frame.Cells], missing: Sequence[str]) -> Table:
     columns = [
         frame.DATA_SET, Column("among", "Among", align="l"), Column("cases", "Cases"), Column("verdicts", "Verdicts"),
-        Column("first", "Right: first judge"), Column("second", "second"), Column("agreed", "Agreed %"),
-        Column("kappa", "Cohen's kappa [95%]"), Column("flips", "only first : only second right"),
-        Column("invalid", "No verdict: first"), Column("second_invalid", "second"),
-        Column("several", "Lists of diseases"),
+        Column("first", "Right: first judge"), Column("second", "second"),
+        Column("agreed", "Agreed %", decimals=1, factor=100.0), Column("kappa", "Cohen's kappa [95%]"),
+        Column("flips", "only first : only second right"), Column("invalid", "No verdict: first"),
+        Column("second_invalid", "second"), Column("several", "Lists of diseases"),
     ]  # fmt: skip
     first, second = judges(results.settings)
     notes = [

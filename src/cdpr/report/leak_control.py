@@ -61,8 +61,7 @@ def _line(results: Results, method: Method, dataset: str, decoding: str) -> fram
     for metric in SHOWN:
         name, change = metric.name, comparison.differences[metric.name]
         for key, side, behind in zip((name, f"{name}_controlled"), (whole, less), runs, strict=True):
-            mean = float(np.mean([e.metric(name) for e in side]))
-            line[key] = Cell(mean, text=number(mean * metric.factor), runs=behind)
+            line[key] = Cell(float(np.mean([e.metric(name) for e in side])), runs=behind)
         text = frame.interval_cell(metric, change, signed=True).text
         line[f"{name}_change"] = Cell(change.mean, text=text, runs=both)
         line |= {f"{name}_change_low": change.low, f"{name}_change_high": change.high}
@@ -73,8 +72,8 @@ def _table(results: Results, lines: Sequence[frame.Cells], decoding: str) -> Tab
     """A row per agent and data set: each metric on the benchmark, on its variant, and the change with its interval."""
     columns = [Column("label", "Method", align="l"), Column("cases", "N")]
     for metric in SHOWN:
-        columns += [Column(metric.name, "benchmark", metric.header),
-                    Column(f"{metric.name}_controlled", "controlled", metric.header),
+        columns += [Column(metric.name, "benchmark", metric.header, factor=metric.factor),
+                    Column(f"{metric.name}_controlled", "controlled", metric.header, factor=metric.factor),
                     Column(f"{metric.name}_change", "Δ [95%]", metric.header)]  # fmt: skip
     columns += [Column("discordant", "only controlled : only benchmark right")]
     rows: list[Heading | frame.Cells] = []
