@@ -27,7 +27,7 @@ from .evaluation.row import EvaluationRow, read_rows
 from .files import file_digest
 from .records import RunRecord
 from .results.methods import synthetic
-from .results.provenance import check_provenance, find_record, read_record
+from .results.provenance import check_provenance, read_record
 from .results.sources import source_of
 from .settings import Settings, model_of
 
@@ -60,8 +60,8 @@ class Exported:
     def open(cls, settings: Settings, run: str, dataset: str, evaluation: Path, cases: Path) -> Exported:
         """Raises ExportError where a file is missing or the cases are others than those evaluated, ProvenanceError
         where the settings are."""
-        place = find_record(evaluation)
-        if not evaluation.exists() or place is None:
+        place = evaluation.with_suffix(".run.json")
+        if not evaluation.exists() or not place.exists():
             raise ExportError(f"{evaluation}: missing, or without its run.json; evaluate first: snakemake {evaluation}")
         check_provenance(settings, [evaluation])
         record = read_record(place)

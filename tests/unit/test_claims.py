@@ -23,7 +23,7 @@ from cdpr.settings import Settings, merge, parse_settings, sweeps, value_at
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.settings.judging import Judge
 from cdpr.study.analysis import Analysis
-from cdpr.study.returned import PHYSICIAN
+from cdpr.study.ratings import PHYSICIAN
 from cdpr.study.rubric import dimensions
 
 EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})

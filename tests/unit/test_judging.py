@@ -351,7 +351,9 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
     assert "| Mine | MIMIC-IV | 6 | 83.33 | 33.33 | -50.00 | 3 : 0 |" in text.replace("−", "-")
     assert "1 of 1 accuracies" in text and "missing" in text
     with pytest.raises(SettingsError, match=r"judge\.second"):
-        write_judge_agreement(settings(tmp_path, NOWHERE, judge={"second": None}), Job("t", "0" * 16, {}, out))
+        write_judge_agreement(
+            settings(tmp_path, NOWHERE, judge={"second": None}), Job("t", "0" * 16, {"results": tmp_path}, out)
+        )
 
 
 def test_recordings_say_who_asked(server, tmp_path, benchmark):

@@ -60,18 +60,18 @@ def test_data_sets_with_different_prices_share_no_table(tmp_path, other):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    ("stated", "message"),
     [
         ({"tier": "paper"}, "tier = 'paper'"),
-        ({"utility": {"lambda_cost": 0.5}}, r"utility\.lambda_cost = 0\.5"),
-        ({"costs": {"group_price": "sum"}}, r"costs\.group_price = 'sum'"),
+        ({"parameters": {"utility": {"lambda_cost": 0.5}}}, r"utility\.lambda_cost = 0\.5"),
+        ({"parameters": {"costs": {"group_price": "sum"}}}, r"costs\.group_price = 'sum'"),
     ],
 )
-def test_evaluations_under_other_settings_are_refused(tmp_path, parameters, message):
+def test_evaluations_under_other_settings_are_refused(tmp_path, stated, message):
     path = tmp_path / "evaluations/cdpr-seed0/private.jsonl"
-    record(path.with_suffix(".run.json"), parameters={"tier": "demo"}, inputs=cases("a"))
+    record(path.with_suffix(".run.json"), tier="demo", inputs=cases("a"))
     check_provenance(SETTINGS, [path])
-    record(path.with_suffix(".run.json"), parameters=parameters)
+    record(path.with_suffix(".run.json"), **stated)
     with pytest.raises(ProvenanceError, match=message):
         check_provenance(SETTINGS, [path])
 

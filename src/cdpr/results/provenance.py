@@ -26,10 +26,11 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     judges = {where: models[where].request_settings() if where in models else None for where in DECIDING}
     cases: dict[str, tuple[str, Path]] = {}
     for path in evaluations:
-        if (place := find_record(path)) is None:
+        place = path.with_suffix(".run.json")
+        if not place.exists():
             continue
         record = read_record(place)
-        check_tier(settings, f"{path} (see {place})", stated_tier(record))
+        check_tier(settings, f"{path} (see {place})", record.tier)
         for (section, name), value in expected.items():
             stated = record.parameters.get(section) or {}
             if name in stated and stated[name] != value:
@@ -55,7 +56,7 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
     ``run.json`` does not state, or one that is absent, is let pass. Raises :class:`ProvenanceError`."""
     cases: dict[str, Path] = {}
     for place, record in _records(results / "training" / run / "run.json" for run in runs):
-        check_tier(settings, place, stated_tier(record))
+        check_tier(settings, place, record.tier)
         if (digest := record.digest_of("cases")) is not None:
             cases.setdefault(digest, place)
         if len(cases) > 1:
@@ -76,14 +77,7 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
 
 
 def _records(places: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:
-    """Those ``run.json`` that are there."""
     yield from ((place, read_record(place)) for place in places if place.exists())
-
-
-def find_record(evaluation: Path) -> Path | None:
-    """The ``run.json`` of ``.../{run}/{dataset}.jsonl``: of the data set, else of the whole run, else None."""
-    names = (f"{evaluation.stem}.run.json", "run.json")
-    return next((path for name in names if (path := evaluation.with_name(name)).exists()), None)
 
 
 def read_record(path: Path) -> RunRecord:
@@ -92,11 +86,6 @@ def read_record(path: Path) -> RunRecord:
         return RunRecord.read(path)
     except ValueError as error:
         raise ProvenanceError(str(error)) from error
-
-
-def stated_tier(record: RunRecord) -> str | None:
-    """The tier under which it was made, None where it does not say."""
-    return record.tier or record.parameters.get("tier")
 
 
 def check_tier(settings: Settings, path: Path | str, tier: str | None) -> None:

@@ -364,7 +364,7 @@ _ALL = (
     Stage(
         "write_timings", "Sum up what the computing costs: time and memory per stage, by every run.json.",
         "cdpr.report.timings:write_timings",
-        outputs={"md": Output("<results>/timings.md", "the page"), "json": Output("<results>/timings.json", "numbers")},
+        outputs={"md": Output("<results>/timings.md", "the page")},
     ),
     Stage(
         "measure_credit_quality", "Measure how well process rewards estimate the true advantage, and at what price.",
