@@ -70,25 +70,12 @@ class Headroom(BaseModel):
     best_utility: float | None = None
     best_aec: float | None = None
 
-    @property
-    def reading(self) -> float | None:
-        """Accuracy of the exact posterior on the same evidence, minus the policy's."""
-        return _minus(self.exact, self.accuracy)
-
-    @property
-    def choice(self) -> float | None:
-        """Accuracy gained by the exact posterior when value of information chooses, at the same spend."""
-        return _minus(self.best_choice, self.exact)
-
-    @property
-    def gain(self) -> float | None:
-        """Accuracy gained by both together."""
-        return _minus(self.best_choice, self.accuracy)
-
-    @property
-    def choice_utility(self) -> float | None:
-        """Utility of value of information minus the policy's, without the part lost by reading errors."""
-        return _minus(_minus(self.best_utility, self.utility), self.reading)
+    # Accuracy that the exact posterior gains on the same evidence, that better choices then gain at the same spend, and
+    # both together; utility of value of information minus the policy's, without the part lost by reading errors.
+    reading = property(lambda self: _minus(self.exact, self.accuracy))
+    choice = property(lambda self: _minus(self.best_choice, self.exact))
+    gain = property(lambda self: _minus(self.best_choice, self.accuracy))
+    choice_utility = property(lambda self: _minus(_minus(self.best_utility, self.utility), self.reading))
 
 
 def _minus(first: float | None, second: float | None) -> float | None:
