@@ -70,22 +70,14 @@ class OwnServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready, self._failure, self._log_start = False, "", 0
         self.port, self._claim = _claim_port()
+        self.address = f"http://{HOST}:{self.port}/v1"  # of its OpenAI protocol
+        self.command = command_of(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    @property
-    def address(self) -> str:
-        """Base URL of its OpenAI protocol."""
-        return f"http://{HOST}:{self.port}/v1"
-
-    @property
-    def command(self) -> list[str]:
-        """The command that starts it."""
-        return command_of(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
 
     def ready(self) -> None:
         """Call before every request: starts the server once and waits until it answers. Raises ModelUnavailable with
