@@ -157,13 +157,9 @@ class ModelSpec:
 
     @classmethod
     def of_structurer(cls, settings: Structurer, governance: Governance, *, credentialed: bool) -> Self:
-        """The model that reads notes in free form. Raises SettingsError where none is set."""
-        if not settings.model:
-            raise SettingsError(
-                "no model is named: set the key `model` to a Hugging Face folder or the URL of a server"
-            )
+        """The model that reads notes in free form."""
         return cls(
-            where=settings.model,
+            where=str(settings.model),
             name=settings.name or "",
             credentialed=credentialed,
             governance=governance,

@@ -20,7 +20,7 @@ from ...cases import iterate_records
 from ...environment import Trajectory
 from ...files import write_bytes
 from ...llm import ModelSpec, open_model
-from ...settings import Settings, SettingsError
+from ...settings import Settings
 from ..algorithm import Context
 from ..training_run import TrainingRun
 
@@ -66,9 +66,7 @@ class Session:
             """The initial policy, at the address in the settings or on the server that the trainer started."""
             if run.settings.training.verl.frozen.url is not None:
                 return agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
-            if (servers := getattr(client, "frozen", None)) is None:
-                raise SettingsError("no frozen server: set training.verl.frozen.url, or leave verl to start one")
-            return agent(ModelSpec.of_rollouts(run.settings), client=servers)
+            return agent(ModelSpec.of_rollouts(run.settings), client=client.frozen)
 
         policy = agent(ModelSpec.of_rollouts(run.settings), client=client)
         return Context(run.settings, run.environment, policy, frozen, run.seed)
