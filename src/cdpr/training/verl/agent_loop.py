@@ -20,7 +20,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from ...credit.scores import summarise_workups
+from ...credit.scores import summarise_workups, verdicts
 from ...environment import State, Trajectory, case_seed, run_episode
 from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.guard import is_local
@@ -105,10 +105,6 @@ def _log_fault(what: str, error: Exception) -> None:
     _log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
-# verl wants the same names of every episode, the failed ones too.
-_MEASURES = ("accuracy", "aen", "aec", "n_na", "physical", "utility", "forced", "turns")
-
-
 @dataclass
 class _Group:
     """One case of an iteration: its place in the schedule, its episodes by number, and their advantages."""
@@ -125,10 +121,12 @@ class _Group:
 class Finished:
     """Advantages of a batch by verl's key of a row (group, member, 0 for the trajectory or number of the alternative).
 
-    ``advantages``: of each of its tokens, times the token's weight in the loss; ``weights``: the sum of these weights,
-    where they are not all 1. Rows of failed groups are missing. ``metrics`` are those of the algorithm.
+    ``rollouts``: figures of all its episodes. ``advantages``: of each of a row's tokens, times the token's weight in the
+    loss; ``weights``: the sum of these weights, where they are not all 1. Rows of failed groups are missing.
+    ``metrics`` are those of the algorithm.
     """
 
+    rollouts: dict[str, float] = field(default_factory=dict)
     advantages: dict[str, list[float]] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -149,12 +147,13 @@ class GroupHook:
         algorithm = algorithm_class(self.session.settings.training.algorithm)
         self.algorithm = algorithm(self.session.context(self.llm_client))
         self.groups: dict[str, _Group] = {}
+        self.validated: dict[int, EpisodeOutput] = {}  # by place of the case
         self.record = MetricsLog(self.session.state / CREDIT)
 
     async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
         if validate:
             self._report(output)
-            output.extra_fields["reward_extra_info"]["case"] = float(row["index"])
+            self.validated[int(row["index"])] = output
         else:
             await self._join(output, row)
         rows = [output, *output.alternatives] if output.alternatives else output
@@ -192,24 +191,38 @@ class GroupHook:
             member.alternatives.append(_output(turn.prompt_ids, turn.token_ids, mask, turn.logprobs, **own))
 
     def _report(self, output: EpisodeOutput) -> None:
-        """Set the outcome as verl's reward, which it only displays, and the figures of an episode for the log."""
-        settings, trajectory = self.session.settings, output.trajectory
-        output.reward_score = float(bool(trajectory and trajectory.correct))
-        figures = trajectory and summarise_workups([trajectory], settings.utility, settings.environment.tests)
-        output.extra_fields["reward_extra_info"] = {
-            **{name: float(figures[name]) if figures else math.nan for name in _MEASURES},
-            "failed": float(bool(output.failure)),
-            "fatal": float(output.fatal),
-        }
+        """Set the outcome as verl's reward, which it only displays; it wants a place for figures too."""
+        output.reward_score = float(bool(output.trajectory and output.trajectory.correct))
+        output.extra_fields["reward_extra_info"] = {}
+
+    def _summary(self, part: str, outputs: Sequence[EpisodeOutput]) -> dict[str, float]:
+        settings, workups = self.session.settings, [output.trajectory for output in outputs if output.trajectory]
+        figures = summarise_workups(workups, settings.utility, settings.environment.tests) if workups else {}
+        return {f"{part}/{name}": value for name, value in figures.items()}
+
+    def finish_validation(self) -> dict[str, Any]:
+        """The figures of the validation that has ended, and its verdicts by case."""
+        outputs = [self.validated[place] for place in sorted(self.validated)]
+        self.validated = {}
+        judged = verdicts([x.trajectory.correct if x.trajectory else math.nan for x in outputs])
+        row = {"validation/decoding": "greedy", "validation/verdicts": judged}
+        return row | self._summary("validation", outputs)
 
     def finish(self, uids: Sequence[str]) -> Finished:
         """The advantages of a batch of groups, finished in the order of the schedule as by the torch trainer."""
-        groups = [group for group in map(self.groups.pop, uids) if group.scored]
+        every = sorted(map(self.groups.pop, uids), key=lambda group: group.place)
+        outputs = [output for group in every for _, output in sorted(group.members.items())]
+        rollouts = self._summary("train", outputs) | {
+            "rollout/failed": sum(bool(output.failure) for output in outputs) / max(1, len(outputs)),
+            "rollout/fatal": sum(output.fatal for output in outputs) / max(1, len(outputs)),
+            "rollout/tokens": sum(sum(output.response_mask) for output in outputs),
+        }
+        finished = Finished(rollouts=rollouts)
+        groups = [group for group in every if group.scored]
         if not groups:
-            return Finished()
-        groups.sort(key=lambda group: group.place)
+            return finished
         batch = [group.scored for group in groups]
-        finished = Finished(metrics=self.algorithm.finish(batch))
+        finished.metrics = self.algorithm.finish(batch)
         for group in groups:
             for key, advantages, weights in _rows(group):
                 finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
