@@ -72,19 +72,20 @@ class DiagnosticLoop(AgentLoopBase):
                 _log.warning("an episode failed: %s", error)
             # A prompt and one token without loss: verl needs every member of a group.
             prompt, reply = run.prompts.context_ids(State(case)), [run.tokenizer.end_of_turn]
-            versions = {"min_global_steps": 0, "max_global_steps": 0}
             failure = {"failure": type(error).__name__, "fatal": fatal}
-            return _output(prompt, reply, [0], [0.0], extra_fields=versions, **failure)
+            return _output(prompt, reply, [0], [0.0], extra_fields=_fields({0}), reward_score=0.0, **failure)
         turns, limit = [step.turn for step in trajectory.steps], self.rollout_config.response_length
         whole = [*turns[-1].prompt_ids, *turns[-1].token_ids]
         response = whole[len(turns[0].prompt_ids) :][:limit]
         mask = on_response(trajectory, ([1] * len(turn.token_ids) for turn in turns), limit)
         logprobs = on_response(trajectory, (turn.logprobs for turn in turns), limit)
-        numbers = model.versions or {0}
-        versions = {"min_global_steps": min(numbers), "max_global_steps": max(numbers)}
-        return _output(
-            turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), extra_fields=versions, trajectory=trajectory
-        )
+        outcome = {"reward_score": float(trajectory.correct), "extra_fields": _fields(model.versions or {0})}
+        return _output(turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), trajectory=trajectory, **outcome)
+
+
+def _fields(versions: set[int]) -> dict[str, Any]:
+    """What verl reads beside a row: the versions of the weights, and figures to display, which are ours to log."""
+    return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
 
 
 def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: int = 1, **more: Any) -> EpisodeOutput:
@@ -121,7 +122,7 @@ class _Group:
 class Finished:
     """Advantages of a batch by verl's key of a row (group, member, 0 for the trajectory or number of the alternative).
 
-    ``rollouts``: figures of all its episodes. ``advantages``: of each of a row's tokens, times the token's weight in the
+    ``rollouts``: figures of all episodes. ``advantages``: of each of a row's tokens, times the token's weight in the
     loss; ``weights``: the sum of these weights, where they are not all 1. Rows of failed groups are missing.
     ``metrics`` are those of the algorithm.
     """
@@ -152,7 +153,6 @@ class GroupHook:
 
     async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
         if validate:
-            self._report(output)
             self.validated[int(row["index"])] = output
         else:
             await self._join(output, row)
@@ -182,18 +182,11 @@ class GroupHook:
                 _log_fault("credit failed", error)
                 for member in members:
                     member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
-        for member in members:
-            self._report(member)
         for other in group.scored.alternatives if group.scored else ():
             member, turn = members[other.i], other.turn
             mask = [1] * len(turn.token_ids)
             own = {"reward_score": member.reward_score, "extra_fields": member.extra_fields}  # verl displays them
             member.alternatives.append(_output(turn.prompt_ids, turn.token_ids, mask, turn.logprobs, **own))
-
-    def _report(self, output: EpisodeOutput) -> None:
-        """Set the outcome as verl's reward, which it only displays; it wants a place for figures too."""
-        output.reward_score = float(bool(output.trajectory and output.trajectory.correct))
-        output.extra_fields["reward_extra_info"] = {}
 
     def _summary(self, part: str, outputs: Sequence[EpisodeOutput]) -> dict[str, float]:
         settings, workups = self.session.settings, [output.trajectory for output in outputs if output.trajectory]
