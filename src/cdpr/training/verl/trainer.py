@@ -19,7 +19,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.engine_workers import ActorRolloutRefWorker
-from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
+from verl.workers.rollout.llm_server import LLMServerManager
 
 from ...metrics_log import read_metrics
 from ...settings.algorithms import algorithm_class
@@ -61,14 +61,6 @@ def token_rewards(
     return [torch.tensor(row, dtype=torch.float32) * scale for row in rewards]
 
 
-class ServerClient(LLMServerClient):
-    """The client of the policy's servers; ``frozen`` is that of the initial policy's."""
-
-    def __init__(self, config: Any, load_balancer_handle: Any = None, frozen: Any = None, **kwargs: Any):
-        super().__init__(config, load_balancer_handle, **kwargs)
-        self.frozen = frozen
-
-
 class CpuWorker(ActorRolloutRefWorker):
     """verl's worker, with a process group that knows gloo alone."""
 
@@ -99,7 +91,6 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.seconds = known[-1]["seconds"] if known else 0.0
         self.tokens = known[-1]["tokens"] if known else 0
         self.start, self.log = self.global_steps, training_log(self.session.state)
-        self.finished = Finished()
         self.validation: dict[str, Any] = {}
         self.frozen = self._start_frozen()
 
@@ -118,8 +109,9 @@ class DiagnosticTrainer(PPOTrainerSync):
         return LLMServerManager.create(config=config, start_rank=len(self.llm_server_manager.get_replicas()))
 
     def get_llm_client(self):
-        frozen = self.frozen.get_client() if self.frozen else None
-        return self.llm_server_manager.get_client(client_cls=ServerClient, frozen=frozen)
+        client = super().get_llm_client()
+        client.frozen = self.frozen and self.frozen.get_client()  # that of the initial policy's server
+        return client
 
     @property
     def _worker(self) -> Any:
