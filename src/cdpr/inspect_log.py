@@ -192,14 +192,13 @@ def build_log(exported: Exported) -> "EvalLog":
 
 def _sample(exported: Exported, workup: Workup) -> "EvalSample":
     from inspect_ai.log import EvalSample
-    from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput
+    from inspect_ai.model import ChatCompletionChoice, ModelOutput
     from inspect_ai.scorer import Score
 
     row, case, name = workup.row, workup.case, exported.model_name
     epoch = EPOCHS[row.decoding]
     messages = [_message(message, f"{row.note_id}-{epoch}-{i}", name) for i, message in enumerate(workup.messages)]
     last, usage = messages[-1], _usage(exported, [row])
-    assert isinstance(last, ChatMessageAssistant)
     scores = {"correct": Score(value="C" if row.correct else "I", answer=row.diagnosis)}
     scores |= {score: Score(value=float(getattr(row, field))) for score, field in _SCORES.items()}
     return EvalSample(

@@ -237,7 +237,6 @@ class GroupHook:
 def _rows(group: _Group) -> Iterator[tuple[str, list[float], list[float]]]:
     """verl's keys of the rows of a scored group, with advantages and weights of their tokens."""
     scored, count = group.scored, Counter()
-    assert scored is not None
     for i, member in group.members.items():
         columns = []
         for values in (scored.decisions[i], scored.weights[i]):
