@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ..cases import iterate_records
 from ..environment import DiagnosticEnvironment, RequestTest, Turn, render_action
@@ -42,7 +42,7 @@ Rows = Sequence[EvaluationRow]
 _MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility": "utility"}
 
 
-class Headroom(BaseModel):
+class Headroom(BaseModel, frozen=True, extra="forbid"):
     """A policy on one data set under one decoding, means over cases; fractions, US dollars, units of utility.
 
     ``immediate`` is its accuracy when it must diagnose at once, ``at_once`` how often it does so by choice, ``chance``
@@ -51,8 +51,6 @@ class Headroom(BaseModel):
     ``best_choice`` that of value of information at the policy's spend, ``best_utility`` and ``best_aec`` those of value
     of information at its own spend; None where the posterior is not known.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str
     decoding: str
@@ -82,11 +80,9 @@ def _minus(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first - second
 
 
-class Resolution(BaseModel):
+class Resolution(BaseModel, frozen=True, extra="forbid"):
     """The smallest true difference between two trained methods, in accuracy (a fraction) and utility, that so many
     cases and seeds can detect (None: one seed detects none), from variances between one run of each on one case."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str
     cases: int
@@ -97,13 +93,11 @@ class Resolution(BaseModel):
     utility: float | None
 
 
-class Preflight(BaseModel):
+class Preflight(BaseModel, extra="forbid"):
     """``preflight.json``. ``warm_start`` and ``immediate`` are mean utilities in-domain, sampled as in training;
     ``safe``: the first is higher. ``obstacles`` are the reasons, by data set, why the experiment cannot answer its
     question there; ``weaknesses`` warn where it is not safe; ``unavailable`` are the reasons, by data set, why the
     posterior is not known; ``message`` is the summary."""
-
-    model_config = ConfigDict(extra="forbid")
 
     warm_start: float
     immediate: float
