@@ -239,8 +239,8 @@ class LogHandler(LogHandlerBase):
         if job:
             self._run.failed.append(name)
         for log in [] if self._stopped else logs or [""]:
-            written = Path(log).read_text(encoding="utf-8", errors="replace") if Path(log).is_file() else ""
-            lines = written.splitlines()[-LOG_LINES:]
+            text = Path(log).read_text(encoding="utf-8", errors="replace") if Path(log).is_file() else ""
+            lines = text.splitlines()[-LOG_LINES:]
             self._print(f"{name} failed. {f'Its log, {log}, ends:' if lines else f'Its log {log} is empty.'}", "red")
             self._print("\n".join(f"    {line}" for line in lines))
 

@@ -83,8 +83,8 @@ def serve(place: str, targets: Sequence[str]) -> None:
 def _prepare(target: str) -> None:
     """Import a module; of ``module:function`` also call the function. A failure is ignored: the job reports it."""
     with contextlib.suppress(Exception):
-        if callable(prepared := pkgutil.resolve_name(target)):
-            prepared()
+        if callable(function := pkgutil.resolve_name(target)):
+            function()
 
 
 def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) -> int:

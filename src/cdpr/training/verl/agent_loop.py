@@ -148,12 +148,12 @@ class GroupHook:
         algorithm = algorithm_class(self.session.settings.training.algorithm)
         self.algorithm = algorithm(self.session.context(self.llm_client))
         self.groups: dict[str, _Group] = {}
-        self.validated: dict[int, EpisodeOutput] = {}  # by place of the case
+        self.validation: dict[int, EpisodeOutput] = {}  # by place of the case
         self.record = MetricsLog(self.session.state / CREDIT)
 
     async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
         if validate:
-            self.validated[int(row["index"])] = output
+            self.validation[int(row["index"])] = output
         else:
             await self._join(output, row)
         rows = [output, *output.alternatives] if output.alternatives else output
@@ -195,10 +195,10 @@ class GroupHook:
 
     def finish_validation(self) -> dict[str, Any]:
         """The figures of the validation that has ended, and its verdicts by case."""
-        outputs = [self.validated[place] for place in sorted(self.validated)]
-        self.validated = {}
-        judged = verdicts([x.trajectory.correct if x.trajectory else math.nan for x in outputs])
-        row = {"validation/decoding": "greedy", "validation/verdicts": judged}
+        outputs = [self.validation[place] for place in sorted(self.validation)]
+        self.validation = {}
+        marks = verdicts([x.trajectory.correct if x.trajectory else math.nan for x in outputs])
+        row = {"validation/decoding": "greedy", "validation/verdicts": marks}
         return row | self._summary("validation", outputs)
 
     def finish(self, uids: Sequence[str]) -> Finished:
