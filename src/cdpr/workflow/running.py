@@ -40,7 +40,8 @@ def run_stage(
     with tracking.stage(about, inputs, outputs, Path(record), Path(plan.state)) as job:
         job.inputs["results"] = Path(paths.get("results") or plan.results)
         job.page, job.server = plan.page, server
-        following = live_run(settings, about, job.state) if stage.live else contextlib.nullcontext()
+        is_live = stage.live and settings.tracking.mlflow
+        following = live_run(settings, about, job.state) if is_live else contextlib.nullcontext()
         try:
             with following:
                 pkgutil.resolve_name(stage.target(settings))(stage.view(settings, options), job)
