@@ -49,8 +49,7 @@ _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command in this process: 0 on success, 2 for a problem that the user can solve (one clear message).
-    The entry point is :func:`cdpr.command.main`."""
+    """Run a command in this process: 0 on success, 2 for a problem that the user can solve (one clear message)."""
     parser = build_parser()
     args = parser.parse_args(argv)
     if not hasattr(args, "call"):
@@ -67,7 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = explain(error)
         if message is None and not args.credentialed:
             raise
-        print(f"cdpr {args.command}: {message or _without_text(error)}", file=sys.stderr)
+        if message is None:  # the place alone: the message may quote a credentialed case
+            places = "".join(traceback.format_tb(error.__traceback__))
+            fault = f"{type(error).__name__} (its message is withheld: cases are credentialed)"
+            message = f"a fault of the program\n{places}{fault}"
+        print(f"cdpr {args.command}: {message}", file=sys.stderr)
         return 2
 
 
@@ -135,8 +138,7 @@ def _argument(*flags: str, **options: Any) -> _Argument:
 
 
 def _command(*arguments: _Argument) -> Callable:
-    """Make the function ``_name`` the subcommand ``name``; its docstring is the help. All commands also take
-    --settings and --configfile."""
+    """Make the function ``_name`` the subcommand ``name``; its docstring is the help."""
 
     def register(call: _Command) -> _Command:
         _COMMANDS[call.__name__[1:]] = call, arguments
@@ -331,12 +333,6 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return None
-
-
-def _without_text(error: Exception) -> str:
-    """The place of a program fault without its message, which may quote a credentialed case."""
-    places = "".join(traceback.format_tb(error.__traceback__))
-    return f"a fault of the program\n{places}{type(error).__name__} (its message is withheld: cases are credentialed)"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 
 PLACE = "CDPR_FORKSERVER"
-_KILLED = 137  # exit code of a killed job
 
 
 def main() -> int:
@@ -39,7 +38,7 @@ def ask(arguments: Sequence[str]) -> int | None:
         except OSError:
             return None
         answer = line.makefile("rb").read()  # until the job ends
-    return int(answer or _KILLED)
+    return int(answer or 137)  # of a killed job
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ from .files import write_text
 class MetricsLog:
     """Rows ``{"step": int, ...}`` in a file, ascending by step; call it with a row to append one.
 
-    A stage that resumes from a checkpoint just continues: its first row removes the rows from that step on, which a
-    killed attempt wrote after its last checkpoint.
+    A resumed stage just continues: its first row removes the rows from that step on, which a killed attempt wrote.
     """
 
     def __init__(self, path: str | Path):
@@ -26,15 +25,11 @@ class MetricsLog:
         if not isinstance(step, int) or step < self._next:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
         if self._next < 0:
-            self.truncate(step)
+            rows = [row for row in read_metrics(self.path) if row["step"] < step]
+            write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
         self._next = step + 1
         with self.path.open("a", encoding="utf-8") as out:
             out.write(json.dumps(dict(row)) + "\n")
-
-    def truncate(self, step: int) -> None:
-        """Remove the rows from ``step`` on."""
-        rows = [row for row in read_metrics(self.path) if row["step"] < step]
-        write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:

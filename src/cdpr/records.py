@@ -1,7 +1,6 @@
 """``run.json``, the record of a finished job: every stage writes one; tables, the report page and MLflow's index read
 it."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,13 +60,9 @@ class RunRecord(BaseModel):
 
     @property
     def name(self) -> str:
-        return run_name(self.stage, self.options)
-
-
-def run_name(stage: str, options: Mapping[str, str]) -> str:
-    """Name of a run in MLflow: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
-    parts = [options[name] for name in ("run", "dataset") if name in options]
-    return "/".join(parts if "run" in options else [stage, *parts])
+        """Name of the run in MLflow: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
+        parts = [self.options[name] for name in ("run", "dataset") if name in self.options]
+        return "/".join(parts if "run" in self.options else [self.stage, *parts])
 
 
 def record_files(results: Path) -> list[Path]:

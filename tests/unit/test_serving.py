@@ -363,13 +363,13 @@ def test_the_server_of_a_policy_reads_its_longest_sequence_and_no_more(tmp_path,
     folder = build_tiny_policy(tmp_path / "results" / "training" / "cdpr-seed0" / "policy", tiny, ["fever"] * 20)
     jobs = {job.name: job for job in served_jobs(plan)}
     with server_of(plan, jobs["cdpr-seed0"]) as own:
-        assert own._gpus == 1 and own._flags == (
+        assert own.gpus == 1 and tuple(own.flags) == (
             "--data-parallel-size", "2", "--max-model-len", str(longest_sequence(plan.settings)),
         )  # fmt: skip
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
     with server_of(plan, jobs["cdpr-seed0"]) as own:
-        assert own._flags[-1] == "512", "vLLM starts with no more than the model has"
+        assert own.flags[-1] == "512", "vLLM starts with no more than the model has"
 
 
 @pytest.mark.parametrize("turn", [64, 128, 512])

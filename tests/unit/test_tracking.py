@@ -6,11 +6,10 @@ import time
 
 import pytest
 
-from cdpr.job import Job
-from cdpr.metrics_log import read_metrics
+from cdpr.metrics_log import MetricsLog, read_metrics
 from cdpr.records import RunRecord
 from cdpr.settings import Settings, merge, parse_settings
-from cdpr.tracking import MetricsLog, StageError, stage
+from cdpr.tracking import StageError, stage
 from cdpr.tracking.mlflow_index import live_run
 
 
@@ -93,8 +92,9 @@ def test_a_broken_line_is_named(tmp_path):
 @contextlib.contextmanager
 def follow(settings, state):
     """Live tracking of a training that ends after the thread has started."""
-    job = Job("train", "a" * 16, {}, {}, state=state, options={"run": "cdpr-seed0"}, tags={"variant": "cdpr"})
-    with live_run(settings, job, "cdpr/training", patience=0, every=0.1):
+    record = RunRecord(stage="train", experiment="cdpr/training", run_key="a" * 16, options={"run": "cdpr-seed0"},
+                       tags={"variant": "cdpr"})  # fmt: skip
+    with live_run(settings, record, state, patience=0, every=0.1):
         yield
         time.sleep(0.5)
 

@@ -1,7 +1,5 @@
 """Evaluation of an agent on a benchmark: one row per case and decoding."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -20,18 +18,10 @@ from tqdm import tqdm
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import charge
-from ..environment import (
-    WAVE,
-    Agent,
-    DiagnosticEnvironment,
-    Effort,
-    RequestTest,
-    TableJudge,
-    Trajectory,
-    case_seed,
-    run_episode,
-)
+from ..environment.episode import WAVE, Agent, DiagnosticEnvironment, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment, open_second
+from ..environment.state import Effort, RequestTest, Trajectory
+from ..environment.table_judging import TableJudge
 from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job
@@ -79,15 +69,14 @@ def evaluate(
     out: Path,
     state: Path,
     policy: Path | None = None,
-    server: OwnServer | None = None,
+    server: "OwnServer | None" = None,
 ) -> dict[str, float]:
     """Evaluate one run and write its rows to ``out``, whole or not at all; ``policy`` is the folder of the run's own
     policy, where it has one, and ``server`` the server that the job started for the run's model.
 
     Rows are saved under ``state`` wave by wave, and an interrupted evaluation resumes after the last whole wave; the
     agent is refreshed before every wave, so that a resumption changes no result. Returns accuracy per decoding, number
-    of cases, and seconds (of this attempt). Raises SettingsError and GovernanceError as
-    :func:`~cdpr.agents.build.build_agent`.
+    of cases, and seconds of this attempt. Raises as :func:`~cdpr.agents.build.build_agent`.
     """
     started = time.perf_counter()
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
@@ -207,8 +196,7 @@ def whole_record_effort(case: CaseRecord) -> Effort:
 
 
 def _skip_rows(file: BinaryIO, expected: Sequence[tuple[str, str]]) -> bool:
-    """Whether the next rows, of an earlier attempt, are those of the ``expected`` cases and decoding; where they are
-    not, the rest of the file is cut off."""
+    """Whether the next rows are those of the ``expected`` cases and decoding; else the rest of the file is cut off."""
     start = file.tell()
     with contextlib.suppress(ValidationError):  # of an incomplete line
         rows = [EvaluationRow.model_validate_json(line) for line in islice(file, len(expected))]

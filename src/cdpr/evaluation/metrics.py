@@ -81,8 +81,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and cases with its 95% interval over both (of one seed: over cases alone), and the means of the
-    single seeds."""
+    """A mean over seeds and cases with its 95% interval over both (one seed: over cases), and the mean of each seed."""
 
     mean: float
     low: float
@@ -117,8 +116,7 @@ class Summary:
 class Comparison:
     """First method minus second on the same cases: differences with intervals (and their ``draws``, as of
     :class:`Summary`), McNemar's test per pair of seeds (the i-th of one with the i-th of the other), and the
-    evaluations compared, as (run, data set). ``void`` is the reason why it supports nothing, whatever its intervals;
-    empty where it may."""
+    evaluations compared, as (run, data set). ``void`` is why it supports nothing, if it does not."""
 
     cases: int
     differences: Mapping[str, Estimate]

@@ -41,8 +41,7 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 @contextlib.contextmanager
 def metering() -> Iterator[Meter]:
-    """A meter for all calls inside, also those of tasks started there. An inner meter hides it, so that calls of a
-    judging model are not counted for the agent."""
+    """A meter for all calls inside, also those of tasks started there. An inner meter hides it: judges do not count."""
     meter = Meter()
     token = _METER.set(meter)
     try:
@@ -59,9 +58,8 @@ def running() -> Meter:
 class AgentModel(Model):
     """``model`` as agents use it: the current meter counts its answers, recorded ones like paid ones.
 
-    With the ``entry`` of a model of the registry it takes messages alone, in this process as on a server, so that both
-    read the same words: the system message is folded for templates without that role, answers are drawn as the entry
-    says and cut out of the reply.
+    With the ``entry`` of a model of the registry it takes messages alone, here as on a server: the system message is
+    folded for templates without that role, answers are drawn as the entry says and cut out of the reply.
     """
 
     def __init__(self, model: Model, entry: ModelEntry | None = None) -> None:

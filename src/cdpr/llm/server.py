@@ -58,7 +58,6 @@ class ServedModel(Model):
     key_names: ClassVar[tuple[str, ...]]
 
     def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
-        assert spec.address is not None
         self.spec, self.address, self.tokenizer = spec, spec.address, tokenizer
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
@@ -87,9 +86,8 @@ class ServedModel(Model):
         read: Callable[[Any], Completion],
         most_tokens: tuple[int, int],
     ) -> list[Completion]:
-        """The answers to ``ask(client, k)`` for every sample k. ``read`` parses and checks one: it raises
-        AttributeError, LookupError or TypeError for another form. ``most_tokens``: upper bounds of the prompt and of an
-        answer."""
+        """The answers to ``ask(client, k)`` for every sample k. ``read`` parses and checks one: AttributeError,
+        LookupError or TypeError for another form. ``most_tokens``: bounds of prompt and answer."""
         self.spec.check()
         client, gate = self._connected()
 
@@ -112,8 +110,7 @@ class ServedModel(Model):
         return list(await asyncio.gather(*map(one, samples)))
 
     async def _attempt(self, request: Awaitable[Any], read: Callable[[Any], Completion]) -> _Attempt:
-        """One attempt. It returns errors: raised here, they would carry the package's error as their context, which may
-        quote the question."""
+        """One attempt. Returns errors: raised here, they would have the package's error as context, which may quote."""
         try:
             async with asyncio.timeout(self.spec.timeout):  # of the whole answer: a server may also drip
                 answer = await request
@@ -241,7 +238,6 @@ class OpenAIServer(ServedModel):
 
     def _continuation(self, answer: Any) -> Completion:
         choice, tokenizer = answer.choices[0], self.tokenizer
-        assert tokenizer is not None
         ids, is_stop = getattr(choice, "token_ids", None), choice.finish_reason == "stop"
         if ids is None:
             text = _text(choice.text)

@@ -4,23 +4,18 @@ Before a call its worst case is reserved; the answer replaces it by the real cos
 processes, and after kills. A call that timed out, or whose process died, may have been billed: it counts as spent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Self
 
-from ..settings import SettingsError
+from ..settings import ModelEntry, SettingsError
 from .guard import is_local
 from .journal import open_journal
+from .spec import ModelSpec
 from .types import SYSTEM, Messages, ModelUnavailable, Usage
-
-if TYPE_CHECKING:
-    from ..settings import ModelEntry
-    from .spec import ModelSpec
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spent (
@@ -60,14 +55,13 @@ class Spending:
     """The bill of one model under one folder of state; ``label`` names the model in errors."""
 
     def __init__(self, spec: ModelSpec, label: str) -> None:
-        assert spec.entry is not None and spec.entry.prices is not None
         self.label, self.model, self.prices = label, spec.name, spec.entry.prices
         self.budget = spec.calls.budget_usd if spec.calls else None
         self._lifetime = spec.timeout + _GRACE
         self._journal = open_journal(_path(spec.state), _SCHEMA)
 
     @classmethod
-    def of(cls, spec: ModelSpec, label: str) -> Spending | None:
+    def of(cls, spec: ModelSpec, label: str) -> Self | None:
         """The bill of a model; None for one without prices. Raises SettingsError where a budget needs its prices."""
         if spec.entry and spec.entry.prices:
             return cls(spec, label)
@@ -107,8 +101,7 @@ class Spending:
         return number, spent, reserved
 
     def book(self, number: int, outcome: Outcome) -> None:
-        """Replace a reservation by the cost of its call: of its usage, nothing (``free``), or the worst case
-        (``unknown``)."""
+        """Replace a reservation by the cost of its call: of usage, none (``free``) or the worst (``unknown``)."""
 
         def move(database: sqlite3.Connection) -> None:
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"

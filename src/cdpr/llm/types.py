@@ -1,7 +1,5 @@
 """The interface of all language models: token ids or messages in, completions out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -75,8 +73,7 @@ class Completion:
 
     @property
     def is_answer(self) -> bool:
-        """False for a result that may change when the request is sent again: an end without a word, or a conversation
-        too long for this server."""
+        """False for a result that may change when sent again: no word, or a conversation too long for this server."""
         return self.finish_reason != "too_long" and (self.finish_reason != "stop" or bool(self.text.strip()))
 
 
@@ -106,7 +103,7 @@ class Model(Protocol):
     :class:`ModelUnavailable`; error messages never quote question or answer.
     """
 
-    tokenizer: ChatTokenizer | None = None
+    tokenizer: "ChatTokenizer | None" = None
 
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int

@@ -175,6 +175,11 @@ class Verl(Section):
         return self.rollout in ("cpu", "vllm_cpu")
 
     @property
+    def gpus_of_node(self) -> int:
+        """GPUs of one machine: those that train, and that of a frozen server that verl starts."""
+        return self.gpus_per_node + (0 if self.frozen.url or self.frozen.beside else 1)
+
+    @property
     def server(self) -> str:
         """verl's name of the rollout server."""
         return self.rollout.removesuffix("_cpu")

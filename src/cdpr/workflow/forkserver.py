@@ -10,9 +10,9 @@ that of the run keys. Without a server the job runs in its own process.
 import atexit
 import contextlib
 import gc
-import importlib
 import json
 import os
+import pkgutil
 import select
 import shutil
 import signal
@@ -39,8 +39,7 @@ _SLOW_TENSORS = ("cdpr.evaluation.evaluate_agent", "cdpr.llm.sampler", "cdpr.cas
 
 def start(environment: Mapping[str, str], tensors: bool = False) -> subprocess.Popen:
     """Start a server with these environment variables added, and announce it to jobs. While idle it imports what jobs
-    need, and those that work with ``tensors``. It ends with this process, or when the standard input of the returned
-    process is closed."""
+    need, also with ``tensors``. It ends with this process, or with the standard input of the returned one."""
     place = str(Path(tempfile.mkdtemp(prefix="cdpr-")) / "door")
     os.environ[PLACE] = place
     command = [sys.executable, "-m", __name__, place, *_SLOW, *(_SLOW_TENSORS if tensors else ())]
@@ -82,13 +81,10 @@ def serve(place: str, targets: Sequence[str]) -> None:
 
 
 def _prepare(target: str) -> None:
-    """Import a module; of ``module:function`` also call the function. A failure is ignored here: the job meets it again
-    and reports it."""
-    module, _, function = target.partition(":")
+    """Import a module; of ``module:function`` also call the function. A failure is ignored: the job reports it."""
     with contextlib.suppress(Exception):
-        imported = importlib.import_module(module)
-        if function:
-            getattr(imported, function)()
+        if callable(function := pkgutil.resolve_name(target)):
+            function()
 
 
 def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) -> int:

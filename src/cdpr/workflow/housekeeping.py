@@ -9,12 +9,10 @@ from ..tracking.mlflow_index import flatten
 from .plan import Plan
 from .stages import STAGES
 
-_KEY = re.compile(r"[0-9a-f]{16}")
-
 
 def clean_state(plan: Plan) -> tuple[list[Path], list[Path]]:
     """Remove state folders whose key no job of the configuration has; returns (removed, kept)."""
-    folders = sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and _KEY.fullmatch(p.name))
+    folders = sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and re.fullmatch(r"[0-9a-f]{16}", p.name))
     current = plan.current_keys()
     removed = [folder for folder in folders if folder.name not in current]
     for folder in removed:

@@ -1,5 +1,4 @@
-"""CDPR: outcome reward plus counterfactual process rewards (paper, section "Training with
-Counterfactual Process Reward")."""
+"""CDPR: outcome reward plus counterfactual process rewards (paper, "Training with Counterfactual Process Reward")."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

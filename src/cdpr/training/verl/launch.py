@@ -1,7 +1,5 @@
 """A training run with verl: plan, start Ray, follow, and hand over the policy as a Hugging Face folder."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.util
@@ -57,7 +55,6 @@ def train_policy(settings: Settings, job: Job) -> None:
 
 
 def _train(session: Session) -> None:
-    """Train with verl, with Ray and the frozen server beside it."""
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
     machines = LOGICAL if verl.without_gpu else None
     os.environ.update(NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"})  # the policy is a folder: there is nothing to fetch
@@ -222,7 +219,6 @@ def _machines_of_job() -> int:
 
 
 def _await(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
-    """Wait until every machine has joined."""
     import ray
 
     until, joined = time.monotonic() + patience, 0
