@@ -70,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         if message is None:  # the place alone: the message may quote a credentialed case
             places = "".join(traceback.format_tb(error.__traceback__))
-            withheld = f"{type(error).__name__} (its message is withheld: cases are credentialed)"
-            message = f"a fault of the program\n{places}{withheld}"
+            fault = f"{type(error).__name__} (its message is withheld: cases are credentialed)"
+            message = f"a fault of the program\n{places}{fault}"
         print(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", f"cdpr {args.command}: {message}"), file=sys.stderr)
         return 2
 

@@ -25,7 +25,7 @@ from .evaluation.row import EvaluationRow, read_rows
 from .files import file_digest
 from .records import RunRecord
 from .results.methods import synthetic
-from .results.provenance import check_provenance, find_record, read_record
+from .results.provenance import check_provenance, read_record
 from .results.sources import source_of
 from .settings import Settings, model_of
 
@@ -57,8 +57,8 @@ class Exported:
     @classmethod
     def open(cls, settings: Settings, run: str, dataset: str, evaluation: Path, cases: Path) -> Self:
         """Raises ExportError for a missing file or other cases than those evaluated, ProvenanceError for settings."""
-        place = find_record(evaluation)
-        if not evaluation.exists() or place is None:
+        place = evaluation.with_suffix(".run.json")
+        if not evaluation.exists() or not place.exists():
             raise ExportError(f"{evaluation}: missing, or without its run.json; evaluate first: snakemake {evaluation}")
         check_provenance(settings, [evaluation])
         record = read_record(place)
@@ -192,14 +192,13 @@ def build_log(exported: Exported) -> "EvalLog":
 
 def _sample(exported: Exported, workup: Workup) -> "EvalSample":
     from inspect_ai.log import EvalSample
-    from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput
+    from inspect_ai.model import ChatCompletionChoice, ModelOutput
     from inspect_ai.scorer import Score
 
     row, case, name = workup.row, workup.case, exported.model_name
     epoch = EPOCHS[row.decoding]
     messages = [_message(message, f"{row.note_id}-{epoch}-{i}", name) for i, message in enumerate(workup.messages)]
     last, usage = messages[-1], _usage(exported, [row])
-    assert isinstance(last, ChatMessageAssistant)
     scores = {"correct": Score(value="C" if row.correct else "I", answer=row.diagnosis)}
     scores |= {score: Score(value=float(getattr(row, field))) for score, field in _SCORES.items()}
     return EvalSample(

@@ -61,7 +61,6 @@ def import_closure(roots: Sequence[str], source: Path | None = None, cache: Dige
 def package_folder() -> Path:
     """Folder of the installed package, without importing it."""
     spec = importlib.util.find_spec(PACKAGE)
-    assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent
 
 
@@ -78,7 +77,6 @@ def _file_of(name: str, source: Path) -> Path | None:
 def _module(name: str, source: Path, cache: DigestCache) -> tuple[str, list[str]]:
     """Digest of a module, and all names that it may import; some of them are no modules."""
     path = _file_of(name, source)
-    assert path is not None
     stamp = [[f.stat().st_size, f.stat().st_mtime_ns] for f in (path, Path(__file__))]
     return cache.remember(f"module {path.resolve()}", stamp, lambda: _read_module(path, name))
 

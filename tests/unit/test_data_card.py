@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
-from cdpr.costs.coverage import COVERAGE_COLUMNS, POOLED
 from hypothesis import example, given
 from hypothesis import strategies as st
 from toy import CALL_COUNTS
 
 from cdpr.cases import CaseRecord, iterate_records, write_records
 from cdpr.costs import charge
+from cdpr.costs.price import COVERAGE_COLUMNS, POOLED
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.files import write_csv
 from cdpr.ingest.attrition import RULES, Attrition

@@ -17,7 +17,7 @@ import pytest
 from toy import CALL_COUNTS
 
 from cdpr.evaluation import metrics
-from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, read_evaluation
+from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, of_rows, read_evaluation
 from cdpr.job import Job
 from cdpr.report import learning_curves, main_table, style
 from cdpr.report.comparators import write_comparators
@@ -539,9 +539,9 @@ def test_only_the_declared_settings_are_read(pristine, tmp_path):
 
 def test_a_metric_of_a_field_that_no_row_has_is_refused():
     with pytest.raises(TypeError, match="metric repeats: give a `field` of EvaluationRow"):
-        Metric("repeats", "repetitions", "Repeats")
+        of_rows(Metric("repeats", "repetitions", "Repeats"))
     with pytest.raises(TypeError, match=r"metric repeats: .* where `main`, `short` and `about`"):
-        Metric("repeats", "n_repeated", "Repeats", "Rep.", main=True)
+        of_rows(Metric("repeats", "n_repeated", "Repeats", "Rep.", main=True))
 
 
 @pytest.mark.parametrize("compared", [True, False])

@@ -1,8 +1,6 @@
 """A catalogue from fee schedules; ``examination_codes.csv`` maps examinations to codes."""
 
-import functools
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,9 +49,7 @@ def examination_codes() -> list[SimpleNamespace]:
     return [SimpleNamespace(**row) for row in shipped_table(__package__, "examination_codes.csv")]
 
 
-def write_catalogue(
-    folder: Path, schedules: Mapping[str, Schedule], before: Mapping[str, Price] | None = None
-) -> list[str]:
+def write_catalogue(folder: Path, schedules: dict[str, Schedule], before: dict[str, Price] | None = None) -> list[str]:
     """Write the tables of a catalogue to a folder; returns the examinations at their rate of ``before``.
 
     An examination keeps the rate of ``before`` (default: none) when its schedule is missing, or has no rate for its
@@ -80,13 +76,15 @@ def write_catalogue(
 def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
     if "gpci" in inputs and "pfs" not in inputs:
         raise TableError(f"{inputs['gpci']}: sets nothing without data.fee_schedules.pfs")
-    place = {"locality": chosen.locality, "gpci": inputs.get("gpci")}
-    readers: dict[str, Callable[[Path], Schedule]] = {
-        "CLFS": read_clfs,
-        "PFS": functools.partial(read_pfs, conversion_factor=chosen.conversion_factor, **place),
-        "OPPS": read_opps,
-    }
-    return {kind: read(inputs[kind.lower()]) for kind, read in readers.items() if kind.lower() in inputs}
+    schedules: dict[str, Schedule] = {}
+    if "clfs" in inputs:
+        schedules["CLFS"] = read_clfs(inputs["clfs"])
+    if "pfs" in inputs:
+        place = {"locality": chosen.locality, "gpci": inputs.get("gpci")}
+        schedules["PFS"] = read_pfs(inputs["pfs"], conversion_factor=chosen.conversion_factor, **place)
+    if "opps" in inputs:
+        schedules["OPPS"] = read_opps(inputs["opps"])
+    return schedules
 
 
 def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, object]:

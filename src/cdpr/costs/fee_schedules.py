@@ -7,6 +7,7 @@ are bad, the file is an error too.
 
 import csv
 import io
+import operator
 import re
 import warnings
 import zipfile
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from xml.etree.ElementTree import ParseError
 
 from ..files import TableError, csv_records
@@ -310,11 +311,14 @@ def read_pfs(
         )
     if locality != NATIONAL and gpci is None:
         raise TableError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
-    place = Indices() if gpci is None else read_gpci(gpci, locality)
+    indices = (Decimal(1),) * 3 if gpci is None else read_gpci(gpci, locality)
     schedule = Schedule("PFS", table.path, *_release(table), locality=locality)
     rows = table.select("HCPCS", "MOD", "STATUS CODE", "CONV FACTOR", *_UNITS)
     printed = None if conversion_factor else _printed_factor(rows, table.path)
     factor = Decimal(printed or str(conversion_factor))
+
+    def in_usd(*units: Decimal) -> Decimal:
+        return sum(map(operator.mul, units, indices), Decimal(0)) * factor
 
     def price(cells: Cells) -> Decimal | str:
         if printed:
@@ -324,8 +328,7 @@ def read_pfs(
             raise BadRow("work, non-facility PE and MP do not add up to the non-facility total")
         if cells["STATUS CODE"] not in _PRICED:
             return f"status {cells['STATUS CODE'] or 'blank'}"
-        usd = place.units(work, expense, malpractice) * factor
-        cap = place.units(work, capped_expense, capped_malpractice) * factor
+        usd, cap = in_usd(work, expense, malpractice), in_usd(work, capped_expense, capped_malpractice)
         if capped_expense and cap < usd:  # only imaging that is capped has such units
             schedule.notes["rows at the imaging cap"] += 1
             return cap
@@ -354,20 +357,8 @@ def _release(table: Table) -> tuple[str, str]:
     return "", ""
 
 
-class Indices(NamedTuple):
-    """Multipliers of work, practice expense and malpractice units; all 1 for national prices."""
-
-    work: Decimal = Decimal(1)
-    expense: Decimal = Decimal(1)
-    malpractice: Decimal = Decimal(1)
-
-    def units(self, work: Decimal, expense: Decimal, malpractice: Decimal) -> Decimal:
-        """The sum of the units at these indices."""
-        return work * self.work + expense * self.expense + malpractice * self.malpractice
-
-
-def read_gpci(path: Path, locality: str) -> Indices:
-    """Geographic practice cost indices of one locality (``10112-00``).
+def read_gpci(path: Path, locality: str) -> tuple[Decimal, ...]:
+    """Geographic practice cost indices of one locality (``10112-00``): of work, practice expense and malpractice.
 
     Of a work index with and without its legal floor of 1, the one with the floor counts. Leading zeros of contractor
     and locality numbers, which spreadsheets drop, are restored. Raises TableError, also for implausible indices.
@@ -392,7 +383,7 @@ def read_gpci(path: Path, locality: str) -> Indices:
         if index is None or not Decimal(low) <= index <= Decimal(high):
             problem = f"{cells[column][:20]!r} under {column!r} is no index from {low} to {high}"
             raise TableError(f"{path}:{line}: {problem}; {_NAMES}")
-    return Indices(*(Decimal(cells[column]) for column in columns))
+    return tuple(Decimal(cells[column]) for column in columns)
 
 
 def _amount(cells: Cells, name: str) -> Decimal:

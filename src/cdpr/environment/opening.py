@@ -3,8 +3,6 @@
 Those that ask a model are imported by name, so that the code of a job with tables only does not depend on them.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -46,7 +44,7 @@ def open_second(settings: Settings, *, credentialed: bool) -> TableJudge | None:
 
 def check_judges(
     settings: Settings, dataset: str, which: Collection[str] = DECIDING, *, credentialed: bool
-) -> list[Disclosure]:
+) -> "list[Disclosure]":
     """Check the models before any work, as :meth:`ModelSpec.check`: where text of credentialed cases will be sent."""
     specs = (_spec(settings, where, credentialed) for where in which)
     return [disclosure for spec in specs if spec and (disclosure := spec.check(dataset))]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ..cases import iterate_records
 from ..environment import DiagnosticEnvironment, RequestTest, Turn, render_action
@@ -42,7 +42,7 @@ Rows = Sequence[EvaluationRow]
 _MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility": "utility"}
 
 
-class Headroom(BaseModel):
+class Headroom(BaseModel, frozen=True, extra="forbid"):
     """A policy on one data set under one decoding, means over cases; fractions, US dollars, units of utility.
 
     ``immediate`` is its accuracy when it must diagnose at once, ``at_once`` how often it does so by choice, ``chance``
@@ -51,8 +51,6 @@ class Headroom(BaseModel):
     ``best_choice`` that of value of information at the policy's spend, ``best_utility`` and ``best_aec`` those of value
     of information at its own spend; None where the posterior is not known.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str
     decoding: str
@@ -70,36 +68,21 @@ class Headroom(BaseModel):
     best_utility: float | None = None
     best_aec: float | None = None
 
-    @property
-    def reading(self) -> float | None:
-        """Accuracy of the exact posterior on the same evidence, minus the policy's."""
-        return _minus(self.exact, self.accuracy)
-
-    @property
-    def choice(self) -> float | None:
-        """Accuracy gained by the exact posterior when value of information chooses, at the same spend."""
-        return _minus(self.best_choice, self.exact)
-
-    @property
-    def gain(self) -> float | None:
-        """Accuracy gained by both together."""
-        return _minus(self.best_choice, self.accuracy)
-
-    @property
-    def choice_utility(self) -> float | None:
-        """Utility of value of information minus the policy's, without the part lost by reading errors."""
-        return _minus(_minus(self.best_utility, self.utility), self.reading)
+    # Accuracy that the exact posterior gains on the same evidence, that better choices then gain at the same spend, and
+    # both together; utility of value of information minus the policy's, without the part lost by reading errors.
+    reading = property(lambda self: _minus(self.exact, self.accuracy))
+    choice = property(lambda self: _minus(self.best_choice, self.exact))
+    gain = property(lambda self: _minus(self.best_choice, self.accuracy))
+    choice_utility = property(lambda self: _minus(_minus(self.best_utility, self.utility), self.reading))
 
 
 def _minus(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first - second
 
 
-class Resolution(BaseModel):
+class Resolution(BaseModel, frozen=True, extra="forbid"):
     """The smallest true difference between two trained methods, in accuracy (a fraction) and utility, that so many
     cases and seeds can detect (None: one seed detects none), from variances between one run of each on one case."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str
     cases: int
@@ -110,13 +93,11 @@ class Resolution(BaseModel):
     utility: float | None
 
 
-class Preflight(BaseModel):
+class Preflight(BaseModel, extra="forbid"):
     """``preflight.json``. ``warm_start`` and ``immediate`` are mean utilities in-domain, sampled as in training;
     ``safe``: the first is higher. ``obstacles`` are the reasons, by data set, why the experiment cannot answer its
     question there; ``weaknesses`` warn where it is not safe; ``unavailable`` are the reasons, by data set, why the
     posterior is not known; ``message`` is the summary."""
-
-    model_config = ConfigDict(extra="forbid")
 
     warm_start: float
     immediate: float

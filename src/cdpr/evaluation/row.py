@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, ValidationInfo, field_validator
+from pydantic import BaseModel, NonNegativeFloat, NonNegativeInt, ValidationInfo, field_validator
 
 from ..cases import CaseRecord
 from ..pseudonym import pseudonym
 from ..settings import Settings
 
 
-class Judging(BaseModel):
+class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
     """The part of language models in judging a workup and matching its requests; only where the settings name one.
 
     ``by``: the source of the verdict: the ``table`` of names, the ``model``, or the table because the model's answer
@@ -22,8 +22,6 @@ class Judging(BaseModel):
     ``n_unmatched`` were not, because its answer was unusable.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     by: Literal["table", "model", "invalid"] | None = None
     several: bool = False
     second: bool | None = None
@@ -32,7 +30,7 @@ class Judging(BaseModel):
     n_unmatched: NonNegativeInt = 0
 
 
-class EvaluationRow(BaseModel):
+class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
     """One case under one decoding. Of credentialed cases ``note_id``, ``diagnosis`` and ``gold`` are
     pseudonyms (:mod:`cdpr.pseudonym`), equal where the texts are.
 
@@ -48,8 +46,6 @@ class EvaluationRow(BaseModel):
     servers answered. ``judging`` is left out of the line where tables alone judge and match, ``models`` where no server
     answered.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     note_id: str
     decoding: Literal["greedy", "sampled"]

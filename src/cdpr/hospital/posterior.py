@@ -71,10 +71,7 @@ class Interpreter:
             alternatives = "|".join(rf"(?<!\w){re.escape(phrase)}(?!\w)" for phrase in longest_first)
             self._phrases[place] = re.compile(alternatives), meaning
         pattern, meaning = self._phrases[place]
-        states: dict[str, int] = {}
-        for phrase in pattern.findall(_plain(text)):
-            states.setdefault(*meaning[phrase])
-        return states
+        return dict(meaning[phrase] for phrase in reversed(pattern.findall(_plain(text))))
 
     def _measured(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
         # Longest first, because one name may begin another.

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..cases import SECTIONS, Analyte, diagnoses, format_analytes
 from ..files import write_csv, write_text
 from .model import Examination, Hospital, Site, read_data
-from .sample import Patient, physical_text, sample_patient, write_analytes, write_presentation, write_report
+from .sample import Patient, physical_text, sample_patient, write_analytes, write_history, write_report
 
 _DATA = read_data("clinicalbench")
 RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
@@ -89,7 +89,7 @@ def print_analyte(analyte: Analyte) -> str:
 
 
 def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
-    history = write_presentation(hospital, site, patient)
+    history = write_history(hospital, site, patient)
     systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
     physical = "\n".join(f"{exam.name}: {_physical(exam, site, patient)}" for exam in systems)
     auxiliary = " ".join(
@@ -129,7 +129,7 @@ def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, s
 
 
 def _private_case(hospital: Hospital, site: Site, patient: Patient) -> dict:
-    history = write_presentation(hospital, site, patient)
+    history = write_history(hospital, site, patient)
     disease = hospital.diseases[patient.disease].name
     alias = diagnoses().find(disease).aliases[0]
     return {

@@ -16,15 +16,7 @@ import numpy as np
 from ..cases import Analyte
 from ..files import write_csv
 from .model import Examination, Hospital, Site, read_data
-from .sample import (
-    Patient,
-    physical_text,
-    sample_patient,
-    write_analytes,
-    write_measure,
-    write_presentation,
-    write_report,
-)
+from .sample import Patient, physical_text, sample_patient, write_analytes, write_history, write_measure, write_report
 
 _DATA = read_data("mimic_iv")
 COLUMNS: dict[str, list[str]] = _DATA["columns"]
@@ -209,7 +201,7 @@ def _stamp(time: datetime) -> str:
 def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[Analyte]) -> str:
     """A discharge summary. The hospital course and the last sections name the diagnosis, as in real ones."""
     rng = patient.generator(902)
-    history = write_presentation(hospital, site, patient)
+    history = write_history(hospital, site, patient)
     for heading in ("History of Present Illness", "Past Medical History"):
         history[heading] = history[heading][0].upper() + history[heading][1:]
     if rng.random() >= 0.85:

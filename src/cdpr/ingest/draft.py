@@ -76,9 +76,8 @@ class Import:
             attrition.count(NO_EXAMINATION, len(remarks))
         results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks}
         # The ends of lines stay, because they may end a sentence.
-        history = {
-            name: "\n".join(filter(None, map(one_line, text.splitlines()))) for name, text in draft.history.items()
-        }
+        lines = {name: map(one_line, text.splitlines()) for name, text in draft.history.items()}
+        history = {name: "\n".join(filter(None, texts)) for name, texts in lines.items()}
         cleared = control(draft.note_id, draft.diagnosis, history, results, self.leaks, attrition)
         if cleared is None:
             return None

@@ -115,8 +115,15 @@ class Resource(FhirElement):
         places = (scope.places.get(name) for name in names for scope in (self.scope, self.shared))
         return next(filter(None, places), None)
 
-    def attached(self, attachment: FhirElement) -> str | None:
-        """Text of an attachment, of a Binary that it names too; None for what is no text or lies elsewhere."""
+    def attached(self, attachments: Iterable[FhirElement], attrition: Attrition) -> Iterator[str]:
+        """Texts of attachments, of a Binary that one names too; what is no text or lies elsewhere is counted."""
+        for attachment in attachments:
+            if (text := self._text_of(attachment)) is None:
+                attrition.count("attachments that are no text or lie elsewhere")
+            else:
+                yield text
+
+    def _text_of(self, attachment: FhirElement) -> str | None:
         if not attachment.text("data") and attachment.text("url"):
             binary = self.find(attachment.text("url"))
             if binary is None:

@@ -217,13 +217,8 @@ def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> Non
     if not _usable(resource, attrition, "reports"):
         return
     name = _SYSTEM.sub("", _name(resource, "code"))
-    parts = []
-    for attachment in resource.many("presentedForm"):
-        text = resource.attached(attachment)
-        if text is None:
-            attrition.count("attachments that are no text or lie elsewhere")
-        else:
-            parts.append(report_text(text) if resource.codes("category") & _IMAGING else one_line(text))
+    plain = report_text if resource.codes("category") & _IMAGING else one_line
+    parts = [plain(text) for text in resource.attached(resource.many("presentedForm"), attrition)]
     concluded = one_line(resource.text("conclusion")) or ", ".join(map(concept_text, resource.many("conclusionCode")))
     if says_something(concluded) and not any(concluded in part for part in parts):
         parts.append(f"Impression: {concluded}")

@@ -31,9 +31,7 @@ class IngestError(ValueError):
     What stands in quotes, in any of its parts, is out of the file: names of JSON objects and headings too.
     """
 
-    def __init__(
-        self, path: str | Path, problem: str, remedy: str, *, line: int | None = None, field: str | None = None
-    ):
+    def __init__(self, path: str | Path, problem: str, remedy: str, line: int | None = None, field: str | None = None):
         self.path, self.line, self.field, self.problem, self.remedy = Path(path), line, field, problem, remedy
         place = f"{path}:{line}" if line is not None else f"{path}"
         # A field out of the file brings its own quotes.
@@ -47,9 +45,8 @@ class IngestError(ValueError):
 
     def without_text(self) -> "IngestError":
         """The same error without the values that it quotes, for cases that must not appear in a log."""
-        problem, remedy, field = (
-            _QUOTED.sub("'(withheld)'", text or "") for text in (self.problem, self.remedy, self.field)
-        )
+        parts = (self.problem, self.remedy, self.field)
+        problem, remedy, field = (_QUOTED.sub("'(withheld)'", text or "") for text in parts)
         return IngestError(self.path, problem, remedy, line=self.line, field=field or None)
 
 

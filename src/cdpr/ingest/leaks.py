@@ -180,9 +180,8 @@ def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:
     """
     attrition.read += 1
     results = record.key_pertinent_results_dict
-    cleared = control(
-        record.note_id, record.diagnosis_results, parse_summary(record.case_summary), results, STRICT, attrition
-    )
+    history = parse_summary(record.case_summary)
+    cleared = control(record.note_id, record.diagnosis_results, history, results, STRICT, attrition)
     history, results = cleared or ({}, {})
     if not tells_something(history):
         return attrition.drop("no complaint and no present illness", record.note_id)

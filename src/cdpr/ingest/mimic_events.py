@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..cases import Analyte, format_analytes
 from .attrition import Attrition
@@ -42,14 +42,8 @@ _MINE = "subject_id BETWEEN ? AND ? AND case_id IN (SELECT unnest(?))"
 # How the times of a table are written.
 _TIMES = """count(charttime) AS filled, count(odd) AS unread, any_value(odd) AS sample,
             count(*) FILTER (odd IS NULL AND charttime IS NOT NULL AND time % 86400 = 0) AS midnight"""
-
-
-class Events(NamedTuple):
-    """Rows behind the examinations of some admissions, by admission."""
-
-    laboratory: dict[str, list[tuple]]
-    microbiology: dict[str, list[tuple]]
-    radiology: dict[str, list[tuple]]
+# Rows behind the examinations of some admissions, by admission: laboratory, microbiology, radiology.
+Events = tuple[dict[str, list[tuple]], ...]
 
 
 def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
@@ -162,7 +156,7 @@ def events_of(tables: Tables, notes: Sequence[Any]) -> Events:
     """Rows of the admissions of some notes, in the order in which their results are to be read."""
     known = [(note.subject_id, note.hadm_id) for note in notes if note.subject_id and note.hadm_id]
     if not known:
-        return Events({}, {}, {})
+        return ({}, {}, {})
     subjects, stays = zip(*known, strict=True)
     mine = [min(subjects), max(subjects), list(stays)]
     number, comments = _BLANK.format("f.value"), _BLANK.format("f.comments")
@@ -188,7 +182,7 @@ def events_of(tables: Tables, notes: Sequence[Any]) -> Events:
         SELECT case_id, time, note_id, names, parent, text FROM report WHERE {_MINE}
         ORDER BY case_id, time, note_id, names, text
     """
-    return Events(*(_by_case(tables.rows(sql, mine)) for sql in (laboratory, microbiology, radiology)))
+    return tuple(_by_case(tables.rows(sql, mine)) for sql in (laboratory, microbiology, radiology))
 
 
 def _by_case(rows: Iterable[tuple]) -> dict[str, list[tuple]]:
@@ -197,13 +191,14 @@ def _by_case(rows: Iterable[tuple]) -> dict[str, list[tuple]]:
 
 def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str]:
     """All examinations of an admission: laboratory, microbiology, radiology; the first of each name counts."""
+    laboratory, microbiology, radiology = (rows.get(case, ()) for rows in events)
     results = {
         exam_key(exam): format_analytes(_analyte(*analyte) for _, *analyte in analytes)
-        for exam, analytes in groupby(events.laboratory.get(case, ()), key=itemgetter(0))
+        for exam, analytes in groupby(laboratory, key=itemgetter(0))
     }
     for what, events_of_kind in (
-        ("microbiology rows", _microbiology(events.microbiology.get(case, ()), attrition)),
-        ("radiology reports", _radiology(events.radiology.get(case, ()), attrition)),
+        ("microbiology rows", _microbiology(microbiology, attrition)),
+        ("radiology reports", _radiology(radiology, attrition)),
     ):
         for names, text, rows in events_of_kind:
             new = dict.fromkeys((key for name in names if (key := exam_key(name)) not in results), text)

@@ -176,9 +176,7 @@ def count_rows(tables: Tables, attrition: Attrition) -> None:
         attrition.tables[name] = rows
 
 
-def check_times(
-    tables: Tables, name: str, column: str, counts: tuple[int, int, str | None, int], attrition: Attrition
-) -> None:
+def check_times(tables: Tables, name: str, column: str, counts: Sequence[Any], attrition: Attrition) -> None:
     """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, and how
     many of the others are midnight. Raises IngestError where most are lost, or tell the day alone."""
     filled, unread, sample, midnight = counts

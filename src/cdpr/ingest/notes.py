@@ -222,10 +222,9 @@ def physical_results(text: str) -> dict[str, str]:
     before any heading is the general appearance. An examination "at discharge" and all after it is cut, and
     a heading that names a test of another kind makes no item.
     """
-    cut = AT_DISCHARGE.search(text)
     results: dict[str, str] = {}
     current: str | None = None
-    for line in _one_system_a_line(text[: cut.start()] if cut else text).splitlines():
+    for line in _one_system_a_line(AT_DISCHARGE.split(text, maxsplit=1)[0]).splitlines():
         headed = _HEADED.match(line)
         name, rest = (headed[1].strip(), headed[2]) if headed else ("", line)
         if _is_title(name, rest):

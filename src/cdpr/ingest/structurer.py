@@ -117,11 +117,11 @@ class NoteStructurer:
             where = None if words in ("", None) else self._locate(system, words, clauses)
             if where is None:
                 continue
-            if not free.keys() >= set(where):
+            if free.keys() >= set(where):
+                add_text(results, physical_key(system), " ".join(free.pop(i) for i in where))
+                self.counters[USED] += 1
+            else:
                 self._rejected(AMBIGUOUS)
-                continue
-            add_text(results, physical_key(system), " ".join(free.pop(i) for i in where))
-            self.counters[USED] += 1
         for clause in free.values() if results else ():
             left = "Vital Signs" if VITAL_NUMBERS.search(clause) else "General Appearance"
             add_text(results, physical_key(left), clause)
@@ -175,9 +175,7 @@ def _messages(kind: str, section: str) -> list[dict[str, str]]:
 
 def _unsplit(note: DischargeNote, text: str) -> str:
     """The physical examination at admission, if the parser left it in one lump; else nothing."""
-    section = note_sections(text).get("physical", "")
-    cut = AT_DISCHARGE.search(section)
-    section = (section[: cut.start()] if cut else section).strip()
+    section = AT_DISCHARGE.split(note_sections(text).get("physical", ""), maxsplit=1)[0].strip()
     systems = set(note.physical) - {physical_key("Vital Signs")}
     return section if len(systems) <= 1 and says_something(section) else ""
 
@@ -185,8 +183,7 @@ def _unsplit(note: DischargeNote, text: str) -> str:
 def _unclear(note: DischargeNote, text: str) -> str:
     """The primary part of the discharge diagnosis, if the parser found none or a story; else nothing."""
     lines = note_sections(text).get("diagnosis", "").splitlines()
-    secondary = next((i for i, line in enumerate(lines) if SECONDARY.match(one_line(line))), len(lines))
-    section = "\n".join(lines[:secondary]).strip()
+    section = "\n".join(itertools.takewhile(lambda line: not SECONDARY.match(one_line(line)), lines)).strip()
     clear = 0 < len(note.primary_diagnosis.split()) <= _LONGEST_CLEAR
     return section if not clear and says_something(section) else ""
 

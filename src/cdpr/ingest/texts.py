@@ -23,9 +23,7 @@ _ABSENT = re.compile(
     r"(?!.*\bbut\b).{0,80}|n/?a(?:\s+(?:for|due|given)\b.{0,80})?|暂无.{0,4}|未(?:查|做|检))?\W*",
     re.IGNORECASE | re.DOTALL,
 )
-_REFERENCE = re.compile(
-    r"(?:as (?:described |noted |stated )?above|see (?:above|findings|report|body))\W*", re.IGNORECASE
-)
+_REFERENCE = re.compile(r"(?:as (?:described |noted |stated )?above|see (?:above|findings|report|body))\W*", re.I)
 _BLANKED = re.compile(r"_{2,}")
 CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")

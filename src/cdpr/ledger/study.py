@@ -47,7 +47,7 @@ def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[E
             leads = [_effect(analysis.lead, name) for name in names]
             # A lead that is clearly none on one dimension refutes; a clear lead needs all of them.
             at, all_leads = weakest(leads)
-            test = analysis.next_best(names[at])
+            test = analysis.comparison(names[at], analysis.next_best(names[at]))
             ours, other = (_score(analysis, names[at], run) for run in (analysis.ours, test.than))
             ahead = f"ahead on {sum(lead.value > 0 for lead in leads)} of {len(leads)}; " if len(leads) > 1 else ""
             reading = f"{ahead}{names[at].replace('_', ' ')}: {ours} against {test.than} {other}"
@@ -55,7 +55,7 @@ def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[E
         case "largest_lead":
             lead, ahead_by = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
             both = min(lead, ahead_by, key=lambda effect: effect.low if effect.low is not None else effect.value)
-            than = analysis.next_best(claim.dimension).than
+            than = analysis.next_best(claim.dimension)
             ours, other = (_score(analysis, claim.dimension, run) for run in (analysis.ours, than))
             reading = f"{ours} against {than} {other}; the lead is {ahead_by.value:+.2f} above the largest other one"
             return both, lead, reading

@@ -109,15 +109,6 @@ class Wave:
 
 
 @dataclass
-class Drawn:
-    """Draws of a wave: ``tokens`` and ``logprobs`` ``[rows, longest]``, valid up to ``count`` ``[rows]``."""
-
-    tokens: np.ndarray
-    logprobs: np.ndarray
-    count: np.ndarray
-
-
-@dataclass
 class Work:
     """Work of a sampler since its start: tokens that passed through the model, and tokens from the cache.
 
@@ -144,23 +135,23 @@ class Decoder:
         self.work = Work()
         self.workspace: list[Tensor] = []  # the keys and values of the prompts, of one chunk after the other
 
-    def run(self, wave: Wave) -> Drawn:
-        """The completions of all rows."""
+    def run(self, wave: Wave) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens and log-probabilities of all completions ``[rows, longest]``, and how many are valid ``[rows]``."""
         longest = int(wave.limit.max())
         shape = len(wave.prompt), longest
-        drawn = Drawn(np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64))
+        tokens, logprobs, count = np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64)
         self.transformer.reserve(max(map(len, wave.paths)) // 4 + longest)
         start = 0
         try:
             while start < len(wave.prompt):
                 stop, places = self._admit(wave, start, longest)
-                _Chunk(self, wave, start, stop, places).run(drawn)
+                _Chunk(self, wave, start, stop, places).run(tokens, logprobs, count)
                 start = stop
         except BaseException:  # the prefix cache may hold slots that were never filled
             self.prefixes.clear()
             raise
-        self.work.generated_tokens += int(drawn.count.sum())
-        return drawn
+        self.work.generated_tokens += int(count.sum())
+        return tokens, logprobs, count
 
     def _admit(self, wave: Wave, start: int, longest: int) -> tuple[int, list[Place]]:
         """The rows to decode next, up to ``stop``, and the places of their prompts."""
@@ -214,7 +205,7 @@ class _Chunk:
         self.limit = wave.limit[start:stop]
         self.chance = uniforms(wave.seed[start:stop], wave.sample[start:stop], int(self.limit.max()))
 
-    def run(self, drawn: Drawn) -> None:
+    def run(self, tokens: np.ndarray, logprobs: np.ndarray, count: np.ndarray) -> None:
         prompts, logits = self._prefill()
         branches = Branches(self.transformer, prompts)
         node = [place.node for place in self.places]
@@ -223,12 +214,12 @@ class _Chunk:
         history = np.zeros((len(prompt), 0), dtype=np.int32)  # its tokens
         vocabulary = self.transformer.architecture.vocab_size
         for step in range(self.chance.shape[1]):
-            chance = (torch.from_numpy(a).to(logits.device) for a in (self.chance[live, step], branch))
-            drawn_now = draw(logits, self.wave.sampling, *chance)
-            token, logprob = torch.stack([t.double() for t in drawn_now]).cpu().numpy()
+            uniform, source = (torch.from_numpy(a).to(logits.device) for a in (self.chance[live, step], branch))
+            drawn = draw(logits, self.wave.sampling, uniform, source)
+            token, logprob = torch.stack([t.double() for t in drawn]).cpu().numpy()
             token = token.astype(np.int64)
             rows = self.start + live
-            drawn.tokens[rows, step], drawn.logprobs[rows, step], drawn.count[rows] = token, logprob, step + 1
+            tokens[rows, step], logprobs[rows, step], count[rows] = token, logprob, step + 1
             stay = ~self.decoder.ends[token] & (self.limit[live] > step + 1)
             live = live[stay]
             following, branch = np.unique(branch[stay] * vocabulary + token[stay], return_inverse=True)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
 import httpx2
 
@@ -45,7 +45,7 @@ def command_of(serving: Serving, weights: str, name: str, port: int, gpus: int, 
 
 
 @dataclass(eq=False)
-class OwnServer:
+class OwnServer(contextlib.AbstractContextManager):
     """A server of ``weights``, which it calls ``name``. The first :meth:`ready` starts it; the end of the context ends
     it, and so does the end of this process, even by a kill (:mod:`.keeper`).
 
@@ -70,34 +70,22 @@ class OwnServer:
 
     def __post_init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_ready, self._failure, self._log_start = False, "", 0
+        self._failure, self._log_start = "", 0
         self.port, self._claim = _claim_port()
-
-    def __enter__(self) -> Self:
-        return self
+        self.address = f"http://{HOST}:{self.port}/v1"  # of its OpenAI protocol
+        self.command = command_of(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    @property
-    def address(self) -> str:
-        """Base URL of its OpenAI protocol."""
-        return f"http://{HOST}:{self.port}/v1"
-
-    @property
-    def command(self) -> list[str]:
-        """The command that starts it."""
-        return command_of(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
 
     def ready(self) -> None:
         """Call before every request: starts the server once and waits until it answers. Raises ModelUnavailable with
         the end of the log where it does not start in time or has ended; every later call raises the same."""
         if not self._failure:
             try:
-                if not self._is_ready:
+                if self._process is None:
                     self._start()
-                    self._is_ready = True
-                elif self._process and (code := self._process.poll()) is not None:
+                elif (code := self._process.poll()) is not None:
                     raise ModelUnavailable(self._error(f"ended {_how(code)} during a request", not self.private))
                 return
             except ModelUnavailable as error:
@@ -107,7 +95,7 @@ class OwnServer:
 
     def stop(self) -> None:
         """End the server and release its port."""
-        process, self._process, self._is_ready = self._process, None, False
+        process, self._process = self._process, None
         self._claim.close()
         if process and process.stdin:
             with contextlib.suppress(OSError):

@@ -101,9 +101,8 @@ class InProcessSampler(Model):
         for rule in sorted(rules):
             wave, owners = _wave(requests, rules[rule])
             with torch.inference_mode():
-                drawn = self._decoder.run(wave)
-            tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
-            ids = [tuple(row[:n]) for row, n in zip(tokens, drawn.count.tolist(), strict=True)]
+                tokens, logprobs, count = (array.tolist() for array in self._decoder.run(wave))
+            ids = [tuple(row[:n]) for row, n in zip(tokens, count, strict=True)]
             distinct = list(dict.fromkeys(ids))
             texts = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
             for owner, row, chances in zip(owners, ids, logprobs, strict=True):

@@ -58,7 +58,6 @@ class ServedModel(Model):
     key_names: ClassVar[tuple[str, ...]]
 
     def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
-        assert spec.address is not None
         self.spec, self.address, self.tokenizer = spec, spec.address, tokenizer
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
@@ -239,7 +238,6 @@ class OpenAIServer(ServedModel):
 
     def _continuation(self, answer: Any) -> Completion:
         choice, tokenizer = answer.choices[0], self.tokenizer
-        assert tokenizer is not None
         ids, is_stop = getattr(choice, "token_ids", None), choice.finish_reason == "stop"
         if ids is None:
             text = _text(choice.text)

@@ -1,9 +1,9 @@
 """A model with the terms of its requests, and the one function that opens models of all kinds."""
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Self
 
 from ..settings import ModelEntry, Settings, SettingsError
@@ -156,13 +156,9 @@ class ModelSpec:
 
     @classmethod
     def of_structurer(cls, settings: Structurer, governance: Governance, *, credentialed: bool) -> Self:
-        """The model that reads notes in free form. Raises SettingsError where none is set."""
-        if not settings.model:
-            raise SettingsError(
-                "no model is named: set the key `model` to a Hugging Face folder or the URL of a server"
-            )
+        """The model that reads notes in free form."""
         return cls(
-            where=settings.model,
+            where=str(settings.model),
             name=settings.name or "",
             credentialed=credentialed,
             governance=governance,
@@ -201,13 +197,8 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
 
         parts |= {"tokenizer": ChatTokenizer(spec.tokens, spec.template)}
 
-    is_recorded = spec.calls is not None and spec.calls.mode != "live"
     # A replay does not open the model, so it needs no package, key or server.
-    model = None if spec.is_replay else _import(_KINDS[spec.kind])(spec, **parts)
-    model = _import(f"{_RECORDING}:RecordedModel")(spec, model) if is_recorded else model
-    return _import(f"{_AGENT_MODEL}:AgentModel")(model, spec.entry) if spec.metered or spec.entry else model
-
-
-def _import(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    model = None if spec.is_replay else resolve_name(_KINDS[spec.kind])(spec, **parts)
+    if spec.calls is not None and spec.calls.mode != "live":
+        model = resolve_name(f"{_RECORDING}:RecordedModel")(spec, model)
+    return resolve_name(f"{_AGENT_MODEL}:AgentModel")(model, spec.entry) if spec.metered or spec.entry else model

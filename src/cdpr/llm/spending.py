@@ -64,7 +64,6 @@ class Spending:
     """The bill of one model under one folder of state; ``label`` names the model in errors."""
 
     def __init__(self, spec: ModelSpec, label: str) -> None:
-        assert spec.entry is not None and spec.entry.prices is not None
         self.label, self.model, self.prices = label, spec.name, spec.entry.prices
         self.budget = spec.calls.budget_usd if spec.calls else None
         self._lifetime = spec.timeout + _GRACE

@@ -18,7 +18,7 @@ from ..cases import (
     modality,
     whole_kind,
 )
-from ..costs.coverage import COVERAGE_COLUMNS
+from ..costs.price import COVERAGE_COLUMNS
 from ..ingest.attrition import AttritionReport
 from ..ingest.draft import NO_EXAMINATION
 from ..results.methods import synthetic

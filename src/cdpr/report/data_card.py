@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..costs.coverage import COVERAGE_COLUMNS
+from ..costs.price import COVERAGE_COLUMNS
 from ..files import path_digest, read_table, write_text
 from ..job import Job
 from ..records import RunRecord

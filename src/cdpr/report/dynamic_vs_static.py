@@ -17,7 +17,7 @@ from ..settings import Settings
 STATIC, DYNAMIC = "static", "cdpr"
 SHOWN = (frame.ACCURACY, frame.AEC)
 COMPARED = (*SHOWN, frame.UTILITY)
-REDUCTION = Metric("aec_reduction", "", "AEC reduction (%)", factor=100.0, decimals=1)
+REDUCTION = Metric("aec_reduction", "cost_usd", "AEC reduction (%)", factor=100.0, decimals=1)
 _PRINTED = {"acc": ("Acc. (%)", 2), "aec": ("AEC (USD)", 2), "aec_reduction_percent": (REDUCTION.header, 1)}
 _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
 

@@ -108,7 +108,7 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
 
 
 def _significant(analysis: Analysis, dimension: str) -> bool:
-    test = analysis.next_best(dimension)
+    test = analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
     return test is not None and test.difference > 0 and test.holm < analysis.level
 
 
@@ -206,7 +206,7 @@ def _long(settings: Settings, analysis: Analysis) -> Table:
     keys = ("raters", "dataset", "dimension", "run", "method", "mean", "low", "high", "alpha", "holm_against_next_best")
     lines: list[Cells] = []
     for dimension, of in analysis.scores.items():
-        test = analysis.next_best(dimension)
+        test = analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
         for run in analysis.runs:
             head = {"raters": analysis.kind, "dimension": dimension, "run": run, "method": label(settings, run)}
             lines.append(head | {

@@ -100,9 +100,12 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[C
         if row.gold != case.diagnosis_results:
             raise EvaluationError(f"{path}: case {case.note_id!r}: field 'gold': {row.gold!r}, but the case says "
                                   f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
-        figures = {name: getattr(row, name) for name in (*_COUNTS, "cost_usd")}
-        correct, diverged = str(row.correct).lower(), "; ".join(results.diverged(run))
-        yield line | {"text": row.diagnosis, "correct": correct, "diverged": diverged, **figures}
+        behind = ((run, IN_DOMAIN),)
+        figures = {name: Cell(getattr(row, name), runs=behind) for name in (*_COUNTS, "cost_usd")}
+        correct = Cell(str(row.correct).lower(), text="yes" if row.correct else "no", runs=behind)
+        diagnosis = Cell(row.diagnosis, text=_one_line(row.diagnosis), runs=behind)
+        diverged = "; ".join(results.diverged(run))
+        yield line | {"text": diagnosis, "correct": correct, "diverged": diverged, **figures}
 
 
 def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
@@ -136,7 +139,7 @@ def _examination_table(settings: Settings, case: CaseRecord) -> Table:
 
 def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
     columns = [
-        Column("method", "Agent", align="l"), Column("seed", "Seed"), Column("text", "Diagnosis", align="l"),
+        Column("label", "Agent", align="l"), Column("seed", "Seed"), Column("text", "Diagnosis", align="l"),
         Column("correct", "Correct", align="c"), Column("n_issued", "Examinations"),
         Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost_usd", "Cost (USD)"),
     ]  # fmt: skip
@@ -144,14 +147,9 @@ def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
     for group, members in groupby(workups, key=itemgetter("group")):
         lines.append(Heading(group))
         for line in members:
-            label, seed = line["label"], line["seed"] or None
-            if "hole" in line:
-                lines.append({"method": f"{label}, seed {seed}" if seed else label, "hole": line["hole"]})
-                continue
-            yes = {"true": "yes", "false": "no"}[line["correct"]]
-            cells = line | {"text": _one_line(line["text"]), "correct": yes}
-            cells = {name: Cell(cells[name], runs=((line["run"], IN_DOMAIN),)) for name in (c.key for c in columns[2:])}
-            lines.append({"method": label, "seed": seed, **cells})
+            seed = line["seed"]
+            shown = {"label": f"{line['label']}, seed {seed}"} if "hole" in line and seed else {"seed": seed or None}
+            lines.append(line | shown)
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
     broken = [f"{line['diverged']}; it is shown with the weights before." for line in workups if line.get("diverged")]

@@ -27,7 +27,8 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     judges = {where: models[where].request_settings() if where in models else None for where in DECIDING}
     cases: dict[str, tuple[str, Path]] = {}
     for path in evaluations:
-        if (place := find_record(path)) is None:
+        place = path.with_suffix(".run.json")
+        if not place.exists():
             continue
         record = read_record(place)
         _check_unaltered(record, place, {path.name})
@@ -88,12 +89,6 @@ def _check_unaltered(record: RunRecord, place: Path, names: set[str]) -> None:
 
 def _records(places: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:
     yield from ((place, read_record(place)) for place in places if place.exists())
-
-
-def find_record(evaluation: Path) -> Path | None:
-    """The ``run.json`` of ``.../{run}/{dataset}.jsonl``: of the data set, else of the whole run, else None."""
-    names = (f"{evaluation.stem}.run.json", "run.json")
-    return next((path for name in names if (path := evaluation.with_name(name)).exists()), None)
 
 
 def read_record(path: Path) -> RunRecord:

@@ -12,7 +12,7 @@ from ..evaluation.significance import wilson_interval
 from ..settings import Settings
 from .curves import diverged_at
 from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, unfit
-from .provenance import check_prices, check_provenance, check_training, find_record, read_record
+from .provenance import check_prices, check_provenance, check_training, read_record
 from .table import Runs
 
 # Fewer examinations per case than this: the policy has stopped ordering them.
@@ -157,8 +157,10 @@ class Results:
 
     def answered_as(self, method: Method) -> list[str]:
         """Other models than the one asked for, as which servers answered (``answered_as`` in run.json)."""
-        places = [find_record(self.path(run, dataset)) for run in method.runs for dataset in self.datasets]
-        return sorted({tag for place in places if place and (tag := read_record(place).tags.get("answered_as"))})
+        evaluations = (self.path(run, dataset) for run in method.runs for dataset in self.datasets)
+        places = (path.with_suffix(".run.json") for path in evaluations)
+        tags = {read_record(place).tags.get("answered_as") for place in places if place.exists()}
+        return sorted(tags - {None})
 
     def path(self, run: str, dataset: str) -> Path:
         """Where the evaluation of a run on a data set lies."""

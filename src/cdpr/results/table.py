@@ -27,8 +27,8 @@ EMPTY = "—"
 class Column:
     """A column: ``key`` addresses it, ``header`` and ``group`` (a header above several columns) are shown.
 
-    ``decimals`` formats numbers (None: as they are), ``signed`` writes a plus, ``align`` is l, c or r. A ``width``, a
-    share of the line, lets LaTeX break lines in it.
+    ``decimals`` formats numbers (None: as they are), which are shown times ``factor``; ``signed`` writes a plus,
+    ``align`` is l, c or r. A ``width``, a share of the line, lets LaTeX break lines in it.
     """
 
     key: str
@@ -38,6 +38,7 @@ class Column:
     align: Literal["l", "c", "r"] = "r"
     signed: bool = False
     width: float = 0.0
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class Table:
         cell = self.cell(row, column)
         if cell.text is not None:
             return cell.text
-        return EMPTY if cell.value is None else _text(column, cell.value, column.signed)
+        value = column.factor * cell.value if isinstance(cell.value, float) else cell.value
+        return EMPTY if value is None else _text(column, value, column.signed)
 
 
 @dataclass(frozen=True)

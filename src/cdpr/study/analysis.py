@@ -84,10 +84,10 @@ class Analysis(Record):
         """The run of the first method."""
         return self.runs[0]
 
-    def next_best(self, dimension: str) -> Comparison | None:
-        """Ours against the baseline with the highest mean on a dimension; None without a baseline."""
+    def next_best(self, dimension: str) -> str:
+        """The baseline with the highest mean on a dimension."""
         means = {run: at.value or 0.0 for run, at in self.scores[dimension].items() if run != self.ours}
-        return self.comparison(dimension, max(means, key=lambda run: means[run])) if means else None
+        return max(means, key=lambda run: means[run])
 
     def comparison(self, dimension: str, than: str) -> Comparison:
         """Ours against a run. Raises KeyError where there is none."""

@@ -170,37 +170,33 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
 def live_run(
     settings: Settings, record: RunRecord, state: Path, patience: float = 120.0, every: float = 15.0
 ) -> Iterator:
-    """Show the metrics of a running job in MLflow when tracking is on; a resumed job continues its MLflow run.
+    """Show the metrics of a running job in MLflow; a resumed job continues its MLflow run.
 
     A thread copies new rows of ``metrics.jsonl`` in the job's ``state`` every ``every`` seconds; its errors never reach
     the job. It imports MLflow (seconds) itself, and does nothing for a job that ends within ``patience`` seconds.
     """
     ended = threading.Event()
-    thread = threading.Thread(target=_follow, args=(settings, record, state, ended, patience, every), daemon=True)
-    if settings.tracking.mlflow:
-        thread.start()
+
+    def follow() -> None:
+        if ended.wait(patience):
+            return
+        try:
+            index = MlflowIndex(tracking_uri(settings))
+            run_id = (index.find(record) or index.create(record)).info.run_id
+            index.client.update_run(run_id, status="RUNNING")
+            last, is_last = index.last_step(run_id), False
+            while not is_last:
+                is_last = ended.wait(every)
+                rows = [(row["step"], row) for row in read_metrics(state / "metrics.jsonl") if row["step"] > last]
+                index.log(run_id, rows)
+                last = rows[-1][0] if rows else last
+        except Exception as error:  # tracking is an index: results must not depend on it
+            warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         ended.set()
-        if settings.tracking.mlflow:
-            thread.join(60)
-
-
-def _follow(
-    settings: Settings, record: RunRecord, state: Path, ended: threading.Event, patience: float, every: float
-) -> None:
-    if ended.wait(patience):
-        return
-    try:
-        index = MlflowIndex(tracking_uri(settings))
-        run_id = (index.find(record) or index.create(record)).info.run_id
-        index.client.update_run(run_id, status="RUNNING")
-        last, is_last = index.last_step(run_id), False
-        while not is_last:
-            is_last = ended.wait(every)
-            rows = [(row["step"], row) for row in read_metrics(state / "metrics.jsonl") if row["step"] > last]
-            index.log(run_id, rows)
-            last = rows[-1][0] if rows else last
-    except Exception as error:  # tracking is an index: results must not depend on it
-        warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)
+        thread.join(60)

@@ -10,9 +10,9 @@ that of the run keys. Without a server the job runs in its own process.
 import atexit
 import contextlib
 import gc
-import importlib
 import json
 import os
+import pkgutil
 import select
 import shutil
 import signal
@@ -88,11 +88,9 @@ def serve(place: str, targets: Sequence[str]) -> None:
 
 def _prepare(target: str) -> None:
     """Import a module; of ``module:function`` also call the function. A failure is ignored: the job reports it."""
-    module, _, function = target.partition(":")
     with contextlib.suppress(Exception):
-        imported = importlib.import_module(module)
-        if function:
-            getattr(imported, function)()
+        if callable(function := pkgutil.resolve_name(target)):
+            function()
 
 
 def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) -> int:

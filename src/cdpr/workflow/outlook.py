@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from snakemake_logger_plugin_cdpr.progress import duration
+from snakemake_logger_plugin_cdpr import duration
 
 from ..metrics_log import read_metrics
 from ..records import RunRecord, record_files

@@ -140,9 +140,9 @@ def acting_agent(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     settings, entry = experiment.settings, experiment.settings.agents.get(options["run"])
     second = {SECOND[0]: TABLES} if settings.judge.second == TABLES else {}
     cases = {"cases": settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
-    acting = agent_entry(settings, options["run"])
+    row = agent_entry(settings, options["run"])
     # A server draws other samples than this process.
-    agent: dict[str, Any] = {"served": True} if acting.own_policy and served(settings, acting) else {}
+    agent: dict[str, Any] = {"served": True} if row.own_policy and served(settings, row) else {}
     if entry is None:
         return {**_all_judges(experiment, options), **second, **cases, "agent": agent}
     own = agent_class(entry).reads if entry.model else ()

@@ -20,7 +20,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from ...credit.scores import summarise_workups
+from ...credit.scores import summarise_workups, verdicts
 from ...environment import State, Trajectory, case_seed, run_episode
 from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.guard import is_local
@@ -72,19 +72,20 @@ class DiagnosticLoop(AgentLoopBase):
                 _log.warning("an episode failed: %s", error)
             # A prompt and one token without loss: verl needs every member of a group.
             prompt, reply = run.prompts.context_ids(State(case)), [run.tokenizer.end_of_turn]
-            versions = {"min_global_steps": 0, "max_global_steps": 0}
             failure = {"failure": type(error).__name__, "fatal": fatal}
-            return _output(prompt, reply, [0], [0.0], extra_fields=versions, **failure)
+            return _output(prompt, reply, [0], [0.0], extra_fields=_fields({0}), reward_score=0.0, **failure)
         turns, limit = [step.turn for step in trajectory.steps], self.rollout_config.response_length
         whole = [*turns[-1].prompt_ids, *turns[-1].token_ids]
         response = whole[len(turns[0].prompt_ids) :][:limit]
         mask = on_response(trajectory, ([1] * len(turn.token_ids) for turn in turns), limit)
         logprobs = on_response(trajectory, (turn.logprobs for turn in turns), limit)
-        numbers = model.versions or {0}
-        versions = {"min_global_steps": min(numbers), "max_global_steps": max(numbers)}
-        return _output(
-            turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), extra_fields=versions, trajectory=trajectory
-        )
+        outcome = {"reward_score": float(trajectory.correct), "extra_fields": _fields(model.versions or {0})}
+        return _output(turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), trajectory=trajectory, **outcome)
+
+
+def _fields(versions: set[int]) -> dict[str, Any]:
+    """What verl reads beside a row: the versions of the weights, and figures to display, which are ours to log."""
+    return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
 
 
 def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: int = 1, **more: Any) -> EpisodeOutput:
@@ -105,10 +106,6 @@ def _log_fault(what: str, error: Exception) -> None:
     _log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
-# verl wants the same names of every episode, the failed ones too.
-_MEASURES = ("accuracy", "aen", "aec", "n_na", "physical", "utility", "forced", "turns")
-
-
 @dataclass
 class _Group:
     """One case of an iteration: its place in the schedule, its episodes by number, and their advantages."""
@@ -125,10 +122,12 @@ class _Group:
 class Finished:
     """Advantages of a batch by verl's key of a row (group, member, 0 for the trajectory or number of the alternative).
 
-    ``advantages``: of each of its tokens, times the token's weight in the loss; ``weights``: the sum of these weights,
-    where they are not all 1. Rows of failed groups are missing. ``metrics`` are those of the algorithm.
+    ``rollouts``: figures of all episodes. ``advantages``: of each of a row's tokens, times the token's weight in the
+    loss; ``weights``: the sum of these weights, where they are not all 1. Rows of failed groups are missing.
+    ``metrics`` are those of the algorithm.
     """
 
+    rollouts: dict[str, float] = field(default_factory=dict)
     advantages: dict[str, list[float]] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -149,12 +148,12 @@ class GroupHook:
         algorithm = algorithm_class(self.session.settings.training.algorithm)
         self.algorithm = algorithm(self.session.context(self.llm_client))
         self.groups: dict[str, _Group] = {}
+        self.validation: dict[int, EpisodeOutput] = {}  # by place of the case
         self.record = MetricsLog(self.session.state / CREDIT)
 
     async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
         if validate:
-            self._report(output)
-            output.extra_fields["reward_extra_info"]["case"] = float(row["index"])
+            self.validation[int(row["index"])] = output
         else:
             await self._join(output, row)
         rows = [output, *output.alternatives] if output.alternatives else output
@@ -183,33 +182,40 @@ class GroupHook:
                 _log_fault("credit failed", error)
                 for member in members:
                     member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
-        for member in members:
-            self._report(member)
         for other in group.scored.alternatives if group.scored else ():
             member, turn = members[other.i], other.turn
             mask = [1] * len(turn.token_ids)
             own = {"reward_score": member.reward_score, "extra_fields": member.extra_fields}  # verl displays them
             member.alternatives.append(_output(turn.prompt_ids, turn.token_ids, mask, turn.logprobs, **own))
 
-    def _report(self, output: EpisodeOutput) -> None:
-        """Set the outcome as verl's reward, which it only displays, and the figures of an episode for the log."""
-        settings, trajectory = self.session.settings, output.trajectory
-        output.reward_score = float(bool(trajectory and trajectory.correct))
-        figures = trajectory and summarise_workups([trajectory], settings.utility, settings.environment.tests)
-        output.extra_fields["reward_extra_info"] = {
-            **{name: float(figures[name]) if figures else math.nan for name in _MEASURES},
-            "failed": float(bool(output.failure)),
-            "fatal": float(output.fatal),
-        }
+    def _summary(self, part: str, outputs: Sequence[EpisodeOutput]) -> dict[str, float]:
+        settings, workups = self.session.settings, [output.trajectory for output in outputs if output.trajectory]
+        figures = summarise_workups(workups, settings.utility, settings.environment.tests) if workups else {}
+        return {f"{part}/{name}": value for name, value in figures.items()}
+
+    def finish_validation(self) -> dict[str, Any]:
+        """The figures of the validation that has ended, and its verdicts by case."""
+        outputs = [self.validation[place] for place in sorted(self.validation)]
+        self.validation = {}
+        marks = verdicts([x.trajectory.correct if x.trajectory else math.nan for x in outputs])
+        row = {"validation/decoding": "greedy", "validation/verdicts": marks}
+        return row | self._summary("validation", outputs)
 
     def finish(self, uids: Sequence[str]) -> Finished:
         """The advantages of a batch of groups, finished in the order of the schedule as by the torch trainer."""
-        groups = [group for group in map(self.groups.pop, uids) if group.scored]
+        every = sorted(map(self.groups.pop, uids), key=lambda group: group.place)
+        outputs = [output for group in every for _, output in sorted(group.members.items())]
+        rollouts = self._summary("train", outputs) | {
+            "rollout/failed": sum(bool(output.failure) for output in outputs) / max(1, len(outputs)),
+            "rollout/fatal": sum(output.fatal for output in outputs) / max(1, len(outputs)),
+            "rollout/tokens": sum(sum(output.response_mask) for output in outputs),
+        }
+        finished = Finished(rollouts=rollouts)
+        groups = [group for group in every if group.scored]
         if not groups:
-            return Finished()
-        groups.sort(key=lambda group: group.place)
+            return finished
         batch = [group.scored for group in groups]
-        finished = Finished(metrics=self.algorithm.finish(batch))
+        finished.metrics = self.algorithm.finish(batch)
         for group in groups:
             for key, advantages, weights in _rows(group):
                 finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
@@ -231,7 +237,6 @@ class GroupHook:
 def _rows(group: _Group) -> Iterator[tuple[str, list[float], list[float]]]:
     """verl's keys of the rows of a scored group, with advantages and weights of their tokens."""
     scored, count = group.scored, Counter()
-    assert scored is not None
     for i, member in group.members.items():
         columns = []
         for values in (scored.decisions[i], scored.weights[i]):

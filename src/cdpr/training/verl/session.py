@@ -8,7 +8,6 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from ...cases import iterate_records
 from ...environment import Trajectory
 from ...files import write_bytes
 from ...llm import ModelSpec, open_model
-from ...settings import Settings, SettingsError
+from ...settings import Settings
 from ..algorithm import Context
 from ..training_run import TrainingRun
 
@@ -66,9 +65,7 @@ class Session:
             """The initial policy, at the address in the settings or on the server that the trainer started."""
             if run.settings.training.verl.frozen.url is not None:
                 return agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
-            if (servers := getattr(client, "frozen", None)) is None:
-                raise SettingsError("no frozen server: set training.verl.frozen.url, or leave verl to start one")
-            return agent(ModelSpec.of_rollouts(run.settings), client=servers)
+            return agent(ModelSpec.of_rollouts(run.settings), client=client.frozen)
 
         policy = agent(ModelSpec.of_rollouts(run.settings), client=client)
         return Context(run.settings, run.environment, policy, frozen, run.seed)
@@ -120,34 +117,12 @@ def on_response(trajectory: Trajectory, values: Iterable[Sequence[float]], lengt
     return row[:length]
 
 
-def training_row(
-    episodes: Sequence[Mapping[str, float]],
-    credit: Mapping[str, float],
-    metrics: Mapping[str, Any],
-    timing: Mapping[str, float],
-) -> dict[str, float]:
-    """One step under our names: the reports of its ``episodes`` by the group hook, the algorithm's own figures, and
-    verl's own metrics. Failed episodes count in ``rollout/failed`` alone."""
-    row: dict[str, float] = {}
-    for name in episodes[0]:
-        values = [episode[name] for episode in episodes if not math.isnan(episode[name])]
-        prefix = "rollout/" if name in ("failed", "fatal") else "train/"
-        row |= {prefix + name: fmean(values)} if values else {}
-    row |= credit
-    row |= {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
+def training_row(own: Mapping[str, float], metrics: Mapping[str, Any], timing: Mapping[str, float]) -> dict[str, float]:
+    """One step under our names: our ``own`` figures, and verl's metrics and times."""
+    row = {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
     correction = {name: x for name, x in metrics.items() if name.startswith("rollout_corr/")}
     row |= {name: float(x) for name, x in correction.items() if isinstance(x, (int, float)) and math.isfinite(x)}
-    return row | {ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}
-
-
-def validation_row(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """verl names a validation metric ``val-aux/cdpr/accuracy/mean@1``; here it is ``validation/accuracy``."""
-    row = {}
-    for name, value in metrics.items():
-        parts = name.split("/")
-        if parts[0] in ("val-core", "val-aux") and parts[-1] == "mean@1" and not {"failed", "case"} & set(parts):
-            row[f"validation/{'/'.join(parts[2:-1])}"] = float(value)
-    return row
+    return {**own, **row, **{ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}}
 
 
 def problem(row: Mapping[str, float], allowed: float = MAX_FAILED) -> str | None:
