@@ -164,11 +164,14 @@ class Covering:
         rows = self.base.execute("SELECT context, numbits FROM line_bits JOIN context ON context.id = context_id "
                                  "WHERE file_id = ?", (number,)).fetchall()  # fmt: skip
         at = mutation.line
-        names = {context.partition("|")[0] for context, bits in rows
-                 if context and at // 8 < len(bits) and bits[at // 8] & (1 << (at % 8))}  # fmt: skip
+        contexts = [context for context, bits in rows
+                    if context and at // 8 < len(bits) and bits[at // 8] & (1 << (at % 8))]  # fmt: skip
         # A line that runs at import alone, such as a default, belongs to every test of the file.
-        names = names or {context.partition("|")[0] for context, _ in rows if context}
-        return sorted(names, key=self._seconds)[:MOST_TESTS]
+        contexts = contexts or [context for context, _ in rows if context]
+        names = {context.partition("|")[0] for context in contexts}
+        # Of a fixture that tests share only the first one's name is known: all tests of its file may look at it.
+        files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
+        return [*sorted(names, key=self._seconds)[:MOST_TESTS], *sorted(files)]
 
     def _seconds(self, test: str) -> float:
         file, _, name = test.partition("::")
