@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from cdpr.cli import main
 from cdpr.metrics_log import MetricsLog, read_metrics
 from cdpr.records import RunRecord
 from cdpr.settings import Settings, merge, parse_settings
@@ -84,6 +85,14 @@ def test_metrics_continue_after_a_kill(tmp_path):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(ValueError, match=r"rows of steps 2 to 4 are gone, but the checkpoint .* remove"):
         MetricsLog(path)({"step": 5})
+
+
+def test_a_damaged_index_is_named_with_its_remedy(tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text(f"paths: {{results: {tmp_path}}}\n")
+    (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"noise" * 999)
+    assert main(["rebuild_tracking", "--settings", str(tmp_path / "mine.yaml")]) == 2
+    error = capsys.readouterr().err
+    assert "mlflow.db: no usable MLflow index" in error and "remove it" in error and "Traceback" not in error
 
 
 def test_a_broken_line_is_named(tmp_path):

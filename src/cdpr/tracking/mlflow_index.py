@@ -28,6 +28,10 @@ _LONGEST, _MOST_RUNS = 6000, 50_000  # characters of a parameter, and runs of a 
 _REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
 
 
+class TrackingError(RuntimeError):
+    """An MLflow index that cannot be used; the message says how to make it again."""
+
+
 def tracking_uri(settings: Settings) -> str:
     """Address of the index: the configured server, or a SQLite file under ``paths.results``."""
     return settings.tracking.uri or f"sqlite:///{settings.paths.results}/mlflow.db"
@@ -149,12 +153,19 @@ def init_tracking(settings: Settings, job: Job) -> None:
 def rebuild_tracking(settings: Settings) -> dict[str, int]:
     """Bring the index up to date with every ``run.json`` under ``paths.results``.
 
-    Returns the numbers of records, of new ones among them, and of runs in the index that are superseded.
+    Returns the numbers of records, of new ones among them, and of runs in the index that are superseded. Raises
+    TrackingError for an index that cannot be used.
     """
-    index = MlflowIndex(tracking_uri(settings))
     new, keys = 0, set()
     paths = record_files(Path(settings.paths.results))
-    runs = {run.data.tags.get(KEY_TAG): run for run in index.runs()}
+    try:
+        index = MlflowIndex(tracking_uri(settings))
+        runs = {run.data.tags.get(KEY_TAG): run for run in index.runs()}
+    except Exception as error:  # of MLflow, its database or its server
+        raise TrackingError(
+            f"{tracking_uri(settings)}: no usable MLflow index ({type(error).__name__}); everything in it comes from "
+            "run.json files: remove it, or correct its address, and run `snakemake rebuild_tracking`"
+        ) from error
     for path in paths:
         record = RunRecord.read(path)
         metrics = record.outputs.get("metrics")
