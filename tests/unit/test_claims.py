@@ -326,6 +326,8 @@ def test_real_cases_at_the_paper_tier(results):
     whys = [entry["why"] for entry in entries]
     assert all("not the authors' cases" in whys[i] for i in (23, 24, 25, 26, 27))
     assert whys[29] == "60 cases were evaluated; the figure is of 1500"
+    assert "to be below 0.7 times" in whys[11] and not any("times" in whys[i] for i in (8, 9, 10))
+    assert [e["unit"] for e in (entries[8], entries[11])] == ["USD", "ratio"]
 
 
 def test_only_real_cases_at_the_paper_scale_are_the_papers(results):

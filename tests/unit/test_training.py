@@ -266,6 +266,7 @@ def test_a_run_that_diverges_ends_with_its_last_weights_and_says_so(case, tmp_pa
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     rows = []
     trainer.fit(tmp_path / "state", rows.append, rows.append)
+    assert (rows[0]["step"], rows[0]["seconds"], rows[0]["tokens"]) == (0, 0.0, 0)
     assert rows[-1].pop("seconds") >= 0 and rows[-1] == {"step": 1, "tokens": 0, "diverged": True}
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.model.state_dict().items())
 
