@@ -143,12 +143,13 @@ def parse_yaml(text: str) -> Any:
 
 
 def path_digest(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, or of the names and bytes of all files below a folder."""
+    """SHA-256 of a file's bytes, or of the names and bytes of all files below a folder, but for the mark that Snakemake
+    leaves in it."""
     path = Path(path)
     if path.is_file():
         return file_digest(path)
     digest = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+    for file in sorted(p for p in path.rglob("*") if p.is_file() and p.name != ".snakemake_timestamp"):
         digest.update(f"{file.relative_to(path).as_posix()}={file_digest(file)}\n".encode())
     return digest.hexdigest()
 

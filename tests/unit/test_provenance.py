@@ -6,7 +6,7 @@ import os
 import pytest
 
 from cdpr.cli import main
-from cdpr.files import file_digest
+from cdpr.files import file_digest, path_digest
 from cdpr.records import RunRecord
 from cdpr.results.provenance import ProvenanceError, check_prices, check_provenance, check_training
 from cdpr.settings import parse_settings
@@ -101,6 +101,12 @@ def test_results_that_were_altered_share_no_table_and_are_named(tmp_path, capsys
 
     check()
     os.utime(evaluation, ns=(1, 1))
+    check()
+    folder = tmp_path / "policies/warm_start"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_text("1")
+    record(folder.with_name("run.json"), outputs={"policy": {"path": str(folder), "sha256": path_digest(folder)}})
+    (folder / ".snakemake_timestamp").touch()  # Snakemake marks folders when their job has ended
     check()
     evaluation.write_text('{"correct": true}\n')
     with pytest.raises(ProvenanceError, match=r"private\.jsonl: is not what was written .* snakemake --cores all"):
