@@ -47,7 +47,7 @@ from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_rat
 from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allotted, sample_states, study_state
-from cdpr.study.simulated import simulate_ratings
+from cdpr.study.simulated import _simulated_scores, simulate_ratings
 from cdpr.workflow.plan import Plan
 
 RUNS = ("value_of_information", "cheapest_first", "random", "zero_test")
@@ -632,6 +632,10 @@ def test_simulated_raters_know_a_good_choice_from_a_random_one(study):
         assert found.scores[name]["value_of_information"].value > found.scores[name]["random"].value + 0.3
     forms = [json.loads((study.folder / f"simulated/{r}.json").read_text()) for r in ("R1", "R2")]
     assert {form["kind"] for form in forms} == {"simulated"}
+    neutral = dict.fromkeys(study.items.contents, np.full(len(dimensions()), 0.5))
+    rated = [_simulated_scores(rater, 0, pages, neutral).values() for rater, pages in study.items.forms.items()]
+    scores = [score for cards in rated for card in cards for score in card.values()]
+    assert abs(np.mean(scores) - 3) < 0.5, "what is worth half stands in the middle of the scale"
 
 
 def test_table_and_figure_say_who_rated(study, tmp_path):
