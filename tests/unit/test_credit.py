@@ -248,8 +248,7 @@ def test_nested_states_share_their_continuations(case):
     second = asyncio.run(draws.follow(state.after(step), onward, 2))
     assert len(draws.journal) == drawn and len(onward) > 5
     for k in onward:
-        actions = (step.evidence, *second[k].actions)
-        assert first[k] == Continuation(second[k].correct, step.effort + second[k].effort, actions)
+        assert first[k] == Continuation(second[k].correct, step.effort + second[k].effort)
 
 
 def test_failed_continuations_are_dropped_counted_and_bias_nothing(case):

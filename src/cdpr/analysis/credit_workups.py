@@ -18,11 +18,11 @@ from tqdm import tqdm
 
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
-from ..credit.continuations import Continuation
+from ..credit.continuations import Continuation, Draws
 from ..credit.process_reward import GroupCredit, ProcessReward
 from ..credit.scores import CandidateValue, StateCredit
 from ..credit.states import ActionKey, Node, action_of, selection_reason
-from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, Trajectory, case_seed, run_episode
+from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, State, Step, Trajectory, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
 from ..evaluation.evaluate_agent import read_test_cases
@@ -185,12 +185,22 @@ class Crediting:
         if isinstance(step.action, FinalDiagnosis):
             return
         tests, weights = self.environment.settings.tests, self.settings.utility
-        pool = credit.pools.of(key, value.action, node.state.after(step))
-        sources: dict[Source, list[Continuation]] = {"suffix": pool.own, "fresh": pool.fresh}
-        for source, end in ((source, end) for source, ends in sources.items() for end in ends):
+        for source, end, path in _sources(credit, key, value.action, node.state.after(step)):
             effort, right = step.effort + end.effort, end.correct
-            worth, counted = utility(right, effort, weights, tests), count_tests(effort, tests)
-            yield Ending(source, right, counted, effort.cost_usd, effort.infeasible, worth, end.actions)
+            worth = utility(right, effort, weights, tests)
+            yield Ending(source, right, count_tests(effort, tests), effort.cost_usd, effort.infeasible, worth, path)
+
+
+def _sources(
+    credit: GroupCredit, key: tuple, action: ActionKey, child: State
+) -> Iterator[tuple[Source, Continuation, tuple[ActionKey, ...]]]:
+    """The continuations of an action: source, ending, and actions."""
+    pool, draws = credit.pools.of(key, action, child), credit.pools.rollouts(key)
+    for visit, end in zip(pool.suffixes, pool.own, strict=False):
+        yield "suffix", end, _suffix(credit, *visit)
+    drawn = [_path(draws, pool.child, number, credit.credit.horizon) for number in pool.numbers]
+    for path, end in zip([path for path in drawn if path is not None], pool.fresh, strict=False):
+        yield "fresh", end, path
 
 
 def selected_by_rule(credit: GroupCredit, rule: Credit) -> list[list[str]]:
@@ -205,6 +215,30 @@ def selected_by_rule(credit: GroupCredit, rule: Credit) -> list[list[str]]:
                 if i == j:
                     reasons[i][t] = selection_reason(key, disagreed, rule)
     return reasons
+
+
+def _suffix(credit: GroupCredit, i: int, start: int) -> tuple[ActionKey, ...]:
+    """The actions of workup i from a decision on, as far as a continuation goes."""
+    whole = credit.credit.cache.long_suffixes == "keep" or credit.pools.ends_within(i, start)
+    return tuple(map(_display, credit.group[i].steps[start : None if whole else start + credit.credit.horizon]))
+
+
+def _path(draws: Draws, state: State, number: int, horizon: float) -> tuple[ActionKey, ...] | None:
+    """The actions of continuation ``number`` of a state, read from the draws; None where a reply failed."""
+    environment = draws.environment
+    forced = horizon <= 0 or environment.must_diagnose(state, draws.policy)
+    step = draws.known.get((state.words, forced), {}).get(number)
+    if not isinstance(step, Step):
+        return None
+    if forced or isinstance(step.action, FinalDiagnosis):
+        return (_display(environment.conclude(state, step)[0]),)
+    rest = _path(draws, state.after(step), number, horizon - 1)
+    return None if rest is None else (_display(step), *rest)
+
+
+def _display(step: Step) -> ActionKey:
+    """An action for display: a diagnosis by its own words."""
+    return ("end", step.action.text) if isinstance(step.action, FinalDiagnosis) else step.evidence
 
 
 def _without_tokens(state: StateCredit) -> StateCredit:

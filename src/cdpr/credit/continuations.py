@@ -18,7 +18,7 @@ from ..environment.utility import Worth
 from ..llm import ModelFailure
 from ..seeding import derive_seed
 from ..settings.credit import Credit
-from .states import ActionKey, Node, action_of, spoken, state_identity
+from .states import Node, action_of, state_identity
 
 MOST_PER_STATE = 32  # continuations kept of one state
 _CUT = 1 << 20  # a suffix that is cut ends with a reply of a number from here on, which no continuation has
@@ -26,12 +26,11 @@ _CUT = 1 << 20  # a suffix that is cut ends with a reply of a number from here o
 
 @dataclass(frozen=True)
 class Continuation:
-    """What followed a state until the diagnosis: verdict, effort, and the ``actions``, those of a suffix up to where it
-    is cut. Utilities are computed on reading, so entries stay valid when a lambda changes."""
+    """What followed a state until the diagnosis: verdict and effort. Utilities are computed on reading, so entries stay
+    valid when a lambda changes."""
 
     correct: bool
     effort: Effort
-    actions: tuple[ActionKey, ...] = ()
 
 
 @dataclass
@@ -94,15 +93,14 @@ class Draws:
         for k, step in steps.items():
             if forced or isinstance(step.action, FinalDiagnosis):
                 last, correct = self.environment.conclude(state, step)
-                continuations[k] = Continuation(correct, last.effort, (spoken(last),))
+                continuations[k] = Continuation(correct, last.effort)
             else:
                 onward.setdefault(step.turn.text, []).append(k)
         branches = [(steps[ks[0]], ks) for ks in onward.values()]
         futures = [self.follow(state.after(step), ks, horizon - 1) for step, ks in branches]
         ends = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
         for (step, _), end in zip(branches, ends, strict=True):
-            for k, c in end.items():
-                continuations[k] = Continuation(c.correct, step.effort + c.effort, (spoken(step), *c.actions))
+            continuations.update({k: Continuation(c.correct, step.effort + c.effort) for k, c in end.items()})
         return continuations
 
 
@@ -212,10 +210,9 @@ class Pools:
         """The suffix of trajectory i from decision t; one longer than H is cut there by a forced diagnosis."""
         trajectory, horizon = self.group[i], self.credit.horizon
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(i, t):
-            return Continuation(trajectory.correct, trajectory.effort(t), tuple(map(spoken, trajectory.steps[t:])))
+            return Continuation(trajectory.correct, trajectory.effort(t))
         end = (await rollouts.follow(trajectory.states[t + horizon], (_CUT + i,), 0)).get(_CUT + i)
-        actions = tuple(map(spoken, trajectory.steps[t : t + horizon]))
-        return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort, actions)
+        return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort)
 
     def store(self) -> None:
         """Put what was drawn into the cache, in the order in which the pools were opened."""

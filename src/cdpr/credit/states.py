@@ -70,11 +70,6 @@ def action_of(step: Step, diagnoses: str = "one_action") -> ActionKey:
     return step.evidence
 
 
-def spoken(step: Step) -> ActionKey:
-    """The action of a step, to be shown: a diagnosis by its own words."""
-    return ("end", step.action.text) if isinstance(step.action, FinalDiagnosis) else step.evidence
-
-
 def frequencies(actions: Iterable[ActionKey]) -> dict[ActionKey, float]:
     """p_hat(a | s): share of each distinct action among those sampled at s, in order of first appearance."""
     counts = Counter(actions)
