@@ -5,6 +5,7 @@
     python benchmarks/mutations.py credit training --count 60    draw mutations of these packages, and test them
 
     python benchmarks/mutations.py --at credit/states.py:115     every mutation of a line
+    python benchmarks/mutations.py --listed                      those of mutations.tsv, which no test once noticed
 
 A mutation changes one expression or removes one statement: another comparison, sign, constant, argument order or
 branch. Each is tested in a copy of `src` by the unit tests that run its line, quickest first. `--seed` draws others.
@@ -30,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+LISTED = Path(__file__).with_suffix(".tsv")  # file, text, and what stands in its place
 COVERAGE = ROOT / "state" / "mutations" / "coverage"
 TIMES = COVERAGE.with_name("durations.json")
 PACKAGES = ("credit", "training", "evaluation", "results", "ledger", "study", "llm", "costs", "environment")
@@ -162,11 +164,14 @@ class Covering:
         rows = self.base.execute("SELECT context, numbits FROM line_bits JOIN context ON context.id = context_id "
                                  "WHERE file_id = ?", (number,)).fetchall()  # fmt: skip
         at = mutation.line
-        names = {context.partition("|")[0] for context, bits in rows
-                 if context and at // 8 < len(bits) and bits[at // 8] & (1 << (at % 8))}  # fmt: skip
+        contexts = [context for context, bits in rows
+                    if context and at // 8 < len(bits) and bits[at // 8] & (1 << (at % 8))]  # fmt: skip
         # A line that runs at import alone, such as a default, belongs to every test of the file.
-        names = names or {context.partition("|")[0] for context, _ in rows if context}
-        return sorted(names, key=self._seconds)[:MOST_TESTS]
+        contexts = contexts or [context for context, _ in rows if context]
+        names = {context.partition("|")[0] for context in contexts}
+        # Of a fixture that tests share only the first one's name is known: all tests of its file may look at it.
+        files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
+        return [*sorted(names, key=self._seconds)[:MOST_TESTS], *sorted(files)]
 
     def _seconds(self, test: str) -> float:
         file, _, name = test.partition("::")
@@ -207,6 +212,20 @@ def at_lines(places: list[str]) -> list[Mutation]:
     return chosen
 
 
+def listed() -> list[Mutation]:
+    """The mutations of :data:`LISTED`. Raises ValueError for one whose text is not in its file exactly once."""
+    chosen: list[Mutation] = []
+    for row in LISTED.read_text(encoding="utf-8").splitlines():
+        file, before, after = row.split("\t")
+        text = (ROOT / "src/cdpr" / file).read_text(encoding="utf-8")
+        if text.count(before) != 1:
+            raise ValueError(f"{LISTED.name}: {file} has {before!r} {text.count(before)} times, not once")
+        start = text.index(before)
+        line = text.count("\n", 0, start) + 1
+        chosen.append(Mutation(f"src/cdpr/{file}", line, before, after, start, start + len(before)))
+    return chosen
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("packages", nargs="*", default=PACKAGES, help="packages of src/cdpr")
@@ -215,11 +234,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=COVERAGE.with_name("results.jsonl"))
     parser.add_argument("--at", nargs="+", default=[], metavar="FILE:LINE", help="mutations of these lines of src/cdpr")
+    parser.add_argument("--listed", action="store_true", help=f"the mutations of {LISTED.name}")
     parser.add_argument("--cover", action="store_true", help="find out which test runs which line")
     args = parser.parse_args()
     if args.cover:
         return cover()
-    covering, chosen = Covering(), at_lines(args.at) if args.at else draw(list(args.packages), args.count, args.seed)
+    covering = Covering()
+    if args.listed or args.at:
+        chosen = listed() if args.listed else at_lines(args.at)
+    else:
+        chosen = draw(list(args.packages), args.count, args.seed)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     done = {(row["file"], row["line"], row["before"], row["after"]) for row in rows}

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from _figures import save
+from _local_server import LocalServer
 from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
     AgentLoopMetrics,
@@ -36,7 +37,6 @@ from verl_worker import Observed, batch, work, worker
 from cdpr.metrics_log import read_metrics
 from cdpr.settings import load_settings, resolve_variant
 from cdpr.settings.load import merge, parse_settings
-from cdpr.training.verl.cpu.local_server import LocalServer, Reply
 from cdpr.training.verl.session import Session, read_session
 
 Call = tuple[tuple[int, ...], int, int, int, float]
@@ -48,10 +48,10 @@ class Recorded:
 
     def __init__(self, server: LocalServer, frozen: Recorded | None = None):
         self.server, self.frozen = server, frozen
-        self.replies: dict[Call, Reply] = {}
+        self.replies: dict[Call, Any] = {}
         self.calls = 0
 
-    async def generate(self, request_id: str, *, prompt_ids: Any, sampling_params: Any, **_: Any) -> Reply:
+    async def generate(self, request_id: str, *, prompt_ids: Any, sampling_params: Any, **_: Any) -> Any:
         asked = sampling_params
         call = (tuple(prompt_ids), asked["seed"], asked["sample"], asked["max_tokens"], asked["temperature"])
         self.calls += 1
@@ -107,7 +107,7 @@ class Watched(Recorded):
 
     log: list[tuple[str, bool, list[int], dict[str, Any]]] | None = None
 
-    async def generate(self, request_id: str, *, prompt_ids: Any, sampling_params: Any, **more: Any) -> Reply:
+    async def generate(self, request_id: str, *, prompt_ids: Any, sampling_params: Any, **more: Any) -> Any:
         if self.log is not None:
             self.log.append((request_id, self.frozen is None, list(prompt_ids), dict(sampling_params)))
         return await super().generate(request_id, prompt_ids=prompt_ids, sampling_params=sampling_params, **more)

@@ -41,7 +41,7 @@ class Worker(Observed, GroupHook, _OneRow, AgentLoopWorker):
 
 
 def worker(session: Session, server: Any, kind: type = Worker) -> Any:
-    """A worker that asks ``server`` (see :class:`~cdpr.training.verl.cpu.local_server.LocalServer`)."""
+    """A worker that asks ``server`` (see :class:`~_local_server.LocalServer`)."""
     arguments = overrides(resolve(session.settings, session.state / "session.json", session.policy, session.state))
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=arguments)

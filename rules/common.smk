@@ -91,7 +91,7 @@ RUN = r"[a-z][a-z0-9_.]*(-seed\d+)?"
 # a conda environment comes first.
 shell.prefix(
     f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(plan.resolved_settings)}; "
-    f'export PATH="$PATH:{os.path.dirname(sys.executable)}"; '
+    f'export PATH="$PATH":{shlex.quote(os.path.dirname(sys.executable))}; '
 )
 
 

@@ -4,6 +4,7 @@ import argparse
 import functools
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -43,14 +44,14 @@ examples (all commands: docs/reference/commands.md):
 _SETTINGS_FILE = "config.yaml"
 _SETTINGS_HELP = "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"
 _OPTION_EXAMPLES = {"dataset": "private", "run": "cdpr-seed0"}
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")  # of terminals; line ends and tabs stay
 _Command = Callable[[argparse.Namespace], int | None]
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
 _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command in this process: 0 on success, 2 for a problem that the user can solve (one clear message).
-    The entry point is :func:`cdpr.command.main`."""
+    """Run a command in this process: 0 on success, 2 for a problem that the user can solve (one clear message)."""
     parser = build_parser()
     args = parser.parse_args(argv)
     if not hasattr(args, "call"):
@@ -67,14 +68,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = explain(error)
         if message is None and not args.credentialed:
             raise
-        print(f"cdpr {args.command}: {message or _without_text(error)}", file=sys.stderr)
+        if message is None:  # the place alone: the message may quote a credentialed case
+            places = "".join(traceback.format_tb(error.__traceback__))
+            fault = f"{type(error).__name__} (its message is withheld: cases are credentialed)"
+            message = f"a fault of the program\n{places}{fault}"
+        print(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", f"cdpr {args.command}: {message}"), file=sys.stderr)
         return 2
+
+
+class _PlainText:
+    """An output in which names from files cannot command the terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def configure_output() -> None:
     """Print whole lines at once, and keep progress bars and banners of libraries out of logs."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
+    if not isinstance(sys.stdout, _PlainText):
+        sys.stdout = _PlainText(sys.stdout)
     log = logging.getLogger("cdpr")
     log.setLevel(logging.INFO)
     if not log.handlers:
@@ -135,8 +155,7 @@ def _argument(*flags: str, **options: Any) -> _Argument:
 
 
 def _command(*arguments: _Argument) -> Callable:
-    """Make the function ``_name`` the subcommand ``name``; its docstring is the help. All commands also take
-    --settings and --configfile."""
+    """Make the function ``_name`` the subcommand ``name``; its docstring is the help."""
 
     def register(call: _Command) -> _Command:
         _COMMANDS[call.__name__[1:]] = call, arguments
@@ -296,6 +315,17 @@ def _systems(args: argparse.Namespace) -> None:
     print(render(systems(_plan(args))))
 
 
+@_command()
+def _verify(args: argparse.Namespace) -> int:
+    """Compare all results with the digests in their run.json: exit code 1 when one was edited or damaged."""
+    results = Path(load_settings(*args.settings).paths.results)
+    altered = housekeeping.altered(results)
+    for path in altered:
+        print(f"{path}: {'not what was written' if path.exists() else 'gone'}; snakemake --cores all -f {path}")
+    print(f"{results}: {len(altered)} altered" if altered else f"{results}: every result is what was written")
+    return 1 if altered else 0
+
+
 @_command(_argument("record", metavar="RUN_JSON", help="a run.json"))
 def _why(args: argparse.Namespace) -> None:
     """Say which part of a result's run key has changed since it was made."""
@@ -331,12 +361,6 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return None
-
-
-def _without_text(error: Exception) -> str:
-    """The place of a program fault without its message, which may quote a credentialed case."""
-    places = "".join(traceback.format_tb(error.__traceback__))
-    return f"a fault of the program\n{places}{type(error).__name__} (its message is withheld: cases are credentialed)"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 
 PLACE = "CDPR_FORKSERVER"
-_KILLED = 137  # exit code of a killed job
 
 
 def main() -> int:
@@ -38,8 +37,11 @@ def ask(arguments: Sequence[str]) -> int | None:
             line.sendall(json.dumps(job).encode() + b"\n")
         except OSError:
             return None
-        answer = line.makefile("rb").read()  # until the job ends
-    return int(answer or _KILLED)
+        try:
+            answer = line.makefile("rb").read()  # until the job ends
+        except ConnectionResetError:  # the server has died before it read the request
+            return None
+    return int(answer or 137)  # of a killed job
 
 
 if __name__ == "__main__":

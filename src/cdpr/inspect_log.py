@@ -4,15 +4,13 @@ The log is written by Inspect's own ``write_eval_log`` (https://inspect.aisi.org
 ``cdpr[inspect]``. Its conversations are rebuilt from the rows of the evaluation and the cases.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from . import __version__
 from .agents.build import agent_class, agent_entry
@@ -27,7 +25,7 @@ from .evaluation.row import EvaluationRow, read_rows
 from .files import file_digest
 from .records import RunRecord
 from .results.methods import synthetic
-from .results.provenance import check_provenance, find_record, read_record
+from .results.provenance import check_provenance, read_record
 from .results.sources import source_of
 from .settings import Settings, model_of
 
@@ -57,11 +55,10 @@ class Exported:
     record: RunRecord
 
     @classmethod
-    def open(cls, settings: Settings, run: str, dataset: str, evaluation: Path, cases: Path) -> Exported:
-        """Raises ExportError where a file is missing or the cases are others than those evaluated, ProvenanceError
-        where the settings are."""
-        place = find_record(evaluation)
-        if not evaluation.exists() or place is None:
+    def open(cls, settings: Settings, run: str, dataset: str, evaluation: Path, cases: Path) -> Self:
+        """Raises ExportError for a missing file or other cases than those evaluated, ProvenanceError for settings."""
+        place = evaluation.with_suffix(".run.json")
+        if not evaluation.exists() or not place.exists():
             raise ExportError(f"{evaluation}: missing, or without its run.json; evaluate first: snakemake {evaluation}")
         check_provenance(settings, [evaluation])
         record = read_record(place)
@@ -156,7 +153,7 @@ def write_inspect_log(exported: Exported, file: Path) -> int:
     return len(log.samples or [])
 
 
-def build_log(exported: Exported) -> EvalLog:
+def build_log(exported: Exported) -> "EvalLog":
     """The log in memory."""
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats
 
@@ -193,16 +190,15 @@ def build_log(exported: Exported) -> EvalLog:
     )  # fmt: skip
 
 
-def _sample(exported: Exported, workup: Workup) -> EvalSample:
+def _sample(exported: Exported, workup: Workup) -> "EvalSample":
     from inspect_ai.log import EvalSample
-    from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput
+    from inspect_ai.model import ChatCompletionChoice, ModelOutput
     from inspect_ai.scorer import Score
 
     row, case, name = workup.row, workup.case, exported.model_name
     epoch = EPOCHS[row.decoding]
     messages = [_message(message, f"{row.note_id}-{epoch}-{i}", name) for i, message in enumerate(workup.messages)]
     last, usage = messages[-1], _usage(exported, [row])
-    assert isinstance(last, ChatMessageAssistant)
     scores = {"correct": Score(value="C" if row.correct else "I", answer=row.diagnosis)}
     scores |= {score: Score(value=float(getattr(row, field))) for score, field in _SCORES.items()}
     return EvalSample(
@@ -226,7 +222,7 @@ def _message(message: Mapping[str, str], identity: str, model: str) -> Any:
     return kind(id=identity, content=message["content"])
 
 
-def _score(rows: Sequence[EvaluationRow], decoding: str) -> EvalScore:
+def _score(rows: Sequence[EvaluationRow], decoding: str) -> "EvalScore":
     """Means over the cases of a decoding, by the names that tables use."""
     from inspect_ai.log import EvalMetric, EvalScore
 
@@ -238,7 +234,7 @@ def _score(rows: Sequence[EvaluationRow], decoding: str) -> EvalScore:
     )  # fmt: skip
 
 
-def _usage(exported: Exported, rows: Sequence[EvaluationRow]) -> dict[str, ModelUsage]:
+def _usage(exported: Exported, rows: Sequence[EvaluationRow]) -> "dict[str, ModelUsage]":
     """The tokens of rows by model; empty where none were reported."""
     from inspect_ai.model import ModelUsage
 

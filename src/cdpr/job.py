@@ -22,11 +22,11 @@ class PageEntry:
 class Job:
     """A stage in progress; a stage is a function of ``(settings, job)``.
 
-    ``inputs`` are paths by name. ``out`` has the path to write for each output: a temporary place on the same file
-    system, renamed when the stage succeeds. ``state`` is the job's own folder for work that survives a kill.
-    ``options`` select one of the stage's jobs. ``metrics`` (name -> number) and ``tags`` go into ``run.json``.
-    ``page`` lists the tables and figures of the results page. ``server`` is the job's own server of models, if it has
-    one.
+    ``inputs`` are paths by name, among them ``results``, the folder of all results. ``out`` has the path to write for
+    each output: a temporary place on the same file system, renamed when the stage succeeds. ``state`` is the job's own
+    folder for work that survives a kill. ``options`` select one of the stage's jobs. ``metrics`` (name -> number) and
+    ``tags`` go into ``run.json``. ``page`` lists the tables and figures of the results page. ``server`` is the job's
+    own server of models, if it has one.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """Metrics of a long stage, one JSON object a line, that survive a kill."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,7 @@ from .files import write_text
 class MetricsLog:
     """Rows ``{"step": int, ...}`` in a file, ascending by step; call it with a row to append one.
 
-    A stage that resumes from a checkpoint just continues: its first row removes the rows from that step on, which a
-    killed attempt wrote after its last checkpoint.
+    A resumed stage just continues: its first row removes the rows from that step on, which a killed attempt wrote.
     """
 
     def __init__(self, path: str | Path):
@@ -21,20 +21,25 @@ class MetricsLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """Append one row, on disk when this returns. Raises ValueError when ``step`` is absent or goes back."""
+        """Append one row, on disk when this returns. Raises ValueError when ``step`` is absent or goes back, and where
+        a resumed stage goes on behind rows that are gone."""
         step = row.get("step")
         if not isinstance(step, int) or step < self._next:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
         if self._next < 0:
-            self.truncate(step)
+            rows = [row for row in read_metrics(self.path) if row["step"] < step]
+            last = rows[-1]["step"] if rows else min(step, 1) - 1  # the first row is that of step 0 or 1
+            if last < step - 1:
+                raise ValueError(
+                    f"{self.path}: the rows of steps {last + 1} to {step - 1} are gone, but the checkpoint beside it "
+                    f"goes on from there; remove {self.path.parent} to start again from the first step"
+                )
+            write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
         self._next = step + 1
         with self.path.open("a", encoding="utf-8") as out:
             out.write(json.dumps(dict(row)) + "\n")
-
-    def truncate(self, step: int) -> None:
-        """Remove the rows from ``step`` on."""
-        rows = [row for row in read_metrics(self.path) if row["step"] < step]
-        write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
+            out.flush()
+            os.fsync(out.fileno())
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:

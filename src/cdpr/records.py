@@ -1,13 +1,14 @@
 """``run.json``, the record of a finished job: every stage writes one; tables, the report page and MLflow's index read
 it."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+import functools
+from collections.abc import Container
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
+
+from .files import path_digest
 
 SCHEMA_VERSION = 2
 # In MLflow: the tag that holds the run key, and the experiment of most stages.
@@ -50,7 +51,7 @@ class RunRecord(BaseModel):
     commit: str | None = None
 
     @classmethod
-    def read(cls, path: Path) -> RunRecord:
+    def read(cls, path: Path) -> Self:
         """The record in a file. Raises ValueError for a file that is no ``run.json``."""
         try:
             return cls.model_validate_json(path.read_bytes())
@@ -61,15 +62,30 @@ class RunRecord(BaseModel):
         """SHA-256 of an input, None when the stage had no such input."""
         return self.inputs[name].sha256 if name in self.inputs else None
 
+    def altered(self, place: Path, names: Container[str] | None = None) -> list[Path]:
+        """Outputs of the record at ``place`` that are gone or not what was written; only files with these ``names``,
+        if given. A file is read again only when its size or time has changed."""
+        outputs = {output.path: output.sha256 for output in self.outputs.values() if output.sha256}
+        paths = {path: place.with_name(Path(path).name) for path in outputs}
+        files = {paths[path] if paths[path].exists() else Path(path): digest for path, digest in outputs.items()}
+        chosen = {path: digest for path, digest in files.items() if names is None or path.name in names}
+        return [path for path, digest in chosen.items() if not path.exists() or _digest_of(path) != digest]
+
     @property
     def name(self) -> str:
-        return run_name(self.stage, self.options)
+        """Name of the run in MLflow: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
+        parts = [self.options[name] for name in ("run", "dataset") if name in self.options]
+        return "/".join(parts if "run" in self.options else [self.stage, *parts])
 
 
-def run_name(stage: str, options: Mapping[str, str]) -> str:
-    """Name of a run in MLflow: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
-    parts = [options[name] for name in ("run", "dataset") if name in options]
-    return "/".join(parts if "run" in options else [stage, *parts])
+def _digest_of(path: Path) -> str:
+    status = path.stat()
+    return _digest(path, status.st_size, status.st_mtime_ns) if path.is_file() else path_digest(path)
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest(path: Path, size: int, time: int) -> str:
+    return path_digest(path)
 
 
 def record_files(results: Path) -> list[Path]:

@@ -1,18 +1,11 @@
-"""The run key decides when a stage must run again, and names the folder of its unfinished work.
-
-``run_key`` digests everything that a stage's outputs depend on: its settings, the code that it can reach, its input
-files, the keys of the stages before it, and its seed. Snakemake has it as a rule parameter (an edit reruns, a ``touch``
-does not), ``state/<run_key>/`` holds the stage's checkpoints, and MLflow finds runs by it.
-"""
+"""The code part of a run key (:meth:`cdpr.workflow.plan.Plan.key`): the digest of all that a stage can reach."""
 
 import ast
 import functools
 import hashlib
 import importlib.util
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from .files import DigestCache, file_digest
 
@@ -24,32 +17,11 @@ BOOKKEEPING = ("cdpr.cli.", "cdpr.job.", "cdpr.records.", "cdpr.run_key.", "cdpr
                "cdpr.workflow.")  # fmt: skip
 
 
-def run_key(
-    stage: str,
-    options: Mapping[str, str],
-    parameters: Mapping[str, Any],
-    code: str,
-    upstream: Mapping[str, str] | None = None,
-    inputs: Mapping[str, str] | None = None,
-    seed: int | None = None,
-) -> str:
-    """Key of one job: 16 hexadecimal digits.
-
-    ``options`` select one of the stage's jobs, ``parameters`` are the JSON-like settings that the stage reads, ``code``
-    is its :func:`code_digest`, ``upstream`` has the keys of the jobs before it, and ``inputs`` the digests of files
-    from outside the workflow.
-    """
-    parts = {"stage": stage, "options": dict(options), "parameters": parameters, "code": code,
-             "upstream": dict(upstream or {}), "inputs": dict(inputs or {}), "seed": seed}  # fmt: skip
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> str:
     """Digest of all code and package data that the modules ``roots`` can reach.
 
-    Comments, docstrings and layout do not count. For a root outside this package (a user's own algorithm) only its own
-    file counts. Raises ModuleNotFoundError for a root that does not exist.
+    Comments, docstrings and layout do not count, nor what a root outside this package imports. Raises
+    ModuleNotFoundError for a root that does not exist.
     """
     source, cache = source or package_folder(), cache or DigestCache(None)
     own = [root for root in roots if root.split(".")[0] == PACKAGE]
@@ -89,7 +61,6 @@ def import_closure(roots: Sequence[str], source: Path | None = None, cache: Dige
 def package_folder() -> Path:
     """Folder of the installed package, without importing it."""
     spec = importlib.util.find_spec(PACKAGE)
-    assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent
 
 
@@ -106,7 +77,6 @@ def _file_of(name: str, source: Path) -> Path | None:
 def _module(name: str, source: Path, cache: DigestCache) -> tuple[str, list[str]]:
     """Digest of a module, and all names that it may import; some of them are no modules."""
     path = _file_of(name, source)
-    assert path is not None
     stamp = [[f.stat().st_size, f.stat().st_mtime_ns] for f in (path, Path(__file__))]
     return cache.remember(f"module {path.resolve()}", stamp, lambda: _read_module(path, name))
 

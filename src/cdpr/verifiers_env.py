@@ -1,11 +1,8 @@
-"""The decision process as an environment of ``verifiers``, so that trainers that speak it (prime-rl and others) train
-and evaluate on our cases with our rewards.
+"""The decision process as an environment of ``verifiers``, for trainers that speak it (prime-rl and others).
 
 The optional extra ``cdpr[verifiers]``: the classic interface (``MultiTurnEnv``, ``Rubric``) of verifiers 0.2 and 0.3,
 https://docs.primeintellect.ai/verifiers/v0/environments. ``environments/cdpr_diagnosis`` is its package.
 """
-
-from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -38,9 +35,8 @@ def load_environment(
     train_split: str = "train",
     eval_split: str = "test",
     overrides: Mapping[str, Any] | None = None,
-) -> DiagnosisEnv:
-    """The environment over the priced cases of a file (``results/cases/DATASET.jsonl``), or without one over a small
-    synthetic hospital, generated in memory.
+) -> "DiagnosisEnv":
+    """The environment over the priced cases of a file (``results/cases/DATASET.jsonl``), or a small synthetic hospital.
 
     ``settings`` are configuration files of the project, later ones over earlier ones, and ``overrides`` keys over them;
     they set prices of decisions (``utility``), turns and budget (``environment``). The reward of a workup is its
@@ -146,8 +142,7 @@ class DiagnosisEnv(vf.MultiTurnEnv):
 def diagnosis_rubric(settings: Settings, reward: str) -> vf.Rubric:
     """U or the outcome (1 where the diagnosis is right) as the reward; both, and the effort of the workup, as metrics.
 
-    A rollout that was cut off before its diagnosis (the prompt grew too long, a time limit) is wrong, and its requests
-    are charged.
+    A rollout cut off before its diagnosis (too long a prompt, a time limit) is wrong, and its requests are charged.
     """
     tests = settings.environment.tests
     measures: dict[str, Callable[[bool, Effort], float]] = {

@@ -2,17 +2,19 @@
 
 On a terminal a few lines are updated in place: finished jobs, running jobs with the steps of trainings, time left.
 Elsewhere one line is printed every half minute. A failed job shows the end of its own log. Snakemake's log file is
-complete as always. Dry runs and runs with ``--verbose``, ``--printshellcmds`` or ``--debug-dag`` print Snakemake's own
-lines.
+complete as always. Dry runs and ``--verbose``, ``--printshellcmds`` or ``--debug-dag`` print Snakemake's own lines.
 """
 
 import logging
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -24,8 +26,6 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
-from .progress import Run
-
 LOG_LINES = 15
 _WIDTH = 400  # characters of a line of a dry run; some list hundreds of files
 # Of Snakemake's remarks these are shown during a run; before a run all except the hidden ones.
@@ -33,6 +33,97 @@ _REMARKS = ("Nothing to be done", "Terminating processes")
 _HIDDEN_REMARKS = ("Config file ", "Assuming unrestricted", "Building DAG")
 # Errors that repeat what the log of the failed job says better.
 _HIDDEN_ERRORS = ("CalledProcessError", "At least one job did not complete", "Exiting because a job execution failed")
+
+
+@dataclass
+class RunningJob:
+    """A running job; ``first_step`` is the step that an earlier attempt had reached."""
+
+    rule: str
+    options: Mapping[str, str]
+    logs: list[str]
+    threads: int
+    started: float
+    first_step: int = 0
+
+    @property
+    def name(self) -> str:
+        """``train_policy cdpr-seed0``."""
+        return f"{self.rule} {'/'.join(map(str, self.options.values()))}".strip()
+
+
+@dataclass
+class Run:
+    """Counts jobs by rule; times are seconds of ``clock``.
+
+    ``outlook`` is a ``cdpr.workflow.outlook.Outlook``, None until the workflow has sent it: number of cores, expected
+    core-seconds of one job by rule, the kind of a rule, and the steps of a running job (finished, all).
+    """
+
+    total: Counter[str]
+    outlook: Any = None
+    clock: Callable[[], float] = time.monotonic
+    running: dict[Any, RunningJob] = field(default_factory=dict)
+    done: Counter[str] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)
+
+    def __post_init__(self):
+        self._started = self.clock()
+        self._core_seconds: dict[str, list[float]] = {}
+
+    @property
+    def seconds(self) -> float:
+        return self.clock() - self._started
+
+    def start(self, jobid: Any, rule: str, options: Mapping[str, str], logs: list[str], threads: int) -> None:
+        job = self.running[jobid] = RunningJob(rule, options, logs, threads, self.clock())
+        job.first_step = self.steps(job)[0]
+
+    def finish(self, jobid: Any) -> None:
+        if job := self.running.pop(jobid, None):
+            self.done[job.rule] += 1
+            self._core_seconds.setdefault(job.rule, []).append((self.clock() - job.started) * job.threads)
+
+    def steps(self, job: RunningJob) -> tuple[int, int]:
+        """Finished steps and all steps of a job; (0, 0) for a job without steps."""
+        return (self.outlook and self.outlook.progress(job.rule, job.options)) or (0, 0)
+
+    def left(self) -> float | None:
+        """Seconds until the end if all cores stay busy; None when the time of some rule is unknown."""
+        if self.outlook is None or not self.outlook.cores:
+            return None
+        expected = {**self.outlook.seconds, **{rule: median(times) for rule, times in self._core_seconds.items()}}
+        jobs = list(self.running.values())
+        waiting = self.total - self.done - Counter(job.rule for job in jobs)
+        rest = [self._rest(job, expected.get(job.rule)) for job in jobs]
+        if None in rest or waiting.keys() - expected.keys():
+            return None
+        work = sum(seconds * job.threads for seconds, job in zip(rest, jobs, strict=True))
+        work += sum(expected[rule] * count for rule, count in waiting.items())
+        return max([work / self.outlook.cores, *rest])
+
+    def time_left(self) -> str:
+        """The time left in words."""
+        seconds = self.left()
+        return "time left not known yet" if seconds is None else f"about {duration(seconds)} left"
+
+    def _rest(self, job: RunningJob, expected: float | None) -> float | None:
+        """Remaining seconds of a running job: by its steps after the first one, else by the expected time. An overdue
+        job is expected to need a quarter of its time more."""
+        elapsed = self.clock() - job.started
+        step, total = self.steps(job)
+        if step > job.first_step:
+            return elapsed * (total - step) / (step - job.first_step)
+        return None if expected is None else max(expected / job.threads - elapsed, elapsed / 4)
+
+    def kinds(self) -> str:
+        """Finished and all jobs by kind (``trainings 3/38  evaluations 0/90``); empty for a single kind."""
+        done: Counter[str] = Counter()
+        total: Counter[str] = Counter()
+        for rule, count in self.total.items() if self.outlook else ():
+            done[self.outlook.kind(rule)] += self.done[rule]
+            total[self.outlook.kind(rule)] += count
+        return "  ".join(f"{kind} {done[kind]}/{count}" for kind, count in total.items()) if len(total) > 1 else ""
 
 
 @dataclass
@@ -44,7 +135,7 @@ class LogHandlerSettings(LogHandlerSettingsBase):
 
 class LogHandler(LogHandlerBase):
     """Shows Snakemake's events. The workflow adds two records of its own, whose messages are shown: one with
-    ``outlook`` (see :mod:`.progress`) at the start, one with ``outcome`` at the end."""
+    ``outlook`` (see :class:`Run`) at the start, one with ``outcome`` at the end."""
 
     writes_to_stream = True
     writes_to_file = has_filter = needs_rulegraph = False
@@ -79,13 +170,25 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.WORKFLOW_STARTED:
             self._started = True
         elif event == LogEvent.RUN_INFO:
-            self._begin(Counter({rule: n for rule, n in details["stats"].items() if rule != "total"}))
+            self._run = Run(Counter({rule: n for rule, n in details["stats"].items() if rule != "total"}))
+            if self._console.is_terminal and not self._console.is_dumb_terminal:
+                self._live = Live(
+                    get_renderable=self._view, console=self._console, refresh_per_second=2, transient=True
+                )
+                self._live.start()
+            else:
+                threading.Thread(target=self._print_lines, daemon=True).start()
         elif "outlook" in details:
             if self._run:
                 self._run.outlook = details["outlook"]
             self._print(message)
         elif "outcome" in details:
-            self._end(message)
+            self.close()
+            if run := self._run:
+                names = ", ".join(run.failed[:6])
+                failed = f", {len(run.failed)} failed ({names})" if run.failed and not self._stopped else ""
+                self._print(f"{run.done.total()} of {run.total.total()} jobs done in {clock(run.seconds)}{failed}.")
+            self._print(message)
         elif event == LogEvent.ERROR or (event is None and record.levelno >= logging.WARNING):
             if not any(part in message for part in _HIDDEN_ERRORS):
                 self._print(message, "red")
@@ -100,14 +203,6 @@ class LogHandler(LogHandlerBase):
             self._stopped |= message.startswith("Terminating")
             if message.startswith(_REMARKS) if self._started else not message.startswith(_HIDDEN_REMARKS):
                 self._print(message)
-
-    def _begin(self, total: Counter[str]) -> None:
-        self._run = Run(total)
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._live = Live(get_renderable=self._view, console=self._console, refresh_per_second=2, transient=True)
-            self._live.start()
-        else:
-            threading.Thread(target=self._print_lines, daemon=True).start()
 
     def _print_lines(self) -> None:
         while not self._ended.wait(self.settings.every):
@@ -139,23 +234,15 @@ class LogHandler(LogHandlerBase):
                 for job, step, steps in jobs]  # fmt: skip
 
     def _fail(self, details: dict) -> None:
-        """Show the end of the failed job's own log."""
         job = self._run.running.pop(details["jobid"], None) if self._run else None
         name, logs = job.name if job else details["rule_name"], job.logs if job else list(details["log"])
         if job:
             self._run.failed.append(name)
         for log in [] if self._stopped else logs or [""]:
-            lines = _last_lines(log)
+            text = Path(log).read_text(encoding="utf-8", errors="replace") if Path(log).is_file() else ""
+            lines = text.splitlines()[-LOG_LINES:]
             self._print(f"{name} failed. {f'Its log, {log}, ends:' if lines else f'Its log {log} is empty.'}", "red")
             self._print("\n".join(f"    {line}" for line in lines))
-
-    def _end(self, message: str) -> None:
-        self.close()
-        if run := self._run:
-            names = ", ".join(run.failed[:6])
-            failed = f", {len(run.failed)} failed ({names})" if run.failed and not self._stopped else ""
-            self._print(f"{run.done.total()} of {run.total.total()} jobs done in {clock(run.seconds)}{failed}.")
-        self._print(message)
 
     def _print(self, message: str, style: str = "") -> None:
         if message:
@@ -186,8 +273,8 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
-def _last_lines(log: str) -> list[str]:
-    if not Path(log).is_file():
-        return []
-    with open(log, encoding="utf-8", errors="replace") as lines:
-        return [line.rstrip("\n") for line in deque(lines, LOG_LINES)]
+def duration(seconds: float) -> str:
+    """``40 s``, ``25 min``, ``3.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

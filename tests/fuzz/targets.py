@@ -16,13 +16,13 @@ import test_ingest_fhir as fhir
 from mimic_tables import write_mimic
 from mutations import OF_KIND, archive
 
-from cdpr.costs import CatalogueError, load_catalogue, with_overrides
+from cdpr.costs import load_catalogue, with_overrides
 from cdpr.costs.fee_schedules import read_clfs, read_gpci, read_opps, read_pfs
-from cdpr.costs.schedule_table import FeeScheduleError
+from cdpr.files import TableError
 from cdpr.ingest import IngestError, ingest
 from cdpr.settings import SettingsError, load_settings, parse_settings
 
-REFUSALS = (IngestError, FeeScheduleError, CatalogueError, SettingsError)
+REFUSALS = (IngestError, TableError, SettingsError)
 LOCALITY = "02102-01"
 _SLIP = 8  # letters that damage to single bytes may cost
 

@@ -17,7 +17,7 @@ import httpx2
 
 # A server of the protocol whose behaviour is the name of the model; it runs as a process of its own.
 SERVER = """
-import asyncio, collections, os, sys, time
+import asyncio, collections, json, os, sys, time
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
@@ -135,6 +135,11 @@ async def complete(request: Request):
         return JSONResponse({"error": f"cannot answer {asked}"}, int(kind[-3:]))
     if kind == "recovers":
         return answer("well again") if seen[kind] > 2 else JSONResponse({"error": asked}, 500)
+    if kind == "surrogate":
+        return Response(json.dumps(answer("well \\ud800 done")), media_type="application/json")
+    if kind == "odd_usage":  # what no call can have taken
+        counts = dict.fromkeys(("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens"), -10**6)
+        return answer("paid for") | {"usage": counts | {"total_tokens": -2 * 10**6}}
     if kind == "garbage":
         return Response(asked + " { not json", media_type="application/json")
     if kind == "nested":

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from _local_server import LocalServer
 from test_serving import server
 
 from cdpr.agents.build import build_agent
@@ -18,7 +19,6 @@ from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import CHAT_TEMPLATE, build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.training_run import TrainingRun
-from cdpr.training.verl.cpu.local_server import LocalServer
 from cdpr.training.verl.session import Session
 
 NO_THOUGHTS = "<thoughts></thoughts>"

@@ -23,7 +23,7 @@ from cdpr.settings import Settings, merge, parse_settings, sweeps, value_at
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.settings.judging import Judge
 from cdpr.study.analysis import Analysis
-from cdpr.study.returned import PHYSICIAN
+from cdpr.study.ratings import PHYSICIAN
 from cdpr.study.rubric import dimensions
 
 EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})
@@ -326,6 +326,8 @@ def test_real_cases_at_the_paper_tier(results):
     whys = [entry["why"] for entry in entries]
     assert all("not the authors' cases" in whys[i] for i in (23, 24, 25, 26, 27))
     assert whys[29] == "60 cases were evaluated; the figure is of 1500"
+    assert "to be below 0.7 times" in whys[11] and not any("times" in whys[i] for i in (8, 9, 10))
+    assert [e["unit"] for e in (entries[8], entries[11])] == ["USD", "ratio"]
 
 
 def test_only_real_cases_at_the_paper_scale_are_the_papers(results):
@@ -572,6 +574,17 @@ def test_a_refuted_superlative_shows_the_pair_that_refutes_it(results, tmp_path)
         "among": ["static", "cdpr", "without_lambda_cost"],
     })  # fmt: skip
     assert entry["verdict"] == "deviates" and "refuted by: GRPO 54.00 against CDPR" in entry["why"]
+
+
+def test_one_clear_pair_refutes_a_superlative_whatever_else_supports_nothing(results, tmp_path):
+    folder = Path(shutil.copytree(results, tmp_path / "results"))
+    for seed in (0, 1):  # it has stopped ordering examinations, so that its costs compare with none
+        write_evaluation(folder, f"utility_grpo-seed{seed}", 8, 0, 0.0)
+    claim = {"kind": "best", "metric": "aec", "on": "mimic_iv", "side": "below"}
+    (refuted, void) = judged(SYNTHETIC, folder, claim | {"of": "grpo", "among": ["cdpr", "utility_grpo"]},
+                             claim | {"of": "cdpr", "among": ["grpo", "utility_grpo"]})  # fmt: skip
+    assert refuted["verdict"] == "deviates" and "against CDPR" in refuted["why"]
+    assert void["verdict"] == "open" and "stopped ordering" in void["why"]
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,18 @@ def test_problems_of_the_user_are_one_message(tmp_path, capsys):
     assert "absent.yaml" in capsys.readouterr().err
 
 
+def test_no_name_of_a_file_commands_the_terminal(tmp_path):
+    """In output and in errors."""
+    folder = tmp_path / "\x1b[2Jcases"
+    for command in (
+        ["check_export", str(folder), "--template", str(folder)],
+        ["check_export", str(folder / "no\x9b2J")],
+    ):
+        done = subprocess.run([sys.executable, "-m", "cdpr.cli", *command], capture_output=True, text=True)
+        assert "\N{REPLACEMENT CHARACTER}[2Jcases" in done.stdout + done.stderr
+        assert not {"\x1b", "\x9b"} & {*done.stdout, *done.stderr}
+
+
 def test_a_missing_input_is_a_message_and_leaves_nothing(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
     absent = str(tmp_path / "no.jsonl")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from cdpr.cases import CaseRecord, examinations, imaging_words, write_records
 from cdpr.costs import (
-    CatalogueError,
     Price,
     charge,
     coverage,
@@ -26,10 +25,10 @@ from cdpr.costs import (
 )
 from cdpr.costs.build_catalogue import SCHEDULES, examination_codes
 from cdpr.costs.catalogue import CONFIDENCES, TABLES, shipped_folder
-from cdpr.costs.coverage import POOLED
 from cdpr.costs.fee_schedules import split_codes
-from cdpr.costs.price import group_prices, map_costs
+from cdpr.costs.price import POOLED, group_prices, map_costs
 from cdpr.environment import DiagnosticEnvironment, Turn
+from cdpr.files import TableError
 from cdpr.ingest.names import exam_key
 from cdpr.job import Job
 from cdpr.settings import Settings, SettingsError, parse_settings
@@ -280,6 +279,24 @@ def test_a_sum_of_examinations_is_as_sure_as_its_least_sure_price():
     assert (both.confidence, both.usd) == ("representative", pytest.approx(sum(part.usd for part in parts)))
 
 
+def test_a_name_is_no_formula_in_a_spreadsheet_and_comes_back_as_it_was(tmp_path):
+    names = ["=HYPERLINK(1)", "+1 test", "-x", "@SUM(1)", "'=1", "Odd Test"]
+    write_records(tmp_path / "records.jsonl", [case(*names)])
+    out = {name: tmp_path / f"{name}.csv" for name in ("coverage", "review")} | {"cases": tmp_path / "cases.jsonl"}
+    map_costs(
+        parse_settings({}), Job("m", "k", {"records": tmp_path / "records.jsonl"}, out, options={"dataset": "private"})
+    )
+    for name in ("coverage", "review"):
+        assert not [row for row in csv.reader(out[name].open()) for cell in row if cell[:1] in ("=", "+", "-", "@")]
+    rows = list(csv.DictReader(out["review"].open()))
+    with (tmp_path / "mine.csv").open("w") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(row | {"price_usd": "7"} for row in rows)
+    catalogue = with_overrides(load_catalogue(), tmp_path / "mine.csv")
+    assert {price_of(name, Costs(), catalogue).usd for name in names} == {7.0}
+
+
 def test_overrides_come_before_every_other_price(tmp_path):
     path = written(
         tmp_path / "own.csv",
@@ -355,7 +372,7 @@ def test_a_group_of_several_prices_for_one_examination_costs_the_same_in_any_ord
     ],
 )
 def test_a_bad_override_is_an_error_with_file_line_and_field_but_without_the_name(tmp_path, text, said):
-    with pytest.raises(CatalogueError, match=r"own\.csv" + said) as caught:
+    with pytest.raises(TableError, match=r"own\.csv" + said) as caught:
         with_overrides(load_catalogue(), written(tmp_path / "own.csv", text))
     assert "Secret" not in str(caught.value)
 
@@ -461,7 +478,7 @@ def test_a_broken_table_is_an_error_with_file_line_and_field(tmp_path, table, ol
         shutil.copy(shipped_folder() / name, tmp_path / name)
     text = (tmp_path / table).read_text()
     (tmp_path / table).write_text(text.replace(old, new, 1))
-    with pytest.raises(CatalogueError, match=said):
+    with pytest.raises(TableError, match=said):
         load_catalogue(tmp_path)
 
 

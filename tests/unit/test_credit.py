@@ -411,3 +411,22 @@ def test_the_order_of_evidence_may_be_ignored(case):
     both = [group(env, Script(*texts, RIGHT), case, n=1)[0] for texts in ((CBC, CT), (CT, CBC))]
     states = {merge: len(build_tree(both, merge)) for merge in ("ordered", "set", "none")}
     assert states == {"ordered": 5, "set": 4, "none": 6}
+
+
+def test_every_iteration_probes_with_draws_of_its_own(case):
+    """Otherwise the same states would show the same alternatives for the whole training."""
+
+    seeds: set[int] = set()
+
+    class Noting(ToyPolicy):
+        async def sample(self, state, numbers, forced, seed):
+            seeds.add(seed)
+            return await super().sample(state, numbers, forced, seed)
+
+    _, env, made = process(policy=Noting(), select_all=True, samples=8)
+    trajectories, by_iteration = group(env, ToyPolicy(), case), []
+    for iteration in (0, 1):
+        seeds.clear()
+        score(made, trajectories, iteration)
+        by_iteration.append(set(seeds))
+    assert all(by_iteration) and not set.intersection(*by_iteration)

@@ -11,10 +11,12 @@ from toy import CALL_COUNTS
 
 from cdpr.cases import CaseRecord, iterate_records, write_records
 from cdpr.costs import charge
+from cdpr.costs.price import COVERAGE_COLUMNS, POOLED
 from cdpr.evaluation.metrics import EvaluationError
+from cdpr.files import write_csv
 from cdpr.ingest.attrition import RULES, Attrition
-from cdpr.ingest.controlled import controlled, parse_summary, remove_leaks
-from cdpr.ingest.summary import SECTIONS, build_summary
+from cdpr.ingest.leaks import controlled, parse_summary, remove_leaks
+from cdpr.ingest.texts import SECTIONS, build_summary
 from cdpr.job import Job
 from cdpr.report.card_counts import (
     FEWEST_PATIENTS,
@@ -44,11 +46,10 @@ def write_inputs(folder: Path, cases: list[CaseRecord], **report) -> Job:
     plain = Attrition("private", read=len(cases), kept=len(cases), splits={"test": len(cases)}).report()
     told = plain.model_dump() | report
     (folder / "report.json").write_text(json.dumps(told))
-    columns = ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how", "confidence")
-    rows = [("Lipase", len(cases), "Lipase", "83690", 6.89, "name", "exact"),
-            ("(names seen in fewer than 5 cases)", 2, "", "", 5.0, "fallback", "")]  # fmt: skip
-    with (folder / "coverage.csv").open("w", newline="") as out:
-        csv.writer(out).writerows([columns, *rows])
+    rows = [{"exam_key": "Lipase", "cases": len(cases), "names": 1, "examination": "Lipase", "hcpcs": "83690",
+             "price_usd": 6.89, "how": "name", "confidence": "exact"},
+            {"exam_key": POOLED, "cases": 2, "names": 1, "price_usd": 5.0, "how": "fallback"}]  # fmt: skip
+    write_csv(folder / "coverage.csv", COVERAGE_COLUMNS, rows)
     inputs = {name: folder / f"{name}.{kind}" for name, kind in
               (("cases", "jsonl"), ("report", "json"), ("coverage", "csv"))}  # fmt: skip
     out = {kind: folder / "out" / f"private.{kind}" for kind in ("md", "json", "png", "pdf")}
@@ -78,7 +79,7 @@ def test_the_attrition_adds_up(tmp_path_factory, dropped, kept):
     for number, rule in enumerate(dropped):
         attrition.drop(rule, f"case {number}")
     path = tmp_path_factory.mktemp("report") / "report.json"
-    path.write_text(attrition.report().text())
+    path.write_text(attrition.report().model_dump_json())
     told = read_report(path)
     assert told.read - sum(step.dropped for step in told.funnel) == told.kept == kept
     found = {row["leak"]: row["found"] for row in leak_rows(told)}

@@ -11,7 +11,7 @@ from cdpr.ingest import ingest
 from cdpr.ingest.draft import Draft
 from cdpr.settings import Settings, merge, missing_paths, parse_settings
 from cdpr.settings.datasets import AVERAGED, DATASETS, IN_DOMAIN
-from cdpr.settings.restrict import restrict
+from cdpr.settings.load import restrict
 
 CONFIG = yaml.safe_load((Path(__file__).resolve().parents[2] / "config.yaml").read_text(encoding="utf-8"))
 
@@ -74,7 +74,7 @@ def test_what_the_registry_names_can_be_called():
 
 def read_elsewhere(source, work):
     """An importer from outside the package, of one word a case."""
-    assert work.selection.credentialed is source.credentialed
+    assert work.credentialed is source.credentialed
     yield from work.records(
         Draft(word, {"Chief Complaint": "Cough"}, {"Lipase": "30"}, word) for word in work.path.read_text().split()
     )

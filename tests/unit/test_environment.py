@@ -113,6 +113,7 @@ def test_matching_by_synonym_spelling_and_typo_but_not_by_resemblance(case):
     assert match("Complete Blod Count", keys) == ("Complete Blood Count",)
     assert match("abdominal exam", keys) == ("Abdominal (Physical Examination)",)
     assert match("CT Head", keys) == ()
+    assert match("Kidney Biopsy", ("Imaging", "Pathology")) == ("Pathology",)  # a heading gathers what is of its kind
     assert match("C-peptide", ("C-Reactive Protein",)) == ()
     assert match("Vitamin B6", ("Vitamin B12",)) == ()
     studies = ("CT HEAD W/O CONTRAST", "MRI Brain with Contrast", "CT HEAD W/ CONTRAST")

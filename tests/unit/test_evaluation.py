@@ -16,12 +16,17 @@ from cdpr.evaluation import evaluate_agent as evaluation
 from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_cases
 from cdpr.evaluation.row import EvaluationRow, read_rows
 from cdpr.job import Job
-from cdpr.llm.agent_model import metering, running
+from cdpr.llm.agent_model import is_same_model, metering, running
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Completion, Usage
 from cdpr.pseudonym import pseudonym
+from cdpr.records import RunRecord
+from cdpr.report.main_table import legend
+from cdpr.results.methods import main_methods
+from cdpr.results.results import Results
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
+from cdpr.settings.datasets import BENCHMARKS
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.workflow.stages import STAGES
@@ -58,6 +63,7 @@ def server():
         if body["model"] == "thinker":
             text = f"<think>ACTION: FINAL_DIAGNOSIS\nDiagnosis: Gout</think>{text}"
         usage = {} if body["model"] == "taciturn" else {"usage": {"prompt_tokens": 100, "completion_tokens": 7}}
+        usage |= {"model": "smaller-one"} if body["model"] == "imposter" else {}
         return {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]} | usage
 
     with answering(answer) as server:
@@ -95,6 +101,38 @@ def test_a_server_is_one_line(server, cases, tmp_path):
         0.0,
         1.0,
     }
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "same"),
+    [
+        ("gpt-5.4", "gpt-5.4-2026-03-05", True), ("openai/gpt-5.4", "gpt-5.4", True),
+        ("Qwen/Qwen3-8B", "qwen3-8b", True),
+        ("claude-sonnet-4-6", "claude-sonnet-4-6@20260101", True), ("m", "/models/m/", True),
+        ("gemini-3.1-flash", "gemini-3.1-flash-preview-06-17", True), ("gpt-5.4", "gpt-5.4-mini", False),
+        ("gpt-5.4", "gpt-5", False), ("Qwen3-8B", "Qwen3-8B-Base", False), ("m", "other", False),
+    ],
+)  # fmt: skip
+def test_a_model_under_another_name_is_another_model_unless_a_date_is_added(asked, answered, same):
+    assert is_same_model(asked, answered) == same
+
+
+def test_a_server_that_answers_as_another_model_is_named_in_record_and_table(server, cases, tmp_path, capsys):
+    line = f'mine: {{label: Mine, group: open, model: "{server.url}", served_as: imposter}}'
+    settings, folder = with_lines(tmp_path, line), tmp_path / "results"
+    for dataset in BENCHMARKS:
+        out = folder / "evaluations/mine" / f"{dataset}.jsonl"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        job = Job("evaluate", "k", {"cases": cases}, {"evaluation": out}, None, tmp_path / "state",
+                  {"run": "mine", "dataset": dataset})  # fmt: skip
+        evaluate_agent(STAGES["evaluate_agent"].view(settings, job.options), job)
+        assert job.tags["answered_as"] == "smaller-one" and {row.models for row in read_rows(out)} == {("smaller-one",)}
+        record = RunRecord(tier=settings.tier, tags=job.tags)
+        out.with_suffix(".run.json").write_text(record.model_dump_json())
+    assert "imposter was asked for, but the server answered as smaller-one" in capsys.readouterr().out
+    mine = [method for method in main_methods(settings) if method.name == "mine"]
+    notes = legend(Results(settings, folder, mine))
+    assert "Mine: the server answered as smaller-one, not as the model asked for." in notes
 
 
 @pytest.mark.parametrize(

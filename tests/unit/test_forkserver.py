@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +79,49 @@ def test_what_cannot_be_prepared_is_left_to_the_job_that_needs_it(source, reques
     server = request.getfixturevalue("server")
     told, complaint = cdpr("write_timings", "--settings", str(tmp_path / "settings.yaml")).communicate()
     assert (told, complaint, server.poll()) == ("0 jobs, 0 files that cannot be used\n", "", None)
+
+
+def test_a_long_folder_for_temporary_files_is_no_obstacle(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    started = forkserver.start({})
+    assert wait_for(lambda: Path(os.environ["CDPR_FORKSERVER"]).exists())
+    assert cdpr("config", "--check").wait(60) == 0
+    started.stdin.close()
+    assert started.wait(30) == 0
+
+
+def test_an_interrupt_while_it_starts_is_for_the_jobs_alone(monkeypatch, capfd):
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    started = forkserver.start({})
+    for _ in range(20):
+        started.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    assert wait_for(lambda: Path(os.environ["CDPR_FORKSERVER"]).exists()) and started.poll() is None
+    started.stdin.close()
+    assert started.wait(30) == 0 and "Traceback" not in capfd.readouterr().err
+
+
+def test_a_server_that_dies_with_a_request_leaves_the_job_to_its_caller(tmp_path):
+    place = tmp_path / "door"
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(place))
+        door.listen()
+        caller = cdpr("config", "--check", CDPR_FORKSERVER=str(place))
+        line, _ = door.accept()
+        time.sleep(0.5)  # the request is there, and unread
+        line.close()
+    _, errors = caller.communicate(timeout=120)
+    assert caller.returncode == 0 and not errors
+
+
+def wait_for(condition, seconds: float = 60) -> bool:
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    return bool(condition())
 
 
 def test_a_job_ends_with_its_caller(server, tmp_path):

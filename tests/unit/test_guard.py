@@ -17,7 +17,7 @@ from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_m
 from cdpr.llm.guard import Disclosure, GovernanceError, allow, disclosed, host_of, is_local
 from cdpr.llm.types import UNREAD
 from cdpr.seeding import derive_seed
-from cdpr.settings.data import Governance
+from cdpr.settings.datasets import Governance
 
 CLOSED, AGREED = Governance(), Governance(remote_agreement="DUA 17")
 SECRET = "zqsecret complaint"

@@ -31,7 +31,7 @@ from cdpr.evaluation.preflight import (
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.evaluation.significance import crossed_bootstrap, percentile_interval, smallest_difference, standard_error
 from cdpr.hospital.model import load_hospital
-from cdpr.hospital.sample import physical_text, sample_patient, write_analytes, write_presentation, write_report
+from cdpr.hospital.sample import physical_text, sample_patient, write_analytes, write_history, write_report
 from cdpr.job import Job
 from cdpr.llm.agent_model import Meter
 from cdpr.report.headroom import plot_headroom, write_headroom
@@ -53,7 +53,7 @@ def a_case(index: int) -> CaseRecord:
     disease = hospital.diseases[patient.disease].name
     results |= {exam.name + PHYSICAL_SUFFIX: physical_text(exam, site, patient)
                 for exam in offered if exam.kind == "physical"}  # fmt: skip
-    lines = [f"- {line}: {text}" for line, text in write_presentation(hospital, site, patient).items()]
+    lines = [f"- {line}: {text}" for line, text in write_history(hospital, site, patient).items()]
     return CaseRecord(
         note_id=f"T-{index}", case_summary="\n".join(lines), final_diagnosis=disease,
         key_pertinent_results_dict=results, diagnosis_results=disease, exam_cost_map=dict.fromkeys(results, 9.0),

@@ -22,10 +22,10 @@ from cdpr.hospital.sample import (
     physical_text,
     sample_patient,
     write_analytes,
-    write_presentation,
+    write_history,
     write_report,
 )
-from cdpr.hospital.write_clinicalbench import print_analyte
+from cdpr.hospital.write_benchmarks import print_analyte
 from cdpr.settings import parse_settings
 from cdpr.settings.schema import HospitalSettings
 
@@ -57,7 +57,7 @@ def result_text(exam, site, patient) -> str:
 
 def summary(hospital, site, patient) -> str:
     person = f"- Patient Information: {patient.age} year old {'female' if patient.female else 'male'}"
-    history = write_presentation(hospital, site, patient)
+    history = write_history(hospital, site, patient)
     return "\n".join([person, *(f"- {line}: {text}" for line, text in history.items())])
 
 

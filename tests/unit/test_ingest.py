@@ -57,9 +57,9 @@ def test_help_with_notes_in_free_form_reaches_the_records(tmp_path, monkeypatch)
     class Gout:
         """Finds gout in every note."""
 
-        def __init__(self, source, governance, credentialed, state, dataset):
-            assert credentialed and dataset == "mimic_iv"
-            self.counters = Counter(asked=4)
+        def __init__(self, source, work):
+            assert work.credentialed and work.attrition.dataset == "mimic_iv"
+            work.attrition.count("asked", 4)
 
         def improve_all(self, notes):
             assert all("Brief Hospital Course" in text for _, text in notes)

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from cdpr.cases import is_physical, parse_analytes
-from cdpr.costs import CatalogueError, load_catalogue
+from cdpr.costs import load_catalogue
+from cdpr.files import TableError
 from cdpr.ingest import IngestError, ingest
 from cdpr.ingest.attrition import Attrition, Leak
-from cdpr.ingest.check import check, write_template
+from cdpr.ingest.check import check, doubts, write_template
 from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
-from cdpr.ingest.draft import NO_EXAMINATION, Import, Selection
-from cdpr.ingest.flat_files import LONGEST_NAME, LONGEST_TEXT, is_absent, visible
+from cdpr.ingest.draft import NO_EXAMINATION, Import
 from cdpr.ingest.leaks import STRICT
+from cdpr.ingest.texts import LONGEST_NAME, LONGEST_TEXT, is_absent, visible
 from cdpr.report.card_counts import kind_of
 from cdpr.settings import Settings, parse_settings
 
@@ -124,8 +125,7 @@ def test_chinese_clinicalbench_is_cut_at_its_own_headings(tmp_path):
         "CT": "胰腺肿大 印象：胰腺炎"}  # fmt: skip
     for language, kept in (("en", 1), ("zh", 2), ("both", 3)):
         attrition = Attrition("clinicalbench")
-        selection = Selection("clinicalbench", False, STRICT)
-        work = Import(tmp_path, tmp_path, selection, Settings().governance, attrition)
+        work = Import(False, STRICT, attrition, tmp_path)
         assert len(list(read_clinicalbench(ClinicalBench(language=language), work))) == kept
         assert attrition.read == kept and attrition.events.total() == 3 - kept
         assert len(attrition.incidents) == (language != "en")  # the impression
@@ -348,7 +348,7 @@ def test_a_file_that_stands_there_twice_is_an_error(tmp_path):
 def test_what_reads_like_a_slip_is_shown_but_not_refused(tmp_path, file, change, line, field, remedy):
     report = check(FREE, write_private(tmp_path, **{file: change}))
     assert report.ok, report.text()
-    told = [(p.path.name, p.line, p.field, p.remedy) for p in report.doubts]
+    told = [(p.path.name, p.line, p.field, p.remedy) for p in doubts(report.export)]
     assert told == ([(f"{file}.csv", line, field, remedy)] if field else [])
     assert ("worth a look" in report.text()) == bool(field)
     quiet = check(CREDENTIALED, tmp_path).text()
@@ -386,7 +386,7 @@ def test_check_prices_as_map_costs_does(tmp_path):
     text = check(FREE, write_private(tmp_path, results=("Chest Film", "胸部正侧位"))).text()
     assert "'胸部正侧位' (1 case)\n" in f"{text}\n" and "nearest" not in text
     own.write_text("examination,price_usd\nChest Flm,much\n")
-    with pytest.raises(CatalogueError, match=r"own\.csv:2: field 'price_usd'"):
+    with pytest.raises(TableError, match=r"own\.csv:2: field 'price_usd'"):
         check(chosen, tmp_path)
 
 

@@ -10,7 +10,7 @@ from mimic_tables import mimic_tables, settings, write_mimic, write_table
 from cdpr import cli
 from cdpr.ingest import IngestError, ingest
 from cdpr.ingest.check import check, write_template
-from cdpr.ingest.flat_files import LONGEST_TEXT
+from cdpr.ingest.texts import LONGEST_TEXT
 
 KINDS = {"mimic_iv": "note/discharge.csv.gz", "clinicalbench": "a.json", "private": "cases.csv",
          "agentclinic": "a.jsonl", "agentclinic_nejm": "a.jsonl", "fhir": "a.ndjson"}  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from served import Server
 
 from cdpr.cases import CaseRecord, write_records
-from cdpr.environment import DiagnosticEnvironment, State, TableMatcher, Turn
+from cdpr.environment import DiagnosticEnvironment, State, Turn
 from cdpr.environment.model_judging import ModelJudge, ModelMatcher
 from cdpr.environment.opening import open_environment, open_second
 from cdpr.environment.table_judging import named_first
@@ -158,7 +158,7 @@ def matches(environment: DiagnosticEnvironment, case: CaseRecord, requested: str
 def test_the_matcher_answers_with_names_on_record_or_with_none(case):
     keys = {**case.key_pertinent_results_dict, "LIPASE": "35"}
     model = Scripted(cat="`ct abdomen and pelvis`.", fat="Lipase", magic="Crystal Ball", none="NO_MATCH.")
-    environment = DiagnosticEnvironment(Settings().environment, matcher=ModelMatcher(model, TableMatcher(92.0)))
+    environment = DiagnosticEnvironment(Settings().environment, matcher=ModelMatcher(model, 92.0))
     found = partial(matches, environment, case)
     assert found("CBC", keys) == ("Complete Blood Count",) and not model.requests
     assert found("a cat of the belly", keys) == ("CT Abdomen and Pelvis",)
@@ -351,7 +351,9 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
     assert "| Mine | MIMIC-IV | 6 | 83.33 | 33.33 | -50.00 | 3 : 0 |" in text.replace("−", "-")
     assert "1 of 1 accuracies" in text and "missing" in text
     with pytest.raises(SettingsError, match=r"judge\.second"):
-        write_judge_agreement(settings(tmp_path, NOWHERE, judge={"second": None}), Job("t", "0" * 16, {}, out))
+        write_judge_agreement(
+            settings(tmp_path, NOWHERE, judge={"second": None}), Job("t", "0" * 16, {"results": tmp_path}, out)
+        )
 
 
 def test_recordings_say_who_asked(server, tmp_path, benchmark):

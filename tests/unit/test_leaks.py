@@ -6,9 +6,9 @@ from cdpr.cases import SECTIONS
 from cdpr.ingest import Attrition, AttritionReport, IngestError
 from cdpr.ingest.attrition import Leak, Step
 from cdpr.ingest.diagnosis_names import mentions, names_of
-from cdpr.ingest.draft import Draft, Selection
+from cdpr.ingest.draft import Draft, Import
 from cdpr.ingest.leaks import STRICT, before_emergency, control, tells_result
-from cdpr.settings.data import Leaks
+from cdpr.settings.datasets import Leaks
 
 HPI = "History of Present Illness"
 KEPT = {name: "keep" for name in Leaks.model_fields if name != "names"}
@@ -297,7 +297,7 @@ def test_a_relative_costs_no_case_unless_the_settings_say_so():
 def test_line_ends_last_until_leaks_are_controlled():
     history = {HPI: "  Pain in the right flank  with fever\n\nBP was 80/40 in the ED\n", "Chief Complaint": "Pain"}
     draft = Draft("1", history, {"Lipase": "30"}, "Gout")
-    record = Selection("private", False, Leaks()).record(draft, Attrition("private"))
+    record = Import(False, Leaks(), Attrition("private")).record(draft)
     assert record.case_summary.split("\n") == [
         "- Chief Complaint: Pain",
         f"- {HPI}: Pain in the right flank with fever",
@@ -316,7 +316,7 @@ def test_every_finding_is_listed_and_every_case_counted_once():
     for place in ("ECG", "Chest X-ray", "CT Head"):
         attrition.drop("note_id missing or repeated", "(none or repeated)")
         attrition.leak("impression of a report", "kept", "c", place)
-    report = AttritionReport.model_validate_json(attrition.report().text())
+    report = AttritionReport.model_validate_json(attrition.report().model_dump_json())
     assert report.funnel == (Step(rule="note_id missing or repeated", dropped=3, left=0),)
     assert report.leaks == (Leak(leak="impression of a report", action="kept", cases=1),)
     assert len(attrition.rows()) == 6

@@ -8,7 +8,7 @@ import pytest
 from mimic_tables import many, mimic_tables, settings, write_mimic, write_table
 
 from cdpr.ingest import IngestError, ingest
-from cdpr.ingest.mimic_checks import shape
+from cdpr.ingest.mimic_tables import shape
 
 
 def write(folder: Path, tables) -> Path:

@@ -14,8 +14,7 @@ from cdpr.agents.build import agent_code, agent_entry, model_spec
 from cdpr.llm import ModelSpec, Sampling, open_model
 from cdpr.llm.types import UNREAD
 from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings, why_not_run
-from cdpr.settings.data import Governance
-from cdpr.settings.datasets import Structurer
+from cdpr.settings.datasets import Governance, Structurer
 
 SECRET = "zqsecret complaint"
 ASK = [{"role": "user", "content": SECRET}]
@@ -54,7 +53,7 @@ def test_messages_are_the_prompt_that_the_tokenizer_makes_of_them(folder):
 
 
 def test_verls_servers_answer_through_the_client_that_is_handed_over(folder):
-    from cdpr.training.verl.cpu.local_server import LocalServer
+    from _local_server import LocalServer
 
     server, drawn = LocalServer(folder), Sampling(5)
     model = open_model(spec_of("verl:cpu"), client=server, tokenizer=server.sampler.tokenizer)
@@ -64,7 +63,8 @@ def test_verls_servers_answer_through_the_client_that_is_handed_over(folder):
     assert asyncio.run(model.chat(ASK, (0, 3), drawn, 7)) == expected
     given = [(5, 9, 4), (6,)]
     expected = asyncio.run(server.sampler.score(prompt, given))
-    assert asyncio.run(model.score(prompt, given)) == pytest.approx(expected, abs=1e-5)
+    scored = asyncio.run(model.score(prompt, given))
+    assert [pytest.approx(row, abs=1e-5) for row in expected] == scored
     other = open_model(spec_of("verl:sglang"), client=server, tokenizer=server.sampler.tokenizer)
     with pytest.raises(SettingsError, match="cannot score"):
         asyncio.run(other.score(prompt, given))
@@ -106,8 +106,6 @@ def test_what_cannot_be_opened_is_refused_at_once(monkeypatch):
 
 def test_settings_name_models(folder):
     governance = Governance(remote_agreement="DUA 17")
-    with pytest.raises(SettingsError, match="no model is named"):
-        ModelSpec.of_structurer(Structurer(), governance, credentialed=True)
     helper = ModelSpec.of_structurer(Structurer(model=SERVER, name="m"), governance, credentialed=True)
     assert (helper.kind, helper.name, helper.at_once, helper.governance) == ("openai", "m", 8, governance)
     verl = {"rollout": "vllm", "frozen": {"url": SERVER, "at_once": 5}}

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from cdpr.ingest.notes import note_sections, parse_discharge_note, primary_diagnosis, report_text
-from cdpr.ingest.physical import physical_results
+from cdpr.ingest.notes import note_sections, parse_discharge_note, physical_results, primary_diagnosis, report_text
 
 SUFFIX = " (Physical Examination)"
 

@@ -12,7 +12,7 @@ from cdpr.report.main_table import sheet
 from cdpr.report.open_cases import write_open_cases
 from cdpr.results.methods import open_methods
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
-from cdpr.settings.restrict import restrict
+from cdpr.settings.load import restrict
 from cdpr.workflow.plan import Plan
 from cdpr.workflow.stages import STAGES
 

@@ -21,7 +21,7 @@ from cdpr.evaluation.significance import detectable_difference, few_units, holm
 from cdpr.job import Job
 from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
 from cdpr.results.frame import ACCURACY, AEC, IN_DOMAIN_METRICS, Change, method_lines
-from cdpr.results.methods import IN_DOMAIN, main_methods, trained
+from cdpr.results.methods import IN_DOMAIN, REFERENCE, main_methods, trained
 from cdpr.results.results import Hole, Results
 from cdpr.results.table import escape
 from cdpr.settings import parse_settings
@@ -207,11 +207,11 @@ def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
 
 def test_one_alone_is_the_best_of_nothing(results, tmp_path):
     methods = [trained(SETTINGS, name) for name in ("cdpr", "grpo", "without_lambda_cost")]
-    found = Results(SETTINGS, results, methods)
-    both = method_lines(found, IN_DOMAIN_METRICS, "greedy", [m.name for m in methods])
+    both = method_lines(Results(SETTINGS, results, methods), IN_DOMAIN_METRICS, "greedy")
     assert [line["aec"].mark for line in both[:2]] == ["best", "second"]  # CDPR, GRPO
-    for rivals in (["cdpr"], ["cdpr", "without_lambda_cost"]):  # the third was not measured
-        *measured, lost = method_lines(found, IN_DOMAIN_METRICS, "greedy", rivals)
+    knowing = replace(methods[1], group=REFERENCE)
+    for rivals in ((methods[0], methods[2]), (methods[0], knowing, methods[2])):  # the last was not measured
+        *measured, lost = method_lines(Results(SETTINGS, results, rivals), IN_DOMAIN_METRICS, "greedy")
         assert lost["hole"].startswith("missing: evaluations/without_lambda_cost")
         assert not any(line[metric.name].mark for line in measured for metric in IN_DOMAIN_METRICS)
     for path in results.glob("evaluations/*"):

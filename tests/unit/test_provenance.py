@@ -1,9 +1,12 @@
 """Results that may share a table: what their run.json say must agree."""
 
 import json
+import os
 
 import pytest
 
+from cdpr.cli import main
+from cdpr.files import file_digest, path_digest
 from cdpr.records import RunRecord
 from cdpr.results.provenance import ProvenanceError, check_prices, check_provenance, check_training
 from cdpr.settings import parse_settings
@@ -60,20 +63,61 @@ def test_data_sets_with_different_prices_share_no_table(tmp_path, other):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    ("stated", "message"),
     [
         ({"tier": "paper"}, "tier = 'paper'"),
-        ({"utility": {"lambda_cost": 0.5}}, r"utility\.lambda_cost = 0\.5"),
-        ({"costs": {"group_price": "sum"}}, r"costs\.group_price = 'sum'"),
+        ({"parameters": {"utility": {"lambda_cost": 0.5}}}, r"utility\.lambda_cost = 0\.5"),
+        ({"parameters": {"costs": {"group_price": "sum"}}}, r"costs\.group_price = 'sum'"),
     ],
 )
-def test_evaluations_under_other_settings_are_refused(tmp_path, parameters, message):
+def test_evaluations_under_other_settings_are_refused(tmp_path, stated, message):
     path = tmp_path / "evaluations/cdpr-seed0/private.jsonl"
-    record(path.with_suffix(".run.json"), parameters={"tier": "demo"}, inputs=cases("a"))
+    record(path.with_suffix(".run.json"), tier="demo", inputs=cases("a"))
     check_provenance(SETTINGS, [path])
-    record(path.with_suffix(".run.json"), parameters=parameters)
+    record(path.with_suffix(".run.json"), **stated)
     with pytest.raises(ProvenanceError, match=message):
         check_provenance(SETTINGS, [path])
+
+
+def test_results_that_were_altered_share_no_table_and_are_named(tmp_path, capsys, monkeypatch):
+    """One flipped verdict moves a table; the same bytes are accepted whatever their time."""
+    monkeypatch.chdir(tmp_path)
+    evaluation, metrics = (
+        tmp_path / "evaluations/cdpr-seed0/private.jsonl",
+        tmp_path / "training/cdpr-seed0/metrics.jsonl",
+    )
+    for path, place in ((evaluation, evaluation.with_suffix(".run.json")), (metrics, metrics.with_name("run.json"))):
+        path.parent.mkdir(parents=True)
+        path.write_text('{"correct": false}\n')
+        outputs = {"file": {"path": f"elsewhere/{path.name}", "sha256": file_digest(path)}}
+        record(place, tier="demo", outputs=outputs, stage="evaluate_agent")
+    settings = tmp_path / "mine.yaml"
+    settings.write_text(f"paths: {{results: {tmp_path}}}\n")
+
+    def check():
+        check_provenance(SETTINGS, [evaluation])
+        check_training(SETTINGS, tmp_path, ["cdpr-seed0"])
+        assert main(["verify", "--settings", str(settings)]) == 0
+
+    check()
+    os.utime(evaluation, ns=(1, 1))
+    check()
+    folder = tmp_path / "policies/warm_start"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_text("1")
+    record(folder.with_name("run.json"), outputs={"policy": {"path": str(folder), "sha256": path_digest(folder)}})
+    (folder / ".snakemake_timestamp").touch()  # Snakemake marks folders when their job has ended
+    check()
+    evaluation.write_text('{"correct": true}\n')
+    with pytest.raises(ProvenanceError, match=r"private\.jsonl: is not what was written .* snakemake --cores all"):
+        check_provenance(SETTINGS, [evaluation])
+    metrics.unlink()
+    with pytest.raises(ProvenanceError, match=r"metrics\.jsonl"):
+        check_training(SETTINGS, tmp_path, ["cdpr-seed0"])
+    capsys.readouterr()
+    assert main(["verify", "--settings", str(settings)]) == 1
+    shown = capsys.readouterr().out
+    assert "private.jsonl: not what was written" in shown and "metrics.jsonl: gone" in shown and "2 altered" in shown
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"run_key": 7}', '{"inputs": {"cases": "a"}}'])

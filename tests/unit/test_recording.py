@@ -20,7 +20,7 @@ from cdpr.cli import explain, main
 from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
 from cdpr.evaluation.row import read_rows
 from cdpr.llm import Completion, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
-from cdpr.llm.journal import JournalError
+from cdpr.llm.journal import JournalError, open_journal
 from cdpr.llm.recording import (
     AnswerMissing,
     ArchiveError,
@@ -394,6 +394,10 @@ def test_an_import_counts_what_it_knows_and_what_contradicts_it(recorded, tmp_pa
 @pytest.mark.parametrize("spoil", [
     lambda line: line | {"asked": line["asked"] | {"model": "a dearer one"}},
     lambda line: line | {"answer": {"text": 7}}, lambda line: {"question": line["question"]}, lambda line: [],
+    lambda line: line | {"answer": line["answer"] | {"text": "\ud800"}},
+    lambda line: line | {"answer": line["answer"] | {"usage": {"prompt_tokens": -9, "completion_tokens": 5}}},
+    lambda line: line | {"answer": line["answer"] | {"usage": {"prompt_tokens": "9", "completion_tokens": 5}}},
+    lambda line: line | {"answer": line["answer"] | {"model": {"name": "m"}}},
 ])  # fmt: skip
 def test_a_spoilt_archive_is_refused(recorded, tmp_path, spoil):
     export_recordings(recorded, tmp_path / "a.zip")
@@ -406,6 +410,30 @@ def test_a_spoilt_archive_is_refused(recorded, tmp_path, spoil):
     (tmp_path / "no.zip").write_bytes(b"PK no archive")
     with pytest.raises(ArchiveError, match="no archive of recordings"):
         import_recordings(tmp_path / "there", tmp_path / "no.zip")
+
+
+def test_an_archive_that_would_fill_the_disk_is_refused_by_its_stated_size(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("answers.jsonl", b"0" * 300_000_000)
+    assert (tmp_path / "bomb.zip").stat().st_size < 2**20
+    with pytest.raises(ArchiveError, match=r"300,000,000: no archive of recordings"):
+        import_recordings(tmp_path / "there", tmp_path / "bomb.zip")
+
+
+def test_an_answer_that_no_file_can_hold_is_mended_before_it_is_recorded(server, tmp_path):
+    spec = spec_of(tmp_path, server.url, "surrogate")
+    assert ask(spec) == ["well \N{REPLACEMENT CHARACTER} done"] == ask(spec)
+    assert server.count("surrogate") == 1
+
+
+def test_an_answer_that_was_recorded_unchecked_is_mended_when_it_is_read(server, tmp_path):
+    spec = spec_of(tmp_path, server.url, "echo")
+    [first] = ask(spec)
+    journal = open_journal(tmp_path / "recordings/open/answers.sqlite", "")
+    poisoned = json.dumps({"text": "\ud800", "finish_reason": "stop", "model": "m",
+                           "usage": {"prompt_tokens": -5, "completion_tokens": 5}})  # fmt: skip
+    journal.write(lambda database: database.execute("UPDATE answers SET answer = ?", (poisoned,)))
+    assert ask(spec) == ["\N{REPLACEMENT CHARACTER}"] != [first]
 
 
 def test_credentialed_answers_are_not_exported(server, recorded, tmp_path):

@@ -30,7 +30,7 @@ from cdpr.report.report_page import all_methods, banner, headline, shared_runs, 
 from cdpr.results.methods import DATASETS, main_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
-from cdpr.results.table import Heading, Row
+from cdpr.results.table import Heading
 from cdpr.settings import ModelEntry, SettingsError, load_settings, parse_settings
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.workflow.plan import Plan
@@ -247,8 +247,8 @@ def test_a_diverged_seed_stands_beside_the_answer(results, tmp_path):
     answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
     said = "cdpr-seed1 diverged at step 9"
     assert len(answers) == 4 and all(f" {said}: evaluated with the weights before." in a.sentence for a in answers)
-    for row in (row for row in table.rows if isinstance(row, Row)):
-        name = row.cells["method"]
+    for row in (row for row in table.rows if isinstance(row, dict)):
+        name = row["method"]
         assert (said in name.note) == name.value.startswith("CDPR (ours)")
     source = write(results, tmp_path)
     assert source.index(said) < source.index("<nav") and source.count(f"2 seeds; {said}") == 2 * 3
@@ -286,8 +286,8 @@ def test_the_answer_says_what_the_intervals_show(results, right, cost, said, ver
         write_run(results, f"grpo-seed{seed}", "mimic_iv", 5, 30.0)
     answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
     assert answers[0].short == said
-    change = next(row for row in table.rows if isinstance(row, Row) and "−" in row.cells["method"].value)
-    assert tuple(change.cells[name].mark for name in ("accuracy", "aec")) == verdicts
+    change = next(row for row in table.rows if isinstance(row, dict) and "−" in row["method"].value)
+    assert tuple(change[name].mark for name in ("accuracy", "aec")) == verdicts
 
 
 def test_what_is_missing_is_a_labelled_hole(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cdpr.files import DigestCache
-from cdpr.run_key import code_digest, import_closure, run_key
+from cdpr.run_key import code_digest, import_closure
 from cdpr.settings import Settings, merge, parse_settings, variants
 from cdpr.workflow.plan import Plan
 from cdpr.workflow.stages import STAGES
@@ -71,29 +71,6 @@ def test_what_one_planning_has_looked_at_serves_all_its_digests(package):
     assert [code_digest(root, package, cache) for root in roots] == alone and len(set(alone)) == 3
 
 
-def test_every_part_of_a_key_counts():
-    base = {
-        "stage": "s",
-        "options": {"o": "1"},
-        "parameters": {"p": 1},
-        "code": "c",
-        "upstream": {"u": "1"},
-        "inputs": {"i": "1"},
-        "seed": 0,
-    }
-    changes = {
-        "stage": "t",
-        "options": {},
-        "parameters": {"p": 2},
-        "code": "d",
-        "upstream": {"u": "2"},
-        "inputs": {},
-        "seed": 1,
-    }
-    keys = {run_key(**base), *(run_key(**(base | {name: value})) for name, value in changes.items())}
-    assert len(keys) == 1 + len(changes)
-
-
 def test_outside_files_are_read_again_only_when_touched(tmp_path, monkeypatch):
     raw = tmp_path / "raw"
     raw.mkdir()
@@ -111,6 +88,21 @@ def plan(tmp_path, **changes):
     """Plan of the default settings with some changed, in a folder of its own."""
     base = {"paths": {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}}
     return Plan(parse_settings(merge(merge(Settings().model_dump(), base), changes)))
+
+
+def test_every_part_of_a_key_counts(tmp_path, monkeypatch):
+    (tmp_path / "raw.csv").write_text("1")
+    base = {"parameters": {}, "code": "c", "_sources": {"raw": "absent"}, "settings_of": (Settings(), 0)}
+
+    def key(stage="evaluate_agent", run="cdpr-seed0", **changes):
+        for name, value in (base | changes).items():
+            monkeypatch.setattr(Plan, name, lambda *_, value=value: value)
+        return plan(tmp_path).key(stage, run=run, dataset="private")
+
+    changes = [{"stage": "credit_workups"}, {"run": "cdpr-seed1"}, {"parameters": {"p": 1}}, {"code": "d"},
+               {"_sources": {}}, {"_sources": {"raw": str(tmp_path / "raw.csv")}},
+               {"settings_of": (Settings(), 1)}]  # fmt: skip
+    assert key() == key() and len({key(), *(key(**change) for change in changes)}) == 1 + len(changes)
 
 
 def keys(of):

@@ -167,12 +167,16 @@ def test_inverse_of_the_distribution_never_draws_what_is_impossible(vocabulary):
         assert possible[torch.arange(200), token].all()
 
 
-def test_top_k_and_top_p_cut_as_transformers_does():
+@pytest.mark.parametrize(("top_p", "top_k"), [(0.7, 12), (0.7, 0), (1.0, 12)])
+def test_top_k_and_top_p_cut_as_transformers_does(top_p, top_k):
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     logits = torch.randn(1, 50) * 2
-    sampling = Sampling(1, temperature=0.8, top_p=0.7, top_k=12)
-    kept = TopPLogitsWarper(0.7)(None, TopKLogitsWarper(12)(None, TemperatureLogitsWarper(0.8)(None, logits)))
+    sampling = Sampling(1, temperature=0.8, top_p=top_p, top_k=top_k)
+    warpers = [TemperatureLogitsWarper(0.8), *([TopKLogitsWarper(top_k)] if top_k else []), TopPLogitsWarper(top_p)]
+    kept = logits
+    for warper in warpers:
+        kept = warper(None, kept)
     grid = torch.arange(0, 1, 1 / 5000, dtype=torch.double)
     token, logprob = draw(logits.clone(), sampling, grid, torch.zeros(len(grid), dtype=torch.int64))
     assert set(token.tolist()) == set((kept[0] > -torch.inf).nonzero()[:, 0].tolist())

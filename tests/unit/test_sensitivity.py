@@ -20,7 +20,7 @@ from cdpr.report.sensitivity import plot_further_sensitivity, plot_sensitivity, 
 from cdpr.results.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.experiments import shipped_experiments
-from cdpr.settings.restrict import restrict
+from cdpr.settings.load import restrict
 from cdpr.workflow.stages import STAGES
 
 EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})
@@ -123,7 +123,7 @@ def test_every_point_has_its_line_and_the_default_is_cdpr(pristine):
 
 def said(settings, results: Path, name: str) -> tuple[str, bool]:
     found, panels = read_panels(settings, results, "sensitivity")
-    return verdict(found, next(panel for panel in panels if panel.name == name))
+    return verdict(found, next(panel for panel in panels if panel.points[0]["sweep"] == name))
 
 
 def test_the_text_names_the_highest_and_a_peak_only_where_one_is_shown(results):
@@ -174,9 +174,9 @@ def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp
     done = job(results, tmp_path / "a")
     plot_sensitivity(SETTINGS, done)
     first = {kind: path.read_bytes() for kind, path in done.out.items()}
-    for plot in (plot_sensitivity, plot_cost_distribution):
-        again = job(results, tmp_path / plot.__name__)
-        plot(restrict(SETTINGS, STAGES[plot.__name__].reads), again)
+    for name, plot in (("sensitivity", plot_sensitivity), ("cost_distribution", plot_cost_distribution)):
+        again = job(results, tmp_path / name)
+        plot(restrict(SETTINGS, STAGES[f"plot_{name}"].reads), again)
         assert again.out["png"].read_bytes().startswith(b"\x89PNG")
         assert b"CreationDate" not in again.out["pdf"].read_bytes()
         if plot is plot_sensitivity:

@@ -89,14 +89,16 @@ def python_calls(work) -> int:
 
 def test_it_starts_when_it_is_needed_and_ends_with_the_job(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("MY_LAB_KEY", "sk-of-ones-own")
     with server(tmp_path, "--late 1", f"--child {tmp_path / 'pids'}") as own:
+        own.secrets = parse_settings({"models": {"lab": {"id": "m", "keys": ["MY_LAB_KEY"]}}}).key_names
         assert not own.log.exists(), "nothing runs before the first question"
         own.ready()
         pids = pids_of(tmp_path / "pids")
         assert all(map(alive, pids))
         own.ready()  # and is not started twice
     assert gone(*pids, within=1.0), "the server, and what it had started"
-    assert own.log.read_text().count("has a key: False") == 1 and stat.S_IMODE(own.log.stat().st_mode) == 0o600
+    assert own.log.read_text().count("has a key: False False") == 1 and stat.S_IMODE(own.log.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(
@@ -363,13 +365,13 @@ def test_the_server_of_a_policy_reads_its_longest_sequence_and_no_more(tmp_path,
     folder = build_tiny_policy(tmp_path / "results" / "training" / "cdpr-seed0" / "policy", tiny, ["fever"] * 20)
     jobs = {job.name: job for job in served_jobs(plan)}
     with server_of(plan, jobs["cdpr-seed0"]) as own:
-        assert own._gpus == 1 and own._flags == (
+        assert own.gpus == 1 and tuple(own.flags) == (
             "--data-parallel-size", "2", "--max-model-len", str(longest_sequence(plan.settings)),
         )  # fmt: skip
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
     with server_of(plan, jobs["cdpr-seed0"]) as own:
-        assert own._flags[-1] == "512", "vLLM starts with no more than the model has"
+        assert own.flags[-1] == "512", "vLLM starts with no more than the model has"
 
 
 @pytest.mark.parametrize("turn", [64, 128, 512])

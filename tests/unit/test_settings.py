@@ -22,7 +22,7 @@ from cdpr.settings import (
 )
 from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.generate import check, explain, keys, leaves
-from cdpr.settings.restrict import restrict, without
+from cdpr.settings.load import restrict, without
 
 ROOT = Path(__file__).parents[2]
 
@@ -203,3 +203,9 @@ def test_a_stage_sees_only_what_it_declares():
     with pytest.raises(SettingsError, match="nowhere"):
         restrict(Settings(), {"nowhere"})
     assert without(["costs"], ["costs.fallback_usd"]) == {"costs.price_map", "costs.group_price", "costs.class_rates"}
+
+
+@pytest.mark.parametrize(("frozen", "gpus"), [({}, 3), ({"beside": True}, 2), ({"url": "http://localhost:9/v1"}, 2)])
+def test_a_machine_has_a_gpu_more_for_a_frozen_server_that_verl_starts(frozen, gpus):
+    settings = parse_settings({"training": {"verl": {"gpus_per_node": 2, "frozen": {"beside": False} | frozen}}})
+    assert settings.training.verl.gpus_of_node == gpus

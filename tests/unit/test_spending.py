@@ -170,6 +170,34 @@ def test_what_a_killed_process_had_under_way_stays_spent(server, tmp_path):
         ask(priced(tmp_path, server.url, "counts", budget=left.usd))
 
 
+def test_money_that_a_killed_process_held_is_no_reason_to_wait(server, tmp_path, caplog):
+    """Its calls may have been billed: they count as spent at once, and who has no room says so."""
+    before, deadline = server.count("hangs"), time.monotonic() + 300
+    process = spender(tmp_path, server, "hangs", 3, 1.0)
+    while server.count("hangs") < before + 3:  # each is reserved before it is sent
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    [held] = spent(tmp_path)
+    bill = Spending(priced(tmp_path, NOWHERE, "m", held.reserved_usd), "model m")
+    with pytest.raises(TimeoutError):  # while it runs, its calls may still cost less
+        asyncio.run(asyncio.wait_for(bill.reserve(100, 10), 1.0))
+    assert "calls under way hold" in caplog.text and "model m" in caplog.text
+    process.kill()
+    process.communicate()
+    with pytest.raises(ModelUnavailable, match="budget is used up"):
+        asyncio.run(asyncio.wait_for(bill.reserve(100, 10), 20))
+    [left] = spent(tmp_path)
+    assert (left.usd, left.reserved_usd) == (pytest.approx(held.reserved_usd), 0) and left.unknown_calls == 3
+
+
+def test_usage_that_no_call_can_have_is_unknown_and_priced_at_its_worst(server, tmp_path):
+    spec = priced(tmp_path, server.url, "odd_usage", mode="record")
+    assert ask(spec) == ["paid for"] == ask(spec)
+    [bill] = spent(tmp_path)
+    worst = (worst_case(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
+    assert (bill.calls, bill.unknown_calls, bill.usd) == (0, 1, pytest.approx(worst))
+
+
 def test_a_call_waits_for_those_under_way(tmp_path):
     bill = Spending(priced(tmp_path, NOWHERE, "m", 0.003), "model")
 

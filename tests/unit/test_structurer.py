@@ -16,11 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdpr.ingest import structurer as s
+from cdpr.ingest.attrition import Attrition
+from cdpr.ingest.draft import Import
 from cdpr.ingest.notes import DischargeNote, parse_discharge_note
 from cdpr.ingest.structurer import NoteStructurer
 from cdpr.llm import ModelUnavailable
 from cdpr.llm.guard import GovernanceError
-from cdpr.settings.data import Governance
+from cdpr.settings.datasets import Governance, Leaks
 from cdpr.settings.datasets import Structurer as Settings
 
 LUMP = """Thin, tired, dry tongue. Lungs clear bilaterally; heart regular, no murmur,
@@ -113,14 +115,17 @@ def server(tmp_path_factory):
     running.process.wait()
 
 
+def structurer(settings: Settings, governance: Governance, credentialed: bool, state: Path) -> NoteStructurer:
+    attrition = Attrition("mimic_iv")
+    return NoteStructurer(settings, Import(credentialed, Leaks(), attrition, state=state, governance=governance))
+
+
 @pytest.fixture
 def improve(server, tmp_path):
     """Improve a note with a model that gives this reply; returns the note and what became of the answers."""
 
     def call(reply, text: str) -> tuple[DischargeNote, Counter]:
-        helper = NoteStructurer(
-            Settings(model=server.says(reply).url, name="m"), Governance(), True, tmp_path / "state"
-        )
+        helper = structurer(Settings(model=server.says(reply).url, name="m"), Governance(), True, tmp_path / "state")
         [found] = helper.improve_all([(parse_discharge_note(text), text)])
         return found, helper.counters
 
@@ -230,9 +235,7 @@ def test_an_answer_in_no_form_changes_nothing(improve, reply):
 
 
 def test_many_notes_are_asked_about_at_once_and_come_back_in_order(server, tmp_path):
-    helper = NoteStructurer(
-        Settings(model=server.says({"physical": SORTED}).url, name="m"), Governance(), True, tmp_path
-    )
+    helper = structurer(Settings(model=server.says({"physical": SORTED}).url, name="m"), Governance(), True, tmp_path)
     texts = [note(), note("GENERAL: Tired.\nLUNGS: Clear.\nABDOMEN: Soft."), note(diagnosis="Sepsis")] * 4
     found = helper.improve_all([(parse_discharge_note(text), text) for text in texts])
     assert [said.primary_diagnosis for said in found] == [PLAIN_DIAGNOSIS, PLAIN_DIAGNOSIS, "Sepsis"] * 4
@@ -249,15 +252,15 @@ def test_answers_are_kept_in_private_and_outlive_the_server(tmp_path):
     with_folder.mkdir()
     running = Server(with_folder).says({"physical": SORTED})
     settings, state, before = Settings(model=running.url, name="m"), tmp_path / "state", parse_discharge_note(note())
-    first = NoteStructurer(settings, Governance(), True, state)
+    first = structurer(settings, Governance(), True, state)
     wanted = first.improve_all([(before, note())])
     running.process.kill()
     running.process.wait()
-    again = NoteStructurer(settings, Governance(), True, state)
+    again = structurer(settings, Governance(), True, state)
     assert again.improve_all([(before, note())]) == wanted and again.counters == first.counters
     folder = state / "recordings" / "credentialed"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700 and any(b"tongue" in f.read_bytes() for f in folder.iterdir())
-    other = NoteStructurer(Settings(model=running.url, name="another"), Governance(), True, state)
+    other = structurer(Settings(model=running.url, name="another"), Governance(), True, state)
     other.spec = dataclasses.replace(other.spec, pause=0.01)
     with pytest.raises(ModelUnavailable):
         other.improve_all([(before, note())])
@@ -266,9 +269,9 @@ def test_answers_are_kept_in_private_and_outlive_the_server(tmp_path):
 def test_another_machine_is_refused_before_a_note_is_read(tmp_path):
     settings = Settings(model="http://10.1.2.3:8000/v1", name="m")
     with pytest.raises(GovernanceError, match=r"data\.mimic_iv"):
-        NoteStructurer(settings, Governance(), True, tmp_path)
-    assert NoteStructurer(settings, Governance(), False, tmp_path).tags() == {}
-    agreed = NoteStructurer(settings, Governance(remote_agreement="DUA"), True, tmp_path)
+        structurer(settings, Governance(), True, tmp_path)
+    assert structurer(settings, Governance(), False, tmp_path).tags() == {}
+    agreed = structurer(settings, Governance(remote_agreement="DUA"), True, tmp_path)
     assert agreed.tags() == {}, "nothing was asked yet"
     agreed.counters[s.ASKED] += 1
     assert agreed.tags() == {"remote_agreement": "DUA", "remote_host": "10.1.2.3:8000"}
@@ -279,7 +282,7 @@ def silent(tmp_path_factory) -> NoteStructurer:
     """A structurer whose model is never asked."""
     folder = tmp_path_factory.mktemp("model")
     (folder / "config.json").write_text("{}")
-    return NoteStructurer(Settings(model=str(folder)), Governance(), True, folder)
+    return structurer(Settings(model=str(folder)), Governance(), True, folder)
 
 
 WORDS = [*LUMP.replace("\n", " ").split(), "no", "rash", "Wound dry", "right lower", ".", "", "masses. Calves"]

@@ -38,19 +38,16 @@ from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
 from cdpr.study.analysis import Analysis, analyse, analyse_study
 from cdpr.study.blinding import Items, Key, blind
-from cdpr.study.forms import make_forms, write_forms
+from cdpr.study.forms import Presentation, make_forms, protocol, write_forms
 from cdpr.study.methods import left_out, study_run
 from cdpr.study.model_rater import rate_by_model, rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
-from cdpr.study.presentation import Presentation
 from cdpr.study.proposals import blanked, names, propose_actions, reasons, rebuilt
-from cdpr.study.protocol import protocol
-from cdpr.study.ratings import check_ratings, read_ratings, write_ratings
+from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
 from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
-from cdpr.study.returned import PHYSICIAN
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allotted, sample_states, study_state
-from cdpr.study.simulated import simulate_ratings
+from cdpr.study.simulated import _simulated_scores, simulate_ratings
 from cdpr.workflow.plan import Plan
 
 RUNS = ("value_of_information", "cheapest_first", "random", "zero_test")
@@ -635,6 +632,10 @@ def test_simulated_raters_know_a_good_choice_from_a_random_one(study):
         assert found.scores[name]["value_of_information"].value > found.scores[name]["random"].value + 0.3
     forms = [json.loads((study.folder / f"simulated/{r}.json").read_text()) for r in ("R1", "R2")]
     assert {form["kind"] for form in forms} == {"simulated"}
+    neutral = dict.fromkeys(study.items.contents, np.full(len(dimensions()), 0.5))
+    rated = [_simulated_scores(rater, 0, pages, neutral).values() for rater, pages in study.items.forms.items()]
+    scores = [score for cards in rated for card in cards for score in card.values()]
+    assert abs(np.mean(scores) - 3) < 0.5, "what is worth half stands in the middle of the scale"
 
 
 def test_table_and_figure_say_who_rated(study, tmp_path):
@@ -653,12 +654,10 @@ def test_every_state_stands_on_the_page_with_what_ours_is_above_the_others(study
     table = states_table(SETTINGS, means, {run: run for run in RUNS})
     of = {run: {line.state: np.mean(list(line.means.values())) for line in means if line.run == run} for run in RUNS}
     leads = [of[RUNS[0]][state] - np.mean([of[run][state] for run in RUNS[1:]]) for state in of[RUNS[0]]]
-    assert [row.cells["lead"] for row in table.rows] == pytest.approx(sorted(leads, reverse=True))
-    assert "name cheapest_first in inspector.runs" in table.notes[0] and not any(
-        r.cells["state"].link for r in table.rows
-    )
+    assert [row["lead"] for row in table.rows] == pytest.approx(sorted(leads, reverse=True))
+    assert "name cheapest_first in inspector.runs" in table.notes[0] and not any(r["state"].link for r in table.rows)
     shown = parse_settings({"study": STUDY, "inspector": {"runs": ["cheapest_first"]}})
-    links = {row.cells["state"].link for row in states_table(shown, means, {run: run for run in RUNS}).rows}
+    links = {row["state"].link for row in states_table(shown, means, {run: run for run in RUNS}).rows}
     assert len(links) == len(leads) and all("#run=cheapest_first&dataset=" in link for link in links)
 
 

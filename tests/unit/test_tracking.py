@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from cdpr.job import Job
-from cdpr.metrics_log import read_metrics
+from cdpr.cli import main
+from cdpr.metrics_log import MetricsLog, read_metrics
 from cdpr.records import RunRecord
 from cdpr.settings import Settings, merge, parse_settings
-from cdpr.tracking import MetricsLog, StageError, stage
+from cdpr.tracking import StageError, stage
 from cdpr.tracking.mlflow_index import live_run
 
 
@@ -82,6 +82,17 @@ def test_metrics_continue_after_a_kill(tmp_path):
     assert read_metrics(path) == [*({"step": s, "x": s} for s in range(3)), {"step": 3, "x": 30}, {"step": 4, "x": 40}]
     with pytest.raises(ValueError, match="at least 5"):
         resumed({"step": 4})
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    with pytest.raises(ValueError, match=r"rows of steps 2 to 4 are gone, but the checkpoint .* remove"):
+        MetricsLog(path)({"step": 5})
+
+
+def test_a_damaged_index_is_named_with_its_remedy(tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text(f"paths: {{results: {tmp_path}}}\n")
+    (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"noise" * 999)
+    assert main(["rebuild_tracking", "--settings", str(tmp_path / "mine.yaml")]) == 2
+    error = capsys.readouterr().err
+    assert "mlflow.db: no usable MLflow index" in error and "remove it" in error and "Traceback" not in error
 
 
 def test_a_broken_line_is_named(tmp_path):
@@ -93,8 +104,9 @@ def test_a_broken_line_is_named(tmp_path):
 @contextlib.contextmanager
 def follow(settings, state):
     """Live tracking of a training that ends after the thread has started."""
-    job = Job("train", "a" * 16, {}, {}, state=state, options={"run": "cdpr-seed0"}, tags={"variant": "cdpr"})
-    with live_run(settings, job, "cdpr/training", patience=0, every=0.1):
+    record = RunRecord(stage="train", experiment="cdpr/training", run_key="a" * 16, options={"run": "cdpr-seed0"},
+                       tags={"variant": "cdpr"})  # fmt: skip
+    with live_run(settings, record, state, patience=0, every=0.1):
         yield
         time.sleep(0.5)
 

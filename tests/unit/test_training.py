@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,7 +29,7 @@ from cdpr.training.torch.update import (
     pieces,
     samples_of,
 )
-from cdpr.training.torch.weights import load_model
+from cdpr.training.torch.weights import load_checkpoint, load_model, save_checkpoint
 from cdpr.training.training_run import TrainingRun
 
 
@@ -219,6 +221,44 @@ def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, c
     assert steps == steps_in_parts == ([1, 2, 3, 4] if settings.training.algorithm == "cdpr" else [])
 
 
+def damage(path: Path, how: str) -> None:
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    noise = whole[:middle] + bytes(64) + whole[middle + 64 :]
+    path.write_bytes({"truncated": whole[:middle], "empty": b"", "noise": noise}[how])
+
+
+@pytest.mark.parametrize("how", ["truncated", "empty", "noise"])
+def test_a_damaged_checkpoint_costs_a_step_and_changes_nothing(case, tmp_path, caplog, how):
+    settings, cases, policy = small_run(tmp_path, case, training={"save_every": 1})
+
+    def trained(state, steps):
+        trainer = Trainer(TrainingRun(settings, cases, policy, 0))
+        trainer.fit(tmp_path / state, lambda row: None, lambda row: None, steps=steps)
+        return trainer
+
+    whole = trained("whole", 4).model.state_dict()
+    trained("parts", 3)
+    damage(tmp_path / "parts/checkpoint.pt", how)
+    assert load_checkpoint(tmp_path / "parts/checkpoint.pt")["step"] == 2
+    assert "checkpoint.pt is damaged" in caplog.text and "the one before" in caplog.text
+    parts = trained("parts", 4).model.state_dict()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    for name in ("checkpoint.pt", "checkpoint.pt.before"):
+        damage(tmp_path / "parts" / name, how)
+    assert load_checkpoint(tmp_path / "parts/checkpoint.pt") is None and "from the first step" in caplog.text
+
+
+def test_a_checkpoint_holds_no_code(tmp_path):
+    class Hostile:
+        def __reduce__(self):
+            return print, ("this ran",)
+
+    save_checkpoint(tmp_path / "c.pt", {"step": 1, "algorithm": Hostile()})
+    with pytest.raises(pickle.UnpicklingError, match="Weights only"):
+        load_checkpoint(tmp_path / "c.pt")
+
+
 def test_a_run_that_diverges_ends_with_its_last_weights_and_says_so(case, tmp_path):
     endless = {"lambda_test": 1e308, "lambda_na": 1e308}
     settings, cases, policy = small_run(tmp_path, case, training={"algorithm": "utility_grpo"}, utility=endless)
@@ -226,6 +266,7 @@ def test_a_run_that_diverges_ends_with_its_last_weights_and_says_so(case, tmp_pa
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     rows = []
     trainer.fit(tmp_path / "state", rows.append, rows.append)
+    assert (rows[0]["step"], rows[0]["seconds"], rows[0]["tokens"]) == (0, 0.0, 0)
     assert rows[-1].pop("seconds") >= 0 and rows[-1] == {"step": 1, "tokens": 0, "diverged": True}
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.model.state_dict().items())
 

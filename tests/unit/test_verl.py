@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from _local_server import LocalServer
 from pydantic import TypeAdapter
 from toy import ToyPolicy, appendicitis
 
@@ -40,7 +41,6 @@ from cdpr.training.torch.warm_start import Workup, corpus, encode_workup, imitat
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check, overrides, resolve
-from cdpr.training.verl.cpu.local_server import LocalServer
 from cdpr.training.verl.estimates import estimate_step, memory_plan, steps_of, usual_workup
 from cdpr.training.verl.session import Schedule, Session, on_response, problem, read_session, training_row
 
@@ -174,8 +174,9 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
             assert torch.allclose(stock[:, 0], torch.tensor([s.advantages[0] for s in samples]), atol=1e-5)
     assert with_advantage, "no group had an advantage: the comparison would show nothing"
     assert any(output.alternatives for output in outputs) == trainer.algorithm.extra_samples
-    keys = {frozenset(output.extra_fields["reward_extra_info"]) for output in outputs}
-    assert len(keys) == 1 and {"accuracy", "aec", "failed", "fatal"} <= next(iter(keys))
+    rollouts = trainer._summary("train", trajectories) | {"rollout/failed": 0, "rollout/fatal": 0}
+    rollouts["rollout/tokens"] = sum(len(sample.positions) for sample in samples)
+    assert finished.rollouts == pytest.approx(rollouts)
 
 
 def session_rows(session, iteration):
@@ -188,9 +189,9 @@ def session_rows(session, iteration):
 def test_validation_is_greedy_and_the_same(taught, tmp_path):
     session = session_of(taught, tmp_path)
     expected = Trainer(session.run).validate()
-    [output], finished = local_worker(session)(0, "validation")
-    extra = output.extra_fields["reward_extra_info"]
-    assert {f"validation/{k}": v for k, v in extra.items() if f"validation/{k}" in expected}.items() <= expected.items()
+    worker = local_worker(session)
+    [output], finished = worker(0, "validation")
+    assert worker.args[1].finish_validation() == {k: v for k, v in expected.items() if "/" in k}
     assert not finished.advantages and output.reward_score == expected["validation/accuracy"]
 
 
@@ -213,8 +214,7 @@ def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path
     places = [row["index"] for row in session_rows(session, 0)]
     other = places[1 - broken[0] // 4]
     assert set(finished.advantages) == {f"g{other}_{i}_0" for i in range(4)}
-    episodes = [output.extra_fields["reward_extra_info"] for output in outputs]
-    row = training_row(episodes, finished.metrics, {}, {})
+    row = training_row(finished.rollouts, {}, {})
     assert row["rollout/failed"] == 1 / 8 and not row["rollout/fatal"]
     assert problem(row, 0.1) and problem(row, 0.2) is None
 
@@ -339,7 +339,7 @@ def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path, 
     session = session_of(taught, tmp_path / "dead", training={"verl": {"frozen": dead}})
     credit = credit_of(session)
     assert credit["credit/failed"] and not credit["credit/fresh"]
-    row = training_row([{"failed": 0.0, "fatal": 0.0}], credit, {}, {})
+    row = training_row({"rollout/failed": 0.0, "rollout/fatal": 0.0} | credit, {}, {})
     assert "frozen server" in problem(row, 0.1)
 
 

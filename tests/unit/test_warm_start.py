@@ -1,6 +1,7 @@
 """What the tiny policy learns from: clinicians' habits, textbook cases, and readings at every state."""
 
 import asyncio
+import contextlib
 import random
 import re
 from dataclasses import replace
@@ -205,6 +206,33 @@ def test_the_learning_rate_rises_and_falls_and_every_epoch_has_its_own_order(mon
         peak = rates.index(max(rates))
         assert rates[0] < 0.05 and 0.5 < rates[peak] <= 1 and rates[-1] < 0.01
         assert rates == sorted(rates[: peak + 1]) + sorted(rates[peak + 1 :], reverse=True)
+
+
+def test_an_interrupted_warm_start_ends_where_an_undisturbed_one_ends(tmp_path):
+    """After each epoch it could be killed; no epoch is trained twice."""
+    settings = parse_settings({"warm_start": {"epochs": 3, "batch_size": 8}})
+    demonstrations = [[Piece(0, (1, 2 + k % 9, 3 + k % 5, k % 3), range(1, 4))] for k in range(32)]
+    config = LlamaConfig(vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                         num_attention_heads=1, num_key_value_heads=1)  # fmt: skip
+
+    def imitate(folder: str, killed: bool) -> tuple[dict, list[int]]:
+        steps = []
+
+        def log(row):
+            steps.append(row["step"])
+            if killed:
+                raise KeyboardInterrupt
+
+        for _ in range(3 if killed else 1):
+            torch.manual_seed(0)
+            model = LlamaForCausalLM(config)
+            with contextlib.suppress(KeyboardInterrupt):
+                warm_start.imitate(model, demonstrations, settings, tmp_path / folder, log)
+        return model.state_dict(), steps
+
+    (whole, steps), (parts, steps_in_parts) = imitate("whole", False), imitate("parts", True)
+    assert steps == steps_in_parts == [1, 2, 3]
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
 def test_a_beginning_that_all_rows_share_passes_once_with_the_gradient_of_all(tmp_path):

@@ -18,7 +18,7 @@ from cdpr.records import RunRecord
 from cdpr.settings import load_settings
 from cdpr.workflow.outlook import Outlook, outcome
 from cdpr.workflow.plan import Plan
-from snakemake_logger_plugin_cdpr.progress import Run
+from snakemake_logger_plugin_cdpr import Run
 
 WORKFLOW = """
 from pathlib import Path

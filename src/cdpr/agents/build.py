@@ -3,8 +3,6 @@
 Agents are imported by name (``acts: module:Class``), so that an evaluation depends on the code of its own agent only.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from dataclasses import replace
@@ -54,7 +52,7 @@ def model_spec(
     settings: Settings,
     entry: AgentEntry,
     policy: Path | None,
-    server: OwnServer | None = None,
+    server: "OwnServer | None" = None,
     *,
     credentialed: bool = True,
 ) -> ModelSpec | None:
@@ -79,7 +77,7 @@ def build_agent(
     policy: Path | None,
     temperature: float,
     dataset: str,
-    server: OwnServer | None = None,
+    server: "OwnServer | None" = None,
     *,
     credentialed: bool = True,
 ) -> Agent:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from ..environment.prompt import observation_text
-from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Step, Turn, render_action
+from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Turn, render_action
 from ..llm import Model
 from ..settings import Settings, SettingsError
 from .framework import Calls, Framework, decision, fill_prompt, with_action
@@ -37,16 +37,16 @@ class DiagAgent(Framework):
         self.instruction = (path and _read(path)) or _PROMPT("instruction", suffices=SUFFICES)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        messages = [
-            {"role": "system", "content": self.instruction},
-            {"role": "user", "content": state.case.case_summary},
-        ]
+        summary = state.case.case_summary
+        messages = [{"role": "system", "content": self.instruction}, {"role": "user", "content": summary}]
         for step in state.history:
             # The reply without our action behind it.
             words, ours, _ = step.turn.text.rpartition(_OUR_ACTION)
             reply = words.rstrip() if ours else step.turn.text
+            known = step.observation.kind in ("result", "repeat")
+            answer = RESULT + step.observation.text if known else observation_text(self.prompt, step, False)
             messages.append({"role": "assistant", "content": reply or "(no answer)"})
-            messages.append({"role": "user", "content": self._answer(step)})
+            messages.append({"role": "user", "content": answer})
         if forced:
             messages[-1]["content"] += "\n\n" + _PROMPT("forced", suffices=SUFFICES)
         reply = await self.ask(messages, MAX_TOKENS, seed)
@@ -67,12 +67,6 @@ class DiagAgent(Framework):
         # The first of several examinations; a comma inside brackets does not separate.
         exam = next((re.split(r"[,;](?![^(]*\))", request.group(1))[0].strip(" .*[]") for request in requests), "")
         return RequestTest(exam) if exam else None
-
-    def _answer(self, step: Step) -> str:
-        observation = step.observation
-        if observation.kind in ("result", "repeat"):
-            return RESULT + observation.text
-        return observation_text(self.prompt, step, False)
 
 
 def _read(path: str) -> str:

@@ -8,12 +8,12 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
 from typing import ClassVar, Self
 
 from ..environment import Agent
 from ..environment.prompt import observation_text, opening_messages
 from ..environment.state import Action, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
+from ..files import shipped_text
 from ..llm import Messages, Model, ModelSpec, Sampling, open_model
 from ..settings import Settings
 
@@ -25,8 +25,7 @@ _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 @functools.cache
 def prompts(file: str) -> dict[str, str]:
     """The prompts of ``prompts/FILE.txt``, in our own words; each stands under its name in brackets."""
-    text = resources.files(__package__).joinpath("prompts", f"{file}.txt").read_text(encoding="utf-8")
-    _, *parts = _PROMPT_NAME.split(text)
+    _, *parts = _PROMPT_NAME.split(shipped_text(__package__, "prompts", f"{file}.txt"))
     return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 

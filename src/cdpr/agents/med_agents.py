@@ -90,9 +90,7 @@ class MedAgents(Framework):
         fields = [field for text in names if (field := re.sub(r"^[\W\d]+|[\W]+$", "", text))]
         return list(dict.fromkeys(fields))[:most] or [_GENERAL]
 
-    async def _agree(
-        self, question: str, options: str, experts: Sequence[str], analyses: Sequence[str], seed: int
-    ) -> str:
+    async def _agree(self, question: str, options: str, experts: list[str], analyses: list[str], seed: int) -> str:
         """The report without objections, or the one of the last vote. Neither yes nor no is no objection."""
         ask = self._ask
         prompt = _PROMPT("report", question=question, options=options, analyses="\n\n".join(analyses))

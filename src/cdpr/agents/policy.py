@@ -5,8 +5,8 @@ from typing import Self
 
 from ..environment import FORCED_PREFIX, Policy, PromptBuilder, State, Turn
 from ..llm import Model, ModelSpec, Sampling, open_model
-from ..settings import Settings
 from ..settings.schema import Policy as PolicySettings
+from ..settings.schema import Settings
 
 
 def longest_sequence(settings: Settings) -> int:

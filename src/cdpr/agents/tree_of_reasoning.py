@@ -8,7 +8,6 @@ import functools
 import random
 import re
 from asyncio import gather
-from dataclasses import dataclass
 
 from ..cases import examinations, imaging_words, is_physical, parse_analytes
 from ..environment import State, Turn
@@ -19,20 +18,9 @@ _PROMPT = functools.partial(fill_prompt, "tree_of_reasoning")
 ADDRESSES = 0.7  # probability with which a doctor in the discussion addresses each of the others (published code)
 MAX_TOKENS = 1024  # of one answer; the description names no limit
 FIELDS = ("chief complaint", "laboratory", "imaging", "pathology")
+DOCTORS = tuple(f"Doctor of {field}" for field in FIELDS)
 _KINDS = {"laboratory": "laboratory", "microbiology": "laboratory", "imaging": "imaging", "physical": "chief complaint"}
 _TISSUE = re.compile(r"biops|patholog|histolog|cytolog|immunohisto|frozen section|marrow|pap smear", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Doctor:
-    """A doctor at one state: the field, and what is known in it (empty: nothing yet)."""
-
-    field: str
-    section: str
-
-    @property
-    def name(self) -> str:
-        return f"Doctor of {self.field}"
 
 
 class TreeOfReasoning(Framework):
@@ -44,54 +32,48 @@ class TreeOfReasoning(Framework):
     requests = Calls((13, 13 + ADDRESSES * 12, 13 + 12), MAX_TOKENS)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        record = self.record(state, forced)
-        doctors = [Doctor(field, text) for field, text in sections(state).items()]
-        trees = await gather(*(self._draw(doctor, record, seed) for doctor in doctors))
-        trees = await self._discuss(doctors, trees, derive_seed(seed, "round", 0))
-        head = _PROMPT("decide", task=self.task(forced), case=record.strip(), trees=_signed(doctors, trees))
+        record, known = self.record(state, forced), sections(state)
+        trees = await gather(*(self._draw(field, known[field], record, seed) for field in FIELDS))
+        trees = await self._discuss(list(known.values()), trees, derive_seed(seed, "round", 0))
+        head = _PROMPT("decide", task=self.task(forced), case=record.strip(), trees=signed_texts(DOCTORS, trees))
         return decision(await self._say(head, seed, "head"), forced)
 
-    async def _draw(self, doctor: Doctor, record: str, seed: int) -> str:
+    async def _draw(self, field: str, section: str, record: str, seed: int) -> str:
         """A doctor's first tree; without findings, what to examine."""
-        if doctor.section:
-            prompt = _PROMPT("tree", doctor=doctor.name, field=doctor.field, section=doctor.section)
+        doctor = DOCTORS[FIELDS.index(field)]
+        if section:
+            prompt = _PROMPT("tree", doctor=doctor, field=field, section=section)
         else:
-            prompt = _PROMPT("nothing_known", doctor=doctor.name, field=doctor.field, record=record)
-        return await self._say(prompt, seed, "tree", doctor.field)
+            prompt = _PROMPT("nothing_known", doctor=doctor, field=field, record=record)
+        return await self._say(prompt, seed, "tree", field)
 
-    async def _discuss(self, doctors: list[Doctor], trees: list[str], seed: int) -> list[str]:
+    async def _discuss(self, known: list[str], trees: list[str], seed: int) -> list[str]:
         """The trees after one round of one turn: each doctor revises the own tree with the others' opinions of it."""
-        everyone = range(len(doctors))
         turn = derive_seed(seed, "turn", 0)
-        replies = await gather(*(self._address(n, doctors, trees, turn) for n in everyone))
+        replies = await gather(*(self._address(n, section, trees, turn) for n, section in enumerate(known)))
         prompts = []
-        for m, doctor in enumerate(doctors):
-            opinions = {doctors[n].name: replies[n][m] for n in everyone if m in replies[n]}
+        for m, doctor in enumerate(DOCTORS):
+            opinions = {DOCTORS[n]: reply[m] for n, reply in enumerate(replies) if m in reply}
             feedback = signed_texts(opinions, opinions.values()) or _PROMPT("no_feedback")
-            prompts.append(_PROMPT("revise", doctor=doctor.name, tree=trees[m], feedback=feedback))
+            prompts.append(_PROMPT("revise", doctor=doctor, tree=trees[m], feedback=feedback))
         return await gather(*(self._say(prompt, seed, "revision", m) for m, prompt in enumerate(prompts)))
 
-    async def _address(self, n: int, doctors: list[Doctor], trees: list[str], seed: int) -> dict[int, str]:
+    async def _address(self, n: int, section: str, trees: list[str], seed: int) -> dict[int, str]:
         """The opinions of doctor ``n``, by the place of the doctor to whom they go."""
-        me = doctors[n]
-        section = me.section or _PROMPT("no_section")
-        prompt = _PROMPT("join", doctor=me.name, case=section, trees=_signed(doctors, trees))
+        me, section = DOCTORS[n], section or _PROMPT("no_section")
+        prompt = _PROMPT("join", doctor=me, case=section, trees=signed_texts(DOCTORS, trees))
         joins = yes_or_no(await self._say(prompt, seed, "join", n))
         draws = random.Random(derive_seed(seed, "addresses", n))
-        others = [m for m in range(len(doctors)) if m != n]
+        others = [m for m in range(len(DOCTORS)) if m != n]
         listeners = [m for m in others if draws.random() < ADDRESSES] if joins else []
-        opinion = functools.partial(_PROMPT, "opinion", doctor=me.name, case=section, tree=trees[n])
-        prompts = {m: opinion(other=doctors[m].name, theirs=trees[m]) for m in listeners}
+        opinion = functools.partial(_PROMPT, "opinion", doctor=me, case=section, tree=trees[n])
+        prompts = {m: opinion(other=DOCTORS[m], theirs=trees[m]) for m in listeners}
         replies = await gather(*(self._say(prompt, seed, "opinion", n, m) for m, prompt in prompts.items()))
         return dict(zip(listeners, replies, strict=True))
 
     async def _say(self, prompt: str, seed: int, *call: object) -> str:
         messages = [{"role": "user", "content": prompt}]
         return await self.ask(messages, MAX_TOKENS, derive_seed(seed, *call), self.talk_temperature)
-
-
-def _signed(doctors: list[Doctor], trees: list[str]) -> str:
-    return signed_texts((doctor.name for doctor in doctors), trees)
 
 
 def sections(state: State) -> dict[str, str]:

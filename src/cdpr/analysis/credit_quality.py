@@ -9,7 +9,7 @@ import asyncio
 import gc
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from operator import attrgetter
@@ -74,7 +74,8 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     seeds = [derive_seed(SEED, "replicate", r) for r in range(plan.replicates)]
     replicates = []
     for seed in tqdm(seeds, desc="estimates", unit="replicate"):
-        replicates.append(await Estimators(settings, environment, policy, workups, seed).replicate())
+        remembering = Remembering(policy)
+        replicates.append(await Estimators(settings, environment, remembering, workups, seed).replicate())
         gc.collect()
     return {
         "decisions": len(workups.decisions),
@@ -284,11 +285,10 @@ class Estimators:
     seed: int
 
     async def replicate(self) -> Replicate:
-        """Every estimate once, from a policy that remembers."""
-        remembering = replace(self, policy=Remembering(self.policy))
+        """Every estimate once."""
         settings = dict.fromkeys(sweeps(self.settings.credit).values())
-        estimates: Replicate = {credit: await remembering.cdpr(credit) for credit in settings}
-        return estimates | {count: await remembering.vineppo(count) for count in VINE_CONTINUATIONS}
+        estimates: Replicate = {credit: await self.cdpr(credit) for credit in settings}
+        return estimates | {count: await self.vineppo(count) for count in VINE_CONTINUATIONS}
 
     async def cdpr(self, credit: Credit) -> Estimate:
         """R_proc, the policy both acting and continuing."""

@@ -17,23 +17,15 @@ from pydantic import BaseModel, ConfigDict
 from tqdm import tqdm
 
 from ..agents.policy import PolicyAgent
-from ..cases import CaseRecord, iterate_records
+from ..cases import CaseRecord
 from ..credit.continuations import Continuation, Draws
 from ..credit.process_reward import GroupCredit, ProcessReward
 from ..credit.scores import CandidateValue, StateCredit
-from ..credit.states import (
-    ActionKey,
-    Node,
-    action_of,
-    disagreed_decisions,
-    entropy_selected,
-    paths,
-    select_states,
-    selection_reason,
-)
+from ..credit.states import ActionKey, Node, action_of, selection_reason
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, State, Step, Trajectory, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
+from ..evaluation.evaluate_agent import read_test_cases
 from ..evaluation.replay import deviations, replay
 from ..evaluation.row import EvaluationRow, public_text, read_rows
 from ..files import write_bytes
@@ -49,14 +41,13 @@ SEED = 0  # of the choice of cases, of probes and continuations
 _AT_ONCE = 16  # cases: enough to fill batches
 
 
-Source = Literal["suffix", "cached", "fresh"]
+Source = Literal["suffix", "fresh"]
 
 
 @dataclass(frozen=True)
 class Ending:
-    """One continuation behind a U_hat, the action's own effort included: its source (a ``suffix`` of the group, the
-    cache, ``fresh``), verdict, terms of the utility, and the actions after the candidate (None: unknown), cut where a
-    diagnosis was forced."""
+    """One continuation behind a U_hat, the action's own effort included: its source (a ``suffix`` of the group, or
+    ``fresh``), verdict, terms of the utility, and the actions after the candidate, cut where a diagnosis was forced."""
 
     source: Source
     correct: bool
@@ -64,7 +55,7 @@ class Ending:
     cost_usd: float
     infeasible: int
     utility: float
-    path: tuple[ActionKey, ...] | None
+    path: tuple[ActionKey, ...]
 
 
 class CreditedCase(BaseModel):
@@ -120,9 +111,7 @@ def credit_workups(settings: Settings, job: Job) -> None:
 
 def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     """The test cases whose decisions are credited, spread over the diseases, in the order of the file."""
-    cases = list(iterate_records(path, "test"))
-    if not cases:
-        raise ValueError(f"{path}: no case of split 'test'")
+    cases = read_test_cases(path)
     chosen = stratified_sample(
         cases, settings.inspector.cases, lambda case: case.diagnosis_results, lambda case: case.note_id, SEED
     )
@@ -175,7 +164,7 @@ class Crediting:
             forced=tuple(workup.forced for workup in group),
             outcomes=tuple(workup.correct for workup in group),
             process=tuple(map(tuple, report.process)),
-            selected=tuple(map(tuple, selected_by_rule(group, credit, self.settings.credit))),
+            selected=tuple(map(tuple, selected_by_rule(credit, self.settings.credit))),
             states=tuple(_without_tokens(state) for state in report.states),
             endings=tuple(
                 tuple(tuple(self._endings(credit, key, node, value)) for value in state.candidates)
@@ -192,7 +181,6 @@ class Crediting:
         return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
     def _endings(self, credit: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
-        """The continuations of a candidate; a diagnosis has none."""
         step = next(s for s in node.steps if action_of(s, credit.credit.diagnoses) == value.action)
         if isinstance(step.action, FinalDiagnosis):
             return
@@ -205,28 +193,24 @@ class Crediting:
 
 def _sources(
     credit: GroupCredit, key: tuple, action: ActionKey, child: State
-) -> Iterator[tuple[Source, Continuation, tuple[ActionKey, ...] | None]]:
-    """The continuations of an action: source, ending, and actions (None: unknown)."""
+) -> Iterator[tuple[Source, Continuation, tuple[ActionKey, ...]]]:
+    """The continuations of an action: source, ending, and actions."""
     pool, draws = credit.pools.of(key, action, child), credit.pools.rollouts(key)
     for visit, end in zip(pool.suffixes, pool.own, strict=False):
         yield "suffix", end, _suffix(credit, *visit)
-    for end in pool.known:
-        yield "cached", end, None
     drawn = [_path(draws, pool.child, number, credit.credit.horizon) for number in pool.numbers]
     for path, end in zip([path for path in drawn if path is not None], pool.fresh, strict=False):
         yield "fresh", end, path
 
 
-def selected_by_rule(group: Sequence[Trajectory], credit: GroupCredit, rule: Credit) -> list[list[str]]:
+def selected_by_rule(credit: GroupCredit, rule: Credit) -> list[list[str]]:
     """Why each decision would be selected under ``rule`` (``disagreed``, ``entropy``, ``all``, or nothing), though
     ``credit`` values every state."""
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
-    disagreed_visits = disagreed_decisions(group, rule)
-    disagreed = {key for key, node in credit.nodes.items() if not disagreed_visits.isdisjoint(node.visits)}
-    uncertain = entropy_selected(entropy, rule)
-    reasons = [[""] * len(trajectory.steps) for trajectory in group]
-    for i, keys in enumerate(paths(credit.nodes, len(group))):
-        for key in select_states(keys, disagreed, uncertain, entropy, rule.max_states):
+    disagreed = credit.disagreed(rule)
+    reasons = [[""] * len(trajectory.steps) for trajectory in credit.group]
+    for i, keys in enumerate(credit.selected(disagreed, entropy, rule)):
+        for key in keys:
             for j, t in credit.nodes[key].visits:
                 if i == j:
                     reasons[i][t] = selection_reason(key, disagreed, rule)

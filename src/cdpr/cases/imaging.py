@@ -2,10 +2,8 @@
 
 import functools
 import re
-from importlib import resources
 
-import yaml
-
+from ..files import parse_yaml, shipped_text
 from .vocabulary import normalise
 
 # What a name says of contrast, on normalised text ("W/O" is "w o"); "w&w/o" comes first, for it holds the others.
@@ -18,7 +16,7 @@ _CONTRAST = (
     ("without", re.compile(rf"\b({_WITHOUT}|non|no){_AGENT}|\b(noncontrast|unenhanced|{_PLAIN})\b")),
     ("with", re.compile(rf"\b{_WITH}{_AGENT}|\b(contrast enhanced|post contrast|enhanced)\b")),
 )
-_TABLE = yaml.safe_load(resources.files(__package__).joinpath("data", "imaging.yaml").read_text(encoding="utf-8"))
+_TABLE = parse_yaml(shipped_text(__package__, "data", "imaging.yaml"))
 _PHRASES = {word: re.compile(rf"\b({phrase})\b") for word, phrase in _TABLE["phrases"].items()}
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
 _NOISE = _VIEWS.union(_TABLE["noise"])

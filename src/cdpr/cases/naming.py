@@ -8,18 +8,16 @@ specimen x what is examined, whatever their order, number and fillers. ``data/na
 import functools
 import re
 from dataclasses import dataclass
-from importlib import resources
 from typing import Literal
 
-import yaml
-
+from ..files import parse_yaml, shipped_text
 from .imaging import imaging_words, modality, regions
 from .vocabulary import Term, examinations, normalise
 
 MatchKind = Literal["name", "alias", "analyte"]
 _Named = tuple[str, Term, MatchKind]
 
-_TABLE = yaml.safe_load(resources.files(__package__).joinpath("data", "naming.yaml").read_text(encoding="utf-8"))
+_TABLE = parse_yaml(shipped_text(__package__, "data", "naming.yaml"))
 
 
 def _pattern(phrase: str) -> re.Pattern[str]:

@@ -98,14 +98,11 @@ def parse_analytes(text: str) -> list[Analyte]:
 
 
 def _parse_list(text: str) -> list[Analyte]:
-    analytes: list[Analyte] = []
-    for part in text.rstrip(".").split(";"):
-        match = _LISTED.fullmatch(part.strip())
-        if match is None:
-            return []
-        low, high = float(match["low"]), float(match["high"])
-        analytes.append(Analyte(match["label"], match["value"], match["units"] or None, low, high))
-    return analytes
+    matches = [_LISTED.fullmatch(part.strip()) for part in text.rstrip(".").split(";")]
+    parts = [match.groups() for match in matches if match]
+    if len(parts) < len(matches):
+        return []
+    return [Analyte(label, value, units or None, float(low), float(high)) for label, value, units, low, high in parts]
 
 
 def _read_field(fields: dict, name: str, text: str) -> None:

@@ -2,6 +2,5 @@
 
 # ruff: noqa: F401
 
-from .catalogue import Catalogue, CatalogueError, Price, load_catalogue, price_of, with_overrides
-from .coverage import coverage, nearest, review
-from .price import charge, price_case
+from .catalogue import Catalogue, Price, load_catalogue, price_of, with_overrides
+from .price import charge, coverage, nearest, price_case, review

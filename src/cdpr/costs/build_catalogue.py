@@ -1,40 +1,26 @@
 """A catalogue from fee schedules; ``examination_codes.csv`` maps examinations to codes."""
 
-import functools
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
-from ..files import path_digest, shipped_table, write_bytes, write_csv, write_text
+from ..files import TableError, path_digest, shipped_table, write_bytes, write_csv, write_text
 from ..job import Job
 from ..settings import Settings
-from ..settings.data import FeeSchedules
-from .catalogue import COLUMNS, TABLES, CatalogueError, Price, load_catalogue, shipped_folder
+from ..settings.datasets import FeeSchedules
+from .catalogue import COLUMNS, TABLES, Price, load_catalogue, shipped_folder
 from .fee_schedules import Schedule, read_clfs, read_opps, read_pfs
-from .schedule_table import FeeScheduleError
 
 SCHEDULES = ("CLFS", "PFS", "OPPS")
 FILES = ("clfs", "pfs", "gpci", "opps")
 _LISTED = 100
 
 
-class Coded(NamedTuple):
-    """The code of one examination, its schedule, the fit of the code, and the reason for it."""
-
-    examination: str
-    hcpcs: str
-    schedule: str
-    billing_group: str
-    confidence: str
-    provenance: str
-
-
 def build_catalogue(settings: Settings, job: Job) -> None:
     """Stage ``build_catalogue``: write the tables of a catalogue, and ``schedules.json``, the report on the files.
 
     Examinations of a missing schedule, or without a rate in their schedule, keep the shipped rate. Raises
-    FeeScheduleError for a file without effect.
+    TableError for a file without effect.
     """
     inputs = {name: job.inputs[name] for name in FILES if name in job.inputs}
     schedules = _read(settings.data.fee_schedules, inputs)
@@ -58,18 +44,16 @@ def build_catalogue(settings: Settings, job: Job) -> None:
     print(f"{len(prices)} examinations priced, {len(unchanged)} of them at the shipped rate")
 
 
-def examination_codes() -> list[Coded]:
-    """The shipped mapping."""
-    return [Coded(**row) for row in shipped_table(__package__, "examination_codes.csv")]
+def examination_codes() -> list[SimpleNamespace]:
+    """The shipped mapping: the code of each examination, its schedule, the fit of the code, and the reason for it."""
+    return [SimpleNamespace(**row) for row in shipped_table(__package__, "examination_codes.csv")]
 
 
-def write_catalogue(
-    folder: Path, schedules: Mapping[str, Schedule], before: Mapping[str, Price] | None = None
-) -> list[str]:
+def write_catalogue(folder: Path, schedules: dict[str, Schedule], before: dict[str, Price] | None = None) -> list[str]:
     """Write the tables of a catalogue to a folder; returns the examinations at their rate of ``before``.
 
     An examination keeps the rate of ``before`` (default: none) when its schedule is missing, or has no rate for its
-    code. Raises CatalogueError for one that then has no rate at all.
+    code. Raises TableError for one that then has no rate at all.
     """
     unchanged: list[str] = []
     rows: list[dict[str, object]] = []
@@ -82,7 +66,7 @@ def write_catalogue(
         else:
             unchanged.append(coded.examination)
         if price is None:
-            raise CatalogueError(f"{coded.examination}: the {coded.schedule} has no rate for {coded.hcpcs}")
+            raise TableError(f"{coded.examination}: the {coded.schedule} has no rate for {coded.hcpcs}")
         rows.append(vars(price) | {"rate_usd": f"{price.usd:.2f}", "billing_group": price.group})
     write_csv(folder / TABLES[0], COLUMNS, [{name: row[name] for name in COLUMNS} for row in rows])
     write_bytes(folder / TABLES[1], (shipped_folder() / TABLES[1]).read_bytes())
@@ -91,21 +75,23 @@ def write_catalogue(
 
 def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
     if "gpci" in inputs and "pfs" not in inputs:
-        raise FeeScheduleError(f"{inputs['gpci']}: sets nothing without data.fee_schedules.pfs")
-    place = {"locality": chosen.locality, "gpci": inputs.get("gpci")}
-    readers: dict[str, Callable[[Path], Schedule]] = {
-        "CLFS": read_clfs,
-        "PFS": functools.partial(read_pfs, conversion_factor=chosen.conversion_factor, **place),
-        "OPPS": read_opps,
-    }
-    return {kind: read(inputs[kind.lower()]) for kind, read in readers.items() if kind.lower() in inputs}
+        raise TableError(f"{inputs['gpci']}: sets nothing without data.fee_schedules.pfs")
+    schedules: dict[str, Schedule] = {}
+    if "clfs" in inputs:
+        schedules["CLFS"] = read_clfs(inputs["clfs"])
+    if "pfs" in inputs:
+        place = {"locality": chosen.locality, "gpci": inputs.get("gpci")}
+        schedules["PFS"] = read_pfs(inputs["pfs"], conversion_factor=chosen.conversion_factor, **place)
+    if "opps" in inputs:
+        schedules["OPPS"] = read_opps(inputs["opps"])
+    return schedules
 
 
 def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, object]:
     """What a file gave, also printed: ``priced`` of the ``examinations`` of its kind."""
     kind, rates, left_out = schedule.kind, len(schedule.rates), dict(sorted(schedule.left_out.items()))
     if not priced:
-        raise FeeScheduleError(
+        raise TableError(
             f"{schedule.path}: sets the rate of none of the {examinations} examinations that the {kind} prices; its "
             f"{rates} rates{schedule.place} are of other codes. Give the whole file, or leave "
             f"data.fee_schedules.{kind.lower()} empty"

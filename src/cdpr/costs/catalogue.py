@@ -9,7 +9,6 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -17,7 +16,7 @@ from typing import Literal
 from ..cases.naming import PHYSICAL, MatchKind, Meaning, class_of, meaning, no_examination, whole_kind
 from ..cases.record import is_physical
 from ..cases.vocabulary import examinations, normalise
-from ..files import read_table
+from ..files import TableError, read_table, unquoted
 from ..settings.schema import Costs
 
 Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]
@@ -32,10 +31,6 @@ _SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
 _SPECIMENS = ("urine", "stool", "csf", "cerebrospinal", "ascites", "pleural", "joint", "fluid", "marrow", "saliva")
 # Kinds of the vocabulary whose class has another name.
 _KINDS = {"laboratory": "laboratory test"}
-
-
-class CatalogueError(ValueError):
-    """A price table that cannot be used; the message names file, line and field."""
 
 
 @dataclass(frozen=True)
@@ -161,28 +156,21 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
     return rate or Price("", "", settings.fallback_usd, "fallback", "", None, "fallback")
 
 
-def load_catalogue(folder: str | Path | None = None) -> Catalogue:
-    """The tables of a folder (default: the shipped ones). Raises CatalogueError."""
-    return _shipped() if folder is None else _read(Path(folder))
+def shipped_folder() -> Path:
+    """The folder of the shipped tables."""
+    return Path(__file__).parent
 
 
 @functools.cache
-def _shipped() -> Catalogue:
-    return _read(shipped_folder())
-
-
-def shipped_folder() -> Path:
-    """The folder of the shipped tables."""
-    return Path(str(resources.files(__package__)))
-
-
-def _read(folder: Path) -> Catalogue:
+def load_catalogue(folder: Path | None = None) -> Catalogue:
+    """The tables of a folder (default: the shipped ones). Raises TableError."""
+    folder = folder or shipped_folder()
     prices: dict[str, Price] = {}
-    for where, row in read_table(folder / TABLES[0], COLUMNS, CatalogueError):
+    for where, row in read_table(folder / TABLES[0], COLUMNS):
         name, usd, group = row["examination"], amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None
         origin = row["source"], row["year"], group, "name", row["locality"], row["confidence"]
         prices[name] = Price(name, row["hcpcs"], usd, *origin)
-    paper = read_table(folder / TABLES[1], ("examination", "price_usd"), CatalogueError)
+    paper = read_table(folder / TABLES[1], ("examination", "price_usd"))
     return Catalogue(prices, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper})
 
 
@@ -194,23 +182,23 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
     without a price are skipped, so that a review table can be filled in step by step.
 
     An empty ``billing_group`` keeps the group that the examination is in, ``none`` takes it out. Messages never
-    repeat a name: names that come from notes may be a patient's words. Raises CatalogueError.
+    repeat a name: names that come from notes may be a patient's words. Raises TableError.
     """
     overrides: dict[str, Price] = {}
     lines: dict[str, str] = {}
-    for where, cells in read_table(path, ("examination", "price_usd"), CatalogueError):
-        row = {"billing_group": ""} | {column: cell.strip() for column, cell in cells.items()}
+    for where, cells in read_table(path, ("examination", "price_usd")):
+        row = {"billing_group": ""} | {column: unquoted(cell.strip()) for column, cell in cells.items()}
         if not row["price_usd"]:
             continue
         if not normalise(row["examination"]):
-            raise CatalogueError(f"{where}: field 'examination': empty")
+            raise TableError(f"{where}: field 'examination': empty")
         if is_physical(row["examination"]):
-            raise CatalogueError(f"{where}: field 'examination': the physical examination is free of charge")
+            raise TableError(f"{where}: field 'examination': the physical examination is free of charge")
         usd = amount(where, "price_usd", row["price_usd"])
         name = general_name(row["examination"])
         key = normalise(name)
         if key in lines:
-            raise CatalogueError(f"{where}: field 'examination': stands in line {lines[key]} already")
+            raise TableError(f"{where}: field 'examination': stands in line {lines[key]} already")
         lines[key] = where.rpartition(":")[2]
         price = catalogue.find(name)
         group = row["billing_group"] or (price.group if price is not None else None)
@@ -219,7 +207,7 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
 
 
 def amount(where: str, field: str, text: str) -> float:
-    """An amount in US dollars, 0 to 999,999.99. Raises CatalogueError, without the text: it may be a patient's."""
+    """An amount in US dollars, 0 to 999,999.99. Raises TableError, without the text: it may be a patient's."""
     if not _AMOUNT.fullmatch(text):
-        raise CatalogueError(f"{where}: field {field!r}: not an amount in US dollars, such as 12.50")
+        raise TableError(f"{where}: field {field!r}: not an amount in US dollars, such as 12.50")
     return float(text)

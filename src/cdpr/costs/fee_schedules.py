@@ -5,17 +5,28 @@ another layout is an error. A single bad row is rejected: listed with its line a
 are bad, the file is an error too.
 """
 
+import csv
+import io
+import operator
 import re
+import warnings
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple, Self
+from typing import Any, Self
+from xml.etree.ElementTree import ParseError
 
-from .schedule_table import CODE, Cells, FeeScheduleError, Table, plain, read_csv, read_sheet
+from ..files import TableError, csv_records
 
+CODE = re.compile(r"[A-Z0-9]\d{3}[A-Z0-9]")
+_BINARY = re.compile(rb"[\0-\x08\x0e-\x1f]")
+Row = tuple[int, list[str]]  # the line that it begins on, and its cells
+Cells = dict[str, str]  # cells of a row by the names of their columns
 NATIONAL = "national"
 _ITEM = re.compile(rf"(?P<code>{CODE.pattern})(-(?P<modifier>[A-Z0-9]{{2}}))?")
 _MODIFIER = re.compile(r"([A-Z0-9]{2})?")
@@ -39,6 +50,109 @@ _UNITS = (
 # Plausible ranges of geographic indices; in 2025: 0.99 to 1.5, 0.87 to 1.42 and 0.2 to 2.7.
 _INDICES = {"PW GPCI": ("0.8", "1.6"), "PE GPCI": ("0.6", "2"), "MP GPCI": ("0.1", "4")}
 _NAMES = "do the columns stand under their names?"
+
+
+# Tables as published: CSV files and workbooks with titles, stacked headers and footnotes.
+
+
+class Table:
+    """Rows below the first row that has cells of all names of ``header``, the last of which is that of codes.
+
+    Names may be stacked: rows above the header belong to it, except titles, which fill a single cell. Remarks and
+    repeated headers are no rows. Raises TableError where there is no header.
+    """
+
+    def __init__(self, path: Path, rows: Sequence[Row], *header: str, kind: str):
+        names = {plain(name) for name in header}
+        start = next((i for i, (_, row) in enumerate(rows) if names <= {plain(cell) for cell in row}), None)
+        if start is None:
+            raise TableError(f"{path}: no header row with {' and '.join(header)}; is this {kind}?")
+        self.path, self.kind, (self.line, last) = path, kind, rows[start]
+        self.titles = [row for _, row in rows[:start]]
+        code, width = [plain(cell) for cell in last].index(plain(header[-1])), len(last)
+        early = [line for line, row in rows[:start] if code < len(row) and CODE.fullmatch(row[code].upper())]
+        if early:
+            problem = f"{len(early)} rows of codes stand above the header (line {self.line})"
+            raise TableError(f"{path}:{early[0]}: {problem}; use the file as published")
+        stacked = [row for row in self.titles if not _is_remark(row)] + [last]
+        self.names = [plain(" ".join(row[i] for row in stacked if i < len(row))) for i in range(width)]
+        padded = ((line, row + [""] * (width - len(row))) for line, row in rows[start + 1 :] if not _is_remark(row))
+        self.rows = [(line, row) for line, row in padded if row[code] != last[code]]
+
+    def select(self, *names: str) -> list[tuple[int, Cells]]:
+        """Lines and cells of these columns. Raises TableError for a column that is not there, or twice."""
+        known = ", ".join("".join(filter(str.isprintable, name[:60])) for name in self.names if name)
+        for name in names:
+            if name not in self.names:
+                problem = f"no column {name!r}; found {known[:1000]}; is this {self.kind}?"
+                raise TableError(f"{self.path}:{self.line}: {problem}")
+            if (times := self.names.count(name)) > 1:
+                raise TableError(f"{self.path}:{self.line}: column {name!r} stands {times} times")
+        places = {name: self.names.index(name) for name in names}
+        return [(line, {name: row[place] for name, place in places.items()}) for line, row in self.rows]
+
+    def find_part(self, part: str) -> str:
+        """The column whose name has this part, the one with the legal floor if there are two."""
+        columns = [name for name in self.names if part in name]
+        columns = [name for name in columns if "WITHOUT" not in name] or columns
+        if len(columns) != 1:
+            raise TableError(f"{self.path}:{self.line}: {len(columns)} columns with {part!r}; expected one")
+        return columns[0]
+
+
+def read_csv(path: Path) -> list[Row]:
+    """All rows of a CSV file, cells stripped; UTF-8, otherwise Windows-1252. Raises TableError for a file that is
+    missing, is no text, or breaks off inside a quoted field."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read: {error.strerror}") from error
+    if raw.startswith(b"PK") or _BINARY.search(raw):
+        raise TableError(f"{path}: this is no CSV file; unpack it, or save it as CSV")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = raw.decode("cp1252", errors="replace")
+    try:
+        return [(line, [cell.strip() for cell in row]) for line, row in csv_records(io.StringIO(text, newline=""))]
+    except csv.Error as error:
+        raise TableError(f"{path}:{error.args[1]}: not CSV ({error.args[0]}); is the file whole?") from error
+
+
+def read_sheet(path: Path) -> list[Row]:
+    """Row numbers and cells of a workbook's first sheet, as text. Raises TableError for a file that is no whole
+    workbook."""
+    from openpyxl import load_workbook
+
+    try:
+        with path.open("rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of parts that are not read
+            rows = load_workbook(file, read_only=True, data_only=True).worksheets[0].iter_rows(values_only=True)
+            return [(line, [_text(cell) for cell in row]) for line, row in enumerate(rows, 1)]
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except zipfile.BadZipFile as error:
+        raise TableError(f"{path}: not a whole xlsx workbook ({error}); fetch or save it anew") from error
+    except (ParseError, zlib.error, EOFError, ValueError, LookupError, TypeError, NotImplementedError) as error:
+        raise TableError(f"{path}: damaged sheet or no xlsx workbook ({error}); fetch or save it anew") from error
+
+
+def _text(cell: Any) -> str:
+    """A cell as text; numbers with the 15 digits of a spreadsheet's display, so that 5.355, stored as
+    5.3549999999999995, is rounded as published; without an exponent."""
+    if isinstance(cell, float):
+        return f"{Decimal(f'{cell:.15g}'):f}"
+    return "" if cell is None else str(cell).strip()
+
+
+def plain(name: str) -> str:
+    """A column's name for comparison: upper case, single spaces."""
+    return " ".join(name.upper().split())
+
+
+def _is_remark(row: Iterable[str]) -> bool:
+    """Whether a row is empty or a remark in a single cell (title, footnote)."""
+    return sum(bool(cell) for cell in row) <= 1
 
 
 class BadRow(ValueError):
@@ -81,7 +195,7 @@ class Schedule:
 
     def fill(self, rows: Iterable[tuple[int, Cells]], price: Callable[[Cells], Decimal | str]) -> Self:
         """The schedule with the rates of these rows, whose first cell is the code. ``price`` gives the US dollars of a
-        row, or the reason why it has none, or raises BadRow. Raises FeeScheduleError without any rate, when most rows
+        row, or the reason why it has none, or raises BadRow. Raises TableError without any rate, when most rows
         were rejected, or when the rates together cannot be those of such a schedule."""
         for line, cells in rows:
             self.rows += 1
@@ -93,13 +207,13 @@ class Schedule:
             except BadRow as why:
                 self.rejected.append(f"line {line}: {why}")
         if len(self.rejected) * 2 > self.rows:
-            raise FeeScheduleError(
+            raise TableError(
                 f"{self.path}: {len(self.rejected)} of {self.rows} rows cannot be read; the first: {self.rejected[0]}"
             )
         if not self.rates:
-            raise FeeScheduleError(f"{self.path}: no row has a rate; is the file whole?")
+            raise TableError(f"{self.path}: no row has a rate; is the file whole?")
         if len(self.rates) >= _WHOLE and (odd := self._oddity()):
-            raise FeeScheduleError(f"{self.path}: {odd}; {_NAMES}")
+            raise TableError(f"{self.path}: {odd}; {_NAMES}")
         return self
 
     def _add(self, code: str, modifier: str, price: Decimal | str) -> None:
@@ -140,13 +254,13 @@ def split_codes(codes: str) -> list[tuple[str, str]]:
     return [(item["code"], item["modifier"] or "") for item in items]
 
 
-def read_clfs(path: str | Path) -> Schedule:
+def read_clfs(path: Path) -> Schedule:
     """Laboratory rates, US dollars, from the CSV file of a quarter.
 
     Locally priced codes (indicator ``L``, printed as 0) have no national rate and are left out. The release is the
-    quarter of the latest effective date. Raises FeeScheduleError.
+    quarter of the latest effective date. Raises TableError.
     """
-    table = Table(Path(path), read_csv(Path(path)), "YEAR", "HCPCS", kind="the CLFS file")
+    table = Table(path, read_csv(path), "YEAR", "HCPCS", kind="the CLFS file")
     rows = table.select("HCPCS", "MOD", "INDICATOR", "RATE", "YEAR", "EFF_DATE")
     year = _prevailing(rows, "YEAR", table.path, "year", "give the file of one year")
     latest = max(filter(_DATE.fullmatch, (cells["EFF_DATE"] for _, cells in rows)), default="")
@@ -160,13 +274,13 @@ def read_clfs(path: str | Path) -> Schedule:
     return Schedule("CLFS", table.path, year, release).fill(rows, price)
 
 
-def read_opps(path: str | Path) -> Schedule:
+def read_opps(path: Path) -> Schedule:
     """National payment rates of hospital outpatient services (facility costs included), US dollars, from the workbook
     of Addendum B (xlsx).
 
-    Packaged codes and others without a rate are left out, by status indicator. Raises FeeScheduleError.
+    Packaged codes and others without a rate are left out, by status indicator. Raises TableError.
     """
-    table = Table(Path(path), read_sheet(Path(path)), "HCPCS Code", kind="Addendum B")
+    table = Table(path, read_sheet(path), "HCPCS Code", kind="Addendum B")
     years = [title[1] for row in table.titles for cell in row if (title := _YEAR.search(cell))]
     rows = [(line, cells) for line, cells in table.select("HCPCS CODE", "SI", "PAYMENT RATE") if cells["HCPCS CODE"]]
 
@@ -178,11 +292,7 @@ def read_opps(path: str | Path) -> Schedule:
 
 
 def read_pfs(
-    path: str | Path,
-    *,
-    conversion_factor: float | None = None,
-    locality: str = NATIONAL,
-    gpci: str | Path | None = None,
+    path: Path, *, conversion_factor: float | None = None, locality: str = NATIONAL, gpci: Path | None = None
 ) -> Schedule:
     """Non-facility prices, US dollars, from the relative value file (PPRRVU) of the Physician Fee Schedule.
 
@@ -191,21 +301,24 @@ def read_pfs(
     payment: so computed, the price is the published imaging cap (OPPSCAP) to the cent.
 
     Codes that Medicare does not pay by these units (all laboratory tests among them) are left out. A locality needs
-    ``gpci``. Raises FeeScheduleError.
+    ``gpci``. Raises TableError.
     """
-    table = Table(Path(path), read_csv(Path(path)), "HCPCS", kind="the PPRRVU file")
+    table = Table(path, read_csv(path), "HCPCS", kind="the PPRRVU file")
     if locality == NATIONAL and gpci is not None:
-        raise FeeScheduleError(
+        raise TableError(
             f"{gpci}: sets nothing for national prices; set data.fee_schedules.locality, or leave "
             "data.fee_schedules.gpci empty"
         )
     if locality != NATIONAL and gpci is None:
-        raise FeeScheduleError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
-    place = Indices() if gpci is None else read_gpci(gpci, locality)
+        raise TableError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
+    indices = (Decimal(1),) * 3 if gpci is None else read_gpci(gpci, locality)
     schedule = Schedule("PFS", table.path, *_release(table), locality=locality)
     rows = table.select("HCPCS", "MOD", "STATUS CODE", "CONV FACTOR", *_UNITS)
     printed = None if conversion_factor else _printed_factor(rows, table.path)
     factor = Decimal(printed or str(conversion_factor))
+
+    def in_usd(*units: Decimal) -> Decimal:
+        return sum(map(operator.mul, units, indices), Decimal(0)) * factor
 
     def price(cells: Cells) -> Decimal | str:
         if printed:
@@ -215,8 +328,7 @@ def read_pfs(
             raise BadRow("work, non-facility PE and MP do not add up to the non-facility total")
         if cells["STATUS CODE"] not in _PRICED:
             return f"status {cells['STATUS CODE'] or 'blank'}"
-        usd = place.units(work, expense, malpractice) * factor
-        cap = place.units(work, capped_expense, capped_malpractice) * factor
+        usd, cap = in_usd(work, expense, malpractice), in_usd(work, capped_expense, capped_malpractice)
         if capped_expense and cap < usd:  # only imaging that is capped has such units
             schedule.notes["rows at the imaging cap"] += 1
             return cap
@@ -232,7 +344,7 @@ def _printed_factor(rows: Sequence[tuple[int, Cells]], path: Path) -> str:
     usd = _decimal(factor)
     if usd is None or not low <= usd <= high:
         problem = f"field 'CONV FACTOR': {factor[:20]!r} are no US dollars per unit, {low} to {high}"
-        raise FeeScheduleError(f"{path}: {problem}; {_NAMES} Else {advice}")
+        raise TableError(f"{path}: {problem}; {_NAMES} Else {advice}")
     return factor
 
 
@@ -245,30 +357,18 @@ def _release(table: Table) -> tuple[str, str]:
     return "", ""
 
 
-class Indices(NamedTuple):
-    """Multipliers of work, practice expense and malpractice units; all 1 for national prices."""
-
-    work: Decimal = Decimal(1)
-    expense: Decimal = Decimal(1)
-    malpractice: Decimal = Decimal(1)
-
-    def units(self, work: Decimal, expense: Decimal, malpractice: Decimal) -> Decimal:
-        """The sum of the units at these indices."""
-        return work * self.work + expense * self.expense + malpractice * self.malpractice
-
-
-def read_gpci(path: str | Path, locality: str) -> Indices:
-    """Geographic practice cost indices of one locality (``10112-00``).
+def read_gpci(path: Path, locality: str) -> tuple[Decimal, ...]:
+    """Geographic practice cost indices of one locality (``10112-00``): of work, practice expense and malpractice.
 
     Of a work index with and without its legal floor of 1, the one with the floor counts. Leading zeros of contractor
-    and locality numbers, which spreadsheets drop, are restored. Raises FeeScheduleError, also for implausible indices.
+    and locality numbers, which spreadsheets drop, are restored. Raises TableError, also for implausible indices.
     """
     if not re.fullmatch(r"\d{5}-\d{2}", locality):
-        raise FeeScheduleError(
+        raise TableError(
             f"data.fee_schedules.locality: {locality!r} is neither 'national' nor contractor and locality such as "
             "'10112-00'"
         )
-    table = Table(Path(path), read_csv(Path(path)), "Locality Number", kind="the GPCI file")
+    table = Table(path, read_csv(path), "Locality Number", kind="the GPCI file")
     contractor, *columns = (table.find_part(part) for part in ("CONTRACTOR", *_INDICES))
     known: dict[str, tuple[int, Cells]] = {}
     for line, cells in table.select(contractor, "LOCALITY NUMBER", *columns):
@@ -276,14 +376,14 @@ def read_gpci(path: str | Path, locality: str) -> Indices:
             known.setdefault(f"{cells[contractor].zfill(5)}-{cells['LOCALITY NUMBER'].zfill(2)}", (line, cells))
     if locality not in known:
         near = [key for key in known if key[:5] == locality[:5] or key[-2:] == locality[-2:]] or [*known]
-        raise FeeScheduleError(f"{path}: no locality {locality!r}; near it: {', '.join(near[:8]) or 'none'}")
+        raise TableError(f"{path}: no locality {locality!r}; near it: {', '.join(near[:8]) or 'none'}")
     line, cells = known[locality]
     for column, (low, high) in zip(columns, _INDICES.values(), strict=True):
         index = _decimal(cells[column])
         if index is None or not Decimal(low) <= index <= Decimal(high):
             problem = f"{cells[column][:20]!r} under {column!r} is no index from {low} to {high}"
-            raise FeeScheduleError(f"{path}:{line}: {problem}; {_NAMES}")
-    return Indices(*(Decimal(cells[column]) for column in columns))
+            raise TableError(f"{path}:{line}: {problem}; {_NAMES}")
+    return tuple(Decimal(cells[column]) for column in columns)
 
 
 def _amount(cells: Cells, name: str) -> Decimal:
@@ -300,14 +400,14 @@ def _decimal(text: str) -> Decimal | None:
 
 def _prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: str, advice: str) -> str:
     """The cell of nearly all rows, empty without rows; other rows are bad (:func:`_check_same`). Raises
-    FeeScheduleError when more than a few differ."""
+    TableError when more than a few differ."""
     counts = Counter(cells[name] for _, cells in rows if cells[name])
     if not counts:
         return ""
     (first, times), *others = counts.most_common()
     if counts.total() - times > _FEW * counts.total():
         examples = ", ".join(sorted(value[:20] for value in (first, *(value for value, _ in others[:3]))))
-        raise FeeScheduleError(f"{path}: rows of more than one {what} ({examples}); {advice}")
+        raise TableError(f"{path}: rows of more than one {what} ({examples}); {advice}")
     return first
 
 

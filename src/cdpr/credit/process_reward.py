@@ -1,12 +1,11 @@
 """The counterfactual process reward of groups of trajectories (paper, sections "Action Uncertainty-guided State
 Selection" and "Counterfactual Process Reward")."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from cachetools import FIFOCache
 
@@ -73,7 +72,7 @@ class ProcessReward:
         self.cache: FIFOCache[tuple, Entry] = FIFOCache(credit.cache.capacity)
         self.version: int | None = None  # of the continuation policy behind the cache
 
-    def of(self, group: Sequence[Trajectory], iteration: int) -> GroupCredit:
+    def of(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
         """The credit of one group, to be scored and then, in the order of the batch, stored. A cache that must not
         outlive its iteration is cleared first."""
         frozen = self.continuation_policy is not self.policy and self.credit.cache.scope == "run"
@@ -90,6 +89,24 @@ class ProcessReward:
         for credit in credits:  # only now, so that no group depends on which other was ready first
             credit.pools.store()
         return [credit.report for credit in credits]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The cache, oldest entry first, and its version, as lists and numbers."""
+        entries = [[key, entry.drawn, [[end.correct, *astuple(end.effort)] for end in entry.continuations]]
+                   for key, entry in self.cache.items()]  # fmt: skip
+        return {"version": self.version, "cache": entries}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`, also after JSON made lists of its tuples."""
+        self.version = state["version"]
+        self.cache.clear()
+        for key, drawn, ends in state["cache"]:
+            continuations = [Continuation(correct, Effort(*effort)) for correct, *effort in ends]
+            self.cache[_as_tuple(key)] = Entry(drawn, continuations)
+
+
+def _as_tuple(key: Any) -> Any:
+    return tuple(map(_as_tuple, key)) if isinstance(key, list | tuple) else key
 
 
 @dataclass
@@ -116,16 +133,13 @@ class GroupCredit:
     async def score(self) -> None:
         """Probe, select, evaluate, reward."""
         credit, nodes = self.credit, self.nodes
-        disagreed_visits = disagreed_decisions(self.group, credit)
-        disagreed = {key for key, node in nodes.items() if not disagreed_visits.isdisjoint(node.visits)}
-        node_paths = paths(nodes, len(self.group))
-        keys_to_probe = worth_probing(node_paths, disagreed, credit.max_states)
+        disagreed = self.disagreed(credit)
+        keys_to_probe = worth_probing(paths(nodes, len(self.group)), disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in keys_to_probe))
         self.report.probe_tokens = sum(draws.tokens for draws in self.draws.values())
         p_hat = {key: frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
         uncertainty = {key: entropy(p_hat[key]) for key in nodes if key in keys_to_probe}
-        uncertain = entropy_selected(uncertainty, credit)
-        selected = [select_states(keys, disagreed, uncertain, uncertainty, credit.max_states) for keys in node_paths]
+        selected = self.selected(disagreed, uncertainty, credit)
         chosen = {key for keys in selected for key in keys}
         evaluated = {key: self._evaluated(key, p_hat[key]) for key in nodes if key in chosen}
         await self.pools.fill()
@@ -138,6 +152,17 @@ class GroupCredit:
             self.report.states.append(StateCredit(evidence, visits, uncertainty.get(key), reason, actions, values))
             self._reward([(i, t) for i, t in node.visits if key in selected[i]], values, p_hat[key])
         self._count()
+
+    def disagreed(self, rule: Credit) -> set[tuple]:
+        """S_cache: the cache-disagreed states under a rule."""
+        visits = disagreed_decisions(self.group, rule)
+        return {key for key, node in self.nodes.items() if not visits.isdisjoint(node.visits)}
+
+    def selected(self, disagreed: set[tuple], uncertainty: Mapping[tuple, float], rule: Credit) -> list[list[tuple]]:
+        """S*(tau) of each trajectory under a rule."""
+        uncertain, limit = entropy_selected(uncertainty, rule), rule.max_states
+        node_paths = paths(self.nodes, len(self.group))
+        return [select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
 
     def _action(self, step: Step) -> ActionKey:
         return action_of(step, self.credit.diagnoses)

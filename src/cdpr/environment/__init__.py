@@ -5,4 +5,4 @@
 from .episode import WAVE, Agent, DiagnosticEnvironment, Policy, case_seed, run_episode, run_episodes
 from .prompt import FORCED_PREFIX, PromptBuilder
 from .state import Effort, FinalDiagnosis, RequestTest, State, Step, Trajectory, Turn, parse_action, render_action
-from .table_judging import Judge, TableJudge, TableMatcher
+from .table_judging import TableJudge, TableMatcher

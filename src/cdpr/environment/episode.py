@@ -14,7 +14,7 @@ from ..llm.types import CASE
 from ..seeding import derive_seed
 from ..settings.schema import Environment as EnvironmentSettings
 from .state import FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn, parse_action
-from .table_judging import Judge, Matcher, TableJudge, TableMatcher
+from .table_judging import TableJudge, TableMatcher
 
 # Cases worked up at the same time: enough to fill batches, few enough to show progress.
 WAVE = 256
@@ -64,7 +64,7 @@ class DiagnosticEnvironment:
     """
 
     def __init__(
-        self, settings: EnvironmentSettings, judge: Judge | None = None, matcher: Matcher | None = None
+        self, settings: EnvironmentSettings, judge: TableJudge | None = None, matcher: TableMatcher | None = None
     ) -> None:
         self.settings = settings
         self.judge = judge or TableJudge()
@@ -137,7 +137,7 @@ class DiagnosticEnvironment:
         self._count("judge", self.judge, verdict.by, "several" if verdict.several else "")
         return verdict.correct
 
-    def _count(self, name: str, judging: Judge | Matcher, *hows: str) -> None:
+    def _count(self, name: str, judging: TableJudge | TableMatcher, *hows: str) -> None:
         self.calls.update([name, *(f"{name}_{how}" for how in hows if how in judging.counters)])
 
     def _result(self, state: State, key: str) -> str:

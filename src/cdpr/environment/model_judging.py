@@ -12,7 +12,7 @@ from ..llm.agent_model import metering
 from ..llm.types import SYSTEM
 from .once import Once
 from .prompt import text_file
-from .table_judging import How, Judge, Matcher, Verdict, named_first, spellings, table_verdict
+from .table_judging import How, TableJudge, TableMatcher, Verdict, named_first, spellings, table_verdict
 
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 16, 96  # most tokens of an answer; names of examinations may be long
@@ -47,7 +47,7 @@ class Questions:
         return answer.text
 
 
-class ModelJudge(Judge):
+class ModelJudge(TableJudge):
     """Asks ``model`` about every diagnosis that the tables do not find right; without ``tables_first`` about every one.
 
     Where the answer is neither of the two words, the verdict of the tables counts. Of a list of diagnoses only the
@@ -76,26 +76,26 @@ class ModelJudge(Judge):
         return Verdict(word[1].casefold() == "correct", "model", by_table.several)
 
 
-class ModelMatcher(Matcher):
-    """Asks ``model`` about every request for which ``tables`` have no match; it reads the names of the examinations on
+class ModelMatcher(TableMatcher):
+    """Asks ``model`` about every request for which the tables have no match; it reads the names of the examinations on
     record, never a result. An answer that is neither a name nor ``NO_MATCH`` is no match, and counted."""
 
     counters = ("model", "invalid")
 
-    def __init__(self, model: Model, tables: Matcher) -> None:
-        self.tables = tables
+    def __init__(self, model: Model, fuzzy_cutoff: float) -> None:
+        super().__init__(fuzzy_cutoff)
         self.questions = Questions(model, text_file("matcher.txt").strip(), "matcher", _NAME_TOKENS)
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
         """Raises ModelFailure where the model gives no answer."""
         names = tuple(keys)
-        if names and not self.tables.match(requested, names)[0]:
+        if names and not super().match(requested, names)[0]:
             await self.questions.ask(_matcher_question(requested, names))
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
         """Raises LookupError without :meth:`prepare`."""
         names = tuple(keys)
-        by_table = self.tables.match(requested, names)
+        by_table = super().match(requested, names)
         if by_table[0] or not names:
             return by_table
         answer = self.questions.answer(_matcher_question(requested, names)).strip(_DECORATION)

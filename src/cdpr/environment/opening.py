@@ -3,8 +3,6 @@
 Those that ask a model are imported by name, so that the code of a job with tables only does not depend on them.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -14,7 +12,7 @@ from ..llm.spec import modules_of
 from ..settings import Settings, SettingsError, judging_models
 from ..settings.judging import DECIDING, TABLES
 from .episode import DiagnosticEnvironment
-from .table_judging import Judge, TableJudge, TableMatcher
+from .table_judging import TableJudge
 
 if TYPE_CHECKING:
     from ..llm.guard import Disclosure
@@ -29,11 +27,11 @@ def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnv
     if spec := _spec(settings, "judge.model", credentialed):
         judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))
     if spec := _spec(settings, "matcher.model", credentialed):
-        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), TableMatcher(plan.fuzzy_cutoff))
+        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), plan.fuzzy_cutoff)
     return DiagnosticEnvironment(plan, judge, matcher)
 
 
-def open_second(settings: Settings, *, credentialed: bool) -> Judge | None:
+def open_second(settings: Settings, *, credentialed: bool) -> TableJudge | None:
     """The second judge; None where the settings name none. A model judges without the tables, so that their errors show
     too. Raises as :func:`open_environment`."""
     if settings.judge.second == TABLES:
@@ -46,7 +44,7 @@ def open_second(settings: Settings, *, credentialed: bool) -> Judge | None:
 
 def check_judges(
     settings: Settings, dataset: str, which: Collection[str] = DECIDING, *, credentialed: bool
-) -> list[Disclosure]:
+) -> "list[Disclosure]":
     """Check the models before any work, as :meth:`ModelSpec.check`: where text of credentialed cases will be sent."""
     specs = (_spec(settings, where, credentialed) for where in which)
     return [disclosure for spec in specs if spec and (disclosure := spec.check(dataset))]

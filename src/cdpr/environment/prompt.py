@@ -1,17 +1,12 @@
 """How a state reads: the paper's prompt, or the same grammar in few tokens for a tiny model."""
 
-from __future__ import annotations
-
 import functools
-from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..cases import CaseRecord, parse_analytes
+from ..files import shipped_text
 from ..settings.schema import Prompt
 from .state import State, Step
-
-if TYPE_CHECKING:
-    from ..llm.tokenizer import ChatTokenizer
 
 Conversation = list[dict[str, str]]
 
@@ -87,20 +82,20 @@ def compact_result(text: str) -> str:
 @functools.cache
 def text_file(name: str) -> str:
     """A prompt of the folder ``prompts``."""
-    return resources.files(__package__).joinpath("prompts", name).read_text(encoding="utf-8")
+    return shipped_text(__package__, "prompts", name)
 
 
 class PromptBuilder:
     """A state as a model reads it: token ids, built from the exact sampled tokens (nothing is tokenised twice), or
-    messages for models that take nothing else (``tokenizer`` None). ``whole``: for static diagnosis, the whole record.
+    messages for models that take nothing else. ``tokenizer`` is a :class:`cdpr.llm.tokenizer.ChatTokenizer`, or None
+    for messages. ``whole``: for static diagnosis, the whole record.
 
     Token prompts of a forced turn end in the first words of the diagnosis; messages ask for the diagnosis in words, and
     the reply is parsed like any other.
     """
 
-    def __init__(self, settings: Prompt, tokenizer: ChatTokenizer | None, max_prompt_tokens: int):
-        self.settings, self.max_prompt_tokens = settings, max_prompt_tokens
-        self.tokenizer: Any = tokenizer
+    def __init__(self, settings: Prompt, tokenizer: Any, max_prompt_tokens: int):
+        self.settings, self.max_prompt_tokens, self.tokenizer = settings, max_prompt_tokens, tokenizer
         self._opening = functools.lru_cache(maxsize=4096)(self._encode_opening)
         self._followup = functools.lru_cache(maxsize=1 << 15)(lambda text: tuple(self.tokenizer.followup(text)))
         self._encoded = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(self.tokenizer.encode(text)))

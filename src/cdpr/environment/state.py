@@ -1,15 +1,13 @@
 """States, actions and trajectories of the decision process (paper, section "Problem Formulation"), and the grammar of
 actions."""
 
-from __future__ import annotations
-
 import functools
 import operator
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self
 
 from ..cases import CaseRecord, is_physical, normalise
 
@@ -120,7 +118,7 @@ class Step:
         return self.observation.kind, normalise(name)
 
     @cached_property
-    def effort(self) -> Effort:
+    def effort(self) -> "Effort":
         """Counts of this step alone."""
         return Effort.of((self,))
 
@@ -142,7 +140,7 @@ class State:
         """The case and the exact replies so far: what a policy reads, where :attr:`key` is what it knows."""
         return self.case.note_id, *(step.turn.text for step in self.history)
 
-    def after(self, step: Step) -> State:
+    def after(self, step: Step) -> "State":
         """The next state, s (+) (a, o)."""
         return State(self.case, (*self.history, step))
 
@@ -172,7 +170,7 @@ class Effort:
     cost_usd: float = 0.0
 
     @classmethod
-    def of(cls, steps: Iterable[Step]) -> Effort:
+    def of(cls, steps: Iterable[Step]) -> Self:
         """Counts of these steps."""
         issued = available = unavailable = invalid = repeated = physical = 0
         cost = 0.0
@@ -196,7 +194,7 @@ class Effort:
         """N_na: unavailable requests and replies that could not be parsed."""
         return self.unavailable + self.invalid
 
-    def __add__(self, other: Effort) -> Effort:
+    def __add__(self, other: "Effort") -> "Effort":
         return Effort(*map(operator.add, vars(self).values(), vars(other).values()))
 
 

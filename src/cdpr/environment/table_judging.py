@@ -5,7 +5,7 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 from rapidfuzz import fuzz, process
 
@@ -32,35 +32,27 @@ class Verdict:
     several: bool
 
 
-class Judge(Protocol):
+class TableJudge:
     """Compares a predicted diagnosis with the true one; equal questions have equal answers. The environment counts the
-    verdicts that are not by tables, under the names in ``counters``."""
+    verdicts of subclasses that are not by tables, under the names in ``counters``."""
 
     counters: ClassVar[tuple[str, ...]] = ()
 
     async def prepare(self, predicted: str, truth: str) -> None:
         """Get the verdict where that takes time (a language model); call it before :meth:`verdict`."""
-        return None
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
         """Whether they name the same disease, with the source."""
-        ...
-
-
-class TableJudge(Judge):
-    """Correct when prediction and truth are the same name, or names of the same disease.
-
-    Only the disease named first counts, so that a list of guesses earns nothing for its second entry;
-    what follows it may add details (rule 3); a broader category is another name and therefore wrong (rule 4).
-    """
-
-    def verdict(self, predicted: str, truth: str) -> Verdict:
         return table_verdict(predicted, truth)
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def table_verdict(predicted: str, truth: str) -> Verdict:
-    """The verdict of :class:`TableJudge`."""
+    """Correct when prediction and truth are the same name, or names of the same disease.
+
+    Only the disease named first counts, so that a list of guesses earns nothing for its second entry;
+    what follows it may add details (rule 3); a broader category is another name and therefore wrong (rule 4).
+    """
     return Verdict(not _names(predicted).isdisjoint(_names(truth)), "table", named_first(predicted)[1])
 
 
@@ -86,24 +78,11 @@ How = Literal["table", "model", "invalid"]
 """Source of an answer: the tables, a model, or none because the model's answer was no examination."""
 
 
-class Matcher(Protocol):
+class TableMatcher:
     """Finds the examinations of a record that a request names; equal questions have equal answers. The environment
-    counts the answers that are not by tables, under the names in ``counters``."""
+    counts the answers of subclasses that are not by tables, under the names in ``counters``.
 
-    counters: ClassVar[tuple[str, ...]] = ()
-
-    async def prepare(self, requested: str, keys: Iterable[str]) -> None:
-        """Get the answer where that takes time (a language model); call it before :meth:`match`."""
-        return None
-
-    def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
-        """Keys that the request names, in the record's order: several when a record spells one examination twice;
-        empty for NO_MATCH; and their source."""
-        ...
-
-
-class TableMatcher(Matcher):
-    """Tries in this order: exact spelling; the same examination in other words; what reports it or is a part of it;
+    Tries in this order: exact spelling; the same examination in other words; what reports it or is a part of it;
     imaging of the same region; near-identical spelling; a whole that holds it ("Laboratory Tests"). A request that does
     not mention contrast takes the study on record, with or without it.
 
@@ -111,11 +90,18 @@ class TableMatcher(Matcher):
     match, so that "B12" is not "B6".
     """
 
+    counters: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, fuzzy_cutoff: float):
         self.fuzzy_cutoff = fuzzy_cutoff
         self._match = functools.lru_cache(maxsize=1 << 16)(self._find)
 
+    async def prepare(self, requested: str, keys: Iterable[str]) -> None:
+        """Get the answer where that takes time (a language model); call it before :meth:`match`."""
+
     def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
+        """Keys that the request names, in the record's order: several when a record spells one examination twice;
+        empty for NO_MATCH; and their source."""
         return self._match(requested, tuple(keys)), "table"
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """Evaluation of an agent on a benchmark: one row per case and decoding."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -20,24 +18,14 @@ from tqdm import tqdm
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import charge
-from ..environment import (
-    WAVE,
-    Agent,
-    DiagnosticEnvironment,
-    Effort,
-    Judge,
-    RequestTest,
-    TableJudge,
-    TableMatcher,
-    Trajectory,
-    case_seed,
-    run_episode,
-)
+from ..environment.episode import WAVE, Agent, DiagnosticEnvironment, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment, open_second
+from ..environment.state import Effort, RequestTest, Trajectory
+from ..environment.table_judging import TableJudge
 from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job
-from ..llm.agent_model import Meter, metering
+from ..llm.agent_model import Meter, is_same_model, metering
 from ..llm.guard import disclosed
 from ..llm.types import SYSTEM
 from ..settings import Settings
@@ -62,6 +50,10 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     metrics = evaluate(settings, run, cases, job.out["evaluation"], job.state, policy, job.server)
     job.metrics.update(metrics)
     job.tags.update(disclosed(disclosures))
+    answered = {name for row in read_rows(job.out["evaluation"]) for name in row.models or ()}
+    if others := sorted(name for name in answered if spec and not is_same_model(spec.name, name)):
+        job.tags["answered_as"] = ", ".join(others)
+        print(f"{run}: WARNING: {spec.name} was asked for, but the server answered as {job.tags['answered_as']}")
     figures = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
     print(f"{run} on {job.options['dataset']}: {figures}")
 
@@ -81,15 +73,14 @@ def evaluate(
     out: Path,
     state: Path,
     policy: Path | None = None,
-    server: OwnServer | None = None,
+    server: "OwnServer | None" = None,
 ) -> dict[str, float]:
     """Evaluate one run and write its rows to ``out``, whole or not at all; ``policy`` is the folder of the run's own
     policy, where it has one, and ``server`` the server that the job started for the run's model.
 
     Rows are saved under ``state`` wave by wave, and an interrupted evaluation resumes after the last whole wave; the
     agent is refreshed before every wave, so that a resumption changes no result. Returns accuracy per decoding, number
-    of cases, and seconds (of this attempt). Raises SettingsError and GovernanceError as
-    :func:`~cdpr.agents.build.build_agent`.
+    of cases, and seconds of this attempt. Raises as :func:`~cdpr.agents.build.build_agent`.
     """
     started = time.perf_counter()
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
@@ -138,7 +129,7 @@ async def work_up(
     agent: Agent,
     cases: Sequence[CaseRecord],
     seed: int,
-    second: Judge | None = None,
+    second: TableJudge | None = None,
 ) -> list[tuple[Trajectory, Meter]]:
     """One workup per case, all at the same time, and the usage of the agent's model; the ``second`` judge judges each
     diagnosis too. An error of one workup is raised after all others have ended: their paid calls are recorded then."""
@@ -176,17 +167,17 @@ def evaluation_row(
         cost_usd=round(effort.cost_usd, 6),
         utility=round(utility(workup.correct, effort, settings.utility, tests), 9),
         forced=workup.forced,
-        **asdict(meter),
+        **asdict(meter) | {"models": tuple(sorted(meter.models)) or None},
         obtained=None if case.credentialed or agent.whole_record else workup.states[-1].obtained,
         judging=judging,
         replies=None if case.credentialed else tuple(step.turn.text for step in workup.steps),
     )
 
 
-def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: Judge | None) -> Judging | None:
+def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: TableJudge | None) -> Judging | None:
     """The part of models in judging and matching; None where tables alone did both."""
     judge, matcher, case, diagnosis = environment.judge, environment.matcher, workup.case, workup.diagnosis
-    if second is None and isinstance(judge, TableJudge) and isinstance(matcher, TableMatcher):
+    if second is None and not judge.counters and not matcher.counters:
         return None
     verdicts: dict[str, Any] = {}
     if diagnosis is not None:
@@ -209,8 +200,7 @@ def whole_record_effort(case: CaseRecord) -> Effort:
 
 
 def _skip_rows(file: BinaryIO, expected: Sequence[tuple[str, str]]) -> bool:
-    """Whether the next rows, of an earlier attempt, are those of the ``expected`` cases and decoding; where they are
-    not, the rest of the file is cut off."""
+    """Whether the next rows are those of the ``expected`` cases and decoding; else the rest of the file is cut off."""
     start = file.tell()
     with contextlib.suppress(ValidationError):  # of an incomplete line
         rows = [EvaluationRow.model_validate_json(line) for line in islice(file, len(expected))]

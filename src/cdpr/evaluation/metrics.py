@@ -29,28 +29,30 @@ class Metric:
     main: bool = False
     compared: bool = False
 
-    def __post_init__(self) -> None:
-        if self.field not in EvaluationRow.model_fields or (self.main and not (self.short and self.about)):
-            raise TypeError(f"metric {self.name}: give a `field` of EvaluationRow; where `main`, `short` and `about`")
+
+def of_rows(*metrics: Metric) -> Mapping[str, Metric]:
+    """The metrics by name. Raises TypeError for one that no row holds, and for one of the main table without the words
+    that the table needs: when the module is imported, so that planning reports it."""
+    for metric in metrics:
+        if metric.field not in EvaluationRow.model_fields or (metric.main and not (metric.short and metric.about)):
+            raise TypeError(f"metric {metric.name}: give a `field` of EvaluationRow; where `main`, `short` and `about`")
+    return {metric.name: metric for metric in metrics}
 
 
 # Section "Metrics" of the paper; AEN counts issued requests.
-METRICS: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("accuracy", "correct", "Acc. (%)", "Acc.", 100.0, higher_is_better=True, main=True, compared=True,
-               about="correct diagnoses in %"),
-        Metric("aen", "n_issued", "AEN", "AEN", main=True, compared=True,
-               about="examinations requested per case (items of the physical examination apart)"),
-        Metric("aec", "cost_usd", "AEC (USD)", "AEC", main=True, compared=True, about="cost per case in USD"),
-        Metric("utility", "utility", "Utility", decimals=3, higher_is_better=True, compared=True),
-        Metric("aen_available", "n_available", "available"),
-        Metric("n_na", "n_na", "N_na"),
-        Metric("physical", "n_physical", "physical"),
-        Metric("forced", "forced", "forced %", factor=100.0),
-        Metric("turns", "turns", "Turns"),
-    )
-}  # fmt: skip
+METRICS = of_rows(
+    Metric("accuracy", "correct", "Acc. (%)", "Acc.", 100.0, higher_is_better=True, main=True, compared=True,
+           about="correct diagnoses in %"),
+    Metric("aen", "n_issued", "AEN", "AEN", main=True, compared=True,
+           about="examinations requested per case (items of the physical examination apart)"),
+    Metric("aec", "cost_usd", "AEC (USD)", "AEC", main=True, compared=True, about="cost per case in USD"),
+    Metric("utility", "utility", "Utility", decimals=3, higher_is_better=True, compared=True),
+    Metric("aen_available", "n_available", "available"),
+    Metric("n_na", "n_na", "N_na"),
+    Metric("physical", "n_physical", "physical"),
+    Metric("forced", "forced", "forced %", factor=100.0),
+    Metric("turns", "turns", "Turns"),
+)  # fmt: skip
 
 # Counts of replies (NaN where a server did not report them): no metrics of the paper, without intervals.
 _REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "silent", "too_long", "n_invalid")
@@ -79,8 +81,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and cases with its 95% interval over both (of one seed: over cases alone), and the means of the
-    single seeds."""
+    """A mean over seeds and cases with its 95% interval over both (one seed: over cases), and the mean of each seed."""
 
     mean: float
     low: float
@@ -115,8 +116,7 @@ class Summary:
 class Comparison:
     """First method minus second on the same cases: differences with intervals (and their ``draws``, as of
     :class:`Summary`), McNemar's test per pair of seeds (the i-th of one with the i-th of the other), and the
-    evaluations compared, as (run, data set). ``void`` is the reason why it supports nothing, whatever its intervals;
-    empty where it may."""
+    evaluations compared, as (run, data set). ``void`` is why it supports nothing, if it does not."""
 
     cases: int
     differences: Mapping[str, Estimate]

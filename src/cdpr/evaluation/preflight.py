@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ..cases import iterate_records
 from ..environment import DiagnosticEnvironment, RequestTest, Turn, render_action
@@ -42,7 +42,7 @@ Rows = Sequence[EvaluationRow]
 _MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility": "utility"}
 
 
-class Headroom(BaseModel):
+class Headroom(BaseModel, frozen=True, extra="forbid"):
     """A policy on one data set under one decoding, means over cases; fractions, US dollars, units of utility.
 
     ``immediate`` is its accuracy when it must diagnose at once, ``at_once`` how often it does so by choice, ``chance``
@@ -51,8 +51,6 @@ class Headroom(BaseModel):
     ``best_choice`` that of value of information at the policy's spend, ``best_utility`` and ``best_aec`` those of value
     of information at its own spend; None where the posterior is not known.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str
     decoding: str
@@ -70,37 +68,21 @@ class Headroom(BaseModel):
     best_utility: float | None = None
     best_aec: float | None = None
 
-    @property
-    def reading(self) -> float | None:
-        """Accuracy of the exact posterior on the same evidence, minus the policy's."""
-        return _minus(self.exact, self.accuracy)
-
-    @property
-    def choice(self) -> float | None:
-        """Accuracy gained by the exact posterior when value of information chooses, at the same spend."""
-        return _minus(self.best_choice, self.exact)
-
-    @property
-    def gain(self) -> float | None:
-        """Accuracy gained by both together."""
-        return _minus(self.best_choice, self.accuracy)
-
-    @property
-    def choice_utility(self) -> float | None:
-        """Utility of value of information minus the policy's, without the part lost by reading errors."""
-        return _minus(_minus(self.best_utility, self.utility), self.reading)
+    # Accuracy that the exact posterior gains on the same evidence, that better choices then gain at the same spend, and
+    # both together; utility of value of information minus the policy's, without the part lost by reading errors.
+    reading = property(lambda self: _minus(self.exact, self.accuracy))
+    choice = property(lambda self: _minus(self.best_choice, self.exact))
+    gain = property(lambda self: _minus(self.best_choice, self.accuracy))
+    choice_utility = property(lambda self: _minus(_minus(self.best_utility, self.utility), self.reading))
 
 
 def _minus(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first - second
 
 
-class Resolution(BaseModel):
+class Resolution(BaseModel, frozen=True, extra="forbid"):
     """The smallest true difference between two trained methods, in accuracy (a fraction) and utility, that so many
-    cases and seeds can detect (None: one seed detects none), from the variances of the difference between one run of
-    each on one case."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    cases and seeds can detect (None: one seed detects none), from variances between one run of each on one case."""
 
     dataset: str
     cases: int
@@ -111,13 +93,11 @@ class Resolution(BaseModel):
     utility: float | None
 
 
-class Preflight(BaseModel):
+class Preflight(BaseModel, extra="forbid"):
     """``preflight.json``. ``warm_start`` and ``immediate`` are mean utilities in-domain, sampled as in training;
     ``safe``: the first is higher. ``obstacles`` are the reasons, by data set, why the experiment cannot answer its
     question there; ``weaknesses`` warn where it is not safe; ``unavailable`` are the reasons, by data set, why the
     posterior is not known; ``message`` is the summary."""
-
-    model_config = ConfigDict(extra="forbid")
 
     warm_start: float
     immediate: float
@@ -138,7 +118,9 @@ def check_headroom(settings: Settings, job: Job) -> None:
     unavailable: dict[str, str] = {}
     for dataset in BENCHMARKS:
         acting, immediate = (_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
-        why = _unavailable(job, dataset, acting)
+        why = "" if f"cases_{dataset}" in job.inputs else UNKNOWN
+        if not why and any(row.obtained is None for rows in acting.values() for row in rows):
+            why = WITHHELD
         references = [] if why else [_by_decoding(job, run, dataset)["greedy"] for run in REFERENCES]
         unavailable |= {dataset: why} if why else {}
         for decoding in settings.evaluation.decodings:
@@ -166,8 +148,7 @@ def measure_headroom(
 ) -> Headroom:
     """The headroom of a policy from its workups, ``rows`` of one decoding and ``immediate`` diagnoses.
 
-    ``exact`` as of :func:`exact_accuracy`; ``references`` are workups of :data:`REFERENCES`, in that order, where the
-    hospital's model is known.
+    ``exact`` as of :func:`exact_accuracy`; ``references`` are workups of :data:`REFERENCES`, in that order, if known.
     """
     figures: dict[str, float | None] = {name: mean(rows, column) for name, column in _MEANS.items()}
     aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
@@ -213,9 +194,8 @@ def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
 def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolution:
     """The resolution of two methods with ``seeds`` seeds on the cases of ``rows``, a policy's workups by decoding.
 
-    The assumption: two methods trained from one start differ, case by case, as the greedy and the sampled workups of
-    that start do (with a single decoding: as two independent policies of its accuracy), with :data:`CASE_SHARE` and
-    :data:`SEED_SD`.
+    Assumed: two methods trained from one start differ by case as the greedy and the sampled workups of that start do
+    (with a single decoding: as two independent policies of its accuracy), with :data:`CASE_SHARE` and :data:`SEED_SD`.
     """
     cases, figures = len(rows[0]), {}
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
@@ -237,8 +217,7 @@ def _values(rows: Rows, name: str) -> np.ndarray:
 
 
 def judge(preflight: Preflight, cost_unit_usd: float) -> None:
-    """Fill in obstacles, weaknesses and message. Only headrooms under the first decoding, which the main table shows,
-    are compared with resolutions."""
+    """Fill in obstacles (by the first decoding, which the main table shows), weaknesses and message."""
     first = preflight.headrooms[0].decoding
     resolutions = {resolution.dataset: resolution for resolution in preflight.resolutions}
     for headroom in preflight.headrooms:
@@ -319,10 +298,3 @@ def _by_decoding(job: Job, run: str, dataset: str) -> Mapping[str, Rows]:
     for row in read_rows(Path(job.inputs[f"{run}_{dataset}"])):
         rows.setdefault(row.decoding, []).append(row)
     return rows
-
-
-def _unavailable(job: Job, dataset: str, acting: Mapping[str, Rows]) -> str:
-    """The reason why the exact posterior is not known; empty where it is."""
-    if f"cases_{dataset}" not in job.inputs:
-        return UNKNOWN
-    return WITHHELD if any(row.obtained is None for rows in acting.values() for row in rows) else ""

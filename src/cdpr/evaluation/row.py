@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, ValidationInfo, field_validator
+from pydantic import BaseModel, NonNegativeFloat, NonNegativeInt, ValidationInfo, field_validator
 
 from ..cases import CaseRecord
 from ..pseudonym import pseudonym
 from ..settings import Settings
 
 
-class Judging(BaseModel):
+class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
     """The part of language models in judging a workup and matching its requests; only where the settings name one.
 
     ``by``: the source of the verdict: the ``table`` of names, the ``model``, or the table because the model's answer
@@ -22,8 +22,6 @@ class Judging(BaseModel):
     ``n_unmatched`` were not, because its answer was unusable.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     by: Literal["table", "model", "invalid"] | None = None
     several: bool = False
     second: bool | None = None
@@ -32,24 +30,22 @@ class Judging(BaseModel):
     n_unmatched: NonNegativeInt = 0
 
 
-class EvaluationRow(BaseModel):
+class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
     """One case under one decoding. Of credentialed cases ``note_id``, ``diagnosis`` and ``gold`` are
     pseudonyms (:mod:`cdpr.pseudonym`), equal where the texts are.
 
-    ``turns`` counts replies, the diagnosis included; ``n_*`` are the counts of
-    :class:`~cdpr.environment.Effort`, ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na);
-    ``cost_usd`` is in US dollars; ``forced``: the diagnosis was forced. ``obtained`` lists the examinations whose
-    results the agent read, in order; None for credentialed cases, since a rare list could identify a patient, and for
-    an agent that sees the whole record. ``replies`` are the agent's words by turn, enough to replay the workup; None
-    for credentialed cases.
+    ``turns`` counts replies, the diagnosis included; ``n_*`` are the counts of :class:`~cdpr.environment.Effort`,
+    ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na); ``cost_usd`` is in US dollars;
+    ``forced``: the diagnosis was forced. ``obtained`` lists the examinations whose results the agent read, in order;
+    None for credentialed cases, since a rare list could identify a patient, and for an agent that sees the whole
+    record. ``replies`` are the agent's words by turn, None for credentialed cases.
 
     ``calls`` to the acting model took ``prompt_tokens`` and ``completion_tokens`` together (None: not reported); an
     agent without a model has none. ``silent`` of them returned no word, of these ``too_long`` because the conversation
-    exceeded the model's context; ``unmarked`` returned an answer without its mark. ``judging`` is left out of the line
-    where tables alone judge and match.
+    exceeded the model's context; ``unmarked`` returned an answer without its mark. ``models`` are the names under which
+    servers answered. ``judging`` is left out of the line where tables alone judge and match, ``models`` where no server
+    answered.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     note_id: str
     decoding: Literal["greedy", "sampled"]
@@ -76,6 +72,7 @@ class EvaluationRow(BaseModel):
     too_long: NonNegativeInt
     obtained: tuple[str, ...] | None = None
     judging: Judging | None = None
+    models: tuple[str, ...] | None = None
     replies: tuple[str, ...] | None = None
 
     @field_validator("n_na")
@@ -88,7 +85,7 @@ class EvaluationRow(BaseModel):
 
     def line(self) -> str:
         """The row as one line of JSON."""
-        content = self.model_dump(exclude=None if self.judging else {"judging"})
+        content = self.model_dump(exclude={name for name in ("judging", "models") if getattr(self, name) is None})
         return json.dumps(content, ensure_ascii=False) + "\n"
 
 

@@ -102,8 +102,7 @@ def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> McNemar:
     """Two-sided exact test of whether two agents are right equally often, on the same cases.
 
     ``first`` and ``second`` are booleans [cases]. Only cases on which the agents differ carry information: under the
-    hypothesis they fall to either side like a fair coin. Source: McNemar, Psychometrika 12 (1947), in its exact
-    binomial form; computed by ``scipy.stats``.
+    hypothesis they fall to either side like a fair coin. Source: McNemar, Psychometrika 12 (1947), exact binomial form.
     """
     from scipy.stats import binomtest
 
@@ -158,8 +157,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p-values that keep the family-wise error, in the order of ``p_values``.
 
     The i-th smallest of m is multiplied by m - i + 1, made monotone and capped at 1. Source: Holm, Scand. J. Stat. 6
-    (1979). Equal to ``statsmodels``, which collects garbage at every call, a tenth of a second each.
-    Raises ValueError for a value outside 0..1.
+    (1979). (``statsmodels`` takes a tenth of a second a call.) Raises ValueError for a value outside 0..1.
     """
     raw = np.asarray(p_values, dtype=float)
     if not ((raw >= 0) & (raw <= 1)).all():
@@ -177,8 +175,7 @@ def standard_error(cases: int, seeds: int, paired_variance: float, case_share: f
     v is ``paired_variance``, that of the difference between one run of each method on one case. Its part k, the
     ``case_share``, stays with the case for all seeds and is averaged over cases alone. s, the ``seed_sd``, is the
     deviation of a method's mean over all cases between trainings. Source: variance of a mean with cases and seeds as
-    crossed random effects (Searle, Casella and McCulloch, Variance Components, 1992). Raises ValueError for no cases or
-    seeds, or a share outside 0..1.
+    crossed random effects (Searle, Casella and McCulloch, Variance Components, 1992). Raises ValueError.
     """
     if cases <= 0 or seeds <= 0 or not 0 <= case_share <= 1:
         raise ValueError(f"need cases, seeds > 0 and a share in 0..1, got {cases}, {seeds} and {case_share}")
@@ -240,8 +237,7 @@ def agreement(counts: ArrayLike, resamples: int, seed: int, place: str = "") -> 
     """Agreement of two judges. ``counts`` [cases, 4] are, by case, the verdicts that both call right, the first
     alone, the second alone, and neither: a case that several agents worked up has several.
 
-    The interval resamples cases, since diagnoses of one case are no independent sample. Raises ValueError without
-    verdicts.
+    The interval resamples cases, since diagnoses of a case are not independent. Raises ValueError without verdicts.
     """
     table = np.asarray(counts, dtype=float)
     both, only_first, only_second, _ = (int(n) for n in table.sum(axis=0))

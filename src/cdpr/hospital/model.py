@@ -3,16 +3,14 @@
 The shipped files are checked by ``tests/unit/test_hospital.py``, not on every load.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from ..files import parse_yaml, shipped_text
 from ..settings.datasets import IN_DOMAIN
 
 
@@ -104,9 +102,9 @@ class Site:
     names: int | None = None
     si: bool = False
     layout: str = "note"
-    styles: tuple[Site, ...] = ()
+    styles: tuple[Self, ...] = ()
 
-    def style(self, rng: np.random.Generator) -> Site:
+    def style(self, rng: np.random.Generator) -> Self:
         """The site in a style drawn for one case."""
         return self.styles[int(rng.integers(len(self.styles)))] if self.styles else self
 
@@ -117,10 +115,6 @@ class Site:
     def label(self, measure: Measure) -> str:
         """The hospital's name of a laboratory quantity."""
         return getattr(measure, self.labels)
-
-    def every_label(self, measure: Measure) -> tuple[str, ...]:
-        """All names of a quantity in the site's texts, longest first because one name may begin another."""
-        return tuple(sorted({style.label(measure) for style in self.styles or (self,)}, key=len, reverse=True))
 
     def phrase(self, finding: Finding, state: int) -> str:
         """The hospital's words for a state; empty for a state that texts leave out."""
@@ -152,18 +146,13 @@ class Hospital:
 
 def read_data(name: str) -> dict:
     """One of the shipped files ``data/NAME.yaml``."""
-    import yaml
-
-    text = resources.files(__package__).joinpath("data", f"{name}.yaml").read_text(encoding="utf-8")
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return parse_yaml(shipped_text(__package__, "data", f"{name}.yaml"))
 
 
 @functools.cache
 def load_hospital() -> Hospital:
     """The shipped model."""
-    exams: dict[str, Any] = {}
-    for name in ("laboratory", "imaging", "physical"):
-        exams |= read_data(name)
+    exams = read_data("laboratory") | read_data("imaging") | read_data("physical")
     return build_hospital(read_data("diseases")["diseases"], read_data("presentation"), exams, read_data("sites"))
 
 

@@ -35,9 +35,8 @@ class Interpreter:
 
     def presentation(self, summary: str) -> tuple[int | None, bool | None, dict[str, int]]:
         """Age in years, whether female, and the states of the presentation findings."""
-        lines: dict[str, str] = {}
-        for heading, text in _SUMMARY_LINE.findall(summary):
-            lines.setdefault(heading.strip(), text.strip())
+        # Of a heading that comes again the first counts.
+        lines = {heading.strip(): text.strip() for heading, text in reversed(_SUMMARY_LINE.findall(summary))}
         person = lines.get("Patient Information", summary)
         states: dict[str, int] = {}
         for line, findings in self._lines.items():
@@ -72,13 +71,12 @@ class Interpreter:
             alternatives = "|".join(rf"(?<!\w){re.escape(phrase)}(?!\w)" for phrase in longest_first)
             self._phrases[place] = re.compile(alternatives), meaning
         pattern, meaning = self._phrases[place]
-        states: dict[str, int] = {}
-        for phrase in pattern.findall(_plain(text)):
-            states.setdefault(*meaning[phrase])
-        return states
+        return dict(meaning[phrase] for phrase in reversed(pattern.findall(_plain(text))))
 
     def _measured(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
-        labels = self.site.every_label(finding.measure)
+        # Longest first, because one name may begin another.
+        names = {style.label(finding.measure) for style in self.site.styles or (self.site,)}
+        labels = sorted(names, key=len, reverse=True)
         value = next((values[label.casefold()] for label in labels if label.casefold() in values), None)
         if value is None:
             value = next((match[1] for label in labels if (match := _labelled(label).search(text))), None)
@@ -205,23 +203,17 @@ class Diagnostician:
         return on * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - on) * miss
 
     def two_step_gain(
-        self,
-        p: np.ndarray,
-        charge: np.ndarray,
-        miss: float,
-        asked: np.ndarray,
-        candidates: int = 8,
-        also: Iterable[int] = (),
+        self, p: np.ndarray, charge: np.ndarray, miss: float, asked: np.ndarray, also: Iterable[int] = ()
     ) -> np.ndarray:
         """As :meth:`net_gain`, but the first answer may be followed by one more request where that gains.
 
-        Only the ``candidates`` examinations with the highest one-step gain and the indices ``also`` are planned; all
-        others, and those already ``asked`` [examinations of bool], are -inf.
+        Only the eight examinations with the highest one-step gain and the indices ``also`` are planned; all others, and
+        those already ``asked`` [examinations of bool], are -inf.
         """
         barred = np.where(asked, -np.inf, 0.0)
         one = self.net_gain(p, charge, miss) + barred
         two = np.full(len(self.exams), -np.inf)
-        for exam in dict.fromkeys([*np.argsort(-one, kind="stable")[:candidates].tolist(), *also]):
+        for exam in dict.fromkeys([*np.argsort(-one, kind="stable")[:8].tolist(), *also]):
             if asked[exam]:
                 continue
             then = barred.copy()

@@ -66,10 +66,9 @@ def sample_patient(
     age = same.age if same else int(AGES[_draw(rng, np.cumsum(ages[disease]))])
     female = same.female if same else bool(rng.random() < hospital.diseases[disease].female)
     symptoms = tuple(_symptom(rng, finding, disease) for finding in hospital.presentation)
-    results = {
-        e.name: tuple(_draw(rng, f.cumulative[disease]) for f in e.findings) for e in hospital.examinations.values()
-    }
-    chance = rng.random(len(hospital.examinations))
+    exams = hospital.examinations.values()
+    results = {e.name: tuple(_draw(rng, f.cumulative[disease]) for f in e.findings) for e in exams}
+    chance = rng.random(len(exams))
     available = frozenset(name for name, on in zip(results, chance < site.availability, strict=True) if on)
     return Patient(index, admission, disease, age, female, symptoms, results, available, key)
 
@@ -102,7 +101,7 @@ def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Gener
     return Analyte(site.label(measure), f"{value * factor:.{decimals}f}", units or None, *bounds, flag)
 
 
-def write_presentation(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:
+def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:
     """The lines of the history by their heading; the lines of the case summary below the first."""
     lines: dict[str, list[str]] = {}
     for finding, state in zip(hospital.presentation, patient.symptoms, strict=True):

@@ -16,15 +16,7 @@ import numpy as np
 from ..cases import Analyte
 from ..files import write_csv
 from .model import Examination, Hospital, Site, read_data
-from .sample import (
-    Patient,
-    physical_text,
-    sample_patient,
-    write_analytes,
-    write_measure,
-    write_presentation,
-    write_report,
-)
+from .sample import Patient, physical_text, sample_patient, write_analytes, write_history, write_measure, write_report
 
 _DATA = read_data("mimic_iv")
 COLUMNS: dict[str, list[str]] = _DATA["columns"]
@@ -38,9 +30,9 @@ TWINS: dict[int, int] = _DATA["twins"]
 Tables = dict[str, list[dict]]
 
 
-def write_mimic(hospital: Hospital, out_dir: str | Path, patients: int, seed: int) -> None:
+def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, seed: int) -> None:
     """Write ``hosp/*.csv.gz`` and ``note/*.csv.gz`` for this many patients below ``out_dir``."""
-    site = hospital.site("mimic_iv")
+    site = hospital.site(dataset)
     tables: Tables = {name: [] for name in COLUMNS}
     tables["hosp/d_labitems"] = _dictionary(hospital)
     for index in range(patients):
@@ -49,7 +41,7 @@ def write_mimic(hospital: Hospital, out_dir: str | Path, patients: int, seed: in
         for number, row in enumerate(tables[name], 1):
             row[key] = number
     for name, columns in COLUMNS.items():
-        write_csv(Path(out_dir) / f"{name}.csv.gz", columns, tables[name])
+        write_csv(out_dir / f"{name}.csv.gz", columns, tables[name])
 
 
 def _dictionary(hospital: Hospital) -> list[dict]:
@@ -209,7 +201,7 @@ def _stamp(time: datetime) -> str:
 def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[Analyte]) -> str:
     """A discharge summary. The hospital course and the last sections name the diagnosis, as in real ones."""
     rng = patient.generator(902)
-    history = write_presentation(hospital, site, patient)
+    history = write_history(hospital, site, patient)
     for heading in ("History of Present Illness", "Past Medical History"):
         history[heading] = history[heading][0].upper() + history[heading][1:]
     if rng.random() >= 0.85:

@@ -21,13 +21,9 @@ from ..cases import PHYSICAL, CaseRecord, class_of, meaning, names_no_place, nor
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
-from .elements import Element, flat_text, json_lines, number_of
-from .flat_files import examination_name, is_absent
-from .names import add_text, covers, examination_of, physical_key, term_of, usual_name
-from .phrases import phrases
-from .sentences import spans
-from .summary import one_line
-from .workup import Workup
+from .flat_files import Element, flat_text, json_lines, number_of
+from .names import Workup, add_text, covers, examination_of, physical_key, term_of, usual_name
+from .texts import examination_name, is_absent, one_line, phrases, spans
 
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
@@ -55,17 +51,16 @@ def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
 def _draft(case: Element, attrition: Attrition) -> Draft:
     osce = case.one("OSCE_Examination", required=True)
     patient, findings, tests = (osce.one(name, required=True).value for name in _PARTS)
-    physical, results, labels = Workup(), Workup(), Counter[str]()
-    for name, content in (_findings(findings, labels) or {}).items():
+    physical, results = Workup(), Workup()
+    for name, content in (_findings(findings, attrition.events) or {}).items():
         physical.add(physical_key(readable(name) or "General Appearance"), _text(content))
-    for name, content, heading in _examinations(_findings(tests, labels)):
+    for name, content, heading in _examinations(_findings(tests, attrition.events)):
         key, label = _key(readable(name) or readable(heading) or "Other Tests", content, heading)
         text = f"{label}: {_text(content)}" if label else _text(content)
         if key == "Vital Signs" or meaning(key).kind in PHYSICAL:
             physical.add(physical_key(key), text)
         else:
             results.add(key, text)
-    attrition.events += labels
     return Draft(
         note_id=number_of("agentclinic", osce.value),
         history=_history(patient),
@@ -98,14 +93,15 @@ def _sentences(parts: Iterable[Any]) -> str:
     return " ".join(text if text[-1] in ".!?" else f"{text}." for text in map(_text, parts) if text)
 
 
-def _findings(content: Any, labels: Counter[str], label: str = "") -> Any:
-    """The content without entries that say that there is no result or only propose one; None when nothing is left."""
+def _findings(content: Any, events: Counter[str], label: str = "") -> Any:
+    """The content without entries that say that there is no result or only propose one (both are counted); None when
+    nothing is left."""
     if isinstance(content, Mapping):
-        inner = {name: _findings(part, labels, normalise(name)) for name, part in content.items()}
+        inner = {name: _findings(part, events, normalise(name)) for name, part in content.items()}
         return {name: part for name, part in inner.items() if part is not None} or None
     text = _text(content)
     empty = is_absent(text) or label in _WORDS["proposed"] or _PROPOSED.match(text)
-    labels["entries without a result" if empty else "results"] += 1
+    events["entries without a result" if empty else "results"] += 1
     return None if empty else content
 
 
@@ -138,10 +134,8 @@ def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
 
 def _is_place(name: str, how: str) -> bool:
     """Whether a name is what the heading above it examines: a knee below "X-rays", a lymph node below "Biopsy"."""
-    naming_of_place = meaning(f"{name} {how}") if names_no_place(how) else None
-    return bool(naming_of_place and naming_of_place.terms) and all(
-        class_of(term) == meaning(how).kind for term in naming_of_place.terms
-    )
+    terms = meaning(f"{name} {how}").terms if names_no_place(how) else ()
+    return bool(terms) and all(class_of(term) == meaning(how).kind for term in terms)
 
 
 def _key(name: str, content: Any, heading: str) -> tuple[str, str]:

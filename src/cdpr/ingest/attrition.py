@@ -7,7 +7,9 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from .flat_files import quoted
+from ..files import write_text
+from ..job import Job
+from .texts import quoted
 
 # Every reason to leave a case out, in the order in which they are tried.
 RULES = (
@@ -89,10 +91,6 @@ class AttritionReport(_Record):
             raise ValueError(f"{self.read} cases read less those dropped are {left}, not {self.kept}")
         return self
 
-    def text(self) -> str:
-        """The report as JSON."""
-        return self.model_dump_json(indent=2) + "\n"
-
 
 @dataclass
 class Attrition:
@@ -168,6 +166,13 @@ class Attrition:
             leaks=tuple(self.leaks()), events=dict(sorted(self.events.items())), splits=self.splits,
             warnings=tuple(self.warnings),
         )  # fmt: skip
+
+    def conclude(self, job: Job) -> None:
+        """Write the report of a job, and print the counts."""
+        report = self.report()
+        write_text(job.out["report"], report.model_dump_json(indent=2) + "\n")
+        job.metrics.update(read=report.read, kept=report.kept)
+        print("\n".join(self.lines()))
 
     def lines(self, identifiers: bool = False) -> Iterator[str]:
         """The counts for a terminal: cases, each rule (with the dropped cases, if they may be printed), leaks, tables,

@@ -5,22 +5,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from statistics import median
 
-import yaml
-
 from ..cases import CaseRecord, is_physical
 from ..costs import Catalogue, load_catalogue, price_of, review, with_overrides
-from ..files import write_csv, write_text
-from ..settings import Settings
-from ..settings.schema import Costs
+from ..files import parse_yaml, shipped_text, write_csv, write_text
+from ..settings.schema import Costs, Settings
 from .attrition import Attrition
-from .draft import Selection
-from .error import IngestError, collected
-from .flat_files import quoted
+from .draft import Import
+from .flat_files import IngestError, collected
 from .private import CASE_COLUMNS, CATEGORIES, RESULT_COLUMNS, Export, drafts, read_export
+from .texts import quoted
 
 _SHOWN = 20  # problems of one kind, and names
 _COMMON = 3  # cases in which a name stands before it is shown without asking
@@ -53,15 +49,13 @@ An example: cdpr check_export --template FOLDER. All about it: docs/reference/pr
 
 @dataclass
 class Report:
-    """What a check found. ``cases`` are the records that the readable part of the export gives, ``doubts`` what is
-    worth a look but would be ingested."""
+    """What a check found. ``cases`` are the records that the readable part of the export gives."""
 
     path: Path
     credentialed: bool
     costs: Costs
     catalogue: Catalogue
     export: Export = field(default_factory=Export)
-    doubts: list[IngestError] = field(default_factory=list)
     attrition: Attrition = field(default_factory=lambda: Attrition("private"))
     cases: list[CaseRecord] = field(default_factory=list)
 
@@ -79,7 +73,7 @@ class Report:
         """The report for a terminal. Of a credentialed source it quotes no value unless asked to."""
         quiet = self.credentialed and not show_values
         problems, doubtful = ([problem.without_text() if quiet else problem for problem in problems]
-                              for problems in (self.problems, self.doubts))  # fmt: skip
+                              for problems in (self.problems, doubts(self.export)))  # fmt: skip
         verdict = "can be ingested" if self.ok else f"would be refused: {_many(len(problems), 'problem')}"
         lines = [f"{self.path}: {verdict}", *_grouped(problems), *self._ignored(quiet)]
         if doubtful:
@@ -137,13 +131,13 @@ class Report:
 def check(settings: Settings, path: str | Path) -> Report:
     """Read an export as ``ingest_dataset`` does, but past its problems, and price what it gives.
 
-    Raises CatalogueError for ``data.price_overrides`` that cannot be used.
+    Raises TableError for ``data.price_overrides`` that cannot be used.
     """
     own, folder = settings.data.price_overrides, Path(path)
     options = settings.data.private.model_dump() | {"path": str(folder)}
-    selection = Selection("private", type(settings.data.private)(**options).credentialed, settings.data.leaks)
+    credentialed = type(settings.data.private)(**options).credentialed
     catalogue = with_overrides(load_catalogue(), own) if own else load_catalogue()
-    report = Report(folder, selection.credentialed, settings.costs, catalogue)
+    report = Report(folder, credentialed, settings.costs, catalogue)
     with collected(report.problems):
         try:
             if not folder.is_dir():
@@ -152,9 +146,9 @@ def check(settings: Settings, path: str | Path) -> Report:
             report.export = read_export(folder)
         except PermissionError as error:
             raise IngestError.not_permitted(error) from None
-    report.cases += selection.records(drafts(report.export, report.attrition), report.attrition)
+    work = Import(credentialed, settings.data.leaks, report.attrition)
+    report.cases += work.records(drafts(report.export, report.attrition))
     report.attrition.kept = len(report.cases)
-    report.doubts += doubts(report.export)
     if not report.cases and not report.problems:
         what = f"no usable case among {report.attrition.read}"
         report.problems.append(IngestError(folder, what, "see below what was dropped"))
@@ -201,7 +195,7 @@ def write_template(folder: str | Path) -> list[Path]:
     for path in (cases, results, objects):
         if path.exists():
             raise IngestError(path, "stands there already", "give a new folder")
-    examples = yaml.safe_load(resources.files(__package__).joinpath("template.yaml").read_text(encoding="utf-8"))
+    examples = parse_yaml(shipped_text(__package__, "template.yaml"))
     write_text(objects, "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in examples))
     rows = [
         {"case_id": case["case_id"], "sequence": number} | result

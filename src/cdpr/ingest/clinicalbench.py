@@ -14,14 +14,21 @@ from ..cases import CaseRecord, meaning, modality
 from ..settings.datasets import ClinicalBenchSource
 from .attrition import Attrition
 from .draft import Draft, Import
-from .elements import Element, flat_text
-from .error import IngestError
-from .flat_files import LONGEST_NAME, examination_name, files_at, is_absent, parse_json, quoted, read_text
+from .flat_files import Element, IngestError, files_at, flat_text, parse_json, read_text
 from .names import add_text
-from .phrases import phrases
-from .physical import physical_results
-from .sentences import headed
-from .summary import CHINESE, one_line, only_refers, says_something
+from .notes import physical_results
+from .texts import (
+    CHINESE,
+    LONGEST_NAME,
+    examination_name,
+    headed,
+    is_absent,
+    one_line,
+    only_refers,
+    phrases,
+    quoted,
+    says_something,
+)
 
 NOTICE = (
     "Evaluated using ClinicalBench (https://github.com/WeixiangYAN/ClinicalLab, arXiv 2406.13890). Its licence allows "

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
 from ..files import shipped_table
-from .phrases import phrases
-from .sentences import LINE_END
-from .summary import CHINESE, one_line, says_something
+from .texts import CHINESE, LINE_END, one_line, phrases, says_something
 
 BLANK = "___"
 _SAID = phrases("diagnosis_names")
@@ -43,7 +41,7 @@ _DISEASE = re.compile(r"\w{3}(?:itis|oma|osis|a?emia|pathy|thenia|penia|plegia|r
 _KIND = re.compile(rf"\b((?:{_SAID['kinds']}))\s+$", re.IGNORECASE)
 _SURE = re.compile(_SAID["sure"], re.IGNORECASE)
 _TEST = re.compile(rf"(?:[ -]\w+){{0,3}}?[ -](?:{_SAID['tests']})\b", re.IGNORECASE)
-_LINKING, _TOO_GENERAL = frozenset(_SAID["linking"]), frozenset(_SAID["too_general"])
+_LINKING, _TOO_GENERAL = frozenset(_SAID["linking"]), frozenset([*_SAID["too_general"], *_SAID["general"]])
 _RELATIVE = rf"(?i:\b{_SAID['relatives']}\b)"
 _SOMEONE = re.compile(_RELATIVE)
 _IN_RELATIVE = re.compile(rf"[^.;\n]{{0,30}}?\bin\s+(?:\w+\s+){{0,2}}?{_RELATIVE}")
@@ -83,10 +81,6 @@ def _alike(word: str) -> Sequence[str]:
     return next((group for group in _SAID["same"] if word.casefold() in group), (word,))
 
 
-def _terms(name: str) -> list[Term]:
-    return _known().get(_spelt(name), [])
-
-
 @functools.lru_cache(maxsize=4096)
 def names_of(diagnosis: str) -> tuple[str, ...]:
     """The diagnosis, the first of a numbered list, its leading disease, these without qualifiers, whatever known
@@ -101,7 +95,7 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
     for phrase in (leading, plain[-1], leading_disease(cause[1]) if cause else ""):
         names.update(dict.fromkeys(_known_parts(phrase)))
     for name in tuple(names):
-        for term in _terms(name):
+        for term in _known().get(_spelt(name), ()):
             names.update(dict.fromkeys((term.name, *term.aliases)))
     return tuple(name for name in names if says_something(name))
 
@@ -119,7 +113,8 @@ def _known_parts(phrase: str) -> Iterator[str]:
     for start, end in sorted(parts):
         part = " ".join(words[start:end])
         place = len(" ".join(words[:start])) + (start > 0)
-        if (len(part) > 3 or part.isupper()) and _terms(part) and not _false_friend(phrase, place, place + len(part)):
+        known = (len(part) > 3 or part.isupper()) and _spelt(part) in _known()
+        if known and not _false_friend(phrase, place, place + len(part)):
             yield part
 
 
@@ -160,11 +155,11 @@ def _singular(word: str) -> str:
 def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     """Where a text names the diagnosis without negating it, in the order of the text; with ``loose`` also by its words
     in another order, without the general ones, or by their initials."""
-    spans = exact = _spans(naming(diagnosis), text)
+    spans = exact = [match.span() for match in naming(diagnosis).finditer(text)]
     if loose:
         spans = exact + [
             (start, end)
-            for start, end in _spans(_loosely(diagnosis), text)
+            for start, end in (match.span() for match in _loosely(diagnosis).finditer(text))
             if not any(start < other and first < end for first, other in exact)
             and not _names_another(text, start, end, diagnosis)
         ]
@@ -186,10 +181,6 @@ def _names_another(text: str, start: int, end: int, diagnosis: str) -> bool:
     return not known and not _SURE.fullmatch(kind[1]) and not _QUALIFIER.match(f"{kind[1]} x")
 
 
-def _spans(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
-    return [match.span() for match in pattern.finditer(text)]
-
-
 @functools.lru_cache(maxsize=4096)
 def _loosely(diagnosis: str) -> re.Pattern[str]:
     """Shortened, reordered and abbreviated names: what is left without general words, alone or in any order with few
@@ -200,18 +191,14 @@ def _loosely(diagnosis: str) -> re.Pattern[str]:
         words = [word for word in _WORD.findall(re.sub(r"\([^)]*\)", " ", name)) if word.casefold() not in _LINKING]
         if 3 <= len(words) <= 5 and not CHINESE.search(name):  # two letters say too little
             patterns.append("".join(word[0].upper() for word in words) + r"(?!\w)")
-        telling = list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in words if _tells(word)))
+        # What gives it away: no general word, no qualifier, none of a few letters.
+        long = [word for word in words if len(word) > 4 and word.casefold() not in _TOO_GENERAL]
+        telling = list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in long))
         between = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
         if 1 <= len(telling) <= 4:
             patterns += [f"(?i:{between.join(map(_inflected, order))})" for order in itertools.permutations(telling)]
         patterns += [f"(?i:{_inflected(word)})" for word in telling if _DISEASE.search(word)]
     return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(patterns))})" if patterns else r"(?!)")
-
-
-def _tells(word: str) -> bool:
-    """Whether a word of a diagnosis gives it away: no general word, no qualifier, none of a few letters."""
-    plain = word.casefold()
-    return len(plain) > 4 and plain not in _SAID["general"] and plain not in _TOO_GENERAL
 
 
 def _inflected(word: str) -> str:

@@ -1,15 +1,15 @@
 """From what an importer found to a case record: the checks and the leak control that all data sets share."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..cases import CaseRecord, is_physical, no_examination
-from ..settings.data import Governance, Leaks
+from ..settings.datasets import Governance, Leaks
 from .attrition import Attrition
 from .leaks import control
-from .summary import CHINESE, build_summary, one_line, says_something
+from .texts import CHINESE, build_summary, illness, one_line, says_something, tells_something
 
 # What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
 NO_EXAMINATION = "entries that are no examination"
@@ -37,22 +37,37 @@ class Draft:
     physical: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Which drafts of a data set become case records, and what is taken out of these. It can be sent to other
-    processes, which then count in an attrition of their own."""
+@dataclass
+class Import:
+    """One import: what an importer is handed beside the settings of its data set, and which of its drafts become case
+    records.
 
-    dataset: str
+    ``credentialed`` marks the cases; ``leaks`` says what is taken out of them; ``attrition`` counts. ``path`` is the
+    file or folder with the raw data, ``state`` a folder for work that survives a kill. ``governance`` says what may be
+    sent to a model; ``tags`` end up in ``run.json``.
+    """
+
     credentialed: bool
     leaks: Leaks
+    attrition: Attrition
+    path: Path = Path()
+    state: Path = Path()
+    governance: Governance = field(default_factory=Governance)
+    tags: dict[str, str] = field(default_factory=dict)
 
-    def records(self, drafts: Iterable[Draft], attrition: Attrition) -> Iterator[CaseRecord]:
-        """The drafts that become records."""
-        return filter(None, (self.record(draft, attrition) for draft in drafts))
+    def records(self, drafts: Iterable[Draft]) -> Iterator[CaseRecord]:
+        """The drafts that become records; of those with one number only the first does."""
+        numbers: set[str] = set()
+        for draft in drafts:
+            if draft.note_id in numbers:
+                draft.rejected = "same case twice"
+            numbers.add(draft.note_id)
+            if record := self.record(draft):
+                yield record
 
-    def record(self, draft: Draft, attrition: Attrition) -> CaseRecord | None:
-        """The record of a usable case, in split ``test`` until it is split; None when a rule drops it (counted in
-        ``attrition``)."""
+    def record(self, draft: Draft) -> CaseRecord | None:
+        """The record of a usable case, in split ``test`` until it is split; None when a rule drops it."""
+        attrition = self.attrition
         attrition.read += 1
         if rule := draft.rejected or _missing(draft):
             return attrition.drop(rule, draft.note_id)
@@ -61,9 +76,8 @@ class Selection:
             attrition.count(NO_EXAMINATION, len(remarks))
         results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks}
         # The ends of lines stay, because they may end a sentence.
-        history = {
-            name: "\n".join(filter(None, map(one_line, text.splitlines()))) for name, text in draft.history.items()
-        }
+        lines = {name: map(one_line, text.splitlines()) for name, text in draft.history.items()}
+        history = {name: "\n".join(filter(None, texts)) for name, texts in lines.items()}
         cleared = control(draft.note_id, draft.diagnosis, history, results, self.leaks, attrition)
         if cleared is None:
             return None
@@ -78,41 +92,12 @@ class Selection:
             key_pertinent_results_dict=results,
             final_diagnosis=draft.final_diagnosis or draft.diagnosis,
             diagnosis_results=draft.diagnosis,
-            dataset=self.dataset,
+            dataset=attrition.dataset,
             split="test",
-            language=draft.language or ("zh" if CHINESE.search(_illness(draft.history)) else "en"),
+            language=draft.language or ("zh" if CHINESE.search(illness(draft.history)) else "en"),
             subject_key=draft.subject_key or draft.note_id,
             credentialed=self.credentialed,
         )
-
-
-@dataclass
-class Import:
-    """One import: what an importer is handed beside the settings of its data set.
-
-    ``path`` is the file or folder with the raw data, ``state`` a folder for work that survives a kill. ``governance``
-    says what may be sent to a model; ``tags`` end up in ``run.json``.
-    """
-
-    path: Path
-    state: Path
-    selection: Selection
-    governance: Governance
-    attrition: Attrition
-    tags: dict[str, str] = field(default_factory=dict)
-
-    def records(self, drafts: Iterable[Draft]) -> Iterator[CaseRecord]:
-        """The drafts that become records; of those with one number only the first does."""
-
-        def once() -> Iterator[Draft]:
-            numbers: set[str] = set()
-            for draft in drafts:
-                if draft.note_id in numbers:
-                    draft.rejected = "same case twice"
-                numbers.add(draft.note_id)
-                yield draft
-
-        return self.selection.records(once(), self.attrition)
 
 
 # The settings of the data set (a `Source`), the import -> its records in any order. Raises IngestError.
@@ -126,12 +111,3 @@ def _missing(draft: Draft) -> str | None:
     if draft.needs_physical and not draft.physical:
         return "no physical examination"
     return None if tells_something(draft.history) else "no complaint and no present illness"
-
-
-def tells_something(history: Mapping[str, str]) -> bool:
-    """Whether there is a complaint or a present illness."""
-    return says_something(_illness(history))
-
-
-def _illness(history: Mapping[str, str]) -> str:
-    return history.get("Chief Complaint", "") + " " + history.get("History of Present Illness", "")

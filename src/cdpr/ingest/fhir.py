@@ -19,7 +19,7 @@ from .draft import Draft, Import
 from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources, unmarked
 from .fhir_results import FINAL, find_results, time_of
 from .notes import parse_discharge_note
-from .summary import one_line, patient_information, says_something
+from .texts import one_line, patient_information, says_something
 
 _NEVER = {"planned", "cancelled", "entered-in-error"}
 _REFUTED = {"refuted", "entered-in-error", "provisional", "differential", "unconfirmed"}
@@ -248,12 +248,7 @@ def _texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
     for resource in of_kind(case.resources, "ClinicalImpression"):
         yield f"History of Present Illness:\n{resource.text('description')}", False
     for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
-        for attachment in _documents(resource):
-            text = resource.attached(attachment)
-            if text is None:
-                attrition.count("attachments that are no text or lie elsewhere")
-            else:
-                yield text, True
+        yield from ((text, True) for text in resource.attached(_documents(resource), attrition))
 
 
 def _sections(content: FhirElement) -> Iterator[str]:

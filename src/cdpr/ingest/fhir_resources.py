@@ -8,17 +8,15 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from .attrition import Attrition
-from .elements import Element
-from .error import IngestError
-from .flat_files import files_at, filled_lines, parse_json, quoted, read_text
-from .summary import one_line
+from .flat_files import Element, IngestError, files_at, filled_lines, parse_json, read_text
+from .texts import one_line, quoted
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
 _KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")
@@ -113,14 +111,19 @@ class Resource(FhirElement):
             inner = [one for one in self.many("contained") if one.text("id") == text[1:]]
             return Resource(inner[0], self.scope, self.shared) if inner else None
         local = _LOCAL.search(text)
-        for name in (text, *(local.groups() if local else ())):
-            for scope in (self.scope, self.shared):
-                if name and name in scope.places:
-                    return scope.places[name]
-        return None
+        names = (text, local[1] if local else "")
+        places = (scope.places.get(name) for name in names for scope in (self.scope, self.shared))
+        return next(filter(None, places), None)
 
-    def attached(self, attachment: FhirElement) -> str | None:
-        """Text of an attachment, of a Binary that it names too; None for what is no text or lies elsewhere."""
+    def attached(self, attachments: Iterable[FhirElement], attrition: Attrition) -> Iterator[str]:
+        """Texts of attachments, of a Binary that one names too; what is no text or lies elsewhere is counted."""
+        for attachment in attachments:
+            if (text := self._text_of(attachment)) is None:
+                attrition.count("attachments that are no text or lie elsewhere")
+            else:
+                yield text
+
+    def _text_of(self, attachment: FhirElement) -> str | None:
         if not attachment.text("data") and attachment.text("url"):
             binary = self.find(attachment.text("url"))
             if binary is None:
@@ -179,6 +182,6 @@ def unmarked(text: str) -> str:
     return "\n".join(filter(None, map(one_line, html.unescape(text).splitlines())))
 
 
-def of_kind(resources: list[Resource], *kinds: str) -> Iterator[Resource]:
+def of_kind(resources: Iterable[Resource], *kinds: str) -> Iterator[Resource]:
     """Those of some kinds, in their order."""
     return (resource for resource in resources if resource.kind in kinds)

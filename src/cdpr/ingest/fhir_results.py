@@ -11,11 +11,9 @@ from datetime import datetime
 from ..cases import Analyte, examinations
 from .attrition import Attrition
 from .fhir_resources import FhirElement, Resource, concept_text, of_kind
-from .flat_files import examination_name, is_absent
-from .names import covers, examination_of, physical_key, term_of
+from .names import Workup, covers, examination_of, physical_key, result_part, term_of
 from .notes import report_text
-from .summary import one_line, says_something
-from .workup import Workup, result_part
+from .texts import examination_name, is_absent, one_line, says_something
 
 FINAL = {"final", "amended", "corrected", "appended", "preliminary", "partial", "completed"}
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"
@@ -62,7 +60,7 @@ def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[i
     panel within a report the report's name counts, where the vocabulary knows it, else the panel's."""
     listed: dict[int, str] = {}
     panels: set[int] = set()
-    for resource in of_kind(list(resources), "Observation", "DiagnosticReport"):
+    for resource in of_kind(resources, "Observation", "DiagnosticReport"):
         members = "hasMember" if resource.kind == "Observation" else "result"
         name = _name(resource, "code")
         for reference in resource.many(members):
@@ -105,10 +103,10 @@ def _add_observation(resource: Resource, listed: str, workup: Workup, social: li
 def _usable(content: FhirElement, attrition: Attrition, what: str) -> bool:
     """Whether a resource is final, as far as it says so; counted."""
     attrition.count(what)
-    status = content.text("status")
-    if status and status not in FINAL:
+    final = content.text("status") in ("", *FINAL)
+    if not final:
         attrition.count(f"{what} that are not final or withdrawn")
-    return not status or status in FINAL
+    return final
 
 
 def _name(content: FhirElement, name: str) -> str:
@@ -219,13 +217,8 @@ def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> Non
     if not _usable(resource, attrition, "reports"):
         return
     name = _SYSTEM.sub("", _name(resource, "code"))
-    parts = []
-    for attachment in resource.many("presentedForm"):
-        text = resource.attached(attachment)
-        if text is None:
-            attrition.count("attachments that are no text or lie elsewhere")
-        else:
-            parts.append(report_text(text) if resource.codes("category") & _IMAGING else one_line(text))
+    plain = report_text if resource.codes("category") & _IMAGING else one_line
+    parts = [plain(text) for text in resource.attached(resource.many("presentedForm"), attrition)]
     concluded = one_line(resource.text("conclusion")) or ", ".join(map(concept_text, resource.many("conclusionCode")))
     if says_something(concluded) and not any(concluded in part for part in parts):
         parts.append(f"Impression: {concluded}")

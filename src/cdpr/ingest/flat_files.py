@@ -1,42 +1,62 @@
-"""Reading CSV and JSON files.
+"""Reading CSV and JSON files, and walking JSON by objects that know where they stand.
 
-Every problem is an IngestError with file, line and field.
+Every problem, also a value of another type than expected, is an IngestError with file, line and field.
 """
 
 import contextlib
 import csv
 import difflib
+import hashlib
 import json
 import re
-import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
-from ..cases import PHYSICAL_SUFFIX
 from ..files import csv_records, open_text
-from .error import IngestError
-from .summary import one_line
+from .texts import HALF_CHARACTER, LONGEST_TEXT, one_line, quoted, visible
 
-LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
-LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
 
 # Python's own limit (131,072) is below what a long report may hold.
 csv.field_size_limit(LONGEST_NOTE)
-# Control characters without meaning for a reader, and marks that make a text look like another one.
-_INVISIBLE = re.compile(
-    r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-)
-_HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
-_ABSENT = re.compile(
-    r"\W*(?:(?:(?:data|details?|information|results?)\s+)?(?:(?:is|are|was|were)\s+)?"
-    r"(?:not\s+(?:available|provided|specified|mentioned|indicated|applicable|assessed|performed|done|given)|pending)\b"
-    r"(?!.*\bbut\b).{0,80}|n/?a(?:\s+(?:for|due|given)\b.{0,80})?|暂无.{0,4}|未(?:查|做|检))?\W*",
-    re.IGNORECASE | re.DOTALL,
-)
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr writes them
+
+
+class IngestError(ValueError):
+    """Raw data that cannot be trusted. The message names file, line and field, and what to do.
+
+    What stands in quotes, in any of its parts, is out of the file: names of JSON objects and headings too.
+    """
+
+    def __init__(self, path: str | Path, problem: str, remedy: str, line: int | None = None, field: str | None = None):
+        self.path, self.line, self.field, self.problem, self.remedy = Path(path), line, field, problem, remedy
+        place = f"{path}:{line}" if line is not None else f"{path}"
+        # A field out of the file brings its own quotes.
+        field_text = f"field {field if _QUOTED.search(field) else repr(field)}: " if field is not None else ""
+        super().__init__(f"{place}: {field_text}{problem}; {remedy}")
+
+    @classmethod
+    def not_permitted(cls, error: PermissionError) -> "IngestError":
+        """The error about a file or folder that this user may not read."""
+        return cls(str(error.filename), "may not be read by this user", "ask its owner, or see to its permissions")
+
+    def without_text(self) -> "IngestError":
+        """The same error without the values that it quotes, for cases that must not appear in a log."""
+        parts = (self.problem, self.remedy, self.field)
+        problem, remedy, field = (_QUOTED.sub("'(withheld)'", text or "") for text in parts)
+        return IngestError(self.path, problem, remedy, line=self.line, field=field or None)
+
+
+@contextlib.contextmanager
+def collected(problems: list[IngestError]) -> Iterator[None]:
+    """Within it what cannot be read ends the block and is added to the problems."""
+    try:
+        yield
+    except IngestError as problem:
+        problems.append(problem)
 
 
 def files_at(path: Path, ending: str) -> list[Path]:
@@ -44,32 +64,6 @@ def files_at(path: Path, ending: str) -> list[Path]:
     if not path.is_dir():
         return [path]
     return sorted(f for f in path.iterdir() if f.name.endswith((ending, f"{ending}.gz")) and f.name[0] != ".")
-
-
-def visible(text: str) -> str:
-    """The text as a reader sees it: composed characters, no control or direction marks, no halves of characters."""
-    if text.isascii() and text.isprintable():  # as most are
-        return text
-    return _HALF_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", unicodedata.normalize("NFC", text)))
-
-
-def quoted(value: str) -> str:
-    """A value for a message: short, on one line, between quotes and without any, so that it can be withheld whole."""
-    text = one_line(visible(value)).replace("'", "’").replace('"', "”").replace("\\", "＼")
-    return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
-
-
-def is_absent(text: str) -> bool:
-    """Whether a text says that there is no result ("Not available.", "Pending", "暂无。"), or nothing at all."""
-    return _ABSENT.fullmatch(text) is not None
-
-
-def examination_name(name: str) -> str:
-    """A name on one line, without the mark of physical examinations, which are free; "…" ends what is cut."""
-    name = one_line(visible(name))
-    while name.endswith(PHYSICAL_SUFFIX):
-        name = name.removesuffix(PHYSICAL_SUFFIX).rstrip()
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 @contextlib.contextmanager
@@ -105,7 +99,7 @@ def csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line at which it begins, and fields, of each row of a table that is not blank. Raises IngestError."""
     with explained(path), open_text(path, errors="surrogateescape") as lines:
         for line, fields in csv_records(lines):
-            if any(map(_HALF_CHARACTER.search, fields)):
+            if any(map(HALF_CHARACTER.search, fields)):
                 raise _not_utf8(path, line, fields[0])
             if any(visible(field).strip() for field in fields):
                 yield line, fields
@@ -126,7 +120,7 @@ def read_text(path: Path) -> str:
     """The text of a file, decompressed where its name ends in ``.gz``. Raises IngestError."""
     with explained(path), open_text(path, errors="surrogateescape") as lines:
         text = lines.read()
-    if broken := _HALF_CHARACTER.search(text):
+    if broken := HALF_CHARACTER.search(text):
         raise _not_utf8(path, text.count("\n", 0, broken.start()) + 1, text)
     return text
 
@@ -170,3 +164,84 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
         raise
     except (RecursionError, ValueError) as error:
         raise unfit("nested too deeply, or a number too long") from error
+
+
+class Element:
+    """A JSON object, and where it stands in its file. What is absent, or null, is empty.
+
+    Raises IngestError for a value that is no object, and so do its methods for parts of another type than they read.
+    """
+
+    remedy = "use the data set as published"
+
+    def __init__(self, value: Any, path: Path, line: int | None = None, place: str = ""):
+        self.value, self.path, self.line, self.place = value, path, line, place
+        if not isinstance(value, Mapping):
+            problem = f"expected an object, found {type(value).__name__}"
+            raise IngestError(path, problem, self.remedy, line=line, field=place or None)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def wrong(self, name: str, problem: str, remedy: str = "") -> IngestError:
+        """An error about one of its parts."""
+        return IngestError(self.path, problem, remedy or self.remedy, line=self.line, field=self._place(name))
+
+    def text(self, name: str) -> str:
+        """A string, stripped."""
+        return self._typed(name, str, "text", "").strip()
+
+    def number(self, name: str) -> str:
+        """A number as it is written, without a power of ten."""
+        value = self._typed(name, (int, float), "a number", "")
+        return f"{value:.10f}".rstrip("0").rstrip(".") if "e" in str(value) else str(value)
+
+    def one(self, name: str, required: bool = False) -> Self:
+        """An object."""
+        if required and self.value.get(name) is None:
+            raise self.wrong(name, "expected an object of this name")
+        return self._part(name, self._typed(name, Mapping, "an object", {}))
+
+    def many(self, name: str) -> list[Self]:
+        """A list of objects."""
+        values = self._typed(name, list, "a list", [])
+        return [self._part(f"{name}[{index}]", value) for index, value in enumerate(values)]
+
+    def _part(self, name: str, value: Any) -> Self:
+        return type(self)(value, self.path, self.line, self._place(name))
+
+    def _place(self, name: str) -> str:
+        return f"{self.place}.{name}".strip(".")
+
+    def _typed(self, name: str, kind: Any, called: str, absent: Any) -> Any:
+        value = self.value.get(name)
+        if value is None:
+            return absent
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.wrong(name, f"expected {called}, found {type(value).__name__}")
+        return value
+
+
+def flat_text(content: Any, label: Callable[[str], str], keep: Callable[[str], bool] = bool) -> str:
+    """Any JSON value on one line: ``Label: value; ...`` for objects, ``a, b`` for lists. A name whose label is empty
+    does not stand there, and neither does a text that is not to ``keep``."""
+    if isinstance(content, Mapping):
+        parts = ((label(name), flat_text(inner, label, keep)) for name, inner in content.items())
+        return "; ".join(f"{name}: {text}" if name else text for name, text in parts if text)
+    if isinstance(content, list):
+        return ", ".join(filter(None, (flat_text(inner, label, keep) for inner in content)))
+    text = "" if content is None else one_line(str(content))
+    return text if keep(text) else ""
+
+
+def json_lines(path: Path) -> Iterator[Element]:
+    """The objects of a file, one a line, or of the one ``*.jsonl`` file of a folder. Raises IngestError."""
+    files = files_at(path, ".jsonl")
+    if len(files) != 1:
+        raise IngestError(path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
+    return (Element(parse_json(files[0], text, line), files[0], line) for line, text in filled_lines(files[0]))
+
+
+def number_of(dataset: str, content: Any) -> str:
+    """The number of a case that has none of its own: a digest of its content."""
+    return f"{dataset}-" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]

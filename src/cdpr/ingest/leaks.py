@@ -6,17 +6,21 @@ the impressions of reports. ``data.leaks`` says whether each costs the case, is 
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from pathlib import Path
 
-from ..settings.data import Leaks
+from ..cases import SECTIONS, CaseRecord, RecordError, iterate_records, write_records
+from ..job import Job
+from ..settings import Settings
+from ..settings.datasets import Leaks
 from .attrition import Attrition
 from .diagnosis_names import Mention, blanked, mentions
-from .phrases import phrases
-from .sentences import clause_start, spans
-from .summary import says_something
+from .texts import build_summary, clause_start, phrases, says_something, spans, tells_something
 
 _BLANKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
 STRICT = Leaks(**dict.fromkeys(_BLANKED, "mask"), results_in_history="all", impression="drop", names="loose")
+Texts = dict[str, str]  # by section of the history, or by examination
+_BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
 _PRESENT = ("Patient Information", "Chief Complaint", "History of Present Illness", "Allergy History")
@@ -26,13 +30,8 @@ _IMPRESSION = re.compile(
 
 
 def control(
-    case: str,
-    diagnosis: str,
-    history: Mapping[str, str],
-    results: Mapping[str, str],
-    leaks: Leaks,
-    attrition: Attrition,
-) -> tuple[dict[str, str], dict[str, str]] | None:
+    case: str, diagnosis: str, history: Texts, results: Texts, leaks: Leaks, attrition: Attrition
+) -> tuple[Texts, Texts] | None:
     """History and results without what ``leaks`` takes out, or None for a case that it costs; all is counted in
     ``attrition``. A section or result of which nothing is left is absent."""
     history, results = dict(history), dict(results)
@@ -52,9 +51,7 @@ def control(
     return history, {exam: text for exam, text in cleared.items() if says_something(text)}
 
 
-def _named_by_history(
-    history: Mapping[str, str], diagnosis: str, leaks: Leaks
-) -> Iterator[tuple[str, str, str, list[Mention]]]:
+def _named_by_history(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tuple[str, str, str, list[Mention]]]:
     """Section, leak, action and mentions, for each section that names the diagnosis: the patient's, or a relative's."""
     for section in (*_PAST, _FAMILY, *_PRESENT):
         mentions_here = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
@@ -67,7 +64,7 @@ def _named_by_history(
             yield section, "diagnosis of a relative", leaks.family_history, relatives
 
 
-def _cut_results_in_history(case: str, history: dict[str, str], leaks: Leaks, attrition: Attrition) -> None:
+def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: Attrition) -> None:
     """Take results out of the present illness, in place."""
     section = "History of Present Illness"
     text = history.get(section, "")
@@ -137,3 +134,63 @@ def _another_visit(sentence: str, clause: str, after: str) -> bool:
 def tells_result(sentence: str) -> bool:
     """Whether a sentence says what an examination showed."""
     return _RESULT.search(sentence) is not None
+
+
+# The leak-controlled variant of a benchmark: the same cases without whatever gives the diagnosis away.
+
+
+def remove_leaks(settings: Settings, job: Job) -> None:
+    """Write the leak-controlled test cases of a benchmark, and the report of what was taken out, in numbers."""
+    attrition = Attrition(job.options["dataset"])
+    attrition.splits = {"test": write_records(job.out["controlled"], _test_cases(job.inputs["cases"], attrition))}
+    attrition.conclude(job)
+
+
+def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
+    for line, record in enumerate(iterate_records(path), 1):
+        try:
+            case = controlled(record, attrition) if record.split == "test" else None
+        except RecordError as error:
+            raise RecordError(f"{path}:{line}: {error}") from None
+        if case is not None:
+            yield case
+
+
+def parse_summary(summary: str) -> Texts:
+    """Text by section; the inverse of :func:`cdpr.ingest.texts.build_summary`.
+
+    Raises RecordError for a line that is no ``- Section: text``; the message does not quote it.
+    """
+    sections: dict[str, str] = {}
+    for number, line in enumerate(summary.split("\n"), 1):
+        match = _BULLET.fullmatch(line)
+        if match is None or match[1] in sections:
+            raise RecordError(f"field 'case_summary': line {number} is not '- Section: text', each section once; "
+                              "ingest the data set again")  # fmt: skip
+        sections[match[1]] = match[2]
+    return sections
+
+
+def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:
+    """The record under the strictest leak control, or None when no examination, or neither complaint nor present
+    illness, is left of it (counted in ``attrition``).
+
+    What remains keeps its price, that of its whole billing group included: benchmark and variant differ in what they
+    tell, not in what it costs. Raises RecordError for a summary that is not in the unified format.
+    """
+    attrition.read += 1
+    results = record.key_pertinent_results_dict
+    history = parse_summary(record.case_summary)
+    cleared = control(record.note_id, record.diagnosis_results, history, results, STRICT, attrition)
+    history, results = cleared or ({}, {})
+    if not tells_something(history):
+        return attrition.drop("no complaint and no present illness", record.note_id)
+    if not results:
+        return attrition.drop("no examination", record.note_id)
+    attrition.kept += 1
+    return record.model_copy(update={
+        "case_summary": build_summary(history),
+        "key_pertinent_results_dict": results,
+        "exam_cost_map": {exam: usd for exam, usd in record.exam_cost_map.items() if exam in results},
+        "exam_billing_group": {exam: group for exam, group in record.exam_billing_group.items() if exam in results},
+    })  # fmt: skip

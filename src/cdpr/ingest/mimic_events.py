@@ -4,24 +4,20 @@ An event belongs to an admission when it carries its ``hadm_id`` or, lacking one
 admission is nearer; and in either case lies in the time window. Of each analyte, culture and report the first counts.
 """
 
-import logging
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any
 
 from ..cases import Analyte, format_analytes
 from .attrition import Attrition
-from .mimic_checks import check_times
+from .mimic_tables import Tables, check_times
 from .names import ANY_LABEL, exam_key, panels
 from .notes import examination_heading, report_text
-from .summary import one_line, says_something
-from .tables import Tables
+from .texts import one_line, says_something
 
-_log = logging.getLogger(__name__)
 # Every row of an event table, with the admission in whose window it lies, or none. Rows that name an admission but no
 # readable time come along, to be counted.
 _LINKED = """
@@ -46,33 +42,14 @@ _MINE = "subject_id BETWEEN ? AND ? AND case_id IN (SELECT unnest(?))"
 # How the times of a table are written.
 _TIMES = """count(charttime) AS filled, count(odd) AS unread, any_value(odd) AS sample,
             count(*) FILTER (odd IS NULL AND charttime IS NOT NULL AND time % 86400 = 0) AS midnight"""
+# Rows behind the examinations of some admissions, by admission: laboratory, microbiology, radiology.
+Events = tuple[dict[str, list[tuple]], ...]
 
 
-class Events(NamedTuple):
-    """Rows behind the examinations of some admissions, by admission."""
-
-    laboratory: dict[str, list[tuple]]
-    microbiology: dict[str, list[tuple]]
-    radiology: dict[str, list[tuple]]
-
-
-def link_events(tables: Tables, attrition: Attrition, held: bool) -> None:
-    """Tables ``lab``, ``micro`` and ``report``: rows in the windows of the table ``cases``, in one pass each. Without
-    ``held`` specimens that nobody examined are left out.
-
-    Every row of the three sources is counted in ``attrition``: in a window or not, with a time and a result or not.
-    """
-    for name, link in (
-        ("laboratory", partial(_link_laboratory, held=held)),
-        ("microbiology", _link_microbiology),
-        ("radiology", _link_radiology),
-    ):
-        _log.info("linking %s rows to admissions", name)
-        link(tables, attrition)
-
-
-def _link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
-    """Of each item of an admission the first row with a result; ``items``: the examination of each item number."""
+def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
+    """Table ``lab``: of each item of an admission the first row with a result; ``items``: the examination of each item
+    number. Without ``held`` specimens that nobody examined are left out. Every row is counted: in a window or not, with
+    a time and a result or not."""
     no_result = f"({_BLANK.format('value')} AND valuenum IS NULL AND {_BLANK.format('comments')})"
     tables.run(f"""
         CREATE TABLE lab AS
@@ -134,8 +111,8 @@ def _link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
         attrition.count(f"laboratory rows{what}", rows)
 
 
-def _link_microbiology(tables: Tables, attrition: Attrition) -> None:
-    """Where only the date is known, the event counts when that day touches the window."""
+def link_microbiology(tables: Tables, attrition: Attrition) -> None:
+    """Table ``micro``: where only the date is known, the event counts when that day touches the window."""
     linked = _LINKED.format(
         table="microbiologyevents",
         time="coalesce(try_cast(charttime AS TIMESTAMP), try_cast(chartdate AS TIMESTAMP))",
@@ -145,8 +122,8 @@ def _link_microbiology(tables: Tables, attrition: Attrition) -> None:
     _account(tables, "hosp/microbiologyevents", "micro", "microbiology rows", attrition)
 
 
-def _link_radiology(tables: Tables, attrition: Attrition) -> None:
-    """Reports with their names in the detail table, and the report that an addendum belongs to."""
+def link_radiology(tables: Tables, attrition: Attrition) -> None:
+    """Table ``report``: reports with their names in the detail table, and the report that an addendum belongs to."""
     tables.run("""
         CREATE TABLE report_names AS
         SELECT note_id, list(field_value ORDER BY try_cast(field_ordinal AS INTEGER), field_value)
@@ -175,13 +152,13 @@ def _account(tables: Tables, name: str, linked: str, what: str, attrition: Attri
     attrition.count(f"{what} in no case's window", outside)
 
 
-def events_of(tables: Tables, stays: Sequence[tuple[str | None, str | None]]) -> Events:
-    """Rows of some (patient, admission) pairs, in the order in which their results are to be read."""
-    known = [(subject, stay) for subject, stay in stays if subject and stay]
+def events_of(tables: Tables, notes: Sequence[Any]) -> Events:
+    """Rows of the admissions of some notes, in the order in which their results are to be read."""
+    known = [(note.subject_id, note.hadm_id) for note in notes if note.subject_id and note.hadm_id]
     if not known:
-        return Events({}, {}, {})
-    subjects = [subject for subject, _ in known]
-    mine = [min(subjects), max(subjects), [stay for _, stay in known]]
+        return ({}, {}, {})
+    subjects, stays = zip(*known, strict=True)
+    mine = [min(subjects), max(subjects), list(stays)]
     number, comments = _BLANK.format("f.value"), _BLANK.format("f.comments")
     laboratory = f"""
         WITH firsts AS (
@@ -205,7 +182,7 @@ def events_of(tables: Tables, stays: Sequence[tuple[str | None, str | None]]) ->
         SELECT case_id, time, note_id, names, parent, text FROM report WHERE {_MINE}
         ORDER BY case_id, time, note_id, names, text
     """
-    return Events(*(_by_case(tables.rows(sql, mine)) for sql in (laboratory, microbiology, radiology)))
+    return tuple(_by_case(tables.rows(sql, mine)) for sql in (laboratory, microbiology, radiology))
 
 
 def _by_case(rows: Iterable[tuple]) -> dict[str, list[tuple]]:
@@ -214,13 +191,14 @@ def _by_case(rows: Iterable[tuple]) -> dict[str, list[tuple]]:
 
 def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str]:
     """All examinations of an admission: laboratory, microbiology, radiology; the first of each name counts."""
+    laboratory, microbiology, radiology = (rows.get(case, ()) for rows in events)
     results = {
         exam_key(exam): format_analytes(_analyte(*analyte) for _, *analyte in analytes)
-        for exam, analytes in groupby(events.laboratory.get(case, ()), key=itemgetter(0))
+        for exam, analytes in groupby(laboratory, key=itemgetter(0))
     }
     for what, events_of_kind in (
-        ("microbiology rows", _microbiology(events.microbiology.get(case, ()), attrition)),
-        ("radiology reports", _radiology(events.radiology.get(case, ()), attrition)),
+        ("microbiology rows", _microbiology(microbiology, attrition)),
+        ("radiology reports", _radiology(radiology, attrition)),
     ):
         for names, text, rows in events_of_kind:
             new = dict.fromkeys((key for name in names if (key := exam_key(name)) not in results), text)

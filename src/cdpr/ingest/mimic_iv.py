@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -25,14 +26,11 @@ from tqdm import tqdm
 from ..cases import CaseRecord
 from ..settings.datasets import MimicSource
 from .attrition import Attrition
-from .draft import Draft, Import, Selection
-from .error import IngestError
-from .flat_files import LONGEST_NOTE, quoted
-from .mimic_checks import check_references, check_sums, check_times, count_left_out, count_rows, shape
-from .mimic_events import Events, events_of, link_events, results_of
+from .draft import Draft, Import
+from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
+from .mimic_tables import Tables, check_references, check_rows, check_sums, check_times, count_left_out, count_rows
 from .notes import DischargeNote, parse_discharge_note
-from .summary import patient_information
-from .tables import LONGEST_ROW, Tables, line_of
+from .texts import patient_information
 
 Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 
@@ -81,7 +79,7 @@ class Note(NamedTuple):
     text: str
 
 
-Chunk = tuple[list[Note], Events, Selection]
+Chunk = tuple[list[Note], Events, Import]
 Reading = tuple[list[CaseRecord], Attrition]
 
 
@@ -95,15 +93,16 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
     structurer: Any = None
     if source.structurer.model is not None:
         # By name: without it, ingestion does not depend on it.
-        structurer = pkgutil.resolve_name("cdpr.ingest.structurer:NoteStructurer")(
-            source.structurer, work.governance, source.credentialed, work.state, work.selection.dataset
-        )
+        structurer = pkgutil.resolve_name("cdpr.ingest.structurer:NoteStructurer")(source.structurer, work)
     with Tables(work.path, work.state / "tables", THREADS) as tables:
         _open(tables, work.attrition)
         _log.info("numbering notes and admissions in %s", work.path)
         _index_notes(tables)
         _find_windows(tables, source)
-        link_events(tables, work.attrition, held=source.held_specimens == "keep")
+        _log.info("linking laboratory, microbiology and radiology rows to admissions")
+        link_laboratory(tables, work.attrition, held=source.held_specimens == "keep")
+        link_microbiology(tables, work.attrition)
+        link_radiology(tables, work.attrition)
         check_references(tables, work.attrition)
         improve = structurer.improve_all if structurer else None
         for records, attrition_of_chunk in _read_chunks(tables, work, THREADS, improve):
@@ -111,13 +110,12 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
             yield from records
     count_left_out(work.attrition)
     if structurer:
-        work.attrition.events += structurer.counters
         work.tags.update(structurer.tags())
 
 
 def _open(tables: Tables, attrition: Attrition) -> None:
     for name, columns in _COLUMNS.items():
-        tables.add(name, columns.split(), LONGEST_NOTE if name in ("note/discharge", "note/radiology") else LONGEST_ROW)
+        tables.add(name, columns.split())
     check_sums(tables)
     count_rows(tables, attrition)
     time = "try_cast(admittime AS TIMESTAMP)"
@@ -125,28 +123,16 @@ def _open(tables: Tables, attrition: Attrition) -> None:
         SELECT count(admittime), count(admittime) FILTER ({time} IS NULL),
                any_value(admittime) FILTER ({time} IS NULL), count(*) FILTER (epoch({time}) % 86400 = 0)
         FROM admissions""")), attrition)  # fmt: skip
-    _check(
-        tables, "admissions", "hadm_id", "admittime", f"{time} IS NOT NULL", "is not a time like 2150-01-31 08:00:00"
-    )
+    problem = "is not a time like 2150-01-31 08:00:00"
+    check_rows(tables, "admissions", "hadm_id", "admittime", f"{time} IS NOT NULL", problem)
     for column in ("anchor_age", "anchor_year"):
         number = f"regexp_full_match({column}, '[0-9]{{1,4}}')"
-        _check(tables, "patients", "subject_id", column, number, "is not a whole number")
+        check_rows(tables, "patients", "subject_id", column, number, "is not a whole number")
     tables.run(f"CREATE TABLE stays AS SELECT DISTINCT *, {time} AS admit FROM admissions WHERE hadm_id IS NOT NULL")
     tables.run("CREATE TABLE persons AS SELECT DISTINCT * FROM patients WHERE subject_id IS NOT NULL")
     for name, table, key in (("admissions", "stays", "hadm_id"), ("patients", "persons", "subject_id")):
         once = f"{key} NOT IN (SELECT {key} FROM {table} GROUP BY {key} HAVING count(*) > 1)"
-        _check(tables, name, key, key, once, "stands in several rows that disagree")
-
-
-def _check(tables: Tables, table: str, key: str, column: str, fits: str, problem: str) -> None:
-    """Raise IngestError for the first row, in the order of its key, whose column does not fit the condition."""
-    query = f"SELECT {key}, {column} FROM {table} WHERE {column} IS NOT NULL AND NOT ({fits}) ORDER BY 1, 2 LIMIT 1"
-    for number, value in tables.rows(query):
-        path = tables.paths[f"hosp/{table}"]
-        row = "" if key == column else f" in the row of {key} {quoted(number or '')}"
-        message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
-        line = line_of(path, column, value)
-        raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
+        check_rows(tables, name, key, key, once, "stands in several rows that disagree")
 
 
 def _index_notes(tables: Tables) -> None:
@@ -184,9 +170,10 @@ def _find_windows(tables: Tables, source: MimicSource) -> None:
 
 def _read_chunks(tables: Tables, work: Import, processes: int, improve: Improve | None) -> Iterator[Reading]:
     """What each chunk of notes gives, in worker processes where there are many."""
-    notes, stream = int(work.attrition.tables["note/discharge"]), map(Note._make, tables.rows(_NOTES))
+    notes, dataset = int(work.attrition.tables["note/discharge"]), work.attrition.dataset
+    stream = map(Note._make, tables.rows(_NOTES))
     chunks = (
-        (chunk, events_of(tables, [(note.subject_id, note.hadm_id) for note in chunk]), work.selection)
+        (chunk, events_of(tables, chunk), replace(work, attrition=Attrition(dataset)))
         for chunk in iter(lambda: list(islice(stream, CHUNK)), [])
     )
     parallel = processes > 1 and notes > 2 * CHUNK and improve is None
@@ -199,13 +186,12 @@ def _read_chunks(tables: Tables, work: Import, processes: int, improve: Improve 
             yield records, attrition_of_chunk
 
 
-def _read_chunk(notes: list[Note], events: Events, selection: Selection, improve: Improve | None = None) -> Reading:
-    attrition = Attrition(selection.dataset)
+def _read_chunk(notes: list[Note], events: Events, work: Import, improve: Improve | None = None) -> Reading:
     parsed = [parse_discharge_note(note.text) for note in notes]
     if improve is not None:
         parsed = improve([(sections, note.text) for sections, note in zip(parsed, notes, strict=True)])
-    drafts = (_draft(*pair, events, attrition) for pair in zip(notes, parsed, strict=True))
-    return list(selection.records(drafts, attrition)), attrition
+    drafts = (_draft(*pair, events, work.attrition) for pair in zip(notes, parsed, strict=True))
+    return list(filter(None, map(work.record, drafts))), work.attrition
 
 
 def _draft(note: Note, parsed: DischargeNote, events: Events, attrition: Attrition) -> Draft:

@@ -1,13 +1,12 @@
-"""Examination keys of records: the names that a source uses, their many spellings, and which analytes make up which
-examination."""
+"""Examination keys of records: the names that a source uses, their many spellings, which analytes make up which
+examination; and the results by key while an importer collects them."""
 
 import functools
 import re
 
-from ..cases import PHYSICAL_SUFFIX, VITAL_SIGNS, Term, examinations, meaning, normalise
+from ..cases import PHYSICAL_SUFFIX, VITAL_SIGNS, Analyte, Term, examinations, format_analytes, meaning, normalise
 from ..files import shipped_table
-from .phrases import phrases
-from .summary import one_line
+from .texts import one_line, phrases
 
 _WORDS = phrases("names")
 ANY_LABEL = "*"
@@ -106,3 +105,34 @@ def covers(key: str, name: str) -> bool:
 def _words(name: str) -> set[str]:
     words = set(normalise(_XRAY.sub("X-ray", name)).split()) - {"of", "the", "scan"}
     return {word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words}
+
+
+class Workup:
+    """Measured quantities and texts by examination. Of a quantity that comes again the first counts; the texts of an
+    examination follow its quantities, each once."""
+
+    def __init__(self) -> None:
+        self._analytes: dict[str, dict[str, Analyte]] = {}
+        self._texts: dict[str, dict[str, None]] = {}
+
+    def add(self, key: str, result: Analyte | str) -> bool:
+        """Take up a result of an examination; whether it is a new one."""
+        analytes, texts = self._analytes.setdefault(key, {}), self._texts.setdefault(key, {})
+        if isinstance(result, Analyte):
+            return analytes.setdefault(result.label, result) is result
+        is_new = result not in texts
+        texts[result] = None
+        return is_new
+
+    def results(self) -> dict[str, str]:
+        """One text of each examination that has any, in the order in which they came."""
+        texts = {
+            key: "; ".join(filter(None, [format_analytes(analytes.values()), *self._texts[key]]))
+            for key, analytes in self._analytes.items()
+        }
+        return {key: text for key, text in texts.items() if text}
+
+
+def result_part(text: str) -> str:
+    """A text that keeps to its place in the layout of a laboratory result, where "; " ends it."""
+    return one_line(text).replace("; ", ", ")

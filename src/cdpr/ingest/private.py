@@ -6,21 +6,19 @@ Two layouts, one code path: ``cases.csv`` and ``results.csv``, or ``cases.jsonl`
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, normalise
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
-from .elements import Element
-from .error import IngestError, collected
-from .flat_files import LONGEST_NAME, LONGEST_TEXT, csv_lines, filled_lines, header_faults, parse_json, quoted, visible
-from .summary import one_line, patient_information, says_something
-from .workup import Workup, result_part
+from .flat_files import Element, IngestError, collected, csv_lines, filled_lines, header_faults, parse_json
+from .names import Workup, result_part
+from .texts import LONGEST_NAME, LONGEST_TEXT, one_line, patient_information, quoted, says_something, visible
 
 _HISTORY = {
     "chief_complaint": "Chief Complaint",
@@ -61,27 +59,16 @@ _RULES = {
 
 
 class Row(Element):
-    """A row of a table, or an object in JSON, whose fields are text; what is wrong with them goes to ``problems``."""
+    """A row of a table, or an object in JSON, whose fields are text."""
 
     remedy = "write one case an object, its results as a list of objects"
-
-    def __init__(self, value: Any, path: Path, line: int, problems: list[IngestError], place: str = ""):
-        super().__init__(value, path, line, place)
-        self.problems = problems
-
-    def _part(self, name: str, value: Any) -> "Row":
-        return Row(value, self.path, self.line, self.problems, self._place(name))
 
     def __getitem__(self, name: str) -> str:
         return self.value[name]
 
-    def with_fields(self, fields: Mapping[str, str]) -> "Row":
+    def with_fields(self, fields: Mapping[str, str]) -> Self:
         """The same row with other fields."""
-        return Row(fields, self.path, self.line, self.problems, self.place)
-
-    def tell(self, name: str, what: str, remedy: str) -> None:
-        """Add an error about one field to the problems."""
-        self.problems.append(self.wrong(name, what, remedy))
+        return self._part("", fields)
 
 
 @dataclass
@@ -113,19 +100,23 @@ def read_private(source: Source, work: Import) -> Iterator[CaseRecord]:
 def read_export(folder: Path) -> Export:
     """The rows of either layout, as far as they can be read."""
     export = Export()
-    paths = {name: _find(folder, name, export.problems) for name in ("cases.csv", "results.csv", "cases.jsonl")}
-    if paths["cases.jsonl"].is_file():
+    cases, results, objects = (
+        _find(folder, name, export.problems) for name in ("cases.csv", "results.csv", "cases.jsonl")
+    )
+    if objects.is_file():
         with collected(export.problems):
-            if paths["cases.csv"].is_file() or paths["results.csv"].is_file():
+            if cases.is_file() or results.is_file():
                 raise IngestError(folder, "holds cases.jsonl and CSV files", "keep one of the two layouts")
-            for line, text in filled_lines(path := paths["cases.jsonl"]):
+            for line, text in filled_lines(objects):
                 with collected(export.problems):
-                    _read_object(Row(parse_json(path, text, line), path, line, export.problems), export)
+                    _read_object(Row(parse_json(objects, text, line), objects, line), export)
         return export
     known = len(export.problems)
-    _read_table(paths["cases.csv"], CASE_COLUMNS, export.cases, export)
+    with collected(export.problems):
+        _read_table(cases, CASE_COLUMNS, export.cases, export)
     export.whole = len(export.problems) == known
-    _read_table(paths["results.csv"], RESULT_COLUMNS, export.results, export)
+    with collected(export.problems):
+        _read_table(results, RESULT_COLUMNS, export.results, export)
     return export
 
 
@@ -138,49 +129,40 @@ def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
 
 
 def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Export) -> None:
-    name = path.name.removesuffix(".gz")
-    with collected(export.problems):
-        for row in _csv_rows(path, columns, export.problems):
-            rows.append(row)
-            export.ignored.update((name, key) for key, text in row.value.items() if key not in columns and text)
-
-
-def _csv_rows(path: Path, columns: Sequence[str], problems: list[IngestError]) -> Iterator[Row]:
-    """Rows of a table whose header has these columns, in any order and among others; fields are stripped.
-
-    Rows that cannot be used go to ``problems``. Raises IngestError for a table that cannot be read, or not further.
-    """
+    """Add the rows of a table whose header has these columns, in any order and among others; fields are stripped."""
     lines = csv_lines(path)
     line, header = next(lines, (1, []))
     _check_separator(path, line, header)
     names = [one_line(visible(name)).casefold() for name in header]
     remedies = {c: "add this column" + ("" if c in FILLED else "; it may be empty") for c in columns}
     if faults := list(header_faults(path, line, names, remedies)):
-        problems += faults
+        export.problems += faults
         return
     for line, fields in lines:
         fields = [visible(field).strip() for field in fields]
-        if [field.casefold() for field in fields] == names:
-            problems.append(IngestError(path, "the header stands here again", "remove this line", line=line))
-        elif len(fields) != len(names):
-            what = f"{len(fields)} fields, the header has {len(names)}"
-            problems.append(IngestError(path, what, "put fields with commas in double quotes", line=line))
-        elif (longest := max(map(len, fields))) > LONGEST_TEXT:
-            what = f"a text of {longest:,} characters"
-            problems.append(IngestError(path, what, "close every double quote, or shorten it", line=line))
-        else:
-            yield Row(dict(zip(names, fields, strict=True)), path, line, problems)
+        with collected(export.problems):
+            if [field.casefold() for field in fields] == names:
+                raise IngestError(path, "the header stands here again", "remove this line", line=line)
+            if len(fields) != len(names):
+                what = f"{len(fields)} fields, the header has {len(names)}"
+                raise IngestError(path, what, "put fields with commas in double quotes", line=line)
+            if (longest := max(map(len, fields))) > LONGEST_TEXT:
+                what = f"a text of {longest:,} characters"
+                raise IngestError(path, what, "close every double quote, or shorten it", line=line)
+            row = dict(zip(names, fields, strict=True))
+            rows.append(Row(row, path, line))
+            name = path.name.removesuffix(".gz")
+            export.ignored.update((name, key) for key, text in row.items() if key not in columns and text)
 
 
 def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
     if not header:
         raise IngestError(path, "the file is empty", "begin it with the names of the columns", line=1)
     first = visible(header[0]).strip()
-    mark = re.search(r"[;\t|]", first) if len(header) == 1 else None
     if first.casefold().startswith("sep="):
         problem = "the line sep= that Excel writes stands before the header"
         raise IngestError(path, problem, "remove this line, and save the file with commas", line=line)
-    if mark is not None:
+    if len(header) == 1 and (mark := re.search(r"[;\t|]", first)):
         problem = f"columns are separated by {_SEPARATORS[mark[0]]}"
         raise IngestError(path, problem, "save the file with commas", line=line)
 
@@ -196,7 +178,8 @@ def _read_object(case: Row, export: Export) -> None:
         if placed["case_id"] == row["case_id"]:
             export.results.append(placed)
         else:
-            placed.tell("case_id", "differs from that of the case around it", "leave it out")
+            problem = placed.wrong("case_id", "differs from that of the case around it", "leave it out")
+            export.problems.append(problem)
 
 
 def _as_text(row: Row, implied: Mapping[str, Any], columns: Sequence[str], export: Export) -> Row:
@@ -206,7 +189,8 @@ def _as_text(row: Row, implied: Mapping[str, Any], columns: Sequence[str], expor
     for name in columns:
         value = values.get(name)
         if isinstance(value, (dict, list, bool)):
-            row.tell(name, f"expected text or a number, found {type(value).__name__}", "write it as text")
+            what = f"expected text or a number, found {type(value).__name__}"
+            export.problems.append(row.wrong(name, what, "write it as text"))
         elif value is not None:
             fields[name] = str(value).strip()
     return row.with_fields(fields)
@@ -216,12 +200,12 @@ def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
     """The cases of an export, in its order. A row with a problem is left out, a field with one is empty."""
     if ignored := export.ignored.total():
         attrition.count("fields that the layout does not know", ignored)
-    workups = _workups(export.results, attrition)
+    workups = _workups(export, attrition)
     numbers: set[str] = set()
-    for row in map(_sound, export.cases):
+    for row in _sound(export.cases, export.problems):
         number, age, sex = row["case_id"], row["age"], row["sex"]
         if number in numbers:
-            row.tell("case_id", f"{quoted(number)} stands twice", _OWN_NUMBER)
+            export.problems.append(row.wrong("case_id", f"{quoted(number)} stands twice", _OWN_NUMBER))
         if not number or number in numbers:
             continue
         numbers.add(number)
@@ -238,31 +222,31 @@ def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
         attrition.count("result rows of unknown cases", unlisted)
 
 
-def _sound(row: Row) -> Row:
-    """The row with its fields empty that break their rule, which is a problem."""
-    fields = dict(row.value)
-    for name, (pattern, problem, remedy, if_empty) in _RULES.items():
-        text = fields.get(name)
-        # The case around an object in JSON says what it belongs to.
-        if text == "" and if_empty and not (name == "case_id" and row.place):
-            row.tell(name, "is empty", if_empty)
-        if text and not re.fullmatch(pattern, text, re.IGNORECASE):
-            row.tell(name, f"{quoted(text)} {problem}", remedy)
-            fields[name] = ""
-    return row.with_fields(fields)
+def _sound(rows: Iterable[Row], problems: list[IngestError]) -> Iterator[Row]:
+    """The rows with their fields empty that break their rule, which is a problem."""
+    for row in rows:
+        fields = dict(row.value)
+        for name, (pattern, problem, remedy, if_empty) in _RULES.items():
+            text = fields.get(name)
+            # The case around an object in JSON says what it belongs to.
+            if text == "" and if_empty and not (name == "case_id" and row.place):
+                problems.append(row.wrong(name, "is empty", if_empty))
+            if text and not re.fullmatch(pattern, text, re.IGNORECASE):
+                problems.append(row.wrong(name, f"{quoted(text)} {problem}", remedy))
+                fields[name] = ""
+        yield row.with_fields(fields)
 
 
-def _workups(rows: Sequence[Row], attrition: Attrition) -> dict[str, Workup]:
+def _workups(export: Export, attrition: Attrition) -> dict[str, Workup]:
     """Results by case, whatever the order of the rows; spellings of a name that differ in case only are one."""
-    placed = [
-        (row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row) for row in map(_sound, rows)
-    ]
+    rows = _sound(export.results, export.problems)
+    placed = [(row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row) for row in rows]
     placed.sort(key=lambda entry: entry[:3])
     workups: dict[str, Workup] = defaultdict(Workup)
     spelled: dict[tuple[str, str], str] = {}
     for case, sequence, _, row in placed:
         attrition.count("result rows")
-        key = _key(row)
+        key = _key(row, export.problems)
         if not case or not key or not row["category"] or sequence == math.inf:
             continue
         report, measured = one_line(row["report"]), says_something(row["value"])
@@ -271,27 +255,27 @@ def _workups(rows: Sequence[Row], attrition: Attrition) -> dict[str, Workup]:
             continue
         key = spelled.setdefault((case, normalise(key) or key), key)
         text = f"{one_line(row['item'])}: {report}" if row["item"] else report
-        if not workups[case].add(key, _analyte(row) if measured else text):
+        if not workups[case].add(key, _analyte(row, export.problems) if measured else text):
             attrition.count("repeated items" if measured else "repeated reports")
     return workups
 
 
-def _key(row: Row) -> str:
+def _key(row: Row, problems: list[IngestError]) -> str:
     """Key of the row's examination; empty for a name that cannot be used."""
     name = one_line(row["examination"])
     if row["category"].casefold() == "physical" and name:
         return name.removesuffix(PHYSICAL_SUFFIX) + PHYSICAL_SUFFIX
     if name.endswith(PHYSICAL_SUFFIX):
         remedy = "give it the category physical, or another name"
-        row.tell("examination", "the name marks a physical examination", remedy)
+        problems.append(row.wrong("examination", "the name marks a physical examination", remedy))
         return ""
     return name
 
 
-def _analyte(row: Row) -> Analyte:
+def _analyte(row: Row, problems: list[IngestError]) -> Analyte:
     low, high = (float(row[name]) if row[name] else None for name in ("reference_low", "reference_high"))
     if low is not None and high is not None and low > high:
-        row.tell("reference_low", "is above reference_high", "exchange or correct them")
+        problems.append(row.wrong("reference_low", "is above reference_high", "exchange or correct them"))
     remarks = [one_line(row["report"])]
     if (low is None) != (high is None):
         remarks.append(f"reference at least {low:g}" if high is None else f"reference at most {high:g}")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from ..cases import CaseRecord, write_records
 from ..cases.record import split_by_subject
-from ..files import write_csv, write_text
+from ..files import write_csv
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import DATASETS
 from .attrition import Attrition, Incident
-from .draft import Import, Importer, Selection
-from .error import IngestError
+from .draft import Import, Importer
+from .flat_files import IngestError
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0  # one split for every seed of training
@@ -24,13 +24,10 @@ def ingest_dataset(settings: Settings, job: Job) -> None:
     """Read the raw files of one data set; write the records, the numbers of what was kept and dropped, and the list
     behind them. Raises IngestError."""
     records, attrition = ingest(job.options["dataset"], settings, job.inputs["raw"], job.state, job.tags)
-    report = attrition.report()
     write_records(job.out["records"], records)
-    write_text(job.out["report"], report.text())
     write_csv(job.out["findings"], [column.name for column in fields(Incident)], attrition.rows())
-    dropped = {f"dropped/{step.rule}": step.dropped for step in report.funnel}
-    job.metrics.update(read=report.read, kept=report.kept, **dropped)
-    print("\n".join(attrition.lines()))
+    attrition.conclude(job)
+    job.metrics.update({f"dropped/{step.rule}": step.dropped for step in attrition.steps()})
 
 
 def ingest(
@@ -56,8 +53,8 @@ def ingest(
         raise IngestError(path, "no such file or folder", f"set data.{dataset}.path, or make the synthetic files first")
     # By name: what one importer needs is no part of another's code.
     importer: Importer = pkgutil.resolve_name(DATASETS[dataset].importer)
-    selection = Selection(dataset, source.credentialed, settings.data.leaks)
-    work = Import(path, state, selection, settings.governance, attrition, {} if tags is None else tags)
+    tags = {} if tags is None else tags
+    work = Import(source.credentialed, settings.data.leaks, attrition, path, state, settings.governance, tags)
     try:
         records = sorted(importer(source, work), key=lambda record: record.note_id)
     except PermissionError as error:
@@ -85,19 +82,16 @@ def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition:
     if there < requested and not synthetic:
         sizes = {name: round(size * there / requested) for name, size in sizes.items()}
         expected = ", ".join(f"about {size} {name}" for name, size in sizes.items())
-        attrition.warnings.append(
-            f"{there} usable cases where {requested} are asked for: split in proportion ({expected})"
-        )
+        warning = f"{there} usable cases where {requested} are asked for: split in proportion ({expected})"
+        attrition.warnings.append(warning)
         sizes["train"] = there  # what rounding leaves over
     split = split_by_subject([record.subject_key for record in records], sizes, SPLIT_SEED)
+    divided = []
     for record in records:
-        if record.subject_key not in split:
+        if record.subject_key in split:
+            divided.append(record.model_copy(update={"split": split[record.subject_key]}))
+        else:
             attrition.drop("beyond the number of cases asked for", record.note_id)
-    divided = [
-        record.model_copy(update={"split": split[record.subject_key]})
-        for record in records
-        if record.subject_key in split
-    ]
     counts = Counter(record.split for record in divided)
     if synthetic and counts["train"] < data.train_cases:
         requested_sizes = ", ".join(f"{size} {name}" for name, size in sizes.items())

@@ -10,23 +10,19 @@ import dataclasses
 import itertools
 import json
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from ..cases import examinations
 from ..llm import Model, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from ..llm.guard import disclosed
-from ..settings.data import Governance
 from ..settings.datasets import Structurer
 from ..settings.models import Calls
+from .draft import Import
 from .names import add_text, physical_key
-from .notes import SECONDARY, DischargeNote, note_sections, primary_diagnosis
-from .phrases import phrases
-from .physical import AT_DISCHARGE, VITAL_NUMBERS
-from .summary import one_line, says_something
+from .notes import AT_DISCHARGE, SECONDARY, VITAL_NUMBERS, DischargeNote, note_sections, primary_diagnosis
+from .texts import one_line, phrases, says_something
 
 ASKED = "structurer asked"
 USED = "structurer answers used"
@@ -46,21 +42,18 @@ _ALTERNATIVE = re.compile(r"\b(?:or|versus|vs)\b", re.I)
 
 
 class NoteStructurer:
-    """Asks the model of ``settings`` about notes that need it; answers are recorded below ``state``, readable by the
-    owner alone, so that a killed run does not ask twice.
+    """Asks the model of ``settings`` about notes that need it; answers are recorded below the import's ``state``,
+    readable by the owner alone, so that a killed run does not ask twice.
 
-    ``counters`` tells what became of the answers. Raises SettingsError for an unusable setting and GovernanceError
-    where credentialed text would leave the machine, both before any note is read.
+    ``counters``, the events of the import, tell what became of the answers. Raises SettingsError for an unusable
+    setting and GovernanceError where credentialed text would leave the machine, both before any note is read.
     """
 
-    def __init__(
-        self, settings: Structurer, governance: Governance, credentialed: bool, state: Path,
-        dataset: str = "mimic_iv",
-    ) -> None:  # fmt: skip
-        spec = ModelSpec.of_structurer(settings, governance, credentialed=credentialed)
-        self._disclosure = spec.check(dataset)
-        self.spec = dataclasses.replace(spec, calls=Calls(), state=str(state))
-        self.counters: Counter[str] = Counter()
+    def __init__(self, settings: Structurer, work: Import) -> None:
+        spec = ModelSpec.of_structurer(settings, work.governance, credentialed=work.credentialed)
+        self._disclosure = spec.check(work.attrition.dataset)
+        self.spec = dataclasses.replace(spec, calls=Calls(), state=str(work.state))
+        self.counters = work.attrition.events
         self._sampling = Sampling(_MAX_TOKENS, temperature=0.0)
 
     @cached_property
@@ -115,21 +108,20 @@ class NoteStructurer:
     def physical(self, section: str, answer: Any) -> dict[str, str]:
         """Clauses of the section by system; each goes to one system, what none claims is vital signs or the general
         appearance."""
-        if answer and not isinstance(answer, dict):
+        if not isinstance(answer or {}, dict):
             self._rejected(MALFORMED)
-        if not answer or not isinstance(answer, dict):
-            return {}
+            answer = None
         free = dict(enumerate(clauses := _clauses(section)))
         results: dict[str, str] = {}
-        for system, words in answer.items():
+        for system, words in (answer or {}).items():
             where = None if words in ("", None) else self._locate(system, words, clauses)
             if where is None:
                 continue
-            if not free.keys() >= set(where):
+            if free.keys() >= set(where):
+                add_text(results, physical_key(system), " ".join(free.pop(i) for i in where))
+                self.counters[USED] += 1
+            else:
                 self._rejected(AMBIGUOUS)
-                continue
-            add_text(results, physical_key(system), " ".join(free.pop(i) for i in where))
-            self.counters[USED] += 1
         for clause in free.values() if results else ():
             left = "Vital Signs" if VITAL_NUMBERS.search(clause) else "General Appearance"
             add_text(results, physical_key(left), clause)
@@ -183,9 +175,7 @@ def _messages(kind: str, section: str) -> list[dict[str, str]]:
 
 def _unsplit(note: DischargeNote, text: str) -> str:
     """The physical examination at admission, if the parser left it in one lump; else nothing."""
-    section = note_sections(text).get("physical", "")
-    cut = AT_DISCHARGE.search(section)
-    section = (section[: cut.start()] if cut else section).strip()
+    section = AT_DISCHARGE.split(note_sections(text).get("physical", ""), maxsplit=1)[0].strip()
     systems = set(note.physical) - {physical_key("Vital Signs")}
     return section if len(systems) <= 1 and says_something(section) else ""
 
@@ -193,8 +183,7 @@ def _unsplit(note: DischargeNote, text: str) -> str:
 def _unclear(note: DischargeNote, text: str) -> str:
     """The primary part of the discharge diagnosis, if the parser found none or a story; else nothing."""
     lines = note_sections(text).get("diagnosis", "").splitlines()
-    secondary = next((i for i, line in enumerate(lines) if SECONDARY.match(one_line(line))), len(lines))
-    section = "\n".join(lines[:secondary]).strip()
+    section = "\n".join(itertools.takewhile(lambda line: not SECONDARY.match(one_line(line)), lines)).strip()
     clear = 0 < len(note.primary_diagnosis.split()) <= _LONGEST_CLEAR
     return section if not clear and says_something(section) else ""
 

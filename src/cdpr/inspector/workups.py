@@ -151,7 +151,7 @@ def _candidates(
             "endings": [
                 {"from": end.source, "right": end.correct, "tests": end.tests, "cost": _round(end.cost_usd),
                  "missed": end.infeasible, "utility": _round(end.utility),
-                 "path": None if end.path is None else [show(action) for action in end.path]}
+                 "path": [show(action) for action in end.path]}
                 for end in ends
             ],
         }  # fmt: skip

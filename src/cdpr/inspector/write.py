@@ -15,7 +15,6 @@ from ..job import Job
 from ..pseudonym import pseudonym
 from ..results.methods import DATASETS, synthetic, tier_mark, unfit
 from ..results.provenance import check_provenance
-from ..results.results import results_folder
 from ..results.sources import notices, source_of
 from ..settings import Settings
 from ..study.records import StateMeans, read_lines
@@ -34,7 +33,7 @@ def credit_file(results: Path, run: str, dataset: str) -> Path:
 
 def write_inspector(settings: Settings, job: Job) -> None:
     """Stage ``write_inspector``. Raises InspectorError and ProvenanceError where results do not belong together."""
-    folder, results = job.out["site"], results_folder(settings, job)
+    folder, results = job.out["site"], job.inputs["results"]
     folder.mkdir(parents=True, exist_ok=True)
     for name in _SITE:
         (folder / name).write_bytes(resources.files(site).joinpath(name).read_bytes())

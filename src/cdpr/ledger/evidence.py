@@ -13,9 +13,8 @@ from ..evaluation.metrics import METRICS, Summary, check_cases
 from ..evaluation.significance import percentile_interval
 from ..results.curves import Curves, read_curves
 from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
-from ..results.results import Hole, Results, seeds_of_runs
+from ..results.results import Hole, Results, data_sets, seeds_of_runs
 from ..settings import Settings, labels_of, sweeps, variants
-from ..settings.datasets import AVERAGED
 from .verdict import Effect, NotMeasured
 
 # Figures as the paper prints them: accuracy in %.
@@ -110,7 +109,7 @@ class Evidence:
     def other_cases(self, on: str) -> str:
         """Why the cases of this place are not the paper's; empty where they are. The private ones nobody else has."""
         label = "the three data sets" if on == "average" else DATASETS[on]
-        if any(synthetic(self.settings, d) for d in _datasets(on)):
+        if any(synthetic(self.settings, d) for d in data_sets(on)):
             return f"synthetic cases; the figure is of {label}"
         if on in ("private", "average"):
             return "not the authors' cases: their private data set is theirs alone; the figure is of it"
@@ -124,8 +123,8 @@ class Evidence:
         """The methods on the same cases. Trained ones are taken with the seeds that all of them have; others have one
         run. Raises EvaluationError when they were not evaluated on the same cases."""
         methods = self._same_seeds(names)
-        parts = [[self.summary(method, dataset) for method in methods] for dataset in _datasets(on)]
-        for dataset in _datasets(on):
+        parts = [[self.summary(method, dataset) for method in methods] for dataset in data_sets(on)]
+        for dataset in data_sets(on):
             evaluations = (self.results.evaluations(method, dataset, self.decoding) for method in methods)
             check_cases([_value_of(of_method)[0] for of_method in evaluations])
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
@@ -144,7 +143,7 @@ class Evidence:
         curves = [self._curves(method, metrics, prefix) for method in methods]
         if missing := dict.fromkeys(name for curve in curves for name in curve.missing):
             raise NotMeasured(f"missing: {', '.join(missing)}")
-        ends = {run: self._curves(method, metrics, prefix).axes["step"][0, -1] for run, method in single.items()}
+        ends = {run: self._curves(method, metrics, prefix).values["step"][0, -1] for run, method in single.items()}
         last = max(ends.values())
         if early := [f"{run} ends at step {end:g}" for run, end in ends.items() if end < last]:
             raise NotMeasured(f"{', '.join(early)}, not at {last:g}: nothing can be said of the end of training")
@@ -166,10 +165,6 @@ def _value_of(value: Any) -> Any:
     if isinstance(value, Hole):
         raise NotMeasured(value.reason)
     return value
-
-
-def _datasets(on: str) -> list[str]:
-    return list(AVERAGED) if on == "average" else [on]
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

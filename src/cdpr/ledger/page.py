@@ -11,7 +11,7 @@ from ..files import write_text
 from ..job import Job
 from ..results.methods import tier_mark
 from ..results.sources import notices
-from ..results.table import Column, Row, Table, interval, markdown_page, number, to_csv, to_markdown
+from ..results.table import Column, Table, interval, markdown_page, number, to_csv, to_markdown
 from ..settings import Settings
 from .claims import Claim, read_claims
 from .evidence import Evidence
@@ -29,7 +29,7 @@ def write_claims(settings: Settings, job: Job) -> None:
     ProvenanceError, EvaluationError or CurveError for results that cannot be used; nothing is written then.
     """
     ledger = make_ledger(settings, job.inputs["results"], read_claims())
-    plain = [Row({name: _plain(value) for name, value in entry.items()}) for entry in ledger["claims"]]
+    plain = [{name: _plain(value) for name, value in entry.items()} for entry in ledger["claims"]]
     forms = {
         "json": json.dumps(ledger, indent=1, ensure_ascii=False) + "\n",
         "md": _page(settings, ledger),
@@ -94,7 +94,7 @@ _RIGHT = ("printed", "measured", "k", "seeds")
 
 def _table(heads: Mapping[str, str], entries: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> str:
     columns = [Column(name, header, align="r" if name in _RIGHT else "l") for name, header in heads.items()]
-    return to_markdown(Table(columns, [Row({name: entry[name] for name in heads}) for entry in entries], notes=notes))
+    return to_markdown(Table(columns, entries, notes=notes))
 
 
 def _cells(entry: Mapping[str, Any]) -> dict[str, Any]:

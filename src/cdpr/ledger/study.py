@@ -2,7 +2,7 @@
 the same direction, and says so."""
 
 from ..study.analysis import Analysis, Interval
-from ..study.returned import PHYSICIAN, SIMULATED
+from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions
 from .claims import StudyClaim
 from .evidence import Evidence, training_seeds
@@ -33,7 +33,6 @@ def compare_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
 
 
 def _rated(name: str, analysis: Analysis, evidence: Evidence) -> str:
-    """The run of a method that was rated."""
     methods = [method for method in evidence.results.methods if name in (method.name, method.paper)]
     for run in (run for method in methods for run in method.runs if run in analysis.runs):
         return run

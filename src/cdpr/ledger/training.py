@@ -94,7 +94,7 @@ def _probes(claim: TrainingClaim, evidence: Evidence) -> _Compared:
 
 def _until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
     """Training seconds or tokens by seed [seeds] until the accuracy first reaches a share of its final value."""
-    spent, accuracy = curve.axes[axis], curve.values["accuracy"]
+    spent, accuracy = curve.values[axis], curve.values["accuracy"]
     if share is None:
         return spent[:, -1]
     reached = (accuracy >= share * accuracy[:, -1:]).argmax(axis=1)

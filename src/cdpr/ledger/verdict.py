@@ -4,8 +4,6 @@ Printed figures are held against results only on the paper's cases, as many as i
 backbone and a language model as judge. Elsewhere they are not run, and a direction is at most the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -68,16 +66,16 @@ class Effect(NamedTuple):
     low: float | None = None
     high: float | None = None
 
-    def minus(self, amount: float) -> Effect:
+    def minus(self, amount: float) -> "Effect":
         """How far it exceeds an amount."""
         return Effect(self.value - amount, *(None if end is None else end - amount for end in (self.low, self.high)))
 
-    def toward(self, side: str) -> Effect:
+    def toward(self, side: str) -> "Effect":
         """Positive on the claimed side: ``above`` zero, or ``below`` it."""
         ends = (None if end is None else -end for end in (self.high, self.low))
         return self if side == "above" else Effect(-self.value, *ends)
 
-    def inside(self, margin: float) -> Effect:
+    def inside(self, margin: float) -> "Effect":
         """How far it stays inside ``±margin``; positive inside."""
         if self.low is None or self.high is None:
             return Effect(margin - abs(self.value))

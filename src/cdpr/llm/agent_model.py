@@ -4,7 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..settings import ModelEntry
 from .types import Completion, Messages, Model, Sampling
@@ -14,7 +14,7 @@ from .types import Completion, Messages, Model, Sampling
 class Meter:
     """Calls (several answers to one question are several) and their tokens; tokens are None once a server left them
     out. ``silent`` calls brought no word; ``too_long`` ones among them exceeded what the model reads; ``unmarked``
-    counts answers without their mark (:func:`cut_answer`)."""
+    counts answers without their mark (:func:`cut_answer`). ``models`` are the names under which servers answered."""
 
     calls: int = 0
     prompt_tokens: int | None = 0
@@ -22,6 +22,7 @@ class Meter:
     unmarked: int = 0
     silent: int = 0
     too_long: int = 0
+    models: set[str] = field(default_factory=set)
 
     def count(self, completions: Iterable[Completion]) -> None:
         """Add these answers."""
@@ -29,6 +30,7 @@ class Meter:
             self.calls += 1
             self.silent += not completion.text.strip()
             self.too_long += completion.finish_reason == "too_long"
+            self.models |= {completion.model} if completion.model else set()
             if completion.usage is None or self.prompt_tokens is None or self.completion_tokens is None:
                 self.prompt_tokens = self.completion_tokens = None
             else:
@@ -36,13 +38,22 @@ class Meter:
                 self.completion_tokens += completion.usage.completion_tokens
 
 
+# What providers append to the name of a model: a date, a version of a preview.
+_SNAPSHOT = re.compile(r"([-@:.](\d+|latest|preview|exp))*")
+
+
+def is_same_model(asked: str, answered: str) -> bool:
+    """Whether a server's name of a model is the one that was asked for, but for a folder before and a date behind."""
+    first, second = (name.casefold().rstrip("/").rpartition("/")[2] for name in (asked, answered))
+    return second.startswith(first) and _SNAPSHOT.fullmatch(second[len(first) :]) is not None
+
+
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 @contextlib.contextmanager
 def metering() -> Iterator[Meter]:
-    """A meter for all calls inside, also those of tasks started there. An inner meter hides it, so that calls of a
-    judging model are not counted for the agent."""
+    """A meter for all calls inside, also those of tasks started there. An inner meter hides it: judges do not count."""
     meter = Meter()
     token = _METER.set(meter)
     try:
@@ -59,9 +70,8 @@ def running() -> Meter:
 class AgentModel(Model):
     """``model`` as agents use it: the current meter counts its answers, recorded ones like paid ones.
 
-    With the ``entry`` of a model of the registry it takes messages alone, in this process as on a server, so that both
-    read the same words: the system message is folded for templates without that role, answers are drawn as the entry
-    says and cut out of the reply.
+    With the ``entry`` of a model of the registry it takes messages alone, here as on a server: the system message is
+    folded for templates without that role, answers are drawn as the entry says and cut out of the reply.
     """
 
     def __init__(self, model: Model, entry: ModelEntry | None = None) -> None:

@@ -1,17 +1,14 @@
 """Attention over keys and values that many sequences share.
 
 The keys of a prompt are read from the pool of the prefix cache once (:class:`Prompts`) and serve its prefill
-(:class:`Prefill`) and every branch of its completions (:class:`Branches`); a branch has only the few tokens drawn so
-far to itself.
+(:class:`Prefill`) and every branch of its completions (:class:`Branches`); a branch owns only the tokens drawn so far.
 """
-
-from __future__ import annotations
 
 import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -29,16 +26,15 @@ def as_path(tokens: Sequence[int]) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """The tokens between two branchings of the tree. A node represents the path that ends with it, also
-    after a split."""
+    """The tokens between two branchings of the tree. It represents the path that ends with it."""
 
     edge: bytes
     slots: np.ndarray
-    parent: Node | None
+    parent: "Node | None"
     used: int
     number: int
     level: int
-    children: dict[bytes, Node] = field(default_factory=dict)
+    children: "dict[bytes, Node]" = field(default_factory=dict)
 
 
 class Place(NamedTuple):
@@ -126,8 +122,7 @@ class PrefixCache:
         return torch.from_numpy((slots[:, None] * self._heads + heads).reshape(-1)).to(self._keys[0].device)
 
     def _descend(self, node: Node, path: bytes) -> tuple[Node, int, int, list[np.ndarray]]:
-        """Follow ``path`` below ``node``, splitting where it leaves an edge: the last node of it, the bytes followed,
-        the greatest level on the way, and the slots."""
+        """Follow ``path`` below ``node``, splitting an edge where it ends: last node, bytes, greatest level, slots."""
         at, level, slots, clock, filled = 0, 0, [], self._clock, self._filled
         while (child := node.children.get(path[at : at + _BYTES])) is not None:
             edge = child.edge
@@ -168,8 +163,7 @@ class PrefixCache:
         return self._free[self._n_free : self._n_free + count][::-1].copy()
 
     def _evict(self, count: int) -> None:
-        """Free nodes not used in this batch, least recently used first and children before their parents, until
-        ``count`` slots are free."""
+        """Free unused nodes, least recently used first and children before parents, until ``count`` slots are free."""
         nodes = list(self._root.children.values())
         for node in nodes:  # the list grows: parents come before their children
             nodes += node.children.values()
@@ -206,7 +200,7 @@ class Prompts:
     bias: Tensor
 
     @classmethod
-    def empty(cls, transformer: Transformer, lengths: np.ndarray, workspace: list[Tensor]) -> Prompts:
+    def empty(cls, transformer: Transformer, lengths: np.ndarray, workspace: list[Tensor]) -> Self:
         """Room for prompts of ``lengths`` tokens, within ``workspace``, which grows where it is too small: memory
         that was used before is written faster than fresh memory."""
         arch = transformer.architecture
@@ -222,12 +216,12 @@ class Prompts:
     def __len__(self) -> int:
         return len(self.bias)
 
-    def span(self, start: int, stop: int) -> Prompts:
+    def span(self, start: int, stop: int) -> Self:
         """Prompts ``start`` to ``stop``, sharing memory."""
         keys, values = ([t[start:stop] for t in held] for held in (self.keys, self.values))
         return Prompts(keys, values, self.bias[start:stop])
 
-    def select(self, rows: Tensor) -> Prompts:
+    def select(self, rows: Tensor) -> Self:
         """The prompts ``rows`` (ascending), moved to the front of the same memory."""
         for tensor in (*self.keys, *self.values):
             for start in range(0, len(rows), _MOVED):

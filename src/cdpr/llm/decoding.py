@@ -1,7 +1,6 @@
 """Waves of completions: prefill what is not cached, then decode branches.
 
-Completions of one prompt with the same tokens so far are one *branch*: one row of the model. Each completion draws from
-its distribution with its own uniforms.
+Completions of a prompt with the same tokens so far are one *branch*, a row of the model. Each draws by itself.
 """
 
 from collections.abc import Sequence
@@ -112,15 +111,6 @@ class Wave:
 
 
 @dataclass
-class Drawn:
-    """Draws of a wave: ``tokens`` and ``logprobs`` ``[rows, longest]``, valid up to ``count`` ``[rows]``."""
-
-    tokens: np.ndarray
-    logprobs: np.ndarray
-    count: np.ndarray
-
-
-@dataclass
 class Work:
     """Work of a sampler since its start: tokens that passed through the model, and tokens from the cache.
 
@@ -149,26 +139,26 @@ class Decoder:
         self.work = Work()
         self.workspace: list[Tensor] = []  # the keys and values of the prompts, of one chunk after the other
 
-    def run(self, wave: Wave) -> Drawn:
-        """The completions of all rows."""
+    def run(self, wave: Wave) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens and log-probabilities of all completions ``[rows, longest]``, and how many are valid ``[rows]``."""
         longest = int(wave.limit.max())
         shape = len(wave.prompt), longest
-        drawn = Drawn(np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64))
+        tokens, logprobs, count = np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64)
         self.transformer.reserve(max(map(len, wave.paths)) // 4 + longest)
         start = 0
         try:
             while start < len(wave.prompt):
                 stop, places = self._admit(wave, start, longest)
-                _Chunk(self, wave, start, stop, places).run(drawn)
+                _Chunk(self, wave, start, stop, places).run(tokens, logprobs, count)
                 start = stop
         except BaseException:  # the prefix cache may hold slots that were never filled
             self.prefixes.clear()
             raise
         if wave.given is None:
-            self.work.generated_tokens += int(drawn.count.sum())
+            self.work.generated_tokens += int(count.sum())
         else:
-            self.work.scored_tokens += int(drawn.count.sum())
-        return drawn
+            self.work.scored_tokens += int(count.sum())
+        return tokens, logprobs, count
 
     def _admit(self, wave: Wave, start: int, longest: int) -> tuple[int, list[Place]]:
         """The rows to decode next, up to ``stop``, and the places of their prompts."""
@@ -222,7 +212,7 @@ class _Chunk:
         self.limit = wave.limit[start:stop]
         self.chance = uniforms(wave.seed[start:stop], wave.sample[start:stop], int(self.limit.max()))
 
-    def run(self, drawn: Drawn) -> None:
+    def run(self, tokens: np.ndarray, logprobs: np.ndarray, count: np.ndarray) -> None:
         prompts, logits = self._prefill()
         branches = Branches(self.transformer, prompts)
         node = [place.node for place in self.places]
@@ -231,9 +221,16 @@ class _Chunk:
         history = np.zeros((len(prompt), 0), dtype=np.int32)  # its tokens
         vocabulary = self.transformer.architecture.vocab_size
         for step in range(self.chance.shape[1]):
-            token, logprob = self._draw(logits, live, branch, step)
+            uniform, source = (torch.from_numpy(a).to(logits.device) for a in (self.chance[live, step], branch))
+            if self.wave.given is None:
+                drawn = draw(logits, self.wave.sampling, uniform, source)
+            else:
+                given = torch.from_numpy(self.wave.given[self.start + live, step]).to(logits.device)
+                drawn = given, logits.log_softmax(-1)[source, given]
+            token, logprob = torch.stack([t.double() for t in drawn]).cpu().numpy()
+            token = token.astype(np.int64)
             rows = self.start + live
-            drawn.tokens[rows, step], drawn.logprobs[rows, step], drawn.count[rows] = token, logprob, step + 1
+            tokens[rows, step], logprobs[rows, step], count[rows] = token, logprob, step + 1
             stay = self.limit[live] > step + 1
             if self.wave.given is None:
                 stay &= ~self.decoder.ends[token]
@@ -250,18 +247,6 @@ class _Chunk:
             history = np.concatenate([history[parent], token[:, None].astype(np.int32)], 1)
             branches.advance(parent)
             logits = self._step(branches, token, self.lengths[prompt] + step)
-
-    def _draw(self, logits: Tensor, live: np.ndarray, branch: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """A token and its log-probability for every live row."""
-        device = logits.device
-        source, chance = (torch.from_numpy(a).to(device) for a in (branch, self.chance[live, step]))
-        if self.wave.given is None:
-            drawn = draw(logits, self.wave.sampling, chance, source)
-        else:
-            given = torch.from_numpy(self.wave.given[self.start + live, step]).to(device)
-            drawn = given, logits.log_softmax(-1)[source, given]
-        token, logprob = torch.stack([t.double() for t in drawn]).cpu().numpy()
-        return token.astype(np.int64), logprob
 
     def _step(self, branches: Branches, token: np.ndarray, position: np.ndarray) -> Tensor:
         self.work.decoded_tokens += len(token)

@@ -1,17 +1,13 @@
 """Text of credentialed cases goes to no other machine, unless the settings name an agreement that allows it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 import httpx2
 
-if TYPE_CHECKING:
-    from ..settings.data import Governance
+from ..settings.datasets import Governance
 
 NO_TELEMETRY = {
     "DO_NOT_TRACK": "1",

@@ -5,8 +5,6 @@ input is a pipe from the job: the pipe ends with the job. The whole process grou
 GRACE seconds SIGKILL. A server that ends by itself is started again RESTARTS times. The exit code is the server's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

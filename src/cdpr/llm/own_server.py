@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
 import httpx2
 
@@ -42,68 +44,49 @@ def command_of(serving: Serving, weights: str, name: str, port: int, gpus: int, 
     return [word for part in parts for word in (flags if part == "{serve}" else [part.format(**values)])]
 
 
-class OwnServer:
+@dataclass(eq=False)
+class OwnServer(contextlib.AbstractContextManager):
     """A server of ``weights``, which it calls ``name``. The first :meth:`ready` starts it; the end of the context ends
     it, and so does the end of this process, even by a kill (:mod:`.keeper`).
 
     The operating system chooses its port; other jobs do not get the same one. Its output goes to ``log``, which
     only its owner can read. ``private``: requests hold credentialed text, so errors quote only the log of the start.
+    ``secrets``: environment variables beside those of the providers that hold keys, which a server does not get.
     ``restarts``: how often a server that ends is started again; ``patience``: seconds until it must be ready;
     ``grace``: seconds between asking it to end and killing it.
     """
 
-    def __init__(
-        self,
-        serving: Serving,
-        weights: str,
-        name: str,
-        log: Path,
-        *,
-        gpus: int = 1,
-        flags: Sequence[str] = (),
-        private: bool = True,
-        restarts: int = 0,
-        patience: float = 1800.0,
-        grace: float = 30.0,
-    ) -> None:
-        self.weights, self.name, self.log = weights, name, log
-        self._serving, self._gpus, self._flags = serving, gpus, tuple(flags)
-        self._private, self._restarts, self._patience, self._grace = private, restarts, patience, grace
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_ready, self._failure, self._log_start = False, "", 0
-        self.port, self._claim = _claim_port()
+    serving: Serving
+    weights: str
+    name: str
+    log: Path
+    gpus: int = 1
+    flags: Sequence[str] = ()
+    private: bool = True
+    secrets: Collection[str] = ()
+    restarts: int = 0
+    patience: float = 1800.0
+    grace: float = 30.0
 
-    def __enter__(self) -> Self:
-        return self
+    def __post_init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failure, self._log_start = "", 0
+        self.port, self._claim = _claim_port()
+        self.address = f"http://{HOST}:{self.port}/v1"  # of its OpenAI protocol
+        self.command = command_of(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    @property
-    def address(self) -> str:
-        """Base URL of its OpenAI protocol."""
-        return f"http://{HOST}:{self.port}/v1"
-
-    @property
-    def command(self) -> list[str]:
-        """The command that starts it."""
-        return command_of(self._serving, self.weights, self.name, self.port, self._gpus, self._flags)
-
-    @property
-    def local_weights(self) -> str | None:
-        """The file or folder of its weights; None where it fetches them by their id."""
-        return self.weights if Path(self.weights).exists() else None
 
     def ready(self) -> None:
         """Call before every request: starts the server once and waits until it answers. Raises ModelUnavailable with
         the end of the log where it does not start in time or has ended; every later call raises the same."""
         if not self._failure:
             try:
-                if not self._is_ready:
+                if self._process is None:
                     self._start()
-                    self._is_ready = True
-                elif self._process and (code := self._process.poll()) is not None:
-                    raise ModelUnavailable(self._error(f"ended {_how(code)} during a request", not self._private))
+                elif (code := self._process.poll()) is not None:
+                    raise ModelUnavailable(self._error(f"ended {_how(code)} during a request", not self.private))
                 return
             except ModelUnavailable as error:
                 self._failure = str(error)
@@ -112,37 +95,37 @@ class OwnServer:
 
     def stop(self) -> None:
         """End the server and release its port."""
-        process, self._process, self._is_ready = self._process, None, False
+        process, self._process = self._process, None
         self._claim.close()
-        if process is None:
-            return
-        assert process.stdin is not None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        try:
-            process.wait(self._grace + 10)
-        except subprocess.TimeoutExpired:  # the keeper hangs; the kernel ends the server with it
-            process.kill()
-            process.wait()
+        if process and process.stdin:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            try:
+                process.wait(self.grace + 10)
+            except subprocess.TimeoutExpired:  # the keeper hangs; the kernel ends the server with it
+                process.kill()
+                process.wait()
 
     def _start(self) -> None:
         print(f"server {self.name}: starting {shlex.join(self.command)} (log: {self.log})")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        secrets = {name for provider in PROVIDERS.values() for name in provider.keys} | {*self.secrets}
+        environment = {name: value for name, value in os.environ.items() if name not in secrets} | NO_TELEMETRY
         # By path and isolated, so that modules of this folder do not replace Python's own.
-        command = [sys.executable, "-I", keeper.__file__, str(self._grace), str(self._restarts), *self.command]
+        command = [sys.executable, "-I", keeper.__file__, str(self.grace), str(self.restarts), *self.command]
         with open(descriptor, "ab") as out:
             self._log_start = out.tell()
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=_environment(), start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=environment, start_new_session=True
             )
         start = time.monotonic()
         while (code := self._process.poll()) is None:
             if self._answers():
                 print(f"server {self.name}: ready after {time.monotonic() - start:.0f} seconds at {self.address}")
                 return
-            if time.monotonic() - start > self._patience:
-                raise ModelUnavailable(self._error(f"was not ready within {self._patience:g} seconds"))
+            if time.monotonic() - start > self.patience:
+                raise ModelUnavailable(self._error(f"was not ready within {self.patience:g} seconds"))
             time.sleep(0.25)
         raise ModelUnavailable(self._error(f"ended {_how(code)} before it was ready"))
 
@@ -168,11 +151,10 @@ class OwnServer:
         text = f"the server of {self.name} {event}; its log is {self.log}"
         if not quote:
             return f"{text} (not quoted here: the requests held credentialed cases)"
-        with contextlib.suppress(OSError), self.log.open("rb") as log:
-            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - 16_384))
-            lines = log.read().decode("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
-            return f"{text}, which ends:\n" + "\n".join(f"  {line[:300]}" for line in lines) if lines else text
-        return text
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            log.seek(self._log_start)
+            lines = [f"  {line.rstrip()[:300]}" for line in deque(filter(str.strip, log), _LOG_LINES)]
+        return "\n".join([f"{text}, which ends:", *lines]) if lines else text
 
 
 def program_missing(serving: Serving) -> str:
@@ -197,14 +179,7 @@ def _claim_port() -> tuple[int, IO[bytes]]:
             return port, claim
 
 
-def _environment() -> dict[str, str]:
-    """Environment variables of the server: ours without the keys of providers, and no telemetry."""
-    secrets = {name for provider in PROVIDERS.values() for name in provider.keys}
-    return {name: value for name, value in os.environ.items() if name not in secrets} | NO_TELEMETRY
-
-
 def _how(code: int) -> str:
-    """An exit code in words."""
     number = -code if code < 0 else code - 128
     if number > 0:
         with contextlib.suppress(ValueError):

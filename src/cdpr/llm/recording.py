@@ -28,7 +28,7 @@ from ..files import DigestCache, replacing
 from ..pseudonym import pseudonym
 from .journal import open_journal
 from .spec import ModelSpec
-from .types import CASE, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling
+from .types import CASE, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling, Usage, clean_text
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -37,6 +37,7 @@ CREATE TABLE IF NOT EXISTS uses (system TEXT, question TEXT, PRIMARY KEY (system
 """
 _ANSWER = TypeAdapter(Completion)
 _MEMBER = "answers.jsonl"  # of an archive
+_MOST_EXPANSION = 200  # of an archive's bytes, above a megabyte; JSON shrinks to about a tenth
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same recordings make the same bytes
 
 
@@ -49,8 +50,7 @@ class ArchiveError(ValueError):
 
 
 class Recordings:
-    """The answers below ``<state>/recordings``; those about credentialed cases are in a folder of their own, which only
-    its owner may enter."""
+    """The answers below ``<state>/recordings``; those about credentialed cases in one for its owner alone."""
 
     def __init__(self, state: str | Path, credentialed: bool) -> None:
         self.folder = _folder(state, credentialed)
@@ -72,15 +72,10 @@ class Recordings:
         return (read_answer(rows[0][0]), bool(rows[0][1])) if rows else None
 
     def record(self, model: str, text: str, answer: Completion, system: str) -> Completion:
-        """Record an answer, or its absence; returns the recorded one, which may be the earlier answer of another
-        process."""
+        """Record an answer, or its absence; returns the recorded one, perhaps the earlier one of another process."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
         row = (question_of(text), model, text, write_answer(answer), date)
         return read_answer(self.journal.write(lambda database: _insert(database, row, [system])) or row[3])
-
-    def record_use(self, question: str, system: str) -> None:
-        """Record that ``system`` asks a question."""
-        self.journal.write(lambda database: _insert_uses(database, [system], question))
 
 
 def _folder(state: str | Path, credentialed: bool) -> Path:
@@ -130,7 +125,7 @@ class RecordedModel(Model):
         if record and (record[0].is_answer or self.inner is None):
             answer, use_is_known = record
             if self.inner and not use_is_known:
-                self.recordings.record_use(question, system)
+                self.recordings.journal.write(lambda database: _insert_uses(database, [system], question))
             return answer
         if self.inner is None:
             case = CASE.get() or "unknown"
@@ -198,8 +193,13 @@ def write_answer(answer: Completion) -> str:
 
 
 def read_answer(text: str) -> Completion:
-    """An answer from JSON. Raises ValueError for any other object."""
-    return _ANSWER.validate_python({**json.loads(text), "token_ids": (), "logprobs": ()})
+    """An answer from JSON; one that an earlier version recorded unchecked is mended. Raises ValueError for any other
+    object."""
+    fields = json.loads(text)
+    counts = fields.get("usage")
+    usage = Usage.of(*map(counts.get, ("prompt_tokens", "completion_tokens"))) if isinstance(counts, dict) else None
+    answer = _ANSWER.validate_python({**fields, "usage": usage, "token_ids": (), "logprobs": ()})
+    return dataclasses.replace(answer, text=clean_text(answer.text))
 
 
 # Archives
@@ -207,9 +207,8 @@ def read_answer(text: str) -> Completion:
 
 @dataclasses.dataclass
 class Imported:
-    """Counts of an archive's answers: ``new`` ones were added, ``known`` ones existed; of ``conflicting`` ones (another
-    answer to the same question) the existing answer stays. ``systems`` ask them, those ``of_weights`` with a digest of
-    local weights in the question."""
+    """Counts of an archive's answers: ``new``, ``known``, and ``conflicting`` (the existing answer stays). ``systems``
+    ask them, those ``of_weights`` with a digest of local weights."""
 
     new: int = 0
     known: int = 0
@@ -270,8 +269,14 @@ def import_recordings(state: str | Path, file: str | Path) -> Imported:
 
     def add_all(database: sqlite3.Connection) -> None:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
+            member = archive.getinfo(_MEMBER)
+            if member.file_size > _MOST_EXPANSION * max(member.compress_size, 2**20):
+                raise ArchiveError(
+                    f"{file}: {member.compress_size:,} bytes that would become {member.file_size:,}: no archive of "
+                    "recordings, which shrink to about a tenth; nothing was imported"
+                )
             for number, text in enumerate(io.TextIOWrapper(lines, encoding="utf-8"), 1):
-                _import(database, _read_line(text, f"{file}, line {number}"), imported)
+                _import(database, text, f"{file}, line {number}", imported)
 
     try:
         Recordings(state, credentialed=False).journal.write(add_all)
@@ -291,24 +296,18 @@ def _users(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dic
     return users
 
 
-def _read_line(text: str, place: str) -> _Line:
-    """A line of an archive. Raises ArchiveError where the answer is none or the question another one."""
+def _import(database: sqlite3.Connection, text: str, place: str, imported: Imported) -> None:
+    """Add a line of an archive. Raises ArchiveError where the answer is none or the question another one."""
     try:
         line = _Line.model_validate_json(text)
-        read_answer(canonical(line.answer))
-        if line.question == question_of(canonical(line.asked)):
-            return line
-    except ValueError:
-        pass
-    raise ArchiveError(
-        f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
-    )
-
-
-def _import(database: sqlite3.Connection, line: _Line, imported: Imported) -> None:
-    answer = write_answer(read_answer(canonical(line.answer)))
-    row = (line.question, line.model, canonical(line.asked), answer, line.date)
-    earlier = _insert(database, row, line.systems)
+        answer, asked = write_answer(read_answer(canonical(line.answer))), canonical(line.asked)
+        if line.question != question_of(asked) or json.loads(answer) | line.answer != json.loads(answer):
+            raise ValueError("another question, or an answer that no server gave")
+    except ValueError as error:
+        raise ArchiveError(
+            f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
+        ) from error
+    earlier = _insert(database, (line.question, line.model, asked, answer, line.date), line.systems)
     imported.new += earlier is None
     imported.known += earlier == answer
     imported.conflicting += earlier not in (None, answer)

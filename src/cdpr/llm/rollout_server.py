@@ -37,7 +37,13 @@ class RolloutServer(Model):
             "top_k": sampling.top_k or -1,
             "logprobs": True,
         }
-        return list(await asyncio.gather(*(self._one(prompt_ids, fields | self._seeds(seed, k)) for k in samples)))
+
+        def own_seed(k: int) -> dict[str, int]:
+            if self.rollout == "sglang":  # takes none outside of its deterministic mode: no draw can be repeated
+                return {}
+            return {"seed": derive_seed(seed, k)} if self.rollout == "vllm" else {"seed": seed, "sample": k}
+
+        return list(await asyncio.gather(*(self._one(prompt_ids, fields | own_seed(k)) for k in samples)))
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         if self.rollout == "sglang":
@@ -50,13 +56,6 @@ class RolloutServer(Model):
             return tuple(float(row[0]) for row in rows[-len(continuation) :])
 
         return list(await asyncio.gather(*map(one, continuations)))
-
-    def _seeds(self, seed: int, k: int) -> dict[str, int]:
-        """The seed of completion k, in the server's fields. SGLang takes none outside of its deterministic mode, so a
-        run with it cannot be repeated draw by draw."""
-        if self.rollout == "sglang":
-            return {}
-        return {"seed": derive_seed(seed, k)} if self.rollout == "vllm" else {"seed": seed, "sample": k}
 
     async def _one(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Completion:
         output = await self._generate(prompt_ids, fields)

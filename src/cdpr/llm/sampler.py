@@ -1,16 +1,13 @@
 """The in-process model: concurrent requests of coroutines are answered together, in batched waves.
 
 A wave starts when the event loop has nothing else to run. Its rows are sorted before they are batched, so that the
-order of the coroutines does not matter, and every draw uses its own uniforms
-(:func:`cdpr.llm.decoding.uniforms`).
+order of the coroutines does not matter, and every draw uses its own uniforms.
 """
-
-from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -32,8 +29,7 @@ class InProcessSampler(Model):
     """A model over a :class:`Transformer` in this process.
 
     The keys and values of prefixes are kept until :meth:`refresh`; with those of the completions that are decoded
-    together they take 1.5 GiB on a CPU, and on a GPU the share ``memory_share`` of the free memory. The number of torch
-    threads does not change.
+    together they take 1.5 GiB on a CPU, and on a GPU the share ``memory_share`` of the free memory.
     """
 
     def __init__(self, transformer: Transformer, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> None:
@@ -59,12 +55,12 @@ class InProcessSampler(Model):
         dtype: torch.dtype | None = None,
         template: Mapping[str, Any] | None = None,
         memory_share: float = 0.5,
-    ) -> InProcessSampler:
+    ) -> Self:
         """Weights and tokenizer of a Hugging Face folder; ``template``: arguments of its chat template."""
         return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder, template), memory_share)
 
     @classmethod
-    def from_model(cls, model: Any, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> InProcessSampler:
+    def from_model(cls, model: Any, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> Self:
         """Samples from the live parameters of a transformers model; call :meth:`refresh` after they changed."""
         return cls(Transformer.from_model(model), tokenizer, memory_share)
 
@@ -117,9 +113,8 @@ class InProcessSampler(Model):
         for rule in sorted(rules):
             wave, owners = _wave(requests, rules[rule])
             with torch.inference_mode():
-                drawn = self._decoder.run(wave)
-            tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
-            ids = [tuple(row[:n]) for row, n in zip(tokens, drawn.count.tolist(), strict=True)]
+                tokens, logprobs, count = (array.tolist() for array in self._decoder.run(wave))
+            ids = [tuple(row[:n]) for row, n in zip(tokens, count, strict=True)]
             distinct = list(dict.fromkeys(ids))
             texts = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
             for owner, row, chances in zip(owners, ids, logprobs, strict=True):

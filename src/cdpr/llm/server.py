@@ -22,7 +22,7 @@ from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
 from .spending import Outcome, Spending, worst_case
 from .tokenizer import ChatTokenizer
-from .types import UNREAD, Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage
+from .types import UNREAD, Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage, clean_text
 
 _BAD_REQUEST = (400, 413, 422)  # this request cannot be served; the next one may
 # Words of OpenAI, DeepSeek and vLLM; llama.cpp; SGLang; Google; Anthropic for a conversation that is too long.
@@ -58,7 +58,6 @@ class ServedModel(Model):
     key_names: ClassVar[tuple[str, ...]]
 
     def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
-        assert spec.address is not None
         self.spec, self.address, self.tokenizer = spec, spec.address, tokenizer
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
@@ -87,9 +86,8 @@ class ServedModel(Model):
         read: Callable[[Any], Completion],
         most_tokens: tuple[int, int],
     ) -> list[Completion]:
-        """The answers to ``ask(client, k)`` for every sample k. ``read`` parses and checks one: it raises
-        AttributeError, LookupError or TypeError for another form. ``most_tokens``: upper bounds of the prompt and of an
-        answer."""
+        """The answers to ``ask(client, k)`` for every sample k. ``read`` parses and checks one: AttributeError,
+        LookupError or TypeError for another form. ``most_tokens``: bounds of prompt and answer."""
         self.spec.check()
         client, gate = self._connected()
 
@@ -112,8 +110,7 @@ class ServedModel(Model):
         return list(await asyncio.gather(*map(one, samples)))
 
     async def _attempt(self, request: Awaitable[Any], read: Callable[[Any], Completion]) -> _Attempt:
-        """One attempt. It returns errors: raised here, they would carry the package's error as their context, which may
-        quote the question."""
+        """One attempt. Returns errors: raised here, they would have the package's error as context, which may quote."""
         try:
             async with asyncio.timeout(self.spec.timeout):  # of the whole answer: a server may also drip
                 answer = await request
@@ -256,7 +253,6 @@ class OpenAIServer(ServedModel):
 
     def _continuation(self, answer: Any) -> Completion:
         choice, tokenizer = answer.choices[0], self.tokenizer
-        assert tokenizer is not None
         ids, is_stop = getattr(choice, "token_ids", None), choice.finish_reason == "stop"
         if ids is None:
             text = _text(choice.text)
@@ -283,7 +279,7 @@ def _openai_answer(answer: Any) -> Completion:
         text, finish = text or refusal or "", "refusal"
     elif text is None and choice.finish_reason in ("stop", "length"):  # only thoughts, which the server keeps apart
         text = ""
-    return Completion(_text(text), (), (), finish, _usage(answer), getattr(answer, "model", None))
+    return Completion(_text(text), (), (), finish, _usage(answer), _model(answer))
 
 
 def _usage(answer: Any) -> Usage | None:
@@ -291,14 +287,21 @@ def _usage(answer: Any) -> Usage | None:
     usage = getattr(answer, "usage", None)
     if usage is None:
         return None
-    prompt, completion = int(usage.prompt_tokens), int(usage.completion_tokens)
-    return Usage(prompt, max(completion, int(getattr(usage, "total_tokens", None) or 0) - prompt))
+    prompt, completion, total = usage.prompt_tokens, usage.completion_tokens, getattr(usage, "total_tokens", None)
+    known = Usage.of(prompt, completion)
+    return Usage.of(prompt, max(completion, total - prompt)) if known and isinstance(total, int) else known
+
+
+def _model(answer: Any) -> str | None:
+    """The server's name of the model that answered."""
+    name = getattr(answer, "model", None)
+    return clean_text(name) if isinstance(name, str) else None
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("the answer is no text")
-    return value
+    return clean_text(value)
 
 
 class AnthropicServer(ServedModel):
@@ -333,9 +336,9 @@ class AnthropicServer(ServedModel):
 
 
 def _anthropic_answer(answer: Any) -> Completion:
-    text = "".join(block.text for block in answer.content if block.type == "text")
+    text = _text("".join(block.text for block in answer.content if block.type == "text"))
     counts = getattr(answer, "usage", None)
-    usage = Usage(counts.input_tokens, counts.output_tokens) if counts is not None else None
+    usage = Usage.of(counts.input_tokens, counts.output_tokens) if counts is not None else None
     finish: Literal["stop", "length", "refusal"] = "refusal" if answer.stop_reason == "refusal" else "stop"
     finish = "length" if answer.stop_reason == "max_tokens" else finish
-    return Completion(text, (), (), finish, usage, getattr(answer, "model", None))
+    return Completion(text, (), (), finish, usage, _model(answer))

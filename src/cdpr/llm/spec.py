@@ -1,16 +1,13 @@
 """A model with the terms of its requests, and the one function that opens models of all kinds."""
 
-from __future__ import annotations
-
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Self
 
 from ..settings import ModelEntry, Settings, SettingsError
-from ..settings.data import Governance
-from ..settings.datasets import Structurer
+from ..settings.datasets import Governance, Structurer
 from ..settings.models import Calls
 from ..settings.schema import Policy
 from .types import Model
@@ -92,7 +89,7 @@ class ModelSpec:
     metered: bool = False
     calls: Calls | None = None
     state: str = "state"
-    server: OwnServer | None = None
+    server: "OwnServer | None" = None
     tokens: str | None = None
 
     @property
@@ -112,7 +109,7 @@ class ModelSpec:
         """Whether all answers come from recordings."""
         return self.calls is not None and self.calls.mode == "replay"
 
-    def check(self, dataset: str = "") -> Disclosure | None:
+    def check(self, dataset: str = "") -> "Disclosure | None":
         """Check before any work: returns what ``run.json`` records where credentialed text goes to another machine,
         None where it stays here. Raises SettingsError for a model that cannot be opened, and GovernanceError, which
         names ``dataset``, where text must not go."""
@@ -133,7 +130,7 @@ class ModelSpec:
         return allow(self.address, self.credentialed, self.governance, dataset)
 
     @classmethod
-    def of_entry(cls, entry: ModelEntry, settings: Settings, *, credentialed: bool) -> ModelSpec:
+    def of_entry(cls, entry: ModelEntry, settings: Settings, *, credentialed: bool) -> Self:
         """A model of the registry, for an agent. Raises SettingsError where its place is not set."""
         if entry.where is None:
             raise SettingsError(
@@ -147,26 +144,21 @@ class ModelSpec:
         terms = {"entry": entry, "calls": settings.calls, "state": settings.paths.state}
         return replace(spec, credentialed=credentialed, **terms)
 
-    def served(self, server: OwnServer) -> ModelSpec:
-        """The same model behind a server of this process: one of the registry, or the policy of a folder, which takes
-        tokens as vLLM does."""
+    def served(self, server: "OwnServer") -> Self:
+        """The same model behind a server of this process: one of the registry, or a policy, which takes tokens."""
         tokens = None if self.entry else self.where
         return replace(self, where=server.address, name=server.name, server=server, tokens=tokens)
 
     @classmethod
-    def of_folder(cls, folder: str | Path, policy: Policy) -> ModelSpec:
+    def of_folder(cls, folder: str | Path, policy: Policy) -> Self:
         """A Hugging Face folder in this process, with device and template arguments of ``policy``."""
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod
-    def of_structurer(cls, settings: Structurer, governance: Governance, *, credentialed: bool) -> ModelSpec:
-        """The model that reads notes in free form. Raises SettingsError where none is set."""
-        if not settings.model:
-            raise SettingsError(
-                "no model is named: set the key `model` to a Hugging Face folder or the URL of a server"
-            )
+    def of_structurer(cls, settings: Structurer, governance: Governance, *, credentialed: bool) -> Self:
+        """The model that reads notes in free form."""
         return cls(
-            where=settings.model,
+            where=str(settings.model),
             name=settings.name or "",
             credentialed=credentialed,
             governance=governance,
@@ -175,7 +167,7 @@ class ModelSpec:
         )
 
     @classmethod
-    def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> ModelSpec:
+    def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> Self:
         """The initial policy at ``training.verl.frozen.url``."""
         frozen = settings.training.verl.frozen
         return cls(
@@ -188,7 +180,7 @@ class ModelSpec:
         )
 
     @classmethod
-    def of_rollouts(cls, settings: Settings) -> ModelSpec:
+    def of_rollouts(cls, settings: Settings) -> Self:
         """verl's rollout servers, on the machines of the run."""
         return cls(where=f"verl:{settings.training.verl.server}", credentialed=True)
 
@@ -197,8 +189,7 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
     """The model of ``spec``, opened: a folder's weights are read; a server gets no request yet.
 
     ``parts``: the ``tokenizer`` of a server that takes token prompts (vLLM), or verl's ``client`` and its
-    ``tokenizer``. With ``spec.calls`` answers are recorded, or replayed (:mod:`.recording`). Raises SettingsError and
-    GovernanceError as :meth:`ModelSpec.check`.
+    ``tokenizer``. With ``spec.calls`` answers are recorded, or replayed. Raises as :meth:`ModelSpec.check`.
     """
     spec.check()
     if spec.tokens:
@@ -206,13 +197,8 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
 
         parts |= {"tokenizer": ChatTokenizer(spec.tokens, spec.template)}
 
-    is_recorded = spec.calls is not None and spec.calls.mode != "live"
     # A replay does not open the model, so it needs no package, key or server.
-    model = None if spec.is_replay else _import(_KINDS[spec.kind])(spec, **parts)
-    model = _import(f"{_RECORDING}:RecordedModel")(spec, model) if is_recorded else model
-    return _import(f"{_AGENT_MODEL}:AgentModel")(model, spec.entry) if spec.metered or spec.entry else model
-
-
-def _import(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    model = None if spec.is_replay else resolve_name(_KINDS[spec.kind])(spec, **parts)
+    if spec.calls is not None and spec.calls.mode != "live":
+        model = resolve_name(f"{_RECORDING}:RecordedModel")(spec, model)
+    return resolve_name(f"{_AGENT_MODEL}:AgentModel")(model, spec.entry) if spec.metered or spec.entry else model

@@ -4,23 +4,23 @@ Before a call its worst case is reserved; the answer replaces it by the real cos
 processes, and after kills. A call that timed out, or whose process died, may have been billed: it counts as spent.
 """
 
-from __future__ import annotations
-
 import asyncio
+import functools
+import json
+import logging
+import os
+import platform
 import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Self
 
-from ..settings import SettingsError
+from ..settings import ModelEntry, SettingsError
 from .guard import is_local
 from .journal import open_journal
+from .spec import ModelSpec
 from .types import SYSTEM, Messages, ModelUnavailable, Usage
-
-if TYPE_CHECKING:
-    from ..settings import ModelEntry
-    from .spec import ModelSpec
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spent (
@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS spent (
     PRIMARY KEY (system, model, known));
 CREATE TABLE IF NOT EXISTS reserved (
     id INTEGER PRIMARY KEY AUTOINCREMENT, system TEXT, model TEXT, usd REAL, until REAL);
+CREATE TABLE IF NOT EXISTS holders (id INTEGER PRIMARY KEY, process TEXT);
 """
 # Every call, booked or under way, by its system, model and whether its usage is known.
 _COSTS = """(
@@ -38,6 +39,9 @@ Outcome = Usage | Literal["free", "unknown"]
 _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # that a provider's template may add to a prompt, and to every message
 _GRACE = 60.0  # seconds after its time-out until a reservation counts as that of a dead process
 _POLL = 0.25  # seconds
+_POLLS_BEFORE_CHECK = 8  # whether the processes of waiting reservations still run
+_CLOCK = 2.0  # seconds by which readings of a start may differ
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,13 @@ class Spending:
     """The bill of one model under one folder of state; ``label`` names the model in errors."""
 
     def __init__(self, spec: ModelSpec, label: str) -> None:
-        assert spec.entry is not None and spec.entry.prices is not None
         self.label, self.model, self.prices = label, spec.name, spec.entry.prices
         self.budget = spec.calls.budget_usd if spec.calls else None
         self._lifetime = spec.timeout + _GRACE
         self._journal = open_journal(_path(spec.state), _SCHEMA)
 
     @classmethod
-    def of(cls, spec: ModelSpec, label: str) -> Spending | None:
+    def of(cls, spec: ModelSpec, label: str) -> Self | None:
         """The bill of a model; None for one without prices. Raises SettingsError where a budget needs its prices."""
         if spec.entry and spec.entry.prices:
             return cls(spec, label)
@@ -82,7 +85,7 @@ class Spending:
     async def reserve(self, prompt_tokens: int, max_tokens: int) -> int:
         """Reserve the worst case of a call; returns the number of the reservation. Waits while calls in progress hold
         the missing money; raises ModelUnavailable where the budget has no room."""
-        needed, system = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get()
+        needed, system, waits = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get(), 0
         while True:
             number, spent, reserved = self._journal.write(lambda database: self._reserve(database, system, needed))
             if number is not None:
@@ -93,6 +96,15 @@ class Spending:
                     f"calls under way, this call may cost {needed:.4f}, and calls.budget_usd is {self.budget:g}; raise "
                     "it to go on (answers so far are kept and not asked for again), and see `cdpr spend`"
                 )
+            if waits == 0:
+                _log.warning(
+                    "%s: %.4f of the budget of %g USD are left, and calls under way hold %.4f of it: waiting for their "
+                    "end, at most %.0f seconds",
+                    self.label, (self.budget or 0.0) - spent, self.budget, reserved, self._lifetime,
+                )  # fmt: skip
+            if waits % _POLLS_BEFORE_CHECK == 0:
+                self._journal.write(_release_dead)
+            waits += 1
             await asyncio.sleep(_POLL)
 
     def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
@@ -104,15 +116,16 @@ class Spending:
             return None, spent, reserved
         row = (system, self.model, needed, now + self._lifetime)
         number = database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
+        database.execute("INSERT INTO holders VALUES (?, ?)", (number, _process(os.getpid())))
         return number, spent, reserved
 
     def book(self, number: int, outcome: Outcome) -> None:
-        """Replace a reservation by the cost of its call: of its usage, nothing (``free``), or the worst case
-        (``unknown``)."""
+        """Replace a reservation by the cost of its call: of usage, none (``free``) or the worst (``unknown``)."""
 
         def move(database: sqlite3.Connection) -> None:
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"
             system, model, usd = database.execute(query, (number,)).fetchone()
+            database.execute("DELETE FROM holders WHERE id = ?", (number,))
             if outcome == "free":
                 return
             tokens = (0, 0)
@@ -127,6 +140,38 @@ class Spending:
             )
 
         self._journal.write(move)
+
+
+@functools.cache
+def _process(number: int) -> str:
+    """Machine, its start, number and start of a process of it: together no other process has them."""
+    import psutil
+
+    process = psutil.Process(number)
+    return json.dumps([platform.node(), round(psutil.boot_time()), process.pid, process.create_time()])
+
+
+def _is_dead(holder: str) -> bool:
+    """Whether a process of this machine has ended; what other machines do is not known."""
+    import psutil
+
+    node, boot, number, start = json.loads(holder)
+    if node != platform.node():
+        return False
+    if abs(boot - psutil.boot_time()) > _CLOCK:
+        return True
+    try:
+        process = psutil.Process(number)
+        return abs(process.create_time() - start) > _CLOCK or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _release_dead(database: sqlite3.Connection) -> None:
+    """End the reservations of dead processes: their calls may have been billed, so they count as spent at once."""
+    query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"
+    dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
+    database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)
 
 
 def unpriced(entry: ModelEntry | None, address: str | None) -> bool:

@@ -1,8 +1,7 @@
 """Chat tokenizer of a Hugging Face folder, without importing transformers.
 
 A conversation is built token-in token-out: :meth:`ChatTokenizer.opening` renders the first prompt,
-:meth:`ChatTokenizer.followup` the tokens between two assistant turns. Sampled tokens are never tokenised
-again.
+:meth:`ChatTokenizer.followup` the tokens between two assistant turns; sampled tokens are never tokenised again.
 """
 
 import json
@@ -22,8 +21,7 @@ _MARKER = "QZJXKVW"  # rendered as an assistant turn; the template is cut behind
 
 class ChatTokenizer:
     """Tokenizer and chat template of ``folder``; ``template`` holds further arguments of the template, such as
-    ``enable_thinking``. Templates with today's date get :data:`TODAY`, so that a conversation is the same
-    prompt on every day.
+    ``enable_thinking``. The date of templates is :data:`TODAY`, so that prompts are the same on every day.
 
     Raises :class:`FileNotFoundError` when ``tokenizer.json`` is absent and :class:`ValueError` when the folder
     has no chat template or one in which an assistant turn cannot be located.
@@ -49,7 +47,11 @@ class ChatTokenizer:
             raise ValueError(
                 f"{self.folder}: the chat template closes an assistant turn with {behind[:20]!r}, no token"
             )
-        self.eos_ids: frozenset[int] = frozenset(self._find_eos())
+        eos = [self.end_of_turn, self._tokenizer.token_to_id(self._specials["eos_token"] or "")]
+        for name in ("generation_config.json", "config.json"):
+            stored = _read_json(self.folder / name).get("eos_token_id")
+            eos += stored if isinstance(stored, list) else [stored]
+        self.eos_ids = frozenset(i for i in eos if i is not None)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of ``text``; control tokens written in it are recognised, none is added."""
@@ -104,16 +106,6 @@ class ChatTokenizer:
         if not template:
             raise ValueError(f"{self.folder} has no chat template: add chat_template.jinja or use an instruct model")
         return template
-
-    def _find_eos(self) -> Iterable[int]:
-        yield self.end_of_turn
-        eos = self._tokenizer.token_to_id(self._specials["eos_token"] or "")
-        if eos is not None:
-            yield eos
-        for name in ("generation_config.json", "config.json"):
-            stored = _read_json(self.folder / name).get("eos_token_id")
-            if stored is not None:
-                yield from stored if isinstance(stored, list) else [stored]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

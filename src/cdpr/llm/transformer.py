@@ -5,14 +5,12 @@ query/key norms and biases, tied embeddings. It reads a dictionary of tensors, s
 model in training. An :class:`Attention` stores keys and values.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +25,7 @@ _ONEDNN_WORTH = 2**20  # multiplications from which a call of it pays
 
 
 def padded(tokens: int) -> int:
-    """``tokens`` rounded up: oneDNN compiles a kernel for every shape that it meets; eight sizes an octave keep these
-    few and waste little."""
+    """``tokens`` rounded up: oneDNN compiles a kernel for every shape; eight sizes an octave keep these few."""
     step = max(8, 2 ** (tokens.bit_length() - 4))
     return -(-tokens // step) * step
 
@@ -47,7 +44,7 @@ class DecoderConfig:
     max_positions: int
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> DecoderConfig:
+    def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> Self:
         """Raises :class:`ValueError`, naming the key, on anything this forward pass does not compute."""
         family = config.get("model_type")
         if family not in FAMILIES:
@@ -98,9 +95,7 @@ class Transformer:
         self._cos, self._sin = self._rope_table(256)
 
     @classmethod
-    def load(
-        cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
-    ) -> Transformer:
+    def load(cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Self:
         """Weights of a Hugging Face folder (``config.json`` and safetensors). ``dtype`` None keeps the stored type.
 
         Raises :class:`FileNotFoundError` or :class:`ValueError` naming the file and what is wrong with it.
@@ -122,7 +117,7 @@ class Transformer:
         return cls(architecture, weights)
 
     @classmethod
-    def from_model(cls, model: Any) -> Transformer:
+    def from_model(cls, model: Any) -> Self:
         """The parameters of a transformers model, shared with it: the sampler reads what the optimiser writes."""
         weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
         return cls(DecoderConfig.from_config(model.config.to_dict(), type(model).__name__), weights)
@@ -134,8 +129,7 @@ class Transformer:
     def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:
         """Logits, float32 ``[N, vocab_size]``, behind the new tokens ``last`` (int64 ``[N]``, None: behind all).
 
-        ``tokens`` and ``positions`` are int64 ``[T]``. The last layer computes only keys and values of the
-        other tokens.
+        ``tokens`` and ``positions`` are int64 ``[T]``. The last layer computes only keys and values of others.
         """
         arch = self.architecture
         cos, sin = self._cos[positions, None], self._sin[positions, None]  # [T, 1, head_dim]

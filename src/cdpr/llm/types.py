@@ -1,11 +1,9 @@
 """The interface of all language models: token ids or messages in, completions out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import pydantic
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -47,12 +45,25 @@ class Sampling:
     top_k: NonNegativeInt = 0
 
 
+TokenCount = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
+
+
 @dataclass(frozen=True)
 class Usage:
     """Tokens of one call, as the model's server counts and charges them."""
 
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: TokenCount
+    completion_tokens: TokenCount
+
+    @classmethod
+    def of(cls, *counts: Any) -> "Usage | None":
+        """What a server reports; None, unknown, where one is no count of tokens (negative, a text, beyond reason)."""
+        return cls(*counts) if all(type(n) is int and 0 <= n < 2**53 for n in counts) else None
+
+
+def clean_text(text: str) -> str:
+    """The text with U+FFFD for every surrogate without its partner, which no file in UTF-8 can hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 @dataclass(frozen=True)
@@ -75,8 +86,7 @@ class Completion:
 
     @property
     def is_answer(self) -> bool:
-        """False for a result that may change when the request is sent again: an end without a word, or a conversation
-        too long for this server."""
+        """False for a result that may change when sent again: no word, or a conversation too long for this server."""
         return self.finish_reason != "too_long" and (self.finish_reason != "stop" or bool(self.text.strip()))
 
 
@@ -108,7 +118,7 @@ class Model(Protocol):
     :class:`ModelUnavailable`; error messages never quote question or answer.
     """
 
-    tokenizer: ChatTokenizer | None = None
+    tokenizer: "ChatTokenizer | None" = None
 
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int

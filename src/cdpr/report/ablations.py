@@ -1,7 +1,7 @@
 """Table 2: CDPR without one of its parts, on the in-domain test cases."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..evaluation.significance import detectable_difference
@@ -17,15 +17,16 @@ _PRINTED = {"acc": "Acc. (%)", "aen": "AEN", "aec": "AEC (USD)"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding: the figures, the changes against CDPR, tests and power; then the paper's Table 2. Raises as
-    :class:`Results` does."""
+    """Per decoding: the figures, the changes against CDPR, tests and power; then the paper's Table 2. As plain numbers
+    (accuracy as a share) ``change_*`` is against CDPR, ``paper_*`` what the paper prints. Raises as :class:`Results`
+    does."""
     results = Results(settings, folder, ablation_methods(settings))
     base, *others = results.methods
-    changes_of = {
-        d: frame.changes(results, [(method, base, IN_DOMAIN) for method in others], d) for d in results.decodings
-    }
-    parts = []
-    for decoding, changes in changes_of.items():
+    labels, paper = labels_of(settings, "ablations"), printed_rows("ablation.csv", *_PRINTED)
+    by_variant = {row["variant"]: frame.paper_cells(row, _PRINTED) for row in paper}
+    parts, lines = [], []
+    for decoding in results.decodings:
+        changes = frame.changes(results, [(method, base, IN_DOMAIN) for method in others], decoding)
         text = f"Ablation minus {base.label} on the same cases, {decoding} decoding ({tier_mark(settings)})."
         changed = frame.change_table(changes, METRICS, text, f"tab:ablation_changes_{decoding}")
         parts += [
@@ -33,22 +34,28 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             (f"Changes against {base.label}, {decoding} decoding", changed),
             (f"Tests and power, {decoding} decoding", _power(results, base, changes, decoding)),
         ]
-    labels, paper = labels_of(settings, "ablations"), printed_rows("ablation.csv", *_PRINTED)
+        numbers = {one.first: _change_numbers(one) for one in changes}
+        for method in results.methods:
+            head = {"variant": method.name, "method": method.label, "job": job_of(settings, method.name)}
+            cells = frame.line(results, method, IN_DOMAIN, decoding) | head | by_variant.get(method.name, {})
+            lines.append(cells | numbers.get(method, {}))
     printed = [row | {"ours": labels.get(row["variant"])} for row in paper]
     columns = [Column(name, header) for name, header in _PRINTED.items()]
     parts.append(frame.paper_table(settings, columns, printed, "ablations"))
-    return Sheet(f"Ablations ({tier_mark(settings)})", parts, _long(results, changes_of, paper))
+    names = ("tier", "cost_unit_usd", "decoding", "variant", "method", "job", "status", "seeds", "k", "n")
+    tests = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant", "detectable")
+    estimates = [f"{change}{metric.name}" for change in ("", "change_") for metric in METRICS]
+    plain = frame.long_table(lines, names, estimates, (*tests, *(f"paper_{name}" for name in _PRINTED)))
+    return Sheet(f"Ablations ({tier_mark(settings)})", parts, plain)
 
 
 write_ablations = frame.writer(sheet)
 
 
 def _levels(results: Results, decoding: str) -> Table:
-    """The paper's columns, with N_na and utility, counts and 95% intervals."""
     columns = [frame.METHOD, *frame.COUNTS, *frame.interval_columns(METRICS)]
-    lines = frame.method_lines(results, METRICS, decoding, [method.name for method in results.methods], frame.counts)
-    jobs = {method.label: job_of(results.settings, method.name) for method in results.methods
-            if method.name != job_of(results.settings, method.name)}  # fmt: skip
+    lines = frame.method_lines(results, METRICS, decoding, frame.counts)
+    jobs = {m.label: job for m in results.methods if (job := job_of(results.settings, m.name)) != m.name}
     notes = [
         *results.divergences(),
         *(f"{label} trains what {variants(results.settings)[job].label} trains: one job, and these are its runs."
@@ -57,7 +64,7 @@ def _levels(results: Results, decoding: str) -> Table:
         "utility, whatever it was trained with.",
     ]  # fmt: skip
     text = f"Ablations. {frame.in_domain_caption(results.settings, decoding)}"
-    return Table.of(columns, lines, text, notes, f"tab:ablations_{decoding}")
+    return Table(columns, lines, text, notes, f"tab:ablations_{decoding}")
 
 
 def _power(results: Results, base: Method, changes: Sequence[frame.Change], decoding: str) -> Table:
@@ -83,25 +90,7 @@ def _power(results: Results, base: Method, changes: Sequence[frame.Change], deco
         "smaller may be there and not be seen.",
     ]
     text = f"Accuracy of the ablations against {base.label}, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table.of(columns, lines, text, notes, f"tab:ablation_tests_{decoding}")
-
-
-def _long(results: Results, changes: Mapping[str, Sequence[frame.Change]], printed: Sequence[frame.Cells]) -> Table:
-    """One line per decoding and variant (accuracy as a share); ``change_*`` is against CDPR, ``paper_*`` what the paper
-    prints."""
-    metrics = [metric.name for metric in METRICS]
-    paper = {row["variant"]: frame.paper_cells(row, _PRINTED) for row in printed}
-    lines = []
-    for decoding, of_decoding in changes.items():
-        changed = {one.first: _change_numbers(one) for one in of_decoding}
-        for method in results.methods:
-            head = {"variant": method.name, "method": method.label, "job": job_of(results.settings, method.name)}
-            cells = frame.line(results, method, IN_DOMAIN, decoding) | head | paper.get(method.name, {})
-            lines.append(cells | changed.get(method, {}))
-    names = ("tier", "cost_unit_usd", "decoding", "variant", "method", "job", "status", "seeds", "k", "n")
-    tests = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant", "detectable")
-    estimates = (*metrics, *(f"change_{metric}" for metric in metrics))
-    return frame.long_table(lines, names, estimates, (*tests, *(f"paper_{name}" for name in _PRINTED)))
+    return Table(columns, lines, text, notes, f"tab:ablation_tests_{decoding}")
 
 
 def _change_numbers(change: frame.Change) -> frame.Cells:

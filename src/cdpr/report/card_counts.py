@@ -18,6 +18,7 @@ from ..cases import (
     modality,
     whole_kind,
 )
+from ..costs.price import COVERAGE_COLUMNS
 from ..ingest.attrition import AttritionReport
 from ..ingest.draft import NO_EXAMINATION
 from ..results.methods import synthetic
@@ -26,8 +27,6 @@ from ..settings import Settings
 
 # Rows of the coverage table of `map_costs`.
 Prices = Sequence[Mapping[str, str]]
-COVERAGE = ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how")
-_MORE_COVERAGE = ("names", "confidence", "source", "catalogue_usd", "paper_usd")
 _MAPPING = ("exam_key", "how", "examination", "hcpcs", "price_usd", "source")
 
 SCHEMA_VERSION = 1
@@ -205,13 +204,11 @@ def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> 
 
 def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
     """What examinations (but physical) were priced by: names, occurrences and dollars with their shares, by the way
-    the name was found and by the confidence of its code, where the table tells. US dollars are those of the single
+    the name was found and by the confidence of its code. US dollars are those of the single
     examinations, before the rule of billing groups. ``no_examination`` entries were left out before. Some mappings,
     drawn at random, are for the reader's own eye."""
-    columns = (*COVERAGE, *_MORE_COVERAGE)
-    table = pd.DataFrame([{name: row.get(name, "") for name in columns} for row in rows], columns=columns)
+    table = pd.DataFrame(rows, columns=COVERAGE_COLUMNS).astype({"cases": int, "names": int})
     billed = table[~table.how.isin(["physical", "none"])]
-    billed = billed.assign(cases=billed.cases.astype(int), names=billed.names.replace("", "1").astype(int))
     by = billed.groupby(billed.how.where(billed.how.isin(["class", "fallback"]), "code")).cases.sum()
     mapped = billed[(billed.names == 1) & (billed.exam_key != billed.examination)]
     # The same draw for the same names.

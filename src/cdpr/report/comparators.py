@@ -49,11 +49,10 @@ def _levels(results: Results, decoding: str) -> Table:
     """A row per method: the in-domain metrics with 95% intervals, training minutes and tokens (millions) per run."""
     columns = [frame.METHOD, *frame.interval_columns(METRICS), Column("minutes", "Training (min)", decimals=1),
                Column("tokens", "Tokens (M)")]  # fmt: skip
-    rivals = [method.name for method in results.methods if method.learned]
-    lines = frame.method_lines(results, METRICS, decoding, rivals, lambda method, _: _cost(results, method))
+    lines = frame.method_lines(results, METRICS, decoding, lambda method, _: _cost(results, method))
     text = (f"{frame.in_domain_caption(results.settings, decoding)} Training: mean over seeds, without validation; "
             "tokens with probes and continuations.")  # fmt: skip
-    return Table.of(columns, lines, text, results.divergences(), f"tab:comparators_{decoding}")
+    return Table(columns, lines, text, results.divergences(), f"tab:comparators_{decoding}")
 
 
 def _cost(results: Results, method: Method) -> dict[str, float]:
@@ -61,5 +60,5 @@ def _cost(results: Results, method: Method) -> dict[str, float]:
     curves = read_curves(results.folder, method, ("accuracy",)) if method.group == TRAINED else None
     if curves is None or not curves.runs:
         return {}
-    seconds, tokens = (np.nanmax(curves.axes[axis], axis=1) for axis in ("seconds", "tokens"))
+    seconds, tokens = (np.nanmax(curves.values[axis], axis=1) for axis in ("seconds", "tokens"))
     return {"minutes": fmean(seconds) / 60, "tokens": fmean(tokens) / 1e6}

@@ -1,21 +1,17 @@
 """Figures of cost: accuracy against it, with the frontier of reference policies, and its distribution over cases."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..evaluation.metrics import Summary
 from ..job import Job
 from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, main_methods, pictured_methods
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Hole, Results
 from ..results.sources import notices
 from ..results.table import number
 from ..settings import Settings
 from . import style
-
-# An agent with its cost (USD) and its accuracy (%), each with its interval.
-Spot = tuple[Method, tuple[float, float, float], tuple[float, float, float]]
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
@@ -26,25 +22,20 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     are named as missing. Raises as :class:`Results` does.
     """
     methods = [method for method in pictured_methods(settings) if method.runs]
-    results = Results(settings, results_folder(settings, job), methods)
+    results = Results(settings, job.inputs["results"], methods)
     decoding = settings.evaluation.decodings[0]
     with style.drawing(7.2, 5.0, job.out) as figure:
         panels, legend = _panels(figure, [1.75, 1], 0.28)
         missing: set[str] = set()
         highest = 0.0
         for dataset, panel in panels.items():
-            points: list[Spot] = []
-            for method in methods:
-                summary = results.summary(method, dataset, decoding)
-                if isinstance(summary, Hole):
-                    missing |= {f"{method.label} ({DATASETS[dataset]})"} if summary.missing else set()
-                    continue
-                cost, right = summary.estimates["aec"], summary.estimates["accuracy"]
-                accuracy = (100 * right.mean, 100 * right.low, 100 * right.high)
-                points.append((method, (cost.mean, cost.low, cost.high), accuracy))
-            highest = max([highest, *(cost[2] for _, cost, _ in points)])
-            _draw_points(panel, settings, points)
-            cases = max((results.summary(p[0], dataset, decoding).cases for p in points), default=0)
+            at = {method: results.summary(method, dataset, decoding) for method in methods}
+            holes = [method for method in methods if isinstance(at[method], Hole)]
+            missing |= {f"{method.label} ({DATASETS[dataset]})" for method in holes if at[method].missing}
+            measured = {method: summary for method, summary in at.items() if method not in holes}
+            highest = max([highest, *(summary.estimates["aec"].high for summary in measured.values())])
+            _draw_points(panel, settings, measured)
+            cases = max((summary.cases for summary in measured.values()), default=0)
             panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
             panel.set_ylabel("accuracy (%)")
         for panel in panels.values():
@@ -65,7 +56,7 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
     is named. Raises as :class:`Results` does.
     """
     methods = learned_methods(settings)
-    results = Results(settings, results_folder(settings, job), methods)
+    results = Results(settings, job.inputs["results"], methods)
     decoding = settings.evaluation.decodings[0]
     evaluations = {d: {m: results.evaluations(m, d, decoding) for m in methods} for d in DATASETS}
     measured = {d: {m: e for m, e in at.items() if not isinstance(e, Hole)} for d, at in evaluations.items()}
@@ -97,12 +88,11 @@ def learned_methods(settings: Settings) -> list[Method]:
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The (cost, accuracy) points that no other beats in both, by rising cost."""
-    best, best_points = -np.inf, []
+    best: list[tuple[float, float]] = []
     for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
-        if accuracy > best:
-            best = accuracy
-            best_points.append((cost, accuracy))
-    return best_points
+        if not best or accuracy > best[-1][1]:
+            best.append((cost, accuracy))
+    return best
 
 
 def share_at_most(sorted_costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -135,23 +125,26 @@ def _cost_axis(panel: style.Axes, highest: float, label: str) -> None:
     panel.set_xlabel(label)
 
 
-def _draw_points(panel: style.Axes, settings: Settings, points: Sequence[Spot]) -> None:
-    line = frontier([(cost[0], accuracy[0]) for method, cost, accuracy in points if method.knows_hospital])
+def _draw_points(panel: style.Axes, settings: Settings, measured: Mapping[Method, Summary]) -> None:
+    means = {method: (at.estimates["aec"].mean, 100 * at.estimates["accuracy"].mean) for method, at in measured.items()}
+    line = frontier([point for method, point in means.items() if method.knows_hospital])
     if line:
         line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before
         panel.plot(*zip(*line, strict=True), color=style.BLACK, linewidth=0.9, linestyle=":", zorder=1,
                    drawstyle="steps-post", label="reference frontier")  # fmt: skip
-    for method, (cost, cheapest, dearest), (accuracy, least, most) in points:
+    for method, (cost, accuracy) in means.items():
+        aec, right = measured[method].estimates["aec"], measured[method].estimates["accuracy"]
         look = style.look_of(settings, method.name)
         known = method.knows_hospital
         size = 8 if look.marker == "*" else 5.5
         panel.errorbar(
-            cost, accuracy, xerr=[[cost - cheapest], [dearest - cost]], yerr=[[accuracy - least], [most - accuracy]],
+            cost, accuracy, xerr=[[cost - aec.low], [aec.high - cost]],
+            yerr=[[accuracy - 100 * right.low], [100 * right.high - accuracy]],
             marker=look.marker, linestyle="", color=look.colour, markersize=size,
             markerfacecolor="white" if known else look.colour, markeredgewidth=0.9, elinewidth=0.8,
             label=method.label, zorder=2 if known else 3,
         )  # fmt: skip
-    if not points:
+    if not measured:
         style.empty(panel, "missing: no evaluations")
 
 

@@ -1,7 +1,5 @@
 """The figure of target ``credit_quality``: the process reward as an estimate of the advantage."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -75,7 +73,6 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
 
 
 def _draw_sweep(panel: style.Axes, rows: Rows, measure: str, key: str) -> None:
-    """A measure by the values of one setting."""
     label, doubling = SWEEPS[key]
     points = [row for row in rows if row["estimator"] == "cdpr" and row["sweep"] == key]
     values = [row["value"] for row in points]

@@ -1,7 +1,5 @@
 """Data cards: what a data set holds, as numbers, as a page and as a figure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,13 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..costs.price import COVERAGE_COLUMNS
 from ..files import path_digest, read_table, write_text
 from ..job import Job
 from ..records import RunRecord
 from ..results.table import Block, Cell, Column, Table, Warned, markdown_page, to_markdown
 from ..settings import Settings
 from . import style
-from .card_counts import COVERAGE, FEWEST_PATIENTS, KINDS, CardError, count_cases, data_card, mark, others, read_report
+from .card_counts import FEWEST_PATIENTS, KINDS, CardError, count_cases, data_card, mark, others, read_report
 
 _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
           "fallback": "at the fallback price"}  # fmt: skip
@@ -30,7 +29,7 @@ _COLOURS = {"physical": style.GREY, "laboratory": style.BLUE, "microbiology": st
 def write_data_card(settings: Settings, job: Job) -> None:
     """Count the cases and write the card. Raises CardError for files that do not belong together."""
     attrition = read_report(job.inputs["report"])
-    prices = [row for _, row in read_table(job.inputs["coverage"], COVERAGE, CardError)]
+    prices = [row for _, row in read_table(job.inputs["coverage"], COVERAGE_COLUMNS, CardError)]
     cases = count_cases(job.inputs["cases"], prices)
     digests = {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
     if "ingested" in job.inputs:
@@ -122,7 +121,7 @@ def _table(rows: Sequence[Mapping[str, Any]], **headers: str) -> Table:
     columns = [Column(key, header, align="r" if place and key != "sha256" else "l")
                for place, (key, header) in enumerate(headers.items())]  # fmt: skip
     words = {"how": lambda how: _HOW.get(how, how), "share": _percent, "usd_share": _percent}
-    return Table.of(columns, [{k: words.get(k, lambda v: v)(value) for k, value in row.items()} for row in rows])
+    return Table(columns, [{k: words.get(k, lambda v: v)(value) for k, value in row.items()} for row in rows])
 
 
 def _percent(share: float) -> str:

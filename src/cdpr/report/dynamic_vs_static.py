@@ -17,7 +17,7 @@ from ..settings import Settings
 STATIC, DYNAMIC = "static", "cdpr"
 SHOWN = (frame.ACCURACY, frame.AEC)
 COMPARED = (*SHOWN, frame.UTILITY)
-REDUCTION = Metric("aec_reduction", "", "AEC reduction (%)", factor=100.0, decimals=1)
+REDUCTION = Metric("aec_reduction", "cost_usd", "AEC reduction (%)", factor=100.0, decimals=1)
 _PRINTED = {"acc": ("Acc. (%)", 2), "aec": ("AEC (USD)", 2), "aec_reduction_percent": (REDUCTION.header, 1)}
 _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
 
@@ -90,7 +90,7 @@ def _levels(results: Results, change: frame.Change, less: Estimate | Hole, decod
     def more(method: Method, summary: Summary) -> frame.Cells:
         return frame.counts(method, summary) | ({REDUCTION.name: cell} if method.name == DYNAMIC else {})
 
-    lines = frame.method_lines(results, SHOWN, decoding, (STATIC, DYNAMIC), more, second=False)
+    lines = frame.method_lines(results, SHOWN, decoding, more, second=False)
     notes = [
         *results.divergences(),
         "AEC reduction: 1 - AEC of CDPR / AEC of static diagnosis; both are resampled together.",
@@ -98,7 +98,7 @@ def _levels(results: Results, change: frame.Change, less: Estimate | Hole, decod
         "that of every examination of the record, each billing group charged once. Best in bold.",
     ]
     text = f"Dynamic against static diagnosis. {frame.in_domain_caption(results.settings, decoding)}"
-    return Table.of(columns, lines, text, notes, f"tab:dynamic_vs_static_{decoding}")
+    return Table(columns, lines, text, notes, f"tab:dynamic_vs_static_{decoding}")
 
 
 def _changes(results: Results, change: frame.Change, title: str, decoding: str) -> Table:

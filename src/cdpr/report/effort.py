@@ -6,6 +6,8 @@ Bad replies and forced diagnoses explain rows of the main table that accuracy an
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -61,30 +63,27 @@ def spent_table(state: str) -> Table | None:
         "judge and matcher are in it, and recorded answers cost nothing again.",
         "Of it unknown: the worst case of calls that timed out or whose process was killed; they may have been billed.",
     ]
-    return Table.of(_SPENT, [*bills, total], "Spent so far, in US dollars.", notes, "tab:spent")
+    return Table(_SPENT, [*bills, total], "Spent so far, in US dollars.", notes, "tab:spent")
 
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> Table:
     """A row per system and data set; one for a system that is not run."""
-    columns = [frame.METHOD, frame.DATA_SET, Column("cases", "N"), *_FIGURES]
+    columns = [Column("label", "Method", align="l"), frame.DATA_SET, Column("cases", "N"), *_FIGURES]
     lines: list[Heading | frame.Cells] = []
-    for line in _lines(results, decoding):
-        if (heading := Heading(line["group"])) not in lines:
-            lines.append(heading)
-        names = {"method": line["label"], "dataset": results.datasets.get(line["dataset"])}
-        lines.append(line | names | {"hole": "" if "cases" in line else line["status"]})
+    for group, of_group in groupby(_lines(results, decoding), itemgetter("group")):
+        lines += [Heading(group), *of_group]
     text = f"What was asked per case, {decoding} decoding ({mark}); means over cases and seeds."
-    return Table.of(columns, lines, text, _notes(results), f"tab:{label}_{decoding}")
+    return Table(columns, lines, text, _notes(results), f"tab:{label}_{decoding}")
 
 
 def _lines(results: Results, decoding: str) -> Iterator[frame.Cells]:
     """Means over the cases of all seeds; a figure that no record holds stays empty."""
     for method, dataset in ((m, d) for m in results.methods for d in (results.datasets if m.runs else ("",))):
         head = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
-                "label": method.label, "dataset": dataset}  # fmt: skip
+                "label": method.label, "dataset": Cell(dataset, text=results.datasets.get(dataset))}  # fmt: skip
         evaluations = results.evaluations(method, dataset, decoding)
         if isinstance(evaluations, Hole):
-            yield head | {"status": evaluations.reason}
+            yield head | {"status": evaluations.reason, "hole": evaluations.reason}
             continue
         means = {name: float(np.mean([e.columns[_FIELDS.get(name, name)] for e in evaluations]))
                  for name in (column.key for column in _FIGURES) if not name.startswith("usd")}  # fmt: skip

@@ -14,8 +14,8 @@ from ..results.paper import read_paper
 from ..results.table import Cell, Column, Heading, Sheet, Table, interval, marks
 from ..settings import Settings, variants
 from ..study.analysis import Analysis
+from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.records import StateMeans, read_lines
-from ..study.returned import PHYSICIAN, SIMULATED
 from ..study.rubric import rubric
 from . import style
 
@@ -108,7 +108,6 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
 
 
 def _significant(analysis: Analysis, dimension: str) -> bool:
-    """Whether ours is significantly above the next-best baseline."""
     test = analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
     return test is not None and test.difference > 0 and test.holm < analysis.level
 
@@ -146,7 +145,7 @@ def _scores(settings: Settings, analysis: Analysis) -> Table:
         cells = {dimension: Cell(v, text=f"{v:.1f}") for dimension, v in scores.items() if v is not None}
         lines.append({"method": f"{name} (paper)", **cells})
     text = f"Mean scores from 1 to 5, {who(analysis)} ({tier_mark(settings)})."
-    return Table.of(_SCORES, lines, text, _notes(settings, analysis), "tab:expert_study")
+    return Table(_SCORES, lines, text, _notes(settings, analysis), "tab:expert_study")
 
 
 def _notes(settings: Settings, analysis: Analysis) -> list[str]:
@@ -178,7 +177,7 @@ def _tests(settings: Settings, analysis: Analysis) -> Table:
         })  # fmt: skip
     text = (f"{label(settings, analysis.ours)} against every baseline, per-state means, {who(analysis)} "
             f"({tier_mark(settings)}).")  # fmt: skip
-    return Table.of(_TESTS, lines, text, [
+    return Table(_TESTS, lines, text, [
         "Two-sided paired Wilcoxon signed-rank tests; zeros take part in the ranking (Pratt). Holm over the "
         "dimensions: per baseline, as in the paper; over all: every test of the study.",
         f"States needed: for {analysis.target:g} points at this SD, with 80% power, at Holm's worst level over "
@@ -196,7 +195,7 @@ def _agreement(settings: Settings, analysis: Analysis) -> Table:
         lines.append({"dimension": d.title, "alpha": Cell(at.value, text=alpha),
                       "model": model[d.name].value if model else None})  # fmt: skip
     text = f"Agreement of {who(analysis)}, ordinal ({tier_mark(settings)})."
-    return Table.of(columns, lines, text, [
+    return Table(columns, lines, text, [
         "Units are proposals. The paper reports more than 0.7 on every dimension and calls it substantial; by "
         "Krippendorff's own bounds data are reliable from 0.8, and allow tentative conclusions from 0.667.",
     ], "tab:expert_agreement")  # fmt: skip
@@ -216,7 +215,7 @@ def _long(settings: Settings, analysis: Analysis) -> Table:
                 "holm_against_next_best": test.holm if test and run == analysis.ours else None})  # fmt: skip
             lines += [head | {"dataset": dataset, "mean": means[dimension][run]}
                       for dataset, means in analysis.datasets.items() if dataset in DATASETS]  # fmt: skip
-    return Table.of([Column(key, key, decimals=4) for key in keys], lines)
+    return Table([Column(key, key, decimals=4) for key in keys], lines)
 
 
 def states_table(settings: Settings, means: Sequence[StateMeans], labels: Mapping[str, str]) -> Table:
@@ -245,4 +244,4 @@ def states_table(settings: Settings, means: Sequence[StateMeans], labels: Mappin
     note = f"To see the decisions, name {source} in inspector.runs."
     if linked:
         note = "Every state leads to its decision in the inspector, which snakemake inspector makes."
-    return Table.of(columns, lines, "Every state: means over raters and dimensions.", [note])
+    return Table(columns, lines, "Every state: means over raters and dimensions.", [note])

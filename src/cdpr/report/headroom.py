@@ -1,7 +1,5 @@
 """What there is to learn and whether it could be seen: the preflight as a table and as a figure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..evaluation.preflight import (
@@ -20,30 +18,29 @@ from ..evaluation.preflight import (
 from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, backbone, domain, tier_mark
-from ..results.table import Column, Heading, Sheet, Table
+from ..results.table import Cell, Column, Heading, Sheet, Table
 from ..settings import Settings
 from . import style
 
 _GAIN = (
     Column("decoding", "Decoding", align="l"),
-    *(Column(name, header, "Accuracy (%)", 1) for name, header in (
+    *(Column(name, header, "Accuracy (%)", 1, factor=100.0) for name, header in (
         ("immediate", "immediate diagnosis"), ("accuracy", "before training"),
         ("exact", "exact posterior, same evidence"), ("best_choice", "value of information, equal spend"))),
-    *(Column(name, header, "Points", 1) for name, header in (
+    *(Column(name, header, "Points", 1, factor=100.0) for name, header in (
         ("reading", "reading errors"), ("choice", "best choice"), ("gain", "both"))),
     Column("aen", "AEN"), Column("aec", "AEC (USD)"), Column("best_aec", "AEC, value of information (USD)"),
     Column("cost_to_test", "Cost term / test term"),
 )  # fmt: skip
 _SHOWN = (
     frame.DATA_SET, Column("cases", "N"), Column("seeds", "Seeds"),
-    Column("least_accuracy", "smallest shown", "Δ Acc. (points)", 1),
-    Column("choice", "best choice", "Δ Acc. (points)", 1),
+    Column("least_accuracy", "smallest shown", "Δ Acc. (points)", 1, factor=100.0),
+    Column("choice", "best choice", "Δ Acc. (points)", 1, factor=100.0),
     Column("least_utility", "smallest shown", "Δ Utility", 3), Column("choice_utility", "best choice", "Δ Utility", 3),
-    Column("accuracy", "before training", "Accuracy (%)", 1), Column("chance", "chance", "Accuracy (%)", 1),
-    Column("at_once", "Diagnosed at once (%)", decimals=1),
+    Column("accuracy", "before training", "Accuracy (%)", 1, factor=100.0),
+    Column("chance", "chance", "Accuracy (%)", 1, factor=100.0),
+    Column("at_once", "Diagnosed at once (%)", decimals=1, factor=100.0),
 )  # fmt: skip
-_FRACTIONS = ("immediate", "accuracy", "exact", "best_choice", "reading", "choice", "gain", "chance",
-              "at_once", "least_accuracy")  # fmt: skip
 # Steps of the figure: from one accuracy to the next, label and colour.
 _STEPS = (
     ("", "immediate", "diagnosed at once", style.GREY),
@@ -118,9 +115,9 @@ def _gain(settings: Settings, preflight: Preflight) -> Table:
     lines: list[Heading | frame.Cells] = []
     for least in preflight.resolutions:
         lines.append(Heading(f"{DATASETS[least.dataset]} ({domain(least.dataset)})"))
-        lines += [_percent(_figures(at, least)) for at in preflight.headrooms if at.dataset == least.dataset]
+        lines += [_figures(at, least) for at in preflight.headrooms if at.dataset == least.dataset]
     text = f"{backbone(settings)} before training ({tier_mark(settings)})."
-    return Table.of(_GAIN, lines, text, [
+    return Table(_GAIN, lines, text, [
         "Reading errors: accuracy of the exact posterior's diagnoses, on the evidence that the policy gathered, "
         f"above the policy's own; aim: at most {100 * READING_AIM:g} points.",
         "Best choice: accuracy of value of information above that of the exact posterior, at the policy's spend (AEC). "
@@ -138,9 +135,9 @@ def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
     """A row per data set under the first decoding: gains against what can be shown; the verdict above it, and why."""
     first = preflight.headrooms[0].decoding
     at = {each.dataset: each for each in preflight.headrooms if each.decoding == first}
-    lines = [_percent(_figures(at[least.dataset], least)) for least in preflight.resolutions]
+    lines = [_figures(at[least.dataset], least) for least in preflight.resolutions]
     text = f"{verdict(preflight)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(preflight)}"
-    return Table.of(_SHOWN, lines, text, [
+    return Table(_SHOWN, lines, text, [
         *(f"{text}." for of_dataset in preflight.obstacles.values() for text in of_dataset),
         "Smallest shown: the true difference between two trained methods whose 95% interval in these tables excludes "
         "zero with 80% power; its SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
@@ -156,17 +153,11 @@ def _long(preflight: Preflight) -> Table:
     """One line per data set and decoding: fractions, US dollars, units of utility."""
     keys = dict.fromkeys(["dataset", "decoding", "utility", *(column.key for column in (*_GAIN, *_SHOWN))])
     least = {each.dataset: each for each in preflight.resolutions}
-    lines = [_figures(at, least[at.dataset]) | {"dataset": at.dataset} for at in preflight.headrooms]
-    return Table.of([Column(key, key, decimals=4) for key in keys], lines)
+    lines = [_figures(at, least[at.dataset]) for at in preflight.headrooms]
+    return Table([Column(key, key, decimals=4) for key in keys], lines)
 
 
 def _figures(at: Headroom, least: Resolution) -> frame.Cells:
     derived = {name: getattr(at, name) for name in ("reading", "choice", "gain", "choice_utility")}
     derived |= {"seeds": least.seeds, "least_accuracy": least.accuracy, "least_utility": least.utility}
-    return at.model_dump() | derived | {"dataset": DATASETS[at.dataset]}
-
-
-def _percent(figures: frame.Cells) -> frame.Cells:
-    """The figures with fractions in per cent."""
-    return {name: 100.0 * value if value is not None and name in _FRACTIONS else value
-            for name, value in figures.items()}  # fmt: skip
+    return at.model_dump() | derived | {"dataset": Cell(at.dataset, text=DATASETS[at.dataset])}

@@ -90,10 +90,13 @@ def _lines(settings: Settings, decoding: str, judged: Sequence[Judged]) -> Itera
             place, counts = {case: i for i, case in enumerate(cases)}, np.zeros((len(cases), 4))
             for name, row in rows:
                 counts[place[name, row.note_id], _kind(row)] += 1
-            alpha = agreement(counts, settings.evaluation.bootstrap, settings.evaluation.seed, dataset)
-            yield asdict(alpha) | {
-                "tier": settings.tier, "decoding": decoding, "dataset": dataset, "among": which, "cases": len(cases),
-                "agreed": alpha.agreed, "kappa_low": alpha.low, "kappa_high": alpha.high,
+            of = agreement(counts, settings.evaluation.bootstrap, settings.evaluation.seed, dataset)
+            kappa = "undefined" if of.kappa is None else interval(of.kappa, of.low, of.high, 3)
+            yield asdict(of) | {
+                "tier": settings.tier, "decoding": decoding, "among": which, "cases": len(cases),
+                "dataset": Cell(dataset, text=DATASETS.get(dataset, "All")),
+                "agreed": of.agreed, "kappa": Cell(of.kappa, text=kappa),
+                "kappa_low": of.low, "kappa_high": of.high, "flips": f"{of.only_first} : {of.only_second}",
                 "invalid": sum(row.judging.by == "invalid" for _, row in rows),
                 "second_invalid": sum(row.judging.second_invalid for _, row in rows),
                 "several": sum(row.judging.several for _, row in rows),
@@ -112,18 +115,11 @@ def _kind(row: EvaluationRow) -> int:
 def _agreement_table(results: Results, decoding: str, lines: Sequence[frame.Cells], missing: Sequence[str]) -> Table:
     columns = [
         frame.DATA_SET, Column("among", "Among", align="l"), Column("cases", "Cases"), Column("verdicts", "Verdicts"),
-        Column("first", "Right: first judge"), Column("second", "second"), Column("agreed", "Agreed %", decimals=1),
-        Column("kappa", "Cohen's kappa [95%]"), Column("flips", "only first : only second right"),
-        Column("invalid", "No verdict: first"), Column("second_invalid", "second"),
-        Column("several", "Lists of diseases"),
+        Column("first", "Right: first judge"), Column("second", "second"),
+        Column("agreed", "Agreed %", decimals=1, factor=100.0), Column("kappa", "Cohen's kappa [95%]"),
+        Column("flips", "only first : only second right"), Column("invalid", "No verdict: first"),
+        Column("second_invalid", "second"), Column("several", "Lists of diseases"),
     ]  # fmt: skip
-    shown_lines = []
-    for line in lines:
-        kappa = "undefined" if line["kappa"] is None else interval(line["kappa"], line["low"], line["high"], 3)
-        shown_lines.append(line | {
-            "dataset": DATASETS.get(line["dataset"], "All"), "agreed": 100 * line["agreed"], "kappa": Cell(text=kappa),
-            "flips": f"{line['only_first']} : {line['only_second']}",
-        })  # fmt: skip
     first, second = judges(results.settings)
     notes = [
         f"First judge: {first}, whose verdicts count. Second judge: {second}. Workups without a diagnosis are not "
@@ -135,11 +131,10 @@ def _agreement_table(results: Results, decoding: str, lines: Sequence[frame.Cell
         *missing,
     ]
     text = f"Two judges on the same diagnoses, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table.of(columns, shown_lines, text, notes, f"tab:judge_agreement_{decoding}")
+    return Table(columns, lines, text, notes, f"tab:judge_agreement_{decoding}")
 
 
 def _cells_table(results: Results, decoding: str, judged: Sequence[Judged]) -> Table:
-    """The accuracies of the main table that the second judge would print differently."""
     columns = [
         frame.METHOD, frame.DATA_SET, Column("cases", "N"), Column("first", "Acc. (%), first judge", decimals=DECIMALS),
         Column("second", "second", decimals=DECIMALS), Column("change", "Δ", decimals=DECIMALS, signed=True),
@@ -158,4 +153,4 @@ def _cells_table(results: Results, decoding: str, judged: Sequence[Judged]) -> T
             })  # fmt: skip
     notes = [f"{len(lines)} of {len(judged)} accuracies of the main table would be others under the second judge."]
     text = f"Accuracies under two judges, where they differ, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table.of(columns, lines, text, notes, f"tab:judge_flips_{decoding}")
+    return Table(columns, lines, text, notes, f"tab:judge_flips_{decoding}")

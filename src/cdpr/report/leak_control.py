@@ -42,7 +42,7 @@ write_leak_control = frame.writer(sheet)
 
 def _line(results: Results, method: Method, dataset: str, decoding: str) -> frame.Cells:
     """One agent on a benchmark and its variant, seed by seed on the cases in both: its means, and variant minus
-    benchmark (``comparison``); or why there is no such figure.
+    benchmark (accuracy as a share, shown in %); or why there is no such figure.
 
     Raises EvaluationError when the variant holds a case that the benchmark does not.
     """
@@ -55,48 +55,37 @@ def _line(results: Results, method: Method, dataset: str, decoding: str) -> fram
     whole = [_among(one, other.note_ids) for one, other in zip(sides[0], less, strict=True)]
     plan = results.settings.evaluation
     comparison = compare(less, whole, plan.bootstrap, plan.seed)
-    line |= {"cases": comparison.cases, "comparison": comparison}
-    line |= {"runs": [results.behind(place, method) for place in places]}
-    for name in (metric.name for metric in SHOWN):
-        at, means = comparison.differences[name], [np.mean([e.metric(name) for e in side]) for side in (whole, less)]
-        values = (*map(float, means), at.mean, at.low, at.high)
-        line |= {f"{name}{end}": value for end, value in zip(_ENDS, values, strict=True)}
+    runs = [results.behind(place, method) for place in places]
+    both = (*runs[1], *runs[0])
+    line |= {"cases": comparison.cases, "discordant": Cell(frame.discordant(comparison), runs=both)}
+    for metric in SHOWN:
+        name, change = metric.name, comparison.differences[metric.name]
+        for key, side, behind in zip((name, f"{name}_controlled"), (whole, less), runs, strict=True):
+            line[key] = Cell(float(np.mean([e.metric(name) for e in side])), runs=behind)
+        text = frame.interval_cell(metric, change, signed=True).text
+        line[f"{name}_change"] = Cell(change.mean, text=text, runs=both)
+        line |= {f"{name}_change_low": change.low, f"{name}_change_high": change.high}
     return line
 
 
 def _table(results: Results, lines: Sequence[frame.Cells], decoding: str) -> Table:
     """A row per agent and data set: each metric on the benchmark, on its variant, and the change with its interval."""
-    columns = [frame.METHOD, Column("cases", "N")]
+    columns = [Column("label", "Method", align="l"), Column("cases", "N")]
     for metric in SHOWN:
-        columns += [Column(metric.name, "benchmark", metric.header),
-                    Column(f"{metric.name}_controlled", "controlled", metric.header),
+        columns += [Column(metric.name, "benchmark", metric.header, factor=metric.factor),
+                    Column(f"{metric.name}_controlled", "controlled", metric.header, factor=metric.factor),
                     Column(f"{metric.name}_change", "Δ [95%]", metric.header)]  # fmt: skip
     columns += [Column("discordant", "only controlled : only benchmark right")]
     rows: list[Heading | frame.Cells] = []
     notes = results.divergences()
     for dataset, label in DATASETS.items():
-        rows += [Heading(label), *(_shown(line) for line in lines if line["dataset"] == dataset)]
+        rows += [Heading(label), *(line for line in lines if line["dataset"] == dataset)]
         notes += _taken_out(results, dataset, label)
     notes.append(f"Both figures are over the cases in both (N). {frame.PAIRED_INTERVALS} What is left in a controlled "
                  "case keeps its price, so costs change only by what the agent does.")  # fmt: skip
     text = (f"Benchmarks and their leak-controlled variants, {decoding} decoding ({tier_mark(results.settings)}). "
             "Δ: controlled minus benchmark.")  # fmt: skip
-    return Table.of(columns, rows, text, [*notes, *notices(results.settings)], f"tab:leak_control_{decoding}")
-
-
-def _shown(line: frame.Cells) -> frame.Cells:
-    """The line as the table prints it."""
-    head = line | {"method": line["label"]}
-    if "hole" in line:
-        return head
-    whole, less = line["runs"]
-    cells = {"discordant": Cell(frame.discordant(line["comparison"]), runs=(*less, *whole))}
-    for metric in SHOWN:
-        name, change = metric.name, line["comparison"].differences[metric.name]
-        cells[name] = Cell(line[name] * metric.factor, runs=whole)
-        cells[f"{name}_controlled"] = Cell(line[f"{name}_controlled"] * metric.factor, runs=less)
-        cells[f"{name}_change"] = frame.interval_cell(metric, change, (*less, *whole), signed=True)
-    return head | cells
+    return Table(columns, rows, text, [*notes, *notices(results.settings)], f"tab:leak_control_{decoding}")
 
 
 def _among(evaluation: Evaluation, note_ids: tuple[str, ...]) -> Evaluation:

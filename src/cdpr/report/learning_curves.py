@@ -1,7 +1,5 @@
 """Curves of training, a line per variant: by step, by time and tokens, and as a way through accuracy and cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,8 +12,7 @@ from ..job import Job
 from ..results.curves import Curves, read_curves
 from ..results.methods import trained
 from ..results.provenance import check_training
-from ..results.results import results_folder
-from ..settings import Settings, labels_of, parse_settings, resolve_variant
+from ..settings import Settings, labels_of, resolve_variant
 from . import style
 
 # Metric of a panel: label of its axis and factor for printing.
@@ -34,7 +31,7 @@ def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str]) 
 
     Raises CurveError for a broken metrics file, ProvenanceError for training of another tier or on different cases.
     """
-    folder, methods = results_folder(settings, job), [trained(settings, name) for name in labels_of(settings, where)]
+    folder, methods = job.inputs["results"], [trained(settings, name) for name in labels_of(settings, where)]
     check_training(settings, folder, [run for method in methods for run in method.runs])
     return [read_curves(folder, method, metrics) for method in methods]
 
@@ -62,7 +59,7 @@ def plot_training_efficiency(settings: Settings, job: Job) -> None:
     """Accuracy on the validation split (with utility and AEC below) against training wall-clock and against generated
     tokens, counterpart of the paper's figure. Raises as :func:`curves_of`."""
     curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
-    longest = max((float(curve.x("seconds").max()) for curve in curves if curve.runs), default=0.0)
+    longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
     unit, seconds = ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
     unit, seconds = ("hours", 3600.0) if longest >= 7200 else (unit, seconds)
     axes = (("seconds", f"training time ({unit})", seconds), ("tokens", "generated tokens (millions)", 1e6))
@@ -94,7 +91,7 @@ def plot_learning_path(settings: Settings, job: Job) -> None:
             for piece in pieces[-1:]:
                 panel.plot(piece.mean("aec")[-1], 100 * piece.mean("accuracy")[-1], linestyle="", marker="o",
                            markersize=9, markerfacecolor="none", color=look.colour)  # fmt: skip
-                ends.add(int(piece.x("step")[-1]))
+                ends.add(int(piece.mean("step")[-1]))
         panel.set_xlabel("AEC (USD)")
         panel.set_ylabel("validation accuracy (%)")
         panel.margins(0.08)
@@ -114,7 +111,7 @@ def _draw_curves(
     for position, curve in enumerate(curves):
         look = style.look_of(settings, curve.method.name, position)
         for piece in curve.pieces() if curve.runs else ():
-            x, (low, high) = piece.x(axis) / unit, piece.band(metric)
+            x, (low, high) = piece.mean(axis) / unit, piece.band(metric)
             panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
             panel.plot(x, piece.mean(metric) * factor, color=look.colour, linestyle=look.line, marker=look.marker,
                        markersize=3.5, markevery=max(1, len(x) // 10), label=curve.method.label)  # fmt: skip
@@ -174,15 +171,10 @@ def plot_engines(settings: Settings, job: Job) -> None:
 def twins(settings: Settings) -> dict[str, str]:
     """Of every variant that the engine verl trains for this figure the one that torch trains of the same settings."""
     resolved = {name: resolve_variant(settings, name) for name in labels_of(settings, "engines")}
-    pairs = {}
-    for name, entry in resolved.items():
-        if entry.training.engine == "verl":
-            data = entry.model_dump()
-            data["training"]["engine"] = "torch"
-            data["training"].pop("verl")
-            same = parse_settings(data)
-            pairs.update((name, other) for other in resolved if resolved[other] == same)
-    return pairs
+    engines = {name: entry.training.engine for name, entry in resolved.items()}
+    shared = {name: entry.model_dump(exclude={"training": {"engine", "verl"}}) for name, entry in resolved.items()}
+    return {one: other for one in resolved for other in resolved
+            if (engines[one], engines[other]) == ("verl", "torch") and shared[one] == shared[other]}  # fmt: skip
 
 
 def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[dict[str, Any]]:

@@ -32,16 +32,12 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, main_methods(settings))
     parts = []
     for decoding in results.decodings:
-        main = decoding == results.decodings[0]
-        heading = f"{decoding.capitalize()} decoding{' (main)' if main else ''}"
-        text = main_caption(settings, decoding)
-        parts.append((heading, wide(results, decoding, text, legend(results), "main_results", absent=main)))
+        parts.append(wide(results, decoding, main_caption(settings, decoding), legend(results), "main_results"))
         for first, second in PAIRS:
             title = f"{results.method(first).label} against {results.method(second).label}"
             paired = _paired(results, results.method(first), results.method(second), decoding, title)
             parts.append((f"{title}, {decoding} decoding", paired))
-    parts += [(f"Counts, seeds and intervals, {d} decoding", intervals(results, d, tier_mark(settings)))
-              for d in results.decodings]  # fmt: skip
+    parts += [intervals(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     parts.append(_printed(settings, results.methods))
     return Sheet(f"Main results ({tier_mark(settings)})", parts, long(results))
 
@@ -61,10 +57,11 @@ def _columns(places: Mapping[str, str], metrics: Mapping[str, str]) -> list[Colu
             for place, group in places.items() for name, header in metrics.items()]  # fmt: skip
 
 
-def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label: str, absent: bool) -> Table:
-    """The paper's layout: a row per method, Acc/AEN/AEC per data set and on average, utility on average. ``absent``
-    shows the rows that cannot be run here too."""
-    methods, groups = [method for method in results.methods if method.runs or absent], places(results)
+def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label: str) -> tuple[str, Table]:
+    """The paper's layout below its heading: a row per method, Acc/AEN/AEC per data set and on average, utility on
+    average. The main decoding shows the rows that cannot be run here too."""
+    main = decoding == results.decodings[0]
+    methods, groups = [method for method in results.methods if method.runs or main], places(results)
     columns = [
         frame.METHOD,
         Column("seeds", "Seeds", decimals=None),
@@ -91,7 +88,8 @@ def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label
             nowhere = len(holes) == len(summaries) and not any(hole.missing for hole in holes)
             hole = method.why or (holes[0].reason if nowhere else "")
             lines.append({"method": method.label, **cells[method], "hole": hole})
-    return Table.of(columns, lines, text, [*missing, *notes], f"tab:{label}_{decoding}")
+    table = Table(columns, lines, text, [*missing, *notes], f"tab:{label}_{decoding}")
+    return f"{decoding.capitalize()} decoding{' (main)' if main else ''}", table
 
 
 def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Cell]:
@@ -117,8 +115,9 @@ def _paired(results: Results, first: Method, second: Method, decoding: str, titl
     return frame.change_table(changes, COMPARED, text, label, columns, "McNemar: exact, seed by seed.")
 
 
-def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> Table:
-    """What stands behind each figure: counts, 95% intervals over seeds and cases, deviation between seeds."""
+def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> tuple[str, Table]:
+    """What stands behind each figure, below its heading: counts, 95% intervals over seeds and cases, deviation between
+    seeds."""
     beside = {
         "accuracy": [Column("accuracy_sd", "seed SD")],
         "aec": [Column("aec_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")],
@@ -151,7 +150,8 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
         "of the physical examination (free, not in AEN); median and p90: cost per case in USD.",
     )
     text = f"Behind the results, {decoding} decoding ({mark})."
-    return Table.of(columns, lines, text, notes, f"tab:{label}_intervals_{decoding}")
+    table = Table(columns, lines, text, notes, f"tab:{label}_intervals_{decoding}")
+    return f"Counts, seeds and intervals, {decoding} decoding", table
 
 
 def long(results: Results) -> Table:
@@ -169,7 +169,6 @@ def long(results: Results) -> Table:
 
 
 def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
-    """Table 1 as printed."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
     printed: list[Heading | frame.Cells] = []
     for group, of_group in itertools.groupby(printed_rows(_FILE, *_PRINTED), itemgetter("group")):
@@ -202,6 +201,9 @@ def legend(results: Results) -> list[str]:
     if any(method.knows_hospital for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They know "
                      "the disease model that made the cases; no learned row does.")  # fmt: skip
+    for method in results.methods:
+        if names := results.answered_as(method):
+            notes.append(f"{method.label}: the server answered as {', '.join(names)}, not as the model asked for.")
     if results.settings.judge.model:
         notes.append(f"Diagnoses are judged by {judges(results.settings)[0]}.")
     notes.append("Average: unweighted mean of the three data sets, as in the paper.")

@@ -33,15 +33,9 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         "Reference policies are left out: these cases have no known model.",
         *results.divergences(),
     ]
-    parts = []
-    for decoding in results.decodings:
-        main = decoding == results.decodings[0]
-        heading = f"{decoding.capitalize()} decoding{' (main)' if main else ''}"
-        text = f"Open cases, {decoding} decoding ({mark}). {MEASURED}."
-        parts.append((heading, wide(results, decoding, text, notes, _LABEL, absent=main)))
-    parts += [
-        (f"Counts, seeds and intervals, {d} decoding", intervals(results, d, mark, _LABEL)) for d in results.decodings
-    ]
+    captions = {decoding: f"Open cases, {decoding} decoding ({mark}). {MEASURED}." for decoding in results.decodings}
+    parts = [wide(results, decoding, text, notes, _LABEL) for decoding, text in captions.items()]
+    parts += [intervals(results, decoding, mark, _LABEL) for decoding in results.decodings]
     parts += [(f"Effort, {d} decoding", effort_table(results, d, mark, f"{_LABEL}_effort")) for d in results.decodings]
     return Sheet(f"Open cases ({mark})", parts, long(results))
 

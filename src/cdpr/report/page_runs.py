@@ -12,7 +12,7 @@ from typing import Any
 from ..inspector.data import address
 from ..records import KEY_TAG
 from ..results.methods import DATASETS, Method, synthetic
-from ..results.provenance import check_tier, find_record, read_record, stated_tier
+from ..results.provenance import check_tier, read_record
 from ..results.table import Runs
 from ..settings import Settings
 
@@ -48,7 +48,7 @@ class Records:
         if not place.exists():
             return Artifact(target, command)
         content = read_record(place)
-        check_tier(self.settings, place, stated_tier(content))
+        check_tier(self.settings, place, content.tier)
         seed = content.tags.get("seed", "") if content.seed is None else str(content.seed)
         return Artifact(target, command, content.name, content.run_key, content.code_digest, seed,
                     (content.digest_of("cases") or "")[:16], content.experiment,
@@ -74,8 +74,7 @@ class Records:
         path, record = f"evaluations/{run}/{dataset}.jsonl", self.results / "training" / run / "run.json"
         if (self.results / path).exists():
             yield {
-                "run": run, "anchor": anchor(run, dataset),
-                "artifact": self.artifact(path, find_record(self.results / path)),
+                "run": run, "anchor": anchor(run, dataset), "artifact": self.artifact(path),
                 "training": self.artifact(f"training/{run}/metrics.jsonl", record) if record.exists() else None,
                 "inspector": address(run, dataset) if run in self.settings.inspector.runs else "",
             }  # fmt: skip

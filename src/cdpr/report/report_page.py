@@ -20,7 +20,7 @@ from ..job import Job, PageEntry
 from ..ledger.verdict import COUNTED, NOT_RUN, read_ledger
 from ..results.frame import ACCURACY, AEC, METHOD, UTILITY, Cells, favour, interval_cell
 from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, open_datasets, synthetic, tier_mark, trained
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Hole, Results
 from ..results.sources import notices
 from ..results.table import Block, Cell, Column, Heading, Table, number
 from ..settings import Settings, variants
@@ -63,7 +63,7 @@ def write_report(settings: Settings, job: Job) -> None:
     Missing files become labelled holes. Raises ProvenanceError for results of another tier, utility or set of cases
     and for JSON that cannot be read, EvaluationError for a broken evaluation; nothing is written then.
     """
-    folder = results_folder(settings, job)
+    folder = job.inputs["results"]
     methods = all_methods(settings)
     results = Results(settings, folder, main_methods(settings))
     records = Records(settings, folder)
@@ -204,7 +204,7 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
         levels = [_level(results, method, place, decoding) for method in (ours, *rivals)]
         changes = [_change(results, ours, rival, at) for rival, at in comparisons]
         lines += [Heading(label), *levels, Heading(f"{label}: ours minus theirs"), *changes]
-    return answers, Table.of(columns, lines)
+    return answers, Table(columns, lines)
 
 
 def _answer(results: Results, place: str, ours: Method, rival: Method, at: Comparison | Hole) -> Answer:

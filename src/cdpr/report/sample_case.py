@@ -16,7 +16,7 @@ from ..evaluation.row import read_rows
 from ..job import Job
 from ..results.frame import Cells
 from ..results.methods import IN_DOMAIN, main_methods, tier_mark
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Hole, Results
 from ..results.sources import source_of
 from ..results.table import Cell, Column, Heading, Row, Sheet, Table
 from ..seeding import derive_seed
@@ -35,7 +35,7 @@ _PLAIN = ("part", "name", "text", "price_usd", "billing_group", "seed", "correct
 def write_sample_case(settings: Settings, job: Job) -> None:
     """Write the tables; missing evaluations become labelled holes. Raises ValueError when the file holds no test case,
     RecordError for a broken one, and as :class:`Results` does."""
-    _sheet(settings, results_folder(settings, job), job.inputs["cases"]).write(job.out)
+    _sheet(settings, job.inputs["results"], job.inputs["cases"]).write(job.out)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -49,7 +49,8 @@ def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     title = f"Sample case ({tier_mark(settings)})"
     if isinstance(chosen, Hole):
         columns = [Column("field", "Field", align="l"), Column("text", "Case", align="l")]
-        hole = Table(columns, [Row({"field": "Sample case"}, chosen.reason)], f"{title}.", label="tab:sample_case")
+        line = {"field": "Sample case", "hole": chosen.reason}
+        hole = Table(columns, [line], f"{title}.", label="tab:sample_case")
         return Sheet(title, [("The case", hole)], _plain([{"part": "case", "name": "status", "text": chosen.reason}]))
     case, among = chosen
     workups = list(workups_on(settings, case, folder))
@@ -99,9 +100,12 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[C
         if row.gold != case.diagnosis_results:
             raise EvaluationError(f"{path}: case {case.note_id!r}: field 'gold': {row.gold!r}, but the case says "
                                   f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
-        figures = {name: getattr(row, name) for name in (*_COUNTS, "cost_usd")}
-        correct, diverged = str(row.correct).lower(), "; ".join(results.diverged(run))
-        yield line | {"text": row.diagnosis, "correct": correct, "diverged": diverged, **figures}
+        behind = ((run, IN_DOMAIN),)
+        figures = {name: Cell(getattr(row, name), runs=behind) for name in (*_COUNTS, "cost_usd")}
+        correct = Cell(str(row.correct).lower(), text="yes" if row.correct else "no", runs=behind)
+        diagnosis = Cell(row.diagnosis, text=_one_line(row.diagnosis), runs=behind)
+        diverged = "; ".join(results.diverged(run))
+        yield line | {"text": diagnosis, "correct": correct, "diverged": diverged, **figures}
 
 
 def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
@@ -118,7 +122,7 @@ def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
     ]
     columns = [Column("field", "Field", align="l"), Column("text", "Text", align="l", width=0.75)]
     text = f"Sample case, {source_of(settings, IN_DOMAIN).label} ({tier_mark(settings)})."
-    return Table.of(columns, lines, text, notes, "tab:sample_case")
+    return Table(columns, lines, text, notes, "tab:sample_case")
 
 
 def _examination_table(settings: Settings, case: CaseRecord) -> Table:
@@ -130,13 +134,12 @@ def _examination_table(settings: Settings, case: CaseRecord) -> Table:
              for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
     text = f"Examinations of the sample case ({tier_mark(settings)})."
     notes = ["A billing group is charged once per case, with its first member; the physical examination is free."]
-    return Table.of(columns, lines, text, notes, "tab:sample_case_examinations")
+    return Table(columns, lines, text, notes, "tab:sample_case_examinations")
 
 
 def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
-    """One row per run: diagnosis, whether it is right, examinations and cost."""
     columns = [
-        Column("method", "Agent", align="l"), Column("seed", "Seed"), Column("text", "Diagnosis", align="l"),
+        Column("label", "Agent", align="l"), Column("seed", "Seed"), Column("text", "Diagnosis", align="l"),
         Column("correct", "Correct", align="c"), Column("n_issued", "Examinations"),
         Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost_usd", "Cost (USD)"),
     ]  # fmt: skip
@@ -144,23 +147,17 @@ def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
     for group, members in groupby(workups, key=itemgetter("group")):
         lines.append(Heading(group))
         for line in members:
-            label, seed = line["label"], line["seed"] or None
-            if "hole" in line:
-                lines.append({"method": f"{label}, seed {seed}" if seed else label, "hole": line["hole"]})
-                continue
-            yes = {"true": "yes", "false": "no"}[line["correct"]]
-            cells = line | {"text": _one_line(line["text"]), "correct": yes}
-            cells = {name: Cell(cells[name], runs=((line["run"], IN_DOMAIN),)) for name in (c.key for c in columns[2:])}
-            lines.append({"method": label, "seed": seed, **cells})
+            seed = line["seed"]
+            shown = {"label": f"{line['label']}, seed {seed}"} if "hole" in line and seed else {"seed": seed or None}
+            lines.append(line | shown)
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
     broken = [f"{line['diverged']}; it is shown with the weights before." for line in workups if line.get("diverged")]
     notes = [*broken, "Agents that are not run stand in the main table."]
-    return Table.of(columns, lines, text, notes, "tab:sample_case_agents")
+    return Table(columns, lines, text, notes, "tab:sample_case_agents")
 
 
 def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
-    """Lines of the summary as (field, text)."""
     for line in filter(None, (line.strip().removeprefix("- ") for line in case.case_summary.splitlines())):
         field, colon, text = line.partition(": ")
         yield (field, text) if colon else ("Case summary", line)
@@ -183,7 +180,7 @@ def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Cells]) -> Iter
 
 
 def _plain(lines: Iterable[Cells]) -> Table:
-    return Table.of([Column(name, name) for name in _PLAIN], lines)
+    return Table([Column(name, name) for name in _PLAIN], list(lines))
 
 
 def _one_line(text: str) -> str:
@@ -195,7 +192,7 @@ def _pages(table: Table) -> list[Table]:
     pages: list[list[Row]] = []
     used = _LINES
     for row in table.rows:
-        lines = 1 + len(row.cells["result"]) // _CHARACTERS
+        lines = 1 + len(row["result"]) // _CHARACTERS
         if used + lines > _LINES:
             pages.append([])
             used = 0

@@ -1,10 +1,9 @@
 """One setting swept at a time: accuracy by value, what it does to cost, and how many seeds stand behind each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from ..files import write_text
 from ..job import Job
 from ..results.frame import ACCURACY, Cells, favour, interval_cell, line, long_table
 from ..results.methods import IN_DOMAIN, LEAST_SEEDS, OURS, trained
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Hole, Results
 from ..results.table import Table, number, to_csv
 from ..settings import Settings, Sweep, job_of, sweeps, value_at
 from . import style
@@ -34,7 +33,6 @@ class Panel:
     """A sweep with its points in order: lines of the frame, in-domain with the main decoding; ``at`` is the method of
     one value, with one run per seed."""
 
-    name: str
     sweep: Sweep
     points: Sequence[Cells]
 
@@ -70,7 +68,7 @@ def read_panels(settings: Settings, folder: Path, where: str, every: bool = Fals
     for name, points in planned.items():
         sweep = settings.experiments.sweeps[name]
         own = value_at(settings, sweep.setting)
-        panels.append(Panel(name, sweep, [
+        panels.append(Panel(sweep, [
             line(results, methods[variant], IN_DOMAIN, results.decodings[0]) | {
                 "sweep": name, "symbol": sweep.symbol, "variant": variant, "at": methods[variant],
                 "value": f"{value:g}" if isinstance(value, float) else str(value).lower(),
@@ -81,21 +79,6 @@ def read_panels(settings: Settings, folder: Path, where: str, every: bool = Fals
     return results, panels
 
 
-def plot_sensitivity(settings: Settings, job: Job) -> None:
-    """The paper's figure: a panel for each of its six settings. See :func:`draw_sweeps`."""
-    draw_sweeps(settings, job, "sensitivity")
-
-
-def plot_sensitivity_all(settings: Settings, job: Job) -> None:
-    """The same with every point of the experiments. See :func:`draw_sweeps`."""
-    draw_sweeps(settings, job, "sensitivity", every=True)
-
-
-def plot_further_sensitivity(settings: Settings, job: Job) -> None:
-    """A panel for each setting that the paper leaves open, with every point. See :func:`draw_sweeps`."""
-    draw_sweeps(settings, job, "further_sensitivity", every=True)
-
-
 def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -> None:
     """A panel per sweep, and its numbers as CSV.
 
@@ -103,7 +86,7 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
     seeds; below it the cost (or what the swept weight puts a price on). The default is marked, and a peak where one
     is shown. Raises as :func:`read_panels`.
     """
-    results, panels = read_panels(settings, results_folder(settings, job), where, every)
+    results, panels = read_panels(settings, job.inputs["results"], where, every)
     rows = max(1, -(-len(panels) // COLUMNS))
     with style.drawing(7.2, 0.75 + 2.3 * rows, job.out) as figure:
         grid = figure.subplots(2 * rows, COLUMNS, height_ratios=[2.1, 1.0] * rows, squeeze=False)
@@ -119,6 +102,13 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
     write_text(job.out["csv"], to_csv(sweep_table(results, panels)))
 
 
+# The paper's figure, a panel for each of its six settings; the same with every point of the experiments; and a panel
+# for each setting that the paper leaves open, with every point.
+plot_sensitivity = partial(draw_sweeps, where="sensitivity")
+plot_sensitivity_all = partial(draw_sweeps, where="sensitivity", every=True)
+plot_further_sensitivity = partial(draw_sweeps, where="further_sensitivity", every=True)
+
+
 def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
     """One line per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
     seeds. ``status`` names the runs behind these figures that diverged."""
@@ -126,16 +116,16 @@ def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
     for panel in panels:
         for point in panel.points:
             lines.append(point | {"low": point.get("accuracy_low"), "high": point.get("accuracy_high")})
-            if point is not panel.default and (comparison := compare(results, point, panel.default)):
-                at = comparison.differences["accuracy"]
-                lines[-1] |= {"difference": at.mean, "difference_low": at.low, "difference_high": at.high}
+            if point is panel.default or isinstance(comparison := compare(results, point, panel.default), Hole):
+                continue
+            at = comparison.differences["accuracy"]
+            lines[-1] |= {"difference": at.mean, "difference_low": at.low, "difference_high": at.high}
     return long_table(lines, _COLUMNS)
 
 
-def compare(results: Results, first: Cells, second: Cells) -> Comparison | None:
-    """First point minus the second, paired by case and by the seeds that both have; None where one is missing."""
-    comparison = results.compare(first["at"], second["at"], IN_DOMAIN, results.decodings[0])
-    return None if isinstance(comparison, Hole) else comparison
+def compare(results: Results, first: Cells, second: Cells) -> Comparison | Hole:
+    """First point minus the second, paired by case and by the seeds that both have."""
+    return results.compare(first["at"], second["at"], IN_DOMAIN, results.decodings[0])
 
 
 def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
@@ -154,7 +144,7 @@ def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
     others = [point for point in measured if point not in best] or [point for point in measured if point is not first]
     other = max(others, key=itemgetter("accuracy")) if first is panel.default else panel.default
     comparison = compare(results, first, other)
-    if comparison is None:
+    if isinstance(comparison, Hole):
         return f"{text}\ndefault {panel.default['value']}: missing", False
     if few := [p["value"] for p in measured if len(p["at"].runs) < LEAST_SEEDS[p is panel.default]]:
         return f"{text}\nopen: too few seeds at {', '.join(few)}", False

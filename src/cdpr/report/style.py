@@ -1,13 +1,11 @@
 """How figures look: colours for every reader, marks for print, the same bytes every time."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..files import write_bytes
 from ..results.methods import tier_mark
@@ -17,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
     from matplotlib.figure import SubFigure as SubFigure
+else:  # Matplotlib takes long to import, and most jobs draw nothing
+    Axes = Figure = SubFigure = Any
 
 # Okabe and Ito's palette: eight colours that remain distinct with any colour vision.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"

@@ -20,46 +20,40 @@ class CurveError(ValueError):
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves of one method. ``values[metric]`` and ``axes[axis]`` are [seeds, points], all seeds on the same
-    steps, NaN after the last measurement of a run that diverged; ``missing`` names the metrics files that are not
+    """Curves of one method. ``values`` [seeds, points] of each metric and of each of :data:`AXES` have all seeds on the
+    same steps, NaN after the last measurement of a run that diverged; ``missing`` names the metrics files that are not
     there or hold no measurement, ``diverged`` the steps at which runs broke off, also of runs without a measurement."""
 
     method: Method
     runs: tuple[str, ...]
-    axes: dict[str, np.ndarray]
     values: dict[str, np.ndarray]
     missing: tuple[str, ...]
     diverged: dict[str, int]
 
-    def mean(self, metric: str) -> np.ndarray:
-        """Mean over the seeds that are still there [points]."""
-        return np.nanmean(self.values[metric], axis=0)
+    def mean(self, name: str) -> np.ndarray:
+        """Mean of a metric, or of the place on an axis, over the seeds that are still there [points]."""
+        return np.nanmean(self.values[name], axis=0)
 
     def band(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest seed that is still there at each point."""
         return np.nanmin(self.values[metric], axis=0), np.nanmax(self.values[metric], axis=0)
 
-    def x(self, axis: str) -> np.ndarray:
-        """Where the points lie on ``step``, ``seconds`` or ``tokens``, mean over the seeds still there [points]."""
-        return np.nanmean(self.axes[axis], axis=0)
-
     def pieces(self) -> Iterator[Self]:
         """The curve cut where seeds end, each piece with the seeds that last to its end: a mean over other seeds is
         another line, and on the axes of time and tokens it would jump."""
-        there = ~np.isnan(self.axes["step"])
+        there = ~np.isnan(self.values["step"])
         last = there.shape[1] - 1
         ends = [at for at in range(last) if (there[:, at] != there[:, at + 1]).any()]
         for start, end in zip([0, *ends], [*ends, last], strict=True):
             seeds, points = there[:, end], slice(start, end + 1)
-            axes, values = ({n: table[seeds, points] for n, table in of.items()} for of in (self.axes, self.values))
-            yield replace(self, axes=axes, values=values)
+            yield replace(self, values={name: table[seeds, points] for name, table in self.values.items()})
 
     def ends(self, axis: str, metric: str) -> list[tuple[float, float]]:
         """Last measurement of every diverged run, as (axis, metric)."""
         ends = []
         for seed in (seed for seed, run in enumerate(self.runs) if run in self.diverged):
-            last = np.flatnonzero(~np.isnan(self.axes["step"][seed]))[-1:]
-            ends += [(float(self.axes[axis][seed, at]), float(self.values[metric][seed, at])) for at in last]
+            last = np.flatnonzero(~np.isnan(self.values["step"][seed]))[-1:]
+            ends += [(float(self.values[axis][seed, at]), float(self.values[metric][seed, at])) for at in last]
         return ends
 
 
@@ -83,8 +77,7 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
             name: np.stack([np.interp(steps, table[:, 0], table[:, i], right=np.nan) for table in tables.values()])
             for i, name in enumerate(curves)
         }
-    axes, values = ({name: curves[name] for name in names} for names in (AXES, metrics))
-    return Curves(method, tuple(tables), axes, values, missing, broken)
+    return Curves(method, tuple(tables), curves, missing, broken)
 
 
 def diverged_at(results: str | Path, run: str) -> int | None:

@@ -11,7 +11,7 @@ from ..evaluation.significance import holm
 from ..job import Job
 from ..settings import Settings
 from .methods import AVERAGE, DATASETS, IN_DOMAIN, Method, tier_mark
-from .results import Hole, Results, results_folder, seeds_of_runs
+from .results import Hole, Results, seeds_of_runs
 from .table import EMPTY, Cell, Column, Heading, Runs, Sheet, Table, interval, marks, number
 
 Cells = dict[str, Any]
@@ -44,24 +44,24 @@ def interval_cell(metric: Metric, estimate: Estimate, runs: Runs = (), *, signed
 
 
 def method_lines(
-    results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str],
+    results: Results, metrics: Sequence[Metric], decoding: str,
     more: Callable[[Method, Summary], Cells] = lambda method, summary: {}, second: bool = True,
 ) -> list[Cells]:  # fmt: skip
-    """A line per method with its in-domain figures, with intervals, and ``more`` of it; or its hole. The best of the
-    ``rivals`` and, if asked for, the ``second`` best are marked, where at least two were measured: one alone is the
-    best of nothing."""
-    lines = []
+    """A line per method with its in-domain figures, with intervals, and ``more`` of it; or its hole. The best of those
+    that do not know the hospital and, if asked for, the ``second`` best are marked, where at least two were measured:
+    one alone is the best of nothing."""
+    lines, rivals = [], []
     for method in results.methods:
-        lines.append({"name": method.name, "method": method.label})
+        lines.append({"method": method.label})
         if isinstance(summary := results.summary(method, IN_DOMAIN, decoding), Hole):
             lines[-1]["hole"] = summary.reason
             continue
         runs = results.behind(IN_DOMAIN, method)
         lines[-1] |= {m.name: interval_cell(m, summary.estimates[m.name], runs) for m in metrics}
         lines[-1] |= more(method, summary)
-    measured = [line for line in lines if "hole" not in line and line["name"] in rivals]
-    for metric in metrics if len(measured) > 1 else ():
-        mark_best(measured, metric.name, metric, metric.decimals, second)
+        rivals += [lines[-1]] if method.learned else []
+    for metric in metrics if len(rivals) > 1 else ():
+        mark_best(rivals, metric.name, metric, metric.decimals, second)
     return lines
 
 
@@ -175,7 +175,7 @@ def change_table(
     several = len({one.place for one in changes}) > 1
     notes = [f"{DATASETS[one.place]}: " * several + one.reading(metrics) for one in measured]
     notes.append(f"{PAIRED_INTERVALS} {note}".strip())
-    return Table.of(columns, [one.cells(metrics) for one in changes], text, notes, label)
+    return Table(columns, [one.cells(metrics) for one in changes], text, notes, label)
 
 
 def discordant(comparison: Comparison) -> str:
@@ -210,7 +210,7 @@ def long_table(
     """Lines of the frame as plain numbers with six decimals: the columns ``names``, for each of the ``estimates`` its
     mean, interval and seed deviation, then ``more``. A line may hold more than is shown."""
     keys = [*names, *(f"{name}{end}" for name in estimates for end in ENDS), *more]
-    return Table.of([Column(key, key, decimals=6) for key in keys], lines)
+    return Table([Column(key, key, decimals=6) for key in keys], list(lines))
 
 
 def line(results: Results, method: Method, place: str, decoding: str) -> Cells:
@@ -253,7 +253,7 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
 
 
 def paper_table(
-    settings: Settings, columns: Sequence[Column], lines: Iterable[Heading | Cells], label: str, wide: bool = False
+    settings: Settings, columns: Sequence[Column], lines: Sequence[Heading | Cells], label: str, wide: bool = False
 ) -> tuple[str, Table]:
     """A table as the paper prints it, without its marks, below its heading; the last column, ``ours``, names our
     counterpart."""
@@ -261,7 +261,7 @@ def paper_table(
     title = f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
     columns = [METHOD, *columns, Column("ours", "Our counterpart", align="l")]
     text = f"{title}. Nothing here was measured by this pipeline."
-    return title, Table.of(columns, lines, text, label=f"tab:paper_{label}", wide=wide)
+    return title, Table(columns, lines, text, label=f"tab:paper_{label}", wide=wide)
 
 
 def paper_cells(row: Cells, names: Iterable[str]) -> Cells:
@@ -271,4 +271,4 @@ def paper_cells(row: Cells, names: Iterable[str]) -> Cells:
 
 def writer(sheet: Callable[[Settings, Path], Sheet]) -> Callable[[Settings, Job], None]:
     """The stage that writes a sheet of the results; missing evaluations become labelled holes. Raises as the sheet."""
-    return lambda settings, job: sheet(settings, results_folder(settings, job)).write(job.out)
+    return lambda settings, job: sheet(settings, job.inputs["results"]).write(job.out)

@@ -30,23 +30,17 @@ def printed_rows(file: str, *values: str) -> list[dict[str, Any]]:
             for where, row in read_table(facts_folder() / file, values, PaperFactsError)]  # fmt: skip
 
 
-def read_paper(folder: str | Path | None = None) -> dict[str, float]:
-    """Every number of a folder (default: ``workflow/paper``) by address: ``main:CDPR-4B:average.acc``,
-    ``ablation:w/o R_proc:aen``, ``dynamic:CDPR:aec``, ``expert:CDPR:diagnostic_gain``, ``text:K``. Raises
-    :class:`PaperFactsError`."""
-    folder = Path(folder) if folder else facts_folder()
+def read_paper() -> dict[str, float]:
+    """Numbers of Table 1, of the expert study and of the text by address: ``main:CDPR-4B:average.acc``,
+    ``expert:CDPR:diagnostic_gain``, ``text:cases.private``. Raises :class:`PaperFactsError`."""
     numbers: dict[str, float | None] = {}
-    tables = {"main": "main_results.csv", "ablation": "ablation.csv", "dynamic": "dynamic_vs_static.csv"}
-    for table, name in tables.items():
-        for where, row in read_table(folder / name, ("method", "acc"), PaperFactsError):
-            for metric in (m for m in (*METRICS, "aec_reduction_percent") if m in row):
-                column = f"{row['dataset']}.{metric}" if table == "main" else metric
-                numbers[f"{table}:{row['method']}:{column}"] = _number(where, row, metric)
-    for where, row in read_table(folder / "expert_study.csv", ("method", "dimension", "score"), PaperFactsError):
-        numbers[f"expert:{row['method']}:{row['dimension']}"] = _number(where, row, "score")
-    for where, row in read_table(folder / "text.csv", ("id", "value"), PaperFactsError):
+    for row in printed_rows("main_results.csv", *METRICS):
+        numbers |= {f"main:{row['method']}:{row['dataset']}.{metric}": row[metric] for metric in METRICS}
+    for row in printed_rows("expert_study.csv", "score"):
+        numbers[f"expert:{row['method']}:{row['dimension']}"] = row["score"]
+    for row in printed_rows("text.csv"):
         if row["value"].replace(".", "", 1).isdigit():
-            numbers.setdefault(f"text:{row['id']}", _number(where, row, "value"))
+            numbers.setdefault(f"text:{row['id']}", float(row["value"]))
     return {address: number for address, number in numbers.items() if number is not None}
 
 

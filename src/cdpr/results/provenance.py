@@ -16,8 +16,9 @@ class ProvenanceError(ValueError):
 def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     """Refuse evaluations whose ``run.json`` contradicts the settings or, on one data set, each other.
 
-    Compared are the tier, the utility, the cost map and who judges and matches (with the settings) and the digest of
-    the cases (among the runs on one data set). What a ``run.json`` does not state, or one that is absent, is let pass.
+    Each file must be the one that was written. Compared are the tier, the utility, the cost map and who judges and
+    matches (with the settings) and the digest of the cases (among the runs on one data set). What a ``run.json`` does
+    not state, or one that is absent, is let pass.
     Raises :class:`ProvenanceError`.
     """
     expected = {(section, name): value for section in ("utility", "costs")
@@ -26,10 +27,12 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     judges = {where: models[where].request_settings() if where in models else None for where in DECIDING}
     cases: dict[str, tuple[str, Path]] = {}
     for path in evaluations:
-        if (place := find_record(path)) is None:
+        place = path.with_suffix(".run.json")
+        if not place.exists():
             continue
         record = read_record(place)
-        check_tier(settings, f"{path} (see {place})", stated_tier(record))
+        _check_unaltered(record, place, {path.name})
+        check_tier(settings, f"{path} (see {place})", record.tier)
         for (section, name), value in expected.items():
             stated = record.parameters.get(section) or {}
             if name in stated and stated[name] != value:
@@ -55,7 +58,8 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
     ``run.json`` does not state, or one that is absent, is let pass. Raises :class:`ProvenanceError`."""
     cases: dict[str, Path] = {}
     for place, record in _records(results / "training" / run / "run.json" for run in runs):
-        check_tier(settings, place, stated_tier(record))
+        check_tier(settings, place, record.tier)
+        _check_unaltered(record, place, {"metrics.jsonl"})
         if (digest := record.digest_of("cases")) is not None:
             cases.setdefault(digest, place)
         if len(cases) > 1:
@@ -75,15 +79,16 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
                                   "cost settings; price both again")  # fmt: skip
 
 
+def _check_unaltered(record: RunRecord, place: Path, names: set[str]) -> None:
+    for path in record.altered(place, names):
+        raise ProvenanceError(
+            f"{path}: is not what was written (its digest differs from the one in {place}): it was edited or damaged. "
+            f"To make it again: rm {path} {place}; snakemake --cores all {path}"
+        )
+
+
 def _records(places: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:
-    """Those ``run.json`` that are there."""
     yield from ((place, read_record(place)) for place in places if place.exists())
-
-
-def find_record(evaluation: Path) -> Path | None:
-    """The ``run.json`` of ``.../{run}/{dataset}.jsonl``: of the data set, else of the whole run, else None."""
-    names = (f"{evaluation.stem}.run.json", "run.json")
-    return next((path for name in names if (path := evaluation.with_name(name)).exists()), None)
 
 
 def read_record(path: Path) -> RunRecord:
@@ -92,11 +97,6 @@ def read_record(path: Path) -> RunRecord:
         return RunRecord.read(path)
     except ValueError as error:
         raise ProvenanceError(str(error)) from error
-
-
-def stated_tier(record: RunRecord) -> str | None:
-    """The tier under which it was made, None where it does not say."""
-    return record.tier or record.parameters.get("tier")
 
 
 def check_tier(settings: Settings, path: Path | str, tier: str | None) -> None:

@@ -9,11 +9,10 @@ from statistics import fmean
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
 from ..evaluation.significance import wilson_interval
-from ..job import Job
 from ..settings import Settings
 from .curves import diverged_at
 from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, unfit
-from .provenance import check_prices, check_provenance, check_training
+from .provenance import check_prices, check_provenance, check_training, read_record
 from .table import Runs
 
 # Fewer examinations per case than this: the policy has stopped ordering them.
@@ -89,7 +88,7 @@ class Results:
 
     def estimates(self, method: Method, place: str, decoding: str) -> Mapping[str, Estimate] | Hole:
         """All metrics of a method at a place; the average is a hole when one of its data sets is."""
-        parts = [self.summary(method, dataset, decoding) for dataset in _data_sets(place)]
+        parts = [self.summary(method, dataset, decoding) for dataset in data_sets(place)]
         holes = list(dict.fromkeys(part for part in parts if isinstance(part, Hole)))
         if holes:
             return Hole("; ".join(h.reason for h in holes), ", ".join(h.missing for h in holes if h.missing))
@@ -127,7 +126,7 @@ class Results:
                 return f"{method.label} was trained with one seed"
             if method.group == TRAINED and at["aen"].mean < STOPPED:
                 return f"{method.label} has stopped ordering examinations (AEN {at['aen'].mean:.2f})"
-            parts = [self.summary(method, dataset, decoding) for dataset in _data_sets(place)]
+            parts = [self.summary(method, dataset, decoding) for dataset in data_sets(place)]
             chance, cases = fmean(part.chance for part in parts), sum(part.cases for part in parts)
             above.append(wilson_interval(round(at["accuracy"].mean * cases), cases)[0] > chance)
         return "" if any(above) else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
@@ -136,7 +135,7 @@ class Results:
 
     def behind(self, place: str, method: Method) -> Runs:
         """The evaluations, as (run, data set), that a method's figures at a place are made of."""
-        return tuple((run, dataset) for dataset in _data_sets(place) for run in method.runs)
+        return tuple((run, dataset) for dataset in data_sets(place) for run in method.runs)
 
     def diverged(self, *runs: str) -> list[str]:
         """``cdpr-seed1 diverged at step 20`` for each of the runs that did not come to the end of its training."""
@@ -156,17 +155,20 @@ class Results:
                 notes.append(f"{method.label}: training diverged ({runs}); evaluated with the weights before.")
         return notes
 
+    def answered_as(self, method: Method) -> list[str]:
+        """Other models than the one asked for, as which servers answered (``answered_as`` in run.json)."""
+        evaluations = (self.path(run, dataset) for run in method.runs for dataset in self.datasets)
+        places = (path.with_suffix(".run.json") for path in evaluations)
+        tags = {read_record(place).tags.get("answered_as") for place in places if place.exists()}
+        return sorted(tags - {None})
+
     def path(self, run: str, dataset: str) -> Path:
         """Where the evaluation of a run on a data set lies."""
         return self.folder / "evaluations" / run / f"{dataset}.jsonl"
 
 
-def results_folder(settings: Settings, job: Job) -> Path:
-    """The results that a job shows: those it was handed, else those of the configuration."""
-    return job.inputs.get("results") or Path(settings.paths.results)
-
-
-def _data_sets(place: str) -> Sequence[str]:
+def data_sets(place: str) -> Sequence[str]:
+    """The data sets that a place stands for."""
     return AVERAGED if place == AVERAGE else (place,)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from ..files import write_text
 
@@ -27,8 +27,8 @@ EMPTY = "—"
 class Column:
     """A column: ``key`` addresses it, ``header`` and ``group`` (a header above several columns) are shown.
 
-    ``decimals`` formats numbers (None: as they are), ``signed`` writes a plus, ``align`` is l, c or r. A ``width``, a
-    share of the line, lets LaTeX break lines in it.
+    ``decimals`` formats numbers (None: as they are), which are shown times ``factor``; ``signed`` writes a plus,
+    ``align`` is l, c or r. A ``width``, a share of the line, lets LaTeX break lines in it.
     """
 
     key: str
@@ -38,6 +38,7 @@ class Column:
     align: Literal["l", "c", "r"] = "r"
     signed: bool = False
     width: float = 0.0
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -54,23 +55,20 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
-    """Cells by column key. ``hole`` says why a row holds no figures; it is shown across the row."""
-
-    cells: Mapping[str, Cell | Value]
-    hole: str = ""
-
-
-@dataclass(frozen=True)
 class Heading:
     """A heading between rows."""
 
     title: str
 
 
+# Cells or plain values by column key; a row may hold more than the columns show. Its ``hole`` says why it holds no
+# figures, and is shown across it.
+Row = Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Table:
-    """A table. ``label`` is LaTeX's; ``notes`` stand below. Raises ValueError for a cell outside the columns."""
+    """A table. ``label`` is LaTeX's; ``notes`` stand below."""
 
     columns: Sequence[Column]
     rows: Sequence[Row | Heading]
@@ -79,27 +77,9 @@ class Table:
     label: str = ""
     wide: bool = True
 
-    def __post_init__(self) -> None:
-        keys = {column.key for column in self.columns}
-        for row in self.rows:
-            if isinstance(row, Row) and (strange := set(row.cells) - keys):
-                raise ValueError(f"table {self.label!r}: no column for {sorted(strange)}")
-
-    @classmethod
-    def of(cls, columns: Sequence[Column], lines: Iterable[Heading | Mapping], *args: Any, **more: Any) -> Self:
-        """A table of lines, which may hold more cells than the columns show; ``hole`` is that of the row."""
-        rows: list[Row | Heading] = []
-        for line in lines:
-            if isinstance(line, Heading):
-                rows.append(line)
-            else:
-                cells = {column.key: line[column.key] for column in columns if column.key in line}
-                rows.append(Row(cells, line.get("hole", "")))
-        return cls(columns, rows, *args, **more)
-
     def cell(self, row: Row, column: Column) -> Cell:
         """What stands in a row and column; an empty cell where nothing does."""
-        content = row.cells.get(column.key)
+        content = row.get(column.key)
         return content if isinstance(content, Cell) else Cell(content)
 
     def cell_text(self, row: Row, column: Column) -> str:
@@ -107,7 +87,8 @@ class Table:
         cell = self.cell(row, column)
         if cell.text is not None:
             return cell.text
-        return EMPTY if cell.value is None else _text(column, cell.value, column.signed)
+        value = column.factor * cell.value if isinstance(cell.value, float) else cell.value
+        return EMPTY if value is None else _text(column, value, column.signed)
 
 
 @dataclass(frozen=True)
@@ -145,7 +126,7 @@ def to_csv(table: Table) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
     for row in table.rows:
-        if isinstance(row, Row):
+        if not isinstance(row, Heading):
             values = [(column, table.cell(row, column).value) for column in table.columns]
             writer.writerow(["" if value is None else _text(column, value) for column, value in values])
     return out.getvalue()
@@ -165,9 +146,9 @@ def to_markdown(block: Block) -> str:
     for row in block.rows:
         if isinstance(row, Heading):
             body.append([f"***{_pipe(row.title)}***", *[""] * (len(heads) - 1)])
-        elif row.hole:
+        elif hole := row.get("hole"):
             first = _pipe(block.cell_text(row, block.columns[0]))
-            body.append([f"{first} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)])
+            body.append([f"{first} — *{_pipe(hole)}*", *[EMPTY] * (len(heads) - 1)])
         else:
             body.append(_printed(block, row, _pipe, _MARKDOWN))
     lines = [block.caption, ""] if block.caption else []
@@ -188,9 +169,9 @@ def to_latex(table: Table) -> str:
         if isinstance(row, Heading):
             lines += ["\\midrule"] if position else []
             lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\textit{{\\textbf{{{escape(row.title)}}}}}}} \\\\")
-        elif row.hole:
+        elif hole := row.get("hole"):
             first = escape(table.cell_text(row, table.columns[0]))
-            lines.append(f"{first} & \\multicolumn{{{width - 1}}}{{l}}{{\\textit{{{escape(row.hole)}}}}} \\\\")
+            lines.append(f"{first} & \\multicolumn{{{width - 1}}}{{l}}{{\\textit{{{escape(hole)}}}}} \\\\")
         else:
             lines.append(" & ".join(_printed(table, row, escape, _LATEX)) + " \\\\")
     lines += ["\\bottomrule", "\\end{tabular}"]

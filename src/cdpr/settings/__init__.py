@@ -2,11 +2,10 @@
 
 # ruff: noqa: F401
 
-from .agents import AgentEntry, Look
-from .experiments import Experiments, Sweep, Variant
+from .experiments import AgentEntry, Experiments, Look, Sweep, Variant
 from .load import SettingsError, digest, load_settings, merge, parse_settings
 from .models import Machine, ModelEntry, Serving
 from .queries import check_serving, judging_models, missing_paths, model_of, named_model, served, why_not_run
 from .schema import Settings
-from .shipped import project_folder
+from .section import project_folder
 from .variants import job_of, labels_of, resolve_variant, seeds_of, sweeps, value_at, variants

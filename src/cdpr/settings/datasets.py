@@ -4,13 +4,12 @@ One entry of :data:`DATASETS` makes a data set: its section under ``data``, its 
 and its card come from here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, field_serializer, model_validator
+from pydantic import Field, create_model, field_serializer, model_validator
+from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from .section import Section, key
 
@@ -39,7 +38,7 @@ class LicensedSource(Source):
     once a path is given; `false` only for cases that are known to be free."""
 
     @model_validator(mode="after")
-    def _as_the_licence_asks(self) -> LicensedSource:
+    def _as_the_licence_asks(self) -> Self:
         if self.credentialed is None:
             self.__dict__["credentialed"] = self.under_agreement and self.path is not None
             self.model_fields_set.discard("credentialed")
@@ -169,13 +168,13 @@ DATASETS: Mapping[str, DataSet] = {
          "Neither they nor anything made from them is passed on, in whole or in part.",
          "Every report says: Evaluated using ClinicalBench."),
         ("https://github.com/WeixiangYAN/ClinicalLab", "https://arxiv.org/abs/2406.13890"),
-        averaged=True, writer="cdpr.hospital.write_clinicalbench:write_clinicalbench", size="clinicalbench_cases",
+        averaged=True, writer="cdpr.hospital.write_benchmarks:write_clinicalbench", size="clinicalbench_cases",
         settings=ClinicalBenchSource,
     ),
     "private": DataSet(
         "Private hospital", "out_of_domain", "cdpr.ingest.private:read_private", "Second out-of-domain benchmark.",
         "Cases of a hospital's own, in the documented private format.", **_HOSPITAL,
-        averaged=True, writer="cdpr.hospital.write_private:write_private", size="private_cases", short="Private",
+        averaged=True, writer="cdpr.hospital.write_benchmarks:write_private", size="private_cases", short="Private",
         settings=AgreementSource,
     ),
     "textbook": DataSet(
@@ -183,7 +182,7 @@ DATASETS: Mapping[str, DataSet] = {
         "Cases in every hospital's names, labels and layout, which the tiny policy reads before it is trained: a "
         "pretrained model has read all of them.",
         "Synthetic cases as every synthetic hospital writes them, with no hospital's disease mix or equipment.",
-        "The project's own", open=True, writer="cdpr.hospital.write_clinicalbench:write_textbook",
+        "The project's own", open=True, writer="cdpr.hospital.write_benchmarks:write_clinicalbench",
         size="textbook_cases", settings=ClinicalBenchSource,
     ),
     "agentclinic": DataSet(
@@ -233,3 +232,83 @@ def controlled_name(dataset: str) -> str:
 def benchmark_of(dataset: str) -> str:
     """The benchmark that a data set is, or is the leak-controlled variant of."""
     return dataset.removesuffix(_CONTROLLED)
+
+
+# Where cases and prices come from, and what may leave the machine.
+
+
+class Leaks(Section):
+    pre_established: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
+    """A case whose diagnosis stands in the past or personal history: left out, the name blanked, or kept."""
+    family_history: Literal["drop", "mask", "keep"] = key("mask", decision="D23")
+    """The same for a diagnosis that a relative has, wherever the summary says so."""
+    diagnosis_in_summary: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
+    """The same for complaint and present illness."""
+    results_in_history: Literal["keep", "emergency", "all"] = key("emergency", decision="D23")
+    """`emergency`: the present illness ends where it turns to what the emergency department found; `all`: every
+    sentence that reports a result goes."""
+    diagnosis_in_results: Literal["drop", "mask", "keep"] = key("keep", decision="D23")
+    """A result that names the diagnosis: left out, the name blanked, or kept."""
+    impression: Literal["drop", "mask", "keep"] = key("keep", decision="D23")
+    """The impression of a report: left out, the diagnosis blanked in it, or kept (as in the paper's sample)."""
+    names: Literal["known", "loose"] = key("known", decision="D23")
+    """Under which names the diagnosis is looked for: those known of it; `loose`: reordered, shortened and abbreviated
+    ones as well."""
+
+
+class FeeSchedules(Section):
+    clfs: str | None = key(None, paper="Laboratory tests are priced using", place=True)
+    """Clinical Laboratory Fee Schedule, CSV."""
+    pfs: str | None = key(None, paper="imaging, electrocardiography, ", place=True)
+    """Relative value file of the Physician Fee Schedule (PPRRVU), CSV."""
+    gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.", place=True)
+    opps: str | None = key(None, paper="facility-heavy outpatient procedures", place=True)
+    """Addendum B of the Outpatient Prospective Payment System, xlsx."""
+    locality: str = key("national")
+    """Where the Physician Fee Schedule is priced: `national`, or contractor and locality (`10112-00`)."""
+    conversion_factor: float | None = key(None, gt=0)
+    """US dollars per relative value unit; empty: the one printed in the file."""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that are given, by their key."""
+        return {name: path for name in ("clfs", "pfs", "gpci", "opps") if (path := getattr(self, name))}
+
+
+class _Data(Section):
+    leaks: Leaks = Field(default_factory=Leaks, description="What may give the diagnosis away.")
+    fee_schedules: FeeSchedules = Field(default_factory=FeeSchedules)
+    """Your own year or locality of the Medicare fee schedules; empty: the shipped catalogue."""
+    price_overrides: str | None = key(None, place=True)
+    """CSV of your own prices (`examination,price_usd,billing_group`); they take precedence over all others."""
+    train_cases: PositiveInt = key(6512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
+    validation_cases: NonNegativeInt = key(200)
+    """Cases held out for learning curves; the paper names a validation split without a size."""
+    test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
+
+    def source(self, dataset: str) -> Any:
+        """Where the cases of a data set lie (those of a leak-controlled variant: the benchmark's)."""
+        entry = DATASETS[benchmark_of(dataset)]
+        return entry.settings() if entry.role == "lessons" else getattr(self, benchmark_of(dataset))
+
+    @property
+    def credentialed(self) -> bool:
+        """Whether any of the data sets is under a data use agreement."""
+        return any(self.source(name).credentialed for name in DATASETS)
+
+
+Data: Any = create_model(
+    "Data",
+    __base__=_Data,
+    **{
+        name: (entry.settings, Field(default_factory=entry.settings, description=entry.description))
+        for name, entry in DATASETS.items()
+        if entry.role != "lessons"
+    },  # type: ignore[call-overload]
+)
+
+
+class Governance(Section):
+    remote_agreement: str | None = key(None)
+    """Name of the agreement that allows the text of credentialed cases to be sent to a model on another machine; empty:
+    such a request is refused."""

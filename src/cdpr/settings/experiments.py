@@ -1,14 +1,16 @@
-"""What is trained and where it is shown: ``workflow/experiments.yaml``, typed."""
+"""What is trained and where it is shown (``workflow/experiments.yaml``), what it is compared with
+(``workflow/agents.yaml``), both typed, and what the paper leaves open about published agents. Numbers that their
+descriptions fix are constants in ``cdpr/agents``."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
-from .agents import Look
-from .section import Section, key
-from .shipped import read_shipped
+from .section import Section, key, read_shipped
 
 FILE = "workflow/experiments.yaml"
+AGENTS_FILE = "workflow/agents.yaml"
+POLICY = "policy"
 Figure = Literal[
     "main_table",
     "accuracy_cost",
@@ -20,6 +22,14 @@ Figure = Literal[
     "engines",
 ]
 Value = bool | int | float | str | None
+
+
+class Look(Section):
+    """Look of a row in figures; two of the three must differ from other rows."""
+
+    colour: str = key("#000000", "Colour, as matplotlib reads it.")
+    marker: str = key("o", "Marker, as matplotlib reads it.")
+    line: str | tuple[float, tuple[float, ...]] = key("-", "Line, as matplotlib reads it.")
 
 
 class Variant(Section):
@@ -60,3 +70,58 @@ class Experiments(Section):
 def shipped_experiments() -> Experiments:
     """The experiments of the project's own file."""
     return Experiments.model_validate(read_shipped(FILE)["experiments"])
+
+
+class AgentEntry(Section):
+    """A row of the main table that is not trained here."""
+
+    label: str = key("", "Its name in tables and figures; empty: that of its model.")
+    group: Literal["closed", "open", "medical", "trained", "reference"] = key("open", "Section of the main table.")
+    paper: str = key("", "The row of the paper's Table 1 that it reproduces.")
+    acts: str = key("cdpr.agents.policy:PolicyAgent", "The agent, `module:Class`.")
+    model: str | None = key(None)
+    """The acting model: `policy` (the one that training starts from), an entry of `workflow/models.yaml`, a Hugging
+    Face folder, or the address of a server."""
+    served_as: str | None = key(None, "Name of the model on a server whose address stands here.")
+    look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
+
+    @model_validator(mode="after")
+    def _runs_with_something(self) -> Self:
+        if self.model is None and not self.knows_hospital:
+            raise ValueError("name its `model`: policy, an entry of workflow/models.yaml, a folder or an address")
+        return self
+
+    @property
+    def knows_hospital(self) -> bool:
+        """Reference policies read cases by the synthetic hospital's model: real cases have none. They are
+        deterministic: one figure whatever the decoding."""
+        return self.group == "reference"
+
+    @property
+    def own_policy(self) -> bool:
+        """Whether the policy that training starts from acts."""
+        return self.model == POLICY
+
+
+class MDAgents(Section):
+    rounds: PositiveInt = key(1, "Rounds of the debate (the code's: 5).", paper="Kim et al. 2024", decision="D32")
+    turns: PositiveInt = key(2, "Turns of a round (the code's: 5).", paper="Kim et al. 2024", decision="D32")
+
+
+class DiagAgent(Section):
+    instruction: str | None = key(None, decision="D34", place=True)
+    """File with the instruction of the model's training; empty: one in our own words with the same labels."""
+
+
+class Frameworks(Section):
+    temperature: NonNegativeFloat | None = key(None, decision="D30")
+    """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the evaluated decoding."""
+    md_agents: MDAgents = Field(default_factory=MDAgents, description="MDAgents, row `mdagent`.")
+    diag_agent: DiagAgent = Field(
+        default_factory=DiagAgent, description="DiagAgent, rows `diagagent_8b` and `diagagent_14b`."
+    )
+
+
+def shipped_agents() -> dict[str, AgentEntry]:
+    """The agents of the project's own file."""
+    return {name: AgentEntry.model_validate(entry) for name, entry in read_shipped(AGENTS_FILE)["agents"].items()}

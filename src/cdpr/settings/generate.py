@@ -4,18 +4,16 @@
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic.fields import FieldInfo
 
-from ..files import write_text
+from ..files import parse_yaml, shipped_text, write_text
 from .load import unknown_key
 from .schema import REGISTRIES, Settings
 from .section import SettingsError, is_section, walk
-from .shipped import parse_yaml
 from .variants import value_at
 
 _WIDTH = 110
@@ -42,8 +40,8 @@ def write(root: Path) -> list[str]:
 
 def check(root: Path) -> list[str]:
     """Paths of generated files that are missing or out of date."""
-    current = {path: path.read_text(encoding="utf-8") if path.exists() else None for path in files(root)}
-    return [str(path.relative_to(root)) for path, text in files(root).items() if current[path] != text]
+    odd = (p for p, text in files(root).items() if not p.exists() or p.read_text(encoding="utf-8") != text)
+    return [str(path.relative_to(root)) for path in odd]
 
 
 def explain(name: str, settings: Settings) -> str:
@@ -84,8 +82,7 @@ def _reference(config: Mapping[str, Any]) -> str:
         rows = [_row(name, field, demo) for name, field in keys().items()
                 if name.rpartition(".")[0] == section and not is_section(field)]  # fmt: skip
         parts.append("\n".join([head, "", _HEADS, *rows]) if rows else head)
-    template = resources.files(__package__).joinpath("reference.md").read_text(encoding="utf-8")
-    return template.replace("{tables}", "\n\n".join(parts))
+    return shipped_text(__package__, "reference.md").replace("{tables}", "\n\n".join(parts))
 
 
 def _explain(name: str, field: FieldInfo, settings: Settings) -> str:

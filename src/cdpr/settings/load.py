@@ -1,18 +1,18 @@
-"""Reading settings, and the digests that identify what a stage depends on."""
+"""Reading settings, the digests that identify what a stage depends on, and the part that one stage may read."""
 
 import difflib
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from ..files import parse_yaml
 from .schema import REGISTRIES, Settings
-from .section import SettingsError, walk
-from .shipped import parse_yaml, read_shipped
+from .section import SettingsError, read_shipped, walk
 
 
 def load_settings(*paths: str | Path) -> Settings:
@@ -84,3 +84,41 @@ def unknown_key(path: Sequence[str]) -> str:
 def known_keys() -> tuple[str, ...]:
     """Dotted names of all keys, sections included."""
     return tuple(name for name, _ in walk(Settings))
+
+
+def restrict(settings: Settings, names: Iterable[str]) -> Settings:
+    """Settings that hold only the keys ``names`` (dotted; a section stands for all its keys).
+
+    Reading any other key raises AttributeError: a stage cannot depend on a setting that its run key leaves out.
+    Raises SettingsError for a name that is no key.
+    """
+    names = set(names)
+    unknown = sorted(names - set(known_keys()))
+    if unknown:
+        raise SettingsError(f"a stage declares the settings {unknown}, which do not exist; see config/README.md")
+    return _keep(settings, names)
+
+
+def without(names: Iterable[str], leaves: Iterable[str]) -> set[str]:
+    """The keys of ``names``, spelled out to single settings, less ``leaves`` and everything below them."""
+    names, leaves = set(names), set(leaves)
+    return {key for key, above in _single().items() if above & names and not above & leaves}
+
+
+@functools.cache
+def _single() -> dict[str, set[str]]:
+    """Every single setting, with all keys that stand for it: its sections and itself."""
+    sections = {key.rpartition(".")[0] for key in known_keys()}
+    above = {key: key.split(".") for key in known_keys() if key not in sections}
+    return {key: {".".join(parts[: n + 1]) for n in range(len(parts))} for key, parts in above.items()}
+
+
+def _keep(section: Any, names: set[str]) -> Any:
+    copy = section.model_copy()
+    for name in type(section).model_fields.keys() - names:
+        below = {inner.removeprefix(f"{name}.") for inner in names if inner.startswith(f"{name}.")}
+        if below:
+            copy.__dict__[name] = _keep(getattr(section, name), below)
+        else:
+            del copy.__dict__[name]
+    return copy

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
 
 from .datasets import ADDRESSES
-from .section import Section, key
-from .shipped import read_shipped
+from .section import Section, key, read_shipped
 
 MODELS_FILE = "workflow/models.yaml"
 # Fields of a request that are set elsewhere: a second value would bypass recordings, or the cap on costs.

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from .agents import AgentEntry
 from .datasets import ADDRESSES
+from .experiments import AgentEntry
 from .judging import TABLES
 from .models import MODELS_FILE, ModelEntry
 from .schema import Settings

@@ -5,22 +5,20 @@ The description of a key says what it does; ``paper`` quotes the place of the pa
 are generated from here (``cdpr config --write``); ``config.yaml`` sets what the demo changes.
 """
 
-from __future__ import annotations
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from typing import Annotated, Any, ClassVar, Literal
+from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
-
-from .agents import AGENTS_FILE, AgentEntry, Frameworks, shipped_agents
 from .algorithms import check_algorithm
 from .credit import Comparators, Credit
-from .data import Data, Governance
-from .experiments import FILE, Experiments, shipped_experiments
+from .datasets import Data, Governance
+from .experiments import AGENTS_FILE, FILE, AgentEntry, Experiments, Frameworks, shipped_agents, shipped_experiments
 from .judging import Judge, Matcher
 from .models import MODELS_FILE, Calls, ModelEntry, Serving, shipped_models
 from .section import Section, key
-from .study import Study
-from .verl import Verl
+
+MOST_METHODS = 8  # of the expert study
 
 
 class Paths(Section):
@@ -106,7 +104,7 @@ class Policy(Section):
         return self.model == "tiny" or self.warm_start
 
     @model_validator(mode="after")
-    def _holds_two_turns(self) -> Policy:
+    def _holds_two_turns(self) -> Self:
         if self.max_response_tokens < 2 * self.max_turn_tokens:
             raise ValueError(
                 f"max_response_tokens ({self.max_response_tokens}) holds fewer than two turns of max_turn_tokens "
@@ -133,6 +131,58 @@ class Utility(Section):
     cost_unit_usd: PositiveFloat = key(1.0, decision="D10")
     """US dollars in one cost unit. At the paper's own operating point raw dollars put the optimum at never testing; see
     docs/deviations.md."""
+
+
+class FrozenServer(Section):
+    beside: bool = key(False, paper="co-located on the same two devices via separate GPU memory budget")
+    """Start vLLM with the run and end it with the run, on the training GPUs of the machine where the run starts; it
+    takes the share `memory` of each."""
+    command: str = key("vllm")
+    """How `beside` calls vLLM; a path where it is installed in another environment (as with SGLang rollouts)."""
+    url: str | None = key(None, paper="hosted by a separate vLLM server ... and frozen for the entire run")
+    """OpenAI-compatible server of the frozen initial policy (`http://HOST:PORT/v1` or `unix:/PATH`) that answers token
+    prompts, as vLLM does; empty: as `beside` says, or verl starts one on a further GPU."""
+    name: str | None = key(None, "Name of the model on that server; empty: the folder `policy.model`.")
+    memory: float = key(0.2, ge=0, lt=1)
+    """Share of every training GPU's memory that a server at `url` or `beside` takes there; 0: it runs elsewhere."""
+    at_once: PositiveInt = key(256, "Requests that are open at a server at `url` or `beside` at the same time.")
+
+
+class Verl(Section):
+    nodes: PositiveInt = key(1, "Machines.")
+    gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
+    gpu_memory_gb: PositiveFloat = key(96.0, paper="NVIDIA H20 GPUs")
+    """Memory of one GPU in GB (an H20 has 96), against which the plan is checked. The estimate of time takes the speed
+    of the card nearest in size: RTX 4090, A100 (40 GB), H100 (80 GB), H20."""
+    attention: Literal["flash_attention_2", "sdpa"] = key("flash_attention_2", paper="FlashAttention-2")
+    """Attention of the trained model."""
+    offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")
+    lora_rank: NonNegativeInt = key(0, "Rank and scale of LoRA adapters; 0: all weights are trained.")
+    rollout: Literal["vllm", "sglang", "cpu", "vllm_cpu"] = key("sglang", paper="Rollouts are served by SGLang")
+    """Server of the trained policy. Without a GPU, for small proofs: `cpu`, our own sampler, or `vllm_cpu`."""
+    rollout_memory: float = key(0.4, "Share of a GPU's memory that the rollout server takes.", gt=0, lt=1)
+    tensor_parallel: PositiveInt = key(2, "GPUs of one rollout server.", paper="a tensor-parallel size of 2")
+    quantization: Literal["none", "fp8"] = key("fp8", paper="SGLang with FP8 quantization")
+    """Number format of rollouts; training is never quantised."""
+    correction: Literal["off", "token", "sequence"] = key("token", decision="D25")
+    """Truncated importance sampling between the rollout server's probabilities and the trainer's: per token, per
+    sequence, or off. Without it accuracy suffers under FP8."""
+    frozen: FrozenServer = Field(default_factory=FrozenServer, description="Who continues counterfactual workups.")
+
+    @property
+    def without_gpu(self) -> bool:
+        """Whether trainer and servers run on CPUs."""
+        return self.rollout in ("cpu", "vllm_cpu")
+
+    @property
+    def gpus_of_node(self) -> int:
+        """GPUs of one machine: those that train, and that of a frozen server that verl starts."""
+        return self.gpus_per_node + (0 if self.frozen.url or self.frozen.beside else 1)
+
+    @property
+    def server(self) -> str:
+        """verl's name of the rollout server."""
+        return self.rollout.removesuffix("_cpu")
 
 
 class Training(Section):
@@ -206,6 +256,53 @@ class Inspector(Section):
     private as the cases."""
 
 
+class Study(Section):
+    states: PositiveInt = key(100, paper="we randomly sampled 100 intermediate decision states")
+    """Decision states sampled from each test set, stratified by turn; of small sets as many as there are."""
+    source: str = key("warm_start", decision="D35")
+    """Whose workups the states are taken from: a variant (its first seed) or an agent."""
+    methods: list[str] = key(
+        ["cdpr", "gpt_5_4", "qwen3_32b", "med_gemma_27b", "mdagent"],
+        paper="all five compared methods (CDPR, GPT-5.4, Qwen3-32B, Med-Gemma-27B, MDAgent)",
+        min_length=1,
+        max_length=MOST_METHODS,
+    )
+    """Whose decisions are rated, ours first: variants (their first seed) and agents. What cannot be run is left out,
+    and tables say why."""
+    raters: list[str] = key(["R1", "R2", "R3"], paper="three board-certified physicians", min_length=1)
+    """Pseudonyms of the raters, one form each."""
+    merge_identical: bool = key(True, decision="D36")
+    """Proposals of several methods that read alike at a state are shown once, and the rating counts for all of them."""
+    seed: int = key(0)
+    """Seed of the sample, of the raters' orders and of the codes. For a study with physicians set a number that none
+    of them knows."""
+    ratings: str | None = key(None, place=True)
+    """Folder with the forms that came back; empty: simulated raters where all cases are synthetic, else none yet."""
+    kept: str | None = key(None, place=True)
+    """Copy of `results/study` from when the forms were handed out: states, forms and key of the analysis are taken from
+    there, and nothing is made again, whatever changes in code or models meanwhile."""
+    allow_missing: bool = key(False, "Analyse although ratings are missing; how many, every table then says.")
+    model_rater: str | None = key(None)
+    """A language model that rates the same forms, apart from the raters: an entry of `workflow/models.yaml`, or a
+    Hugging Face folder."""
+    permutations: NonNegativeInt = key(5000, "Sign flips of the permutation test.")
+
+    @field_validator("methods", "raters")
+    @classmethod
+    def _each_once(cls, names: list[str]) -> list[str]:
+        if len(set(names)) < len(names):
+            raise ValueError("a name stands twice")
+        return names
+
+    @field_validator("raters")
+    @classmethod
+    def _are_file_names(cls, raters: list[str]) -> list[str]:
+        for name in raters:
+            if not (name.isascii() and name.isalnum()):
+                raise ValueError(f"{name!r} is no pseudonym: letters and digits alone, for it becomes a file's name")
+        return raters
+
+
 REGISTRIES = {"experiments": FILE, "agents": AGENTS_FILE, "models": MODELS_FILE}
 """Sections with a file of their own."""
 
@@ -244,3 +341,8 @@ class Settings(Section):
     inspector: Inspector = Field(default_factory=Inspector, description="Target `inspector`.")
     study: Study = Field(default_factory=Study, description="The expert study of single decisions.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")
+
+    @property
+    def key_names(self) -> set[str]:
+        """Environment variables that may hold a key of a model."""
+        return {name for entry in self.models.values() for name in entry.key_names}

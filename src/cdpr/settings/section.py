@@ -1,10 +1,16 @@
-"""Building blocks of the settings: documented keys in closed sections."""
+"""Building blocks of the settings: documented keys in closed sections, and the project's own files of settings."""
 
+import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
+
+from ..files import parse_yaml
+
+_MARK = "workflow/experiments.yaml"
 
 
 def key(default: Any, description: str = "", *, paper="", decision="", place: bool = False, **bounds: Any) -> Any:
@@ -36,3 +42,24 @@ def walk(section: type[BaseModel], above: str = "") -> Iterator[tuple[str, Field
 def is_section(field: FieldInfo) -> bool:
     """Whether a field is a group of settings."""
     return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+
+
+def project_folder() -> Path:
+    """The checkout: the working directory where it is one, else the folder above this package.
+
+    Raises FileNotFoundError where neither is.
+    """
+    for folder in (Path.cwd(), Path(__file__).resolve().parents[3]):
+        if (folder / _MARK).is_file():
+            return folder
+    raise FileNotFoundError(f"{_MARK} was not found; run from the root of the checkout")
+
+
+def read_shipped(file: str) -> dict[str, Any]:
+    """Content of one of the project's YAML files, by its path below the checkout."""
+    return _read(project_folder() / file)
+
+
+@functools.cache
+def _read(path: Path) -> dict[str, Any]:
+    return parse_yaml(path.read_text(encoding="utf-8"))

@@ -11,8 +11,7 @@ from typing import Any
 
 from .algorithms import algorithm_class
 from .experiments import Sweep, Value, Variant
-from .load import merge, parse_settings
-from .restrict import without
+from .load import merge, parse_settings, without
 from .schema import Settings
 from .section import SettingsError
 

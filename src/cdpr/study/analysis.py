@@ -12,9 +12,8 @@ from ..seeding import derive_seed
 from ..settings import Settings
 from . import statistics
 from .blinding import Items, Key
-from .ratings import Ratings, read_ratings
+from .ratings import PHYSICIAN, Ratings, read_ratings
 from .records import Record, StateMeans, StudyError, StudyState, read_lines, write_lines
-from .returned import PHYSICIAN
 from .rubric import dimensions
 
 _ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less than .005 with more

@@ -1,20 +1,19 @@
 """Who said what is hidden: every rater gets the states and the proposals in an order of its own, under codes that mean
 nothing without the key."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from ..files import write_text
 from ..seeding import derive_seed
-from ..settings.study import Study
-from .records import Proposal, Record, StudyError, StudyState
+from ..settings.schema import Study
+from .records import Content, Proposal, Record, StudyError, StudyState
 
 _LETTERS = "ABCDEFGH"
 
@@ -34,17 +33,6 @@ class Page(Record):
     cards: tuple[Card, ...]
 
 
-class Content(Record):
-    """What stands on a card."""
-
-    state: str
-    reasoning: str
-    leaning: str
-    kind: str
-    action: str
-    usd: float | None
-
-
 class Items(Record):
     """What is rated by whom, without a word of who proposed it: what a form is made of, and what an import is checked
     against. ``forms`` are the pages by rater, ``contents`` the cards' by name. ``study`` is a digest of it all."""
@@ -54,7 +42,7 @@ class Items(Record):
     contents: dict[str, Content]
 
     @classmethod
-    def read(cls, path: Path) -> Items:
+    def read(cls, path: Path) -> Self:
         return cls.model_validate_json(path.read_text(encoding="utf-8"))
 
     def codes(self) -> dict[str, tuple[str, str]]:
@@ -78,7 +66,7 @@ class Key(Record):
         path.chmod(0o600)
 
     @classmethod
-    def open(cls, path: Path, items: Items) -> Key:
+    def open(cls, path: Path, items: Items) -> Self:
         """Raises StudyError for the key of another study, or one that was edited."""
         key = cls.model_validate_json(path.read_text(encoding="utf-8"))
         if key.study != items.study or set(key.runs) != set(items.contents):

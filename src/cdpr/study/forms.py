@@ -1,6 +1,9 @@
-"""What raters fill in: a page of HTML, a spreadsheet, and the files of two survey tools."""
+"""What raters fill in: a page of HTML, a spreadsheet, and the files of two survey tools; and the study on one page for
+whoever runs it."""
 
 import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -8,13 +11,14 @@ from xml.sax.saxutils import quoteattr
 from ..files import write_csv, write_text
 from ..job import Job
 from ..settings import Settings
+from ..settings.datasets import BENCHMARKS, DATASETS
+from ..settings.schema import Study
 from . import spreadsheet, templates
-from .blinding import Page, blind
+from .blinding import Card, Items, Page, blind
 from .methods import all_synthetic, left_out
-from .presentation import Presentation, action, heading, reasoning
-from .protocol import protocol
-from .records import Proposal, StudyState, read_lines
-from .rubric import rubric
+from .records import Content, Finding, Proposal, StudyState, read_lines
+from .rubric import dimensions, rubric
+from .statistics import LEVEL, TARGET, states_needed
 
 SYNTHETIC = "Synthetic cases: no patient stands behind them."
 _CHOICES = "Choices, Calculations, OR Slider Labels"
@@ -25,6 +29,10 @@ _REDCAP = (
     "Branching Logic (Show field only if...)", "Required Field?", "Custom Alignment",
     "Question Number (surveys only)", "Matrix Group Name", "Matrix Ranking?", "Field Annotation",
 )  # fmt: skip
+_MISSED = {"unavailable": "not available", "repeat": "asked again", "invalid": "an order that nobody could read",
+           "over_budget": "refused: over the budget"}  # fmt: skip
+_SPREADS = (0.5, 0.75, 1.0, 1.25, 1.5)
+_MINUTES_PER_CARD = 1.5
 
 
 def make_forms(settings: Settings, job: Job) -> None:
@@ -41,6 +49,73 @@ def make_forms(settings: Settings, job: Job) -> None:
     job.metrics["cards"] = len(items.contents)
     print(f"study {items.study}: {len(states)} states, {len(items.contents)} proposals to be rated by "
           f"{', '.join(items.forms)}, {5 * len(items.contents)} ratings each")  # fmt: skip
+
+
+# How a state and a proposal read in every form
+
+
+class Presentation:
+    """The texts of a study. What became of the patient is in none of them."""
+
+    def __init__(self, states: Sequence[StudyState], items: Items):
+        self.states = {state.digest: state for state in states}
+        self.items = items
+
+    def patient(self, page: Page) -> str:
+        """Presentation and examinations so far, as one text."""
+        state = self.states[page.state]
+        lines = [state.presentation.strip(), "", "Examinations so far:" if state.found else "No examination so far."]
+        for n, finding in enumerate(state.found, 1):
+            lines += [f"{n}. {heading(finding)}", *([finding.text] if finding.text else [])]
+        return "\n".join(lines)
+
+    def proposal(self, card: Card) -> str:
+        """Reasoning and action, as one text."""
+        content = self.items.contents[card.content]
+        return f"Reasoning: {reasoning(content)}\nNext action: {action(content)}"
+
+    def rows(self, rater: str) -> list[dict[str, str | int]]:
+        """A rater's form as a table, a proposal a row; ``state`` is the number of the page."""
+        return [
+            {
+                "study": self.items.study,
+                "rater": rater,
+                "code": card.code,
+                "state": number,
+                "proposal": card.letter,
+                "patient": self.patient(page),
+                "proposed": self.proposal(card),
+            }
+            for number, page in enumerate(self.items.forms[rater], 1)
+            for card in page.cards
+        ]
+
+
+def heading(finding: Finding) -> str:
+    """An examination, its price and what came of it."""
+    name = finding.examination or "Order"
+    if finding.kind == "result":
+        return f"{name} (USD {finding.usd:.2f})"
+    return f"{name}: {_MISSED[finding.kind]}" if finding.examination else _MISSED[finding.kind].capitalize()
+
+
+def reasoning(content: Content) -> str:
+    """The words of a proposal, or what it leans to."""
+    if content.reasoning:
+        return content.reasoning
+    if content.leaning:
+        return f"(no words) Working diagnosis: {content.leaning}"
+    return "(no words) Working diagnosis: as below" if content.kind == "diagnosis" else "(none was given)"
+
+
+def action(content: Content) -> str:
+    """What is to be done."""
+    if content.kind == "request":
+        return f"Order: {content.action} (USD {content.usd or 0:.2f})"
+    return f"Stop and diagnose: {content.action}" if content.kind == "diagnosis" else "(no readable action)"
+
+
+# The forms
 
 
 def write_forms(presentation: Presentation, folder: Path, mark: str) -> None:
@@ -107,3 +182,64 @@ def _label_studio() -> str:
         lines.append(f'  <Rating name="{dimension.name}" toName="proposed" maxRating="5" required="true"/>')
     lines += ['  <TextArea name="comment" toName="proposed" placeholder="Comment" rows="2"/>', "</View>"]
     return "\n".join(lines) + "\n"
+
+
+# The study on one page, before anything is rated: sample, load, and how many states a difference takes
+
+
+def protocol(
+    settings: Settings, states: Sequence[StudyState], items: Items, runs: Sequence[str], left_out: Mapping[str, str]
+) -> str:
+    """Markdown. It names the runs, so raters must not see it."""
+    source = states[0].source
+    among = "which is itself compared" if source in runs else "which is not compared"
+    alike = ", those that read alike shown once" if settings.study.merge_identical else ""
+    cards, ratings = len(items.contents), len(items.contents) * len(dimensions())
+    return "\n".join([
+        f"# Study {items.study}", "",
+        "For whoever runs the study. It says which methods are compared: **do not hand it to raters.**", "",
+        *_open_seed(settings),
+        "## Sample", "",
+        f"The states are decisions of {source}, {among}. A method is judged at moments that it might never have come "
+        f"to: the sample favours methods that decide like {source}, and says nothing of states that it does not "
+        "reach.", "",
+        *_strata(states), "",
+        "## What is rated", "",
+        f"Methods: {', '.join(runs)}." + "".join(f" Left out: {name} ({why})." for name, why in left_out.items()),
+        f"{cards} proposals at {len(states)} states{alike}; {len(dimensions())} dimensions.",
+        *(f"{rater}: {cards} proposals, {ratings} ratings, about {cards * _MINUTES_PER_CARD / 60:.0f} hours at "
+          f"{_MINUTES_PER_CARD:g} minutes a proposal." for rater in items.forms), "",
+        "## Power", "", *_power(len(states), max(1, len(runs) - 1)), "",
+    ])  # fmt: skip
+
+
+def _open_seed(settings: Settings) -> list[str]:
+    """A rater who knows the seed and this program could work out whose a code is."""
+    if all_synthetic(settings) or settings.study.seed != Study.model_fields["seed"].default:
+        return []
+    return ["**Anyone knows `study.seed`, as it is the default: set a number that no rater knows, and make the forms "
+            "again before they go out.**", ""]  # fmt: skip
+
+
+def _strata(states: Sequence[StudyState]) -> list[str]:
+    counts = Counter((state.dataset, state.turn) for state in states)
+    turns = sorted({state.turn for state in states})
+    rows = [f"| {DATASETS[d].label} | " + " | ".join(str(counts[d, turn]) for turn in turns)
+            + f" | {len({s.note_id for s in states if s.dataset == d})} |" for d in BENCHMARKS]  # fmt: skip
+    heads = ["states by turn", *map(str, turns), "cases"]
+    return ["| " + " | ".join(heads) + " |", "|:--" + "|--:" * (len(heads) - 1) + "|", *rows]
+
+
+def _power(states: int, baselines: int) -> list[str]:
+    few, tests = len(dimensions()), len(dimensions()) * baselines
+    rows = [
+        f"| {sd:g} | {states_needed(TARGET, sd)} | {states_needed(TARGET, sd, few)} | "
+        f"{states_needed(TARGET, sd, tests)} |"
+        for sd in _SPREADS
+    ]
+    return [
+        f"States that a paired signed-rank test needs to find {TARGET:g} points with 80% power at level "
+        f"{LEVEL:g}, by the deviation of the differences between two methods' per-state means: for one test, for "
+        f"Holm's worst case over the {few} dimensions, and over all {tests} tests. Here are {states}.",
+        "", f"| deviation | one test | {few} tests | {tests} tests |", "|--:|--:|--:|--:|", *rows,
+    ]  # fmt: skip

@@ -11,10 +11,9 @@ from ..llm.guard import disclosed
 from ..settings import Settings, SettingsError
 from ..settings.queries import named_model
 from .blinding import Items
-from .presentation import Presentation
-from .ratings import write_ratings
+from .forms import Presentation
+from .ratings import MODEL, write_ratings
 from .records import StudyError, StudyState, read_lines
-from .returned import MODEL
 from .rubric import dimensions, rubric
 
 _LONGEST = 64  # tokens of an answer

@@ -50,17 +50,23 @@ class StudyState(Record):
     replies: tuple[str, ...]
 
 
-class Proposal(Record):
-    """What a run does at a state. ``reasoning`` are its words without the action; ``leaning`` is the diagnosis that it
-    would have given there, asked of those that give no reasons; ``usd`` what the request would be charged."""
+class Content(Record):
+    """What is proposed at a state, and stands on a card. ``reasoning`` are the words without the action; ``leaning`` is
+    the diagnosis that would have been given there, asked of those that give no reasons; ``usd`` what the request would
+    be charged."""
 
     state: str
-    run: str
     reasoning: str = ""
     leaning: str = ""
     kind: Literal["request", "diagnosis", "unreadable"] = "unreadable"
     action: str = ""
     usd: NonNegativeFloat | None = None
+
+
+class Proposal(Content):
+    """What a run proposes at a state."""
+
+    run: str
 
 
 class StateMeans(Record):

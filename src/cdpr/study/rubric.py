@@ -2,9 +2,8 @@
 
 import functools
 from dataclasses import dataclass
-from importlib import resources
 
-import yaml
+from ..files import parse_yaml, shipped_text
 
 SCALE = (1, 2, 3, 4, 5)
 
@@ -28,8 +27,7 @@ class Dimension:
 @functools.cache
 def rubric() -> tuple[Dimension, ...]:
     """The dimensions in the paper's order."""
-    text = resources.files(__package__).joinpath("rubric.yaml").read_text(encoding="utf-8")
-    return tuple(Dimension(**entry) for entry in yaml.safe_load(text))
+    return tuple(Dimension(**entry) for entry in parse_yaml(shipped_text(__package__, "rubric.yaml")))
 
 
 def dimensions() -> tuple[str, ...]:

@@ -109,15 +109,9 @@ def study_state(settings: Settings, state: State, source: str) -> StudyState:
     """A state as the study keeps it."""
     case, findings = state.case, []
     for step in state.history:
-        observation, request = step.observation, step.action.name if isinstance(step.action, RequestTest) else ""
-        findings.append(
-            Finding(
-                kind=observation.kind,
-                examination=observation.exam_key or request,
-                text=observation.text,
-                usd=observation.charge_usd,
-            )
-        )
+        at, request = step.observation, step.action.name if isinstance(step.action, RequestTest) else ""
+        name = at.exam_key or request
+        findings.append(Finding(kind=at.kind, examination=name, text=at.text, usd=at.charge_usd))
     return StudyState(
         digest=state_digest(settings, case, state), dataset=case.dataset,
         note_id=public_text(settings, case, case.note_id),

@@ -16,10 +16,9 @@ from ..job import Job
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.schema import Costs
-from .blinding import Content, Items, Page
-from .ratings import write_ratings
-from .records import StudyState, read_lines
-from .returned import SIMULATED
+from .blinding import Items, Page
+from .ratings import SIMULATED, write_ratings
+from .records import Content, StudyState, read_lines
 from .rubric import dimensions
 
 _DRAW = 1.0  # US dollars of burden that every examination has beside its price

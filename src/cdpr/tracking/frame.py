@@ -53,7 +53,13 @@ def stage(
             folder.mkdir(parents=True)
         try:
             yield at_work
-            _put_all(at_work, outputs)
+            for label, path in out.items():
+                if not path.exists():
+                    raise StageError(f"stage {name} ended without writing its output {label!r} ({outputs[label]})")
+            for label, path in out.items():
+                if outputs[label].is_dir() and not outputs[label].is_symlink():  # a rename cannot replace a folder
+                    shutil.rmtree(outputs[label])
+                os.replace(path, outputs[label])
             finished = job.model_dump() | {
                 "tags": at_work.tags, "metrics": at_work.metrics,
                 "inputs": _describe(inputs), "outputs": _describe(outputs),
@@ -99,17 +105,6 @@ def versions() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             by_package[package] = metadata.version(package)
     return by_package
-
-
-def _put_all(job: Job, final: Mapping[str, Path]) -> None:
-    """Move all outputs to their places, or none when one is missing."""
-    for label, path in job.out.items():
-        if not path.exists():
-            raise StageError(f"stage {job.name} ended without writing its output {label!r} ({final[label]})")
-    for label, path in job.out.items():
-        if final[label].is_dir() and not final[label].is_symlink():  # a rename cannot replace a folder
-            shutil.rmtree(final[label])
-        os.replace(path, final[label])
 
 
 def _describe(paths: Mapping[str, Path]) -> dict[str, FileDigest]:

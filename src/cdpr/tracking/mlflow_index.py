@@ -18,7 +18,7 @@ from typing import Any
 
 from ..job import Job
 from ..metrics_log import read_metrics
-from ..records import KEY_TAG, PIPELINE, RunRecord, record_files, run_name
+from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
 from ..settings import Settings
 
 CURRENT_TAG = "cdpr.current"
@@ -26,6 +26,10 @@ EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", PIPELINE)
 _LONGEST, _MOST_RUNS = 6000, 50_000  # characters of a parameter, and runs of a search, that MLflow takes
 # Each entry of these settings is one parameter: a figure reads them all, and a page of a thousand helps no one.
 _REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
+
+
+class TrackingError(RuntimeError):
+    """An MLflow index that cannot be used; the message says how to make it again."""
 
 
 def tracking_uri(settings: Settings) -> str:
@@ -53,28 +57,20 @@ class MlflowIndex:
         self.client = MlflowClient(tracking_uri=uri)
         self.experiment = functools.cache(self._experiment)
 
-    def create(self) -> None:
-        """Create the database and all experiments; parallel jobs that create them would collide."""
-        for name in EXPERIMENTS:
-            self.experiment(name)
-
     def _experiment(self, name: str) -> str:
         if experiment := self.client.get_experiment_by_name(name):
             return experiment.experiment_id
         folder = self.folder and self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]
         return self.client.create_experiment(name, artifact_location=folder.as_uri() if folder else None)
 
-    def run_id(self, experiment: str, key: str) -> str | None:
-        """Id of the run of a key, None when there is none."""
-        runs = self.runs(f"tags.`{KEY_TAG}` = '{key}'", [experiment])
-        return runs[0].info.run_id if runs else None
+    def find(self, record: RunRecord) -> Any:
+        """MLflow's run of a record's key, None when there is none."""
+        return next(iter(self.runs(f"tags.`{KEY_TAG}` = '{record.run_key}'", [record.experiment])), None)
 
-    def create_run(
-        self, experiment: str, name: str, key: str, tags: Mapping[str, str], started: int | None = None
-    ) -> str:
-        """Id of a new run. ``started``: milliseconds, now when left out."""
-        tags = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}
-        return self.client.create_run(self.experiment(experiment), started, tags, name).info.run_id
+    def create(self, record: RunRecord, started: int | None = None) -> Any:
+        """A new run. ``started``: milliseconds, now when left out."""
+        tags = record_tags(record) | {KEY_TAG: record.run_key, CURRENT_TAG: "true"}
+        return self.client.create_run(self.experiment(record.experiment), started, tags, record.name)
 
     def runs(self, query: str = "", experiments: Sequence[str] = EXPERIMENTS) -> Sequence[Any]:
         """All runs that match the query."""
@@ -95,8 +91,7 @@ class MlflowIndex:
         self.client.log_batch(run_id, metrics=metrics, **more)
 
     def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]], run: Any = None) -> bool:
-        """Index one ``run.json`` with its metric history; False when it was indexed already. ``run``: MLflow's run of
-        this key, if there is one."""
+        """Index one ``run.json`` with its metric history; False if it was. ``run``: MLflow's run of this key."""
         from mlflow.entities import Param, RunTag
 
         if run and run.info.status == "FINISHED":
@@ -104,10 +99,8 @@ class MlflowIndex:
                 self.client.set_tag(run.info.run_id, CURRENT_TAG, "true")
             return False
         started = int(datetime.fromisoformat(record.started).timestamp() * 1000)
-        if run:  # live tracking has written part of the metrics
-            run_id, last = run.info.run_id, self.last_step(run.info.run_id)
-        else:
-            run_id, last = self.create_run(record.experiment, record.name, record.run_key, {}, started), -1
+        run_id = (run or self.create(record, started)).info.run_id
+        last = self.last_step(run_id) if run else -1  # live tracking has written part of the metrics
         final = {**record.metrics, "wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
         rows = [(row["step"], row) for row in history if row["step"] > last]
         final_step = history[-1]["step"] if history else 0
@@ -145,13 +138,12 @@ def flatten(tree: Mapping[str, Any], prefix: str = "", registries: Sequence[str]
 
 
 def init_tracking(settings: Settings, job: Job) -> None:
-    """Create database and experiments once, before jobs run in parallel. A problem is a warning: results do not depend
-    on tracking."""
+    """Create database and experiments once, before parallel jobs collide over them. Problems are warnings."""
     message = "tracking.mlflow is off\n"
     if settings.tracking.mlflow:
         message = f"{tracking_uri(settings)}\n"
         try:
-            MlflowIndex(tracking_uri(settings)).create()
+            MlflowIndex(tracking_uri(settings)).runs()
         except Exception as error:  # any error of MLflow: an index must never stop the work
             message = f"not available: {error}\n"
             print(f"WARNING: no MLflow index: {error}")
@@ -161,12 +153,19 @@ def init_tracking(settings: Settings, job: Job) -> None:
 def rebuild_tracking(settings: Settings) -> dict[str, int]:
     """Bring the index up to date with every ``run.json`` under ``paths.results``.
 
-    Returns the numbers of records, of new ones among them, and of runs in the index that are superseded.
+    Returns the numbers of records, of new ones among them, and of runs in the index that are superseded. Raises
+    TrackingError for an index that cannot be used.
     """
-    index = MlflowIndex(tracking_uri(settings))
     new, keys = 0, set()
     paths = record_files(Path(settings.paths.results))
-    runs = {run.data.tags.get(KEY_TAG): run for run in index.runs()}
+    try:
+        index = MlflowIndex(tracking_uri(settings))
+        runs = {run.data.tags.get(KEY_TAG): run for run in index.runs()}
+    except Exception as error:  # of MLflow, its database or its server
+        raise TrackingError(
+            f"{tracking_uri(settings)}: no usable MLflow index ({type(error).__name__}); everything in it comes from "
+            "run.json files: remove it, or correct its address, and run `snakemake rebuild_tracking`"
+        ) from error
     for path in paths:
         record = RunRecord.read(path)
         metrics = record.outputs.get("metrics")
@@ -179,41 +178,36 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def live_run(settings: Settings, job: Job, experiment: str, patience: float = 120.0, every: float = 15.0) -> Iterator:
-    """Show the metrics of a running job in MLflow when tracking is on; a resumed job continues its MLflow run.
+def live_run(
+    settings: Settings, record: RunRecord, state: Path, patience: float = 120.0, every: float = 15.0
+) -> Iterator:
+    """Show the metrics of a running job in MLflow; a resumed job continues its MLflow run.
 
-    A thread copies new rows of the job's ``metrics.jsonl`` every ``every`` seconds; its errors never reach the job. It
-    imports MLflow (seconds) itself, and does nothing for a job that ends within ``patience`` seconds.
+    A thread copies new rows of ``metrics.jsonl`` in the job's ``state`` every ``every`` seconds; its errors never reach
+    the job. It imports MLflow (seconds) itself, and does nothing for a job that ends within ``patience`` seconds.
     """
     ended = threading.Event()
-    thread = threading.Thread(target=_follow, args=(settings, job, experiment, ended, patience, every), daemon=True)
-    if settings.tracking.mlflow:
-        thread.start()
+
+    def follow() -> None:
+        if ended.wait(patience):
+            return
+        try:
+            index = MlflowIndex(tracking_uri(settings))
+            run_id = (index.find(record) or index.create(record)).info.run_id
+            index.client.update_run(run_id, status="RUNNING")
+            last, is_last = index.last_step(run_id), False
+            while not is_last:
+                is_last = ended.wait(every)
+                rows = [(row["step"], row) for row in read_metrics(state / "metrics.jsonl") if row["step"] > last]
+                index.log(run_id, rows)
+                last = rows[-1][0] if rows else last
+        except Exception as error:  # tracking is an index: results must not depend on it
+            warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         ended.set()
-        if settings.tracking.mlflow:
-            thread.join(60)
-
-
-def _follow(
-    settings: Settings, job: Job, experiment: str, ended: threading.Event, patience: float, every: float
-) -> None:
-    if ended.wait(patience):
-        return
-    try:
-        index = MlflowIndex(tracking_uri(settings))
-        if run_id := index.run_id(experiment, job.key):
-            index.client.update_run(run_id, status="RUNNING")
-        else:
-            tags = {"stage": job.name, "tier": settings.tier, **job.options, **job.tags}
-            run_id = index.create_run(experiment, run_name(job.name, job.options), job.key, tags)
-        last, is_last = index.last_step(run_id), False
-        while not is_last:
-            is_last = ended.wait(every)
-            rows = [(row["step"], row) for row in read_metrics(job.state / "metrics.jsonl") if row["step"] > last]
-            index.log(run_id, rows)
-            last = rows[-1][0] if rows else last
-    except Exception as error:  # tracking is an index: results must not depend on it
-        warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)
+        thread.join(60)

@@ -44,12 +44,12 @@ def log_traces(settings: Settings) -> dict[str, int]:
             counts["credentialed"] += 1
             continue
         record = RunRecord.read(results / "evaluations" / view["run"] / f"{view['dataset']}.run.json")
-        if index.run_id(record.experiment, record.run_key) is None:
+        if (run := index.find(record)) is None:
             index.upsert(record, [])
-        run_id = index.run_id(record.experiment, record.run_key)
-        if index.client.get_run(run_id).data.tags.get(TRACED_TAG) == key:
+            run = index.find(record)
+        if run.data.tags.get(TRACED_TAG) == key:
             continue
-        workups = sample(read_data(folder, view["data"]))
+        run_id, workups = run.info.run_id, sample(read_data(folder, view["data"]))
         for workup in workups:
             _log(index.experiment(record.experiment), run_id, view, workup, record.run_key)
         index.client.set_tag(run_id, TRACED_TAG, key)

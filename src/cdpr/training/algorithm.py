@@ -4,8 +4,6 @@ An algorithm is a subclass of :class:`Algorithm` in a file of its own; ``trainin
 algorithms too, so they import torch inside functions only.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from abc import ABC, abstractmethod
@@ -25,7 +23,7 @@ Group = Sequence[Trajectory]
 EPSILON = 1e-6
 
 
-def group_relative(scores: torch.Tensor, normalise: str = "group_std") -> torch.Tensor:
+def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "torch.Tensor":
     """A = (G - mean_G) / (sigma_G + 1e-6) within each group (paper, section "Group-relative Advantage").
 
     ``scores``: (groups, n) trajectory scores; returns the same shape. sigma_G is the sample standard deviation, as in
@@ -77,7 +75,7 @@ class GroupAdvantages:
     alternatives: Sequence[Alternative] = ()
     scores: Sequence[float] | None = None
     counts: dict[str, float] = field(default_factory=dict)
-    record: CreditRow | None = None
+    record: "CreditRow | None" = None
 
     def __post_init__(self) -> None:
         self.weights = self.weights or [[1.0] * len(steps) for steps in self.decisions]
@@ -101,8 +99,7 @@ class Algorithm(ABC):
         """Advantages of the trajectories of one case. Groups of a batch are scored at the same time, in any order."""
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Change the advantages of the batch in place where that needs all its groups, which come in the order of the
-        schedule; returns metrics for the log."""
+        """Change advantages in place where that takes all groups, in the order of the schedule; returns metrics."""
         metrics: dict[str, float] = {}
         if scores := [group.scores for group in batch if group.scores is not None]:
             metrics["train/equal_groups"] = equal_share(scores)
@@ -111,7 +108,7 @@ class Algorithm(ABC):
         return metrics
 
     def state_dict(self) -> Any:
-        """State that must survive an interruption (picklable)."""
+        """State that must survive an interruption: what JSON can hold, with tuples as lists."""
         return None
 
     def load_state_dict(self, state: Any) -> None:

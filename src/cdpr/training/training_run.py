@@ -1,7 +1,4 @@
-"""One run of reinforcement learning, for both engines: its cases, their order, the seeds of its episodes, and its
-learning curve."""
-
-from __future__ import annotations
+"""A run of reinforcement learning, for both engines: cases, their order, seeds of episodes, and learning curve."""
 
 import functools
 import gzip
@@ -9,22 +6,20 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
 from ..environment import DiagnosticEnvironment, PromptBuilder
 from ..environment.opening import check_judges, open_environment
 from ..job import Job
+from ..llm import Model
 from ..llm.guard import allow, disclosed
 from ..llm.tokenizer import ChatTokenizer
 from ..metrics_log import MetricsLog, read_metrics
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
-
-if TYPE_CHECKING:
-    from ..llm import Model
 
 VALIDATION_SEED = 0
 # Of both engines: verl's defaults; the paper has none.
@@ -74,8 +69,7 @@ class TrainingRun:
         return self.settings.training.steps or self.settings.training.epochs * self._per_epoch
 
     def batch(self, step: int) -> list[int]:
-        """Places of the training cases of an iteration: consecutive slices of a fresh permutation every epoch, the
-        remainder of an epoch left out."""
+        """Places of the training cases of an iteration: slices of a permutation for each epoch, without remainder."""
         epoch, position = divmod(step, self._per_epoch)
         order = _permutation(len(self.train), derive_seed(self.seed, "order", epoch))
         return order[position * self.batch_size : (position + 1) * self.batch_size]
@@ -104,8 +98,7 @@ def _permutation(count: int, seed: int) -> list[int]:
 def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:
     """Training cases and validation cases of reinforcement learning; those of other splits are dropped.
 
-    Training cases are all of the split after those that the warm start demonstrated. Raises ValueError when too few are
-    left for a batch.
+    Training cases are those that the warm start did not demonstrate. Raises ValueError when too few are left.
     """
     splits: dict[str, list[CaseRecord]] = {"train": [], "validation": []}
     for case in cases:

@@ -2,17 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from ..results.methods import (
-    Method,
-    ablation_methods,
-    comparator_methods,
-    dynamic_methods,
-    leak_methods,
-    main_methods,
-    open_datasets,
-    open_methods,
-    pictured_methods,
-)
+from ..results import methods
+from ..results.methods import Method
 from ..settings import AgentEntry, Settings, job_of, labels_of, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
 from .experiment import Experiment, Product
@@ -29,17 +20,18 @@ def of(rows: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]) ->
     return evaluations
 
 
-main_runs = of(main_methods, BENCHMARKS)
-pictured = of(pictured_methods, BENCHMARKS)
-sample_case = of(main_methods, [IN_DOMAIN])
-ablations = of(ablation_methods, [IN_DOMAIN])
-dynamic_vs_static = of(dynamic_methods, [IN_DOMAIN])
-leak_control = of(leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)])
+main_runs = of(methods.main_methods, BENCHMARKS)
+pictured = of(methods.pictured_methods, BENCHMARKS)
+sample_case = of(methods.main_methods, [IN_DOMAIN])
+ablations = of(methods.ablation_methods, [IN_DOMAIN])
+dynamic_vs_static = of(methods.dynamic_methods, [IN_DOMAIN])
+nothing = of(lambda settings: [], [])  # of stages that read their inputs alone
+leak_control = of(methods.leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)])
 
 
 def open_cases(experiment: Experiment) -> Evidence:
     """The agents on open cases, which stand in no other table."""
-    return of(open_methods, list(open_datasets(experiment.settings)))(experiment)
+    return of(methods.open_methods, list(methods.open_datasets(experiment.settings)))(experiment)
 
 
 def judged_twice(experiment: Experiment) -> Evidence:
@@ -47,14 +39,9 @@ def judged_twice(experiment: Experiment) -> Evidence:
     return main_runs(experiment) if experiment.settings.judge.second else Evidence()
 
 
-def nothing(experiment: Experiment) -> Evidence:
-    """None: the stage reads its inputs alone."""
-    return Evidence()
-
-
 def comparators(experiment: Experiment) -> Evidence:
     """Ways to assign credit, and what their training cost."""
-    return of(comparator_methods, [IN_DOMAIN])(experiment) | curves("comparators")(experiment)
+    return of(methods.comparator_methods, [IN_DOMAIN])(experiment) | curves("comparators")(experiment)
 
 
 def curves(where: str) -> Callable[[Experiment], Evidence]:

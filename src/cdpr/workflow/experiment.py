@@ -11,19 +11,9 @@ from typing import Any
 
 from ..files import DigestCache
 from ..results.methods import unfit
-from ..settings import (
-    Settings,
-    SettingsError,
-    check_serving,
-    job_of,
-    model_of,
-    parse_settings,
-    resolve_variant,
-    seeds_of,
-    served,
-    why_not_run,
-)
+from ..settings import Settings, SettingsError, check_serving, parse_settings, why_not_run
 from ..settings.datasets import BENCHMARKS, DATASETS
+from ..settings.variants import job_of, resolve_variant, seeds_of
 
 _TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 Options = Mapping[str, str]
@@ -47,7 +37,14 @@ class Experiment:
     def __init__(self, config: Mapping[str, Any] | Settings):
         self.settings = config if isinstance(config, Settings) else parse_settings(config)
         check_serving(self.settings)
-        _check_prices(self.settings)
+        data, results = self.settings.data, self.settings.paths.results
+        chosen, own = data.fee_schedules, data.price_overrides
+        if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
+            raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
+                                "data.fee_schedules.pfs, which is not given")  # fmt: skip
+        if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
+            raise SettingsError(f"data.price_overrides: {own} lies under {results}/, where jobs remove and rewrite "
+                                "files; copy it to another folder first and name the copy")  # fmt: skip
         self.results = self.settings.paths.results
         self.state = self.settings.paths.state
         self.digests = DigestCache(Path(self.state) / "digests.json")
@@ -84,43 +81,7 @@ class Experiment:
         """The user's own raw data, or None for the synthetic hospital's."""
         return self.settings.data.source(dataset).path
 
-    @property
-    def init_policy(self) -> Product | str:
-        """Policy that training starts from."""
-        policy = self.settings.policy
-        return Product("warm_start_policy", "policy") if policy.warm_started else policy.model
-
-    @property
-    def policy_folder(self) -> str | None:
-        """The user's own Hugging Face folder, or None for the tiny policy."""
-        model = self.settings.policy.model
-        return None if model == "tiny" else model
-
-    def policy_of(self, run: str) -> Source:
-        """Policy folder that an evaluation needs; None for reference policies and models behind a server."""
-        entry = self.settings.agents.get(run)
-        if entry is None:
-            return Product("train_policy", "policy", {"run": run})
-        if entry.own_policy:
-            return self.init_policy
-        if (model := model_of(self.settings, entry)) is None:
-            return None
-        loaded = model.weights or model.id  # by a server that the job starts
-        return loaded if served(self.settings, entry) and Path(loaded).exists() else model.folder
-
 
 def is_trained(run: str) -> bool:
     """Whether ``run`` is one seed of a variant (``cdpr-seed0``) and no agent."""
     return _TRAINED.fullmatch(run) is not None
-
-
-def _check_prices(settings: Settings) -> None:
-    """Raise SettingsError for a place or a factor without the fee schedule that it applies to, and for prices in a file
-    that a job could remove or write anew."""
-    chosen, own, results = settings.data.fee_schedules, settings.data.price_overrides, settings.paths.results
-    if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
-        raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
-                            "data.fee_schedules.pfs, which is not given")  # fmt: skip
-    if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
-        raise SettingsError(f"data.price_overrides: {own} lies under {results}/, where jobs remove and rewrite "
-                            "files; copy it to another folder first and name the copy")  # fmt: skip

@@ -10,9 +10,9 @@ that of the run keys. Without a server the job runs in its own process.
 import atexit
 import contextlib
 import gc
-import importlib
 import json
 import os
+import pkgutil
 import select
 import shutil
 import signal
@@ -29,6 +29,7 @@ from typing import Any
 from ..command import PLACE
 
 _THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # as Snakemake sets them for a job
+_LONGEST_FOLDER = 80  # characters; an address of a socket has at most 107
 # What takes long to import, or as `module:function` to prepare: for all jobs, and for those that work with tensors.
 _SLOW = ("cdpr.tracking.frame:versions", "matplotlib.figure", "matplotlib.backends.backend_agg",
          "matplotlib.backends.backend_pdf", "scipy.stats", "cdpr.report.report_page",
@@ -39,12 +40,17 @@ _SLOW_TENSORS = ("cdpr.evaluation.evaluate_agent", "cdpr.llm.sampler", "cdpr.cas
 
 def start(environment: Mapping[str, str], tensors: bool = False) -> subprocess.Popen:
     """Start a server with these environment variables added, and announce it to jobs. While idle it imports what jobs
-    need, and those that work with ``tensors``. It ends with this process, or when the standard input of the returned
-    process is closed."""
-    place = str(Path(tempfile.mkdtemp(prefix="cdpr-")) / "door")
+    need, also with ``tensors``. It ends with this process, or with the standard input of the returned one."""
+    folder = tempfile.mkdtemp(prefix="cdpr-", dir="/tmp" if len(tempfile.gettempdir()) > _LONGEST_FOLDER else None)
+    place = str(Path(folder) / "door")
     os.environ[PLACE] = place
     command = [sys.executable, "-m", __name__, place, *_SLOW, *(_SLOW_TENSORS if tensors else ())]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment, **_THREADS})
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        env={**os.environ, **environment, **_THREADS},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),  # from the first import on; the jobs get it
+    )
 
 
 def serve(place: str, targets: Sequence[str]) -> None:
@@ -54,7 +60,6 @@ def serve(place: str, targets: Sequence[str]) -> None:
 
     cli.configure_output()
     cli.build_parser()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the jobs get it too
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     later = list(targets)
     with socket.socket(socket.AF_UNIX) as door:
@@ -82,13 +87,10 @@ def serve(place: str, targets: Sequence[str]) -> None:
 
 
 def _prepare(target: str) -> None:
-    """Import a module; of ``module:function`` also call the function. A failure is ignored here: the job meets it again
-    and reports it."""
-    module, _, function = target.partition(":")
+    """Import a module; of ``module:function`` also call the function. A failure is ignored: the job reports it."""
     with contextlib.suppress(Exception):
-        imported = importlib.import_module(module)
-        if function:
-            getattr(imported, function)()
+        if callable(function := pkgutil.resolve_name(target)):
+            function()
 
 
 def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) -> int:

@@ -1,25 +1,31 @@
-"""Between runs: remove work in ``state/`` that no job needs, and say why a result would be made anew."""
+"""Between runs: remove work in ``state/`` that no job needs, find altered results, and say why a result would be made
+anew."""
 
 import re
 import shutil
 from pathlib import Path
 
-from ..records import RunRecord
+from ..records import RunRecord, record_files
 from ..tracking.mlflow_index import flatten
 from .plan import Plan
 from .stages import STAGES
 
-_KEY = re.compile(r"[0-9a-f]{16}")
-
 
 def clean_state(plan: Plan) -> tuple[list[Path], list[Path]]:
     """Remove state folders whose key no job of the configuration has; returns (removed, kept)."""
-    folders = sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and _KEY.fullmatch(p.name))
+    folders = sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and re.fullmatch(r"[0-9a-f]{16}", p.name))
     current = plan.current_keys()
     removed = [folder for folder in folders if folder.name not in current]
     for folder in removed:
         shutil.rmtree(folder)
     return removed, [folder for folder in folders if folder.name in current]
+
+
+def altered(results: Path) -> list[Path]:
+    """Results that are gone or not what was written, by the digests in their run.json. MLflow's database changes by
+    itself and is left out."""
+    records = ((place, RunRecord.read(place)) for place in record_files(results))
+    return [path for place, record in records for path in record.altered(place) if path.name != "mlflow.db"]
 
 
 def differences(plan: Plan, record: Path) -> list[str]:

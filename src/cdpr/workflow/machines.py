@@ -1,7 +1,6 @@
 """What jobs request of a machine, in the words that Snakemake, its Slurm plugin and its Kubernetes plugin share.
 
-``gpu`` counts a job's GPUs. Slurm and Kubernetes allocate them; on one's own machine the profile caps their sum, so
-that jobs with a GPU run one after another.
+``gpu`` counts a job's GPUs. Slurm and Kubernetes allocate them; on one machine the profile runs such jobs one by one.
 """
 
 from collections.abc import Callable
@@ -25,15 +24,15 @@ def training_machine(settings: Settings) -> dict[str, Any]:
     if verl.without_gpu:
         return {"mem_mb": 8000, **several}
     if verl.nodes == 1:
-        return {**_with_gpus(_gpus_of_node(settings)), "nodes": 1}
-    gpus = _gpus_of_node(settings)
+        return {**_with_gpus(verl.gpus_of_node), "nodes": 1}
+    gpus = verl.gpus_of_node
     return {**_with_gpus(gpus), "gpu": gpus * verl.nodes, "gres": f"gpu:{gpus}", **several}
 
 
 def training_threads(settings: Settings) -> int:
     """Cores of a training job, on each of its machines; Snakemake lowers them to those of one's own machine."""
     if settings.training.engine == "verl" and not settings.training.verl.without_gpu:
-        return max(_CORES_OF_VERL, _CORES_OF_A_GPU * _gpus_of_node(settings))
+        return max(_CORES_OF_VERL, _CORES_OF_A_GPU * settings.training.verl.gpus_of_node)
     if settings.training.engine == "verl":
         return max(2, settings.training.threads)
     return _CORES_OF_A_GPU if _uses_gpu(settings) else settings.training.threads
@@ -65,12 +64,6 @@ def serving_machine(machine: Machine) -> dict[str, Any]:
 def _uses_gpu(settings: Settings) -> bool:
     """Whether the policy computes on a GPU; the tiny one is as quick on a CPU."""
     return settings.policy.model != "tiny" and settings.policy.device != "cpu"
-
-
-def _gpus_of_node(settings: Settings) -> int:
-    """GPUs of one machine: those that train, and that of a frozen server that verl starts."""
-    verl = settings.training.verl
-    return verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else 1)
 
 
 def _with_gpus(count: int) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """What a run shows: what it will make and how long that takes here, the step of a training, and the result.
 
-Times are guesses: the median of earlier jobs of the stage under the same results, or the figure that
-``workflow/durations.yaml`` keeps for the shipped configurations.
+Times are guesses: the median of earlier jobs under the same results, or a figure of ``workflow/durations.yaml``.
 """
 
 from collections import Counter
@@ -9,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from snakemake_logger_plugin_cdpr.progress import duration
+from snakemake_logger_plugin_cdpr import duration
 
 from ..metrics_log import read_metrics
 from ..records import RunRecord, record_files
-from ..settings.shipped import read_shipped
+from ..settings.section import read_shipped
 from .plan import Plan
 from .stages import FIGURES, STAGES, TABLES
 
@@ -53,17 +52,15 @@ class Outlook:
             f"{kinds[kind]} {kind}" for kind in dict.fromkeys((*_KINDS.values(), "others")) if kinds[kind]
         )
         jobs = "1 job" if self.jobs.total() == 1 else f"{self.jobs.total()} jobs"
-        return f"{jobs}{f' ({parts})' if len(kinds) > 1 else ''}, {self._time()}."
+        time = "nothing is known yet of how long they take"
+        if self.cores is not None and not self.jobs.keys() - self.seconds.keys():
+            work = sum(self.seconds[rule] * count for rule, count in self.jobs.items())
+            time = f"about {duration(max(work / self.cores, self._chain))} on {self.cores} cores"
+        return f"{jobs}{f' ({parts})' if len(kinds) > 1 else ''}, {time}."
 
     def kind(self, rule: str) -> str:
         """What a user calls the jobs of a rule."""
         return _KINDS.get("evaluate_agent" if rule.startswith(_SERVED) else rule, "others")
-
-    def _time(self) -> str:
-        if self.cores is None or self.jobs.keys() - self.seconds.keys():
-            return "nothing is known yet of how long they take"
-        work = sum(self.seconds[rule] * count for rule, count in self.jobs.items())
-        return f"about {duration(max(work / self.cores, self._chain))} on {self.cores} cores"
 
     def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int] | None:
         """Steps of a training that are done, and all of them; None for other jobs."""
@@ -93,8 +90,7 @@ def measured(results: str) -> dict[str, float]:
 
 
 def outcome(plan: Plan, files: Sequence[str], logs: Sequence[str]) -> str:
-    """The last lines of a successful run. ``files`` are those of the targets; ``logs`` are shown for targets without
-    files, such as ``write_timings``."""
+    """The last lines of a successful run. ``files`` are those of the targets; ``logs`` serve for targets without."""
     page = plan.file("write_report", "html", {})
     if not files:
         return "\n".join(Path(log).read_text(encoding="utf-8").strip() for log in logs)

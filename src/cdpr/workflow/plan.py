@@ -11,8 +11,7 @@ from cachetools import cachedmethod
 
 from ..environment.utility import check_terms
 from ..files import write_text
-from ..job import PageEntry
-from ..run_key import code_digest, run_key
+from ..run_key import code_digest
 from ..settings import Settings, SettingsError, digest, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
 from .experiment import Experiment, Options, Product, Source, is_trained
@@ -43,15 +42,8 @@ class Plan(Experiment):
         """The evaluations and trainings behind a table or figure."""
         return STAGES[stage].evidence(self)
 
-    @property
-    def on_page(self) -> list[str]:
-        """Stages of the tables and figures that the results page shows."""
-        return stages_on_page(self)
-
-    @property
-    def page(self) -> tuple[PageEntry, ...]:
-        """These tables and figures, with their chapters and texts."""
-        return page_entries(self)
+    on_page = property(stages_on_page)
+    page = property(page_entries)
 
     def smoke(self) -> list[str]:
         """In-domain evaluations of a few agents that together use every stage: untrained, reference, trained."""
@@ -100,8 +92,7 @@ class Plan(Experiment):
         return "".join(f"{k}={v} " for k, v in KEEP_MEMORY.items()) if STAGES[stage].tensors else ""
 
     def evidence_files(self, stage: str) -> list[str]:
-        """Files that a stage finds below the results folder, as a rule's input; under ``evaluation.partial`` those
-        that exist."""
+        """Files that a stage finds by itself, as a rule's input; under ``evaluation.partial`` those that exist."""
         evidence = self.evidence(stage)
         paths = [self.output("evaluate_agent", name, run=run, dataset=dataset)
                  for name in ("evaluation", "record") for run, dataset in evidence.evaluations]  # fmt: skip
@@ -149,43 +140,41 @@ class Plan(Experiment):
 
     def begin(self, runs: Iterable[str] = ()) -> None:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
-        others out, write the settings."""
-        missing = missing_paths(self.settings)
-        if self.policy_folder and not Path(self.policy_folder).exists():
-            missing.append(("policy.model", self.policy_folder))
+        other workflows out until this process ends, however it ends, and write the settings. Raises SettingsError."""
+        missing, policy = missing_paths(self.settings), self.settings.policy.model
+        if policy != "tiny" and not Path(policy).exists():
+            missing.append(("policy.model", policy))
         if missing:
             lines = "\n".join(f"  {key}: {path}" for key, path in missing)
             raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
                                 "Correct them, or set a key to null to do without.")  # fmt: skip
         refuse_what_lacks(self, runs)
-        self._lock_results()
-        self.write_settings()
-
-    def _lock_results(self) -> None:
-        """Keep a second workflow out of this one's results until this process ends, however it ends.
-
-        (Snakemake's own lock outlives a killed process.) Raises SettingsError when another process holds it.
-        """
         path = Path(self.state) / "lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = path.open("w")
+        self._lock = path.open("w")  # Snakemake's own lock outlives a killed process
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SettingsError(f"another snakemake is at work on {self.results}/ (it holds {path})") from None
+        self.write_settings()
 
     # Keys
 
     @cachedmethod(lambda self: self._keys)
     def key(self, stage: str, **options: str) -> str:
-        """Run key of one job."""
+        """Run key of one job: a digest of everything that its outputs depend on, which are its settings, the code that
+        it can reach, its input files, the keys of the jobs before it, and its seed.
+
+        Snakemake has it as a rule parameter (an edit reruns, a ``touch`` does not), ``state/<run_key>/`` holds the
+        job's checkpoints, and MLflow finds runs by it."""
         sources = self._sources(stage, options)
         upstream = {name: self.key(product.stage, **{o: product.options[o] for o in STAGES[product.stage].options})
                     for name, product in sources.items() if isinstance(product, Product)}  # fmt: skip
         inputs = {name: self.digests.digest(path) for name, path in sources.items() if isinstance(path, str)}
         _, seed = self.settings_of(stage, options)
-        parameters, code = self.parameters(stage, options), self.code(stage, options)
-        return run_key(stage, options, parameters, code, upstream, inputs, seed)
+        parts = {"stage": stage, "options": options, "parameters": self.parameters(stage, options)}
+        parts |= {"code": self.code(stage, options), "upstream": upstream, "inputs": inputs, "seed": seed}
+        return digest(parts)
 
     def _sources(self, stage: str, options: Options) -> dict[str, Source]:
         """Everything that a job reads, by name: products of other jobs, and files that no job makes."""

@@ -1,7 +1,7 @@
 """One job of one stage, with the frame around it: what a subcommand does, and a job that runs several."""
 
 import contextlib
-import importlib
+import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,11 @@ def run_stage(
     with tracking.stage(about, inputs, outputs, Path(record), Path(plan.state)) as job:
         job.inputs["results"] = Path(paths.get("results") or plan.results)
         job.page, job.server = plan.page, server
-        module, _, function = stage.target(settings).partition(":")
-        following = live_run(settings, job, stage.experiment) if stage.live else contextlib.nullcontext()
+        is_live = stage.live and settings.tracking.mlflow
+        following = live_run(settings, about, job.state) if is_live else contextlib.nullcontext()
         try:
             with following:
-                getattr(importlib.import_module(module), function)(stage.view(settings, options), job)
+                pkgutil.resolve_name(stage.target(settings))(stage.view(settings, options), job)
         except AttributeError as error:
             if isinstance(error.obj, Section) and error.name in type(error.obj).model_fields:
                 raise tracking.StageError(

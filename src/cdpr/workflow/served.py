@@ -14,8 +14,8 @@ from ..agents.build import agent_class, agent_entry
 from ..agents.policy import PolicyAgent, longest_sequence
 from ..llm.own_server import OwnServer
 from ..settings import Machine, Settings, SettingsError, digest, model_of, served
-from ..settings.agents import POLICY
 from ..settings.datasets import BENCHMARKS, DATASETS
+from ..settings.experiments import POLICY
 from ..tracking.frame import exclusive
 from .plan import Plan
 from .running import run_stage
@@ -84,8 +84,7 @@ def evaluate_served(plan: Plan, name: str) -> None:
     """Run all evaluations of a job. Its server starts at the first question that no recording answers.
 
     Snakemake deletes the outputs of a failed job. So the rows of finished evaluations stay under ``state`` until the
-    whole job has ended, and a rerun continues after them. Raises SettingsError for an unknown job, and what the
-    evaluations raise.
+    whole job has ended, and a rerun continues after them. Raises SettingsError for an unknown job.
     """
     jobs = {job.name: job for job in served_jobs(plan)}
     if name not in jobs:
@@ -115,7 +114,7 @@ def server_of(plan: Plan, job: ServedJob) -> OwnServer:
         flags, gpus = _policy_flags(settings, job, Path(weights), gpus), 1
     return OwnServer(
         settings.serving, weights, name, Path(plan.state) / "servers" / f"{job.name}.log",
-        gpus=gpus, flags=flags, private=settings.data.credentialed,
+        gpus=gpus, flags=flags, private=settings.data.credentialed, secrets=settings.key_names,
     )  # fmt: skip
 
 

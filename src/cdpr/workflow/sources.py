@@ -1,7 +1,7 @@
-"""Where the inputs of stages come from, and what else decides their outputs: the columns of the table of stages that
-need more than a word."""
+"""Where inputs of stages come from, and what else decides outputs: longer entries of the table of stages."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ..agents.build import agent_class, agent_code, agent_entry
@@ -11,11 +11,10 @@ from ..settings import Settings, digest, judging_models, model_of, project_folde
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from ..settings.judging import DECIDING, SECOND, TABLES
-from ..settings.restrict import restrict
+from ..settings.load import restrict
 from .experiment import Experiment, Options, Product, Source
 from .stage import Need
 
-_PAPER_FACTS = "workflow/paper"
 # What a report prints about a data set.
 _PRINTED = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
 
@@ -58,17 +57,28 @@ def benchmark_cases(experiment: Experiment, options: Options) -> Source:
 
 def policy_folder(experiment: Experiment, options: Options) -> Source:
     """Model to teach, a Hugging Face folder (none for the tiny policy)."""
-    return experiment.policy_folder
+    model = experiment.settings.policy.model
+    return None if model == "tiny" else model
 
 
 def init_policy(experiment: Experiment, options: Options) -> Source:
     """Policy that training starts from."""
-    return experiment.init_policy
+    policy = experiment.settings.policy
+    return Product("warm_start_policy", "policy") if policy.warm_started else policy.model
 
 
 def acting_policy(experiment: Experiment, options: Options) -> Source:
     """Policy folder (none for reference policies and servers)."""
-    return experiment.policy_of(options["run"])
+    settings, run = experiment.settings, options["run"]
+    entry = settings.agents.get(run)
+    if entry is None:
+        return Product("train_policy", "policy", {"run": run})
+    if entry.own_policy:
+        return init_policy(experiment, options)
+    if (model := model_of(settings, entry)) is None:
+        return None
+    loaded = model.weights or model.id  # by a server that the job starts
+    return loaded if served(settings, entry) and Path(loaded).exists() else model.folder
 
 
 def before_training(run: str, dataset: str) -> Need:
@@ -94,7 +104,7 @@ def data_sets(experiment: Experiment, options: Options) -> Mapping[str, Any]:
 
 def data_sets_and_paper(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """Those, and the digest of the paper's figures and claims, which no rule has as input."""
-    facts = experiment.digests.digest(str(project_folder() / _PAPER_FACTS))
+    facts = experiment.digests.digest(str(project_folder() / "workflow/paper"))
     return {**data_sets(experiment, options), "paper": facts}
 
 
@@ -124,16 +134,15 @@ deciding_judges, _all_judges = judges(*DECIDING), judges(*DECIDING, *SECOND)
 
 
 def acting_agent(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """Judges and acting agent: the request settings of their models, the settings and files that only this agent reads,
-    and the number of open cases.
+    """Judges and acting agent: request settings of their models, what this agent reads, number of open cases.
 
-    A model of the registry is known by its entry, whatever its address; a model that a row names itself is known by its
-    address alone."""
+    A model of the registry is known by its entry, whatever its address; one that a row names itself, by its address."""
     settings, entry = experiment.settings, experiment.settings.agents.get(options["run"])
     second = {SECOND[0]: TABLES} if settings.judge.second == TABLES else {}
     cases = {"cases": settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
+    row = agent_entry(settings, options["run"])
     # A server draws other samples than this process.
-    agent: dict[str, Any] = {"served": True} if own_policy_served(experiment, options) else {}
+    agent: dict[str, Any] = {"served": True} if row.own_policy and served(settings, row) else {}
     if entry is None:
         return {**_all_judges(experiment, options), **second, **cases, "agent": agent}
     own = agent_class(entry).reads if entry.model else ()
@@ -144,12 +153,6 @@ def acting_agent(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     agent |= {"acts": entry.acts, "model": None if entry.model in settings.models else entry.model,
               "request": model and model.request_settings()}  # fmt: skip
     return {**_all_judges(experiment, options), **second, **cases, **read, **files, "agent": agent}
-
-
-def own_policy_served(experiment: Experiment, options: Options) -> bool:
-    """Whether a policy acts, and behind a server that the job starts."""
-    entry = agent_entry(experiment.settings, options["run"])
-    return entry.own_policy and served(experiment.settings, entry)
 
 
 def agents_code(experiment: Experiment, options: Options) -> list[str]:

@@ -46,24 +46,28 @@ class Forecast:
 
 
 def plan_spending(plan: Plan, target: str) -> list[Forecast]:
-    """A forecast for every system behind a target's evaluations, whether or not it can be run yet. Raises
-    SettingsError for a target that is no table or figure."""
+    """A forecast for every system behind a target, ready or not. Raises SettingsError for no table or figure."""
     settings, printed, everything = plan.settings, read_paper(), _with_all_models(plan.settings)
     pairs = dict.fromkeys(pair for stage in _stages(target) for pair in everything.evidence(stage).evaluations)
-    recorded, forecasts = _recorded(plan.state), []
+    recorded, forecasts = Counter[str](), []
+    for credentialed in (False, True):
+        if Recordings.exist(plan.state, credentialed):
+            journal = Recordings(plan.state, credentialed).journal
+            recorded.update(dict(journal.read("SELECT system, COUNT(*) FROM uses GROUP BY system")))
     for run in dict.fromkeys(run for run, _ in pairs):
         entry = settings.agents.get(run)
         if entry is None or (model := model_of(settings, entry)) is None:
             continue
         cases = {dataset: _cases(plan, dataset, printed) for name, dataset in pairs if name == run}
-        extent = sum(count * _workup(settings, entry, model, _turns(printed, entry, d)) for d, count in cases.items())
+        rows = {d: printed.get(f"main:{entry.paper}:{benchmark_of(d)}.aen", _TURNS - 1) for d in cases}
+        extent = sum(count * _workup(settings, entry, model, float(rows[d]) + 1) for d, count in cases.items())
         calls, *tokens = len(settings.evaluation.decodings) * np.asarray(extent)
-        prompt, completion = np.array(tokens) * max(0.0, 1 - recorded.get(run, 0) / max(calls[1], 1))
+        prompt, completion = np.array(tokens) * max(0.0, 1 - recorded[run] / max(calls[1], 1))
         prices = model.prices
         forecasts.append(Forecast(
             run, model.id or model.label or model.where or "", sum(cases.values()), calls, prompt, completion,
             np.array([prices.usd(*pair) for pair in zip(prompt, completion, strict=True)]) if prices else None,
-            recorded.get(run, 0), prices.date if prices else "", unpriced(model, None if model.folder else model.where),
+            recorded[run], prices.date if prices else "", unpriced(model, None if model.folder else model.where),
         ))  # fmt: skip
     return forecasts
 
@@ -136,12 +140,6 @@ def _workup(settings: Settings, entry: AgentEntry, model: ModelEntry, turns: flo
     return np.array([count, count * opening + history, count * reply])
 
 
-def _turns(paper: Mapping[str, float], entry: AgentEntry, dataset: str) -> float:
-    """Turns of a workup: the paper's examinations of that row, and the diagnosis."""
-    printed = paper.get(f"main:{entry.paper}:{benchmark_of(dataset)}.aen")
-    return _TURNS if printed is None else float(printed) + 1
-
-
 def _cases(plan: Plan, dataset: str, printed: Mapping[str, float]) -> int:
     """Test cases of a data set: those of its file; without a file, as many as the settings or the paper say."""
     settings, name = plan.settings, benchmark_of(dataset)
@@ -157,16 +155,6 @@ def _cases(plan: Plan, dataset: str, printed: Mapping[str, float]) -> int:
     if settings.data.source(name).path is None and DATASETS[name].size:
         return getattr(settings.hospital, DATASETS[name].size)
     return int(printed.get(f"text:cases.{name}", 0))
-
-
-def _recorded(state: str) -> dict[str, int]:
-    """Answers in the recordings, by the system that asks."""
-    counts: Counter[str] = Counter()
-    for credentialed in (False, True):
-        if Recordings.exist(state, credentialed):
-            rows = Recordings(state, credentialed).journal.read("SELECT system, COUNT(*) FROM uses GROUP BY system")
-            counts.update(dict(rows))
-    return counts
 
 
 def render_spent(state: str, budget: float | None) -> str:

@@ -1,16 +1,14 @@
 """What a stage is: the settings that it reads, the files that it needs and writes, and the function that does it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Self
 
 from ..job import PageEntry
 from ..records import PIPELINE
 from ..settings import Settings
-from ..settings.restrict import restrict, without
+from ..settings.load import restrict, without
 from .experiment import Experiment, Options, Product, Source
 
 _RUNTIME = ("tier", "paths", "tracking")
@@ -40,7 +38,7 @@ class Evidence:
     evaluations: tuple[tuple[str, str], ...] = ()
     training: tuple[str, ...] = ()
 
-    def __or__(self, other: Evidence) -> Evidence:
+    def __or__(self, other: Self) -> Self:
         pairs = zip((self.evaluations, self.training), (other.evaluations, other.training), strict=True)
         return Evidence(*(tuple(dict.fromkeys((*mine, *theirs))) for mine, theirs in pairs))
 
@@ -55,14 +53,12 @@ class Stage:
     placeholders in ``reads`` and in paths are filled with them.
 
     ``needs`` are its input files: ``"stage.output"`` of the job with the same options, or a function of experiment and
-    options, or a certain product. ``evidence`` (evaluations, trainings) and ``follows`` (other outputs) are what
-    its function finds by itself below the results folder. ``record`` is its run.json, by default beside the first of
-    its ``outputs``.
+    options, or a certain product. ``evidence`` (evaluations, trainings) and ``follows`` (other outputs) are what its
+    function finds by itself below the results folder. ``record`` is its run.json, by default beside the first output.
 
     What else decides its outputs: ``also`` (values, and digests of files that are no inputs) and ``more_code`` (modules
     that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works in it; ``live``: MLflow
-    follows its metrics as they come; ``page``: its place on the results page (the ledger judges from the evidence of
-    these stages).
+    follows its metrics as they come; ``page``: its place on the results page and in the ledger.
     """
 
     name: str

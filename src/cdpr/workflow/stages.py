@@ -114,7 +114,6 @@ def _page_evidence(experiment: Experiment) -> Evidence:
 
 
 def _page_parts(experiment: Experiment) -> list[Product]:
-    """Outputs of everything that the page shows."""
     jobs: list[tuple[str, Options]] = [(name, {}) for name in (*stages_on_page(experiment), "write_claims")]
     jobs += [("write_data_card", {"dataset": dataset}) for dataset in experiment.datasets]
     return [Product(name, output, options) for name, options in jobs for output in (*STAGES[name].outputs, "record")]
@@ -123,10 +122,6 @@ def _page_parts(experiment: Experiment) -> list[Product]:
 def _page_texts(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """Chapters and texts of the page, beside the data sets that it describes."""
     return {**sources.data_sets(experiment, options), "page": [list(astuple(e)) for e in page_entries(experiment)]}
-
-
-def _page_code(experiment: Experiment, options: Options) -> list[str]:
-    return sorted({entry.module for entry in page_entries(experiment) if entry.module})
 
 
 _ALL = (
@@ -196,7 +191,7 @@ _ALL = (
     ),
     Stage(
         "remove_leaks", "Make the leak-controlled variant of a benchmark's test cases.",
-        "cdpr.ingest.controlled:remove_leaks",
+        "cdpr.ingest.leaks:remove_leaks",
         options=_DATASET,
         needs={"cases": "map_costs.cases"},
         outputs={
@@ -359,12 +354,13 @@ _ALL = (
         "write_report", "Write one HTML page with all results, each linked to the run that made it.",
         "cdpr.report.report_page:write_report", _page_evidence,
         {"html": Output("<results>/report.html", "the page")},
-        follows=_page_parts, reads=("inspector.runs",), also=_page_texts, more_code=_page_code,
+        follows=_page_parts, reads=("inspector.runs",), also=_page_texts,
+        more_code=lambda experiment, options: sorted({e.module for e in page_entries(experiment) if e.module}),
     ),
     Stage(
         "write_timings", "Sum up what the computing costs: time and memory per stage, by every run.json.",
         "cdpr.report.timings:write_timings",
-        outputs={"md": Output("<results>/timings.md", "the page"), "json": Output("<results>/timings.json", "numbers")},
+        outputs={"md": Output("<results>/timings.md", "the page")},
     ),
     Stage(
         "measure_credit_quality", "Measure how well process rewards estimate the true advantage, and at what price.",

@@ -6,7 +6,7 @@ from typing import Any
 from ..llm.spec import modules_of
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
 from ..settings.queries import named_model
-from ..settings.study import MOST_METHODS
+from ..settings.schema import MOST_METHODS
 from ..study.methods import all_synthetic, left_out, study_run, study_runs
 from . import sources
 from .experiment import Experiment, Options, Product, Source

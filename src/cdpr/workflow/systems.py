@@ -66,8 +66,7 @@ def missing(experiment: Experiment, run: str, environment: Environment = os.envi
 
 
 def refuse_what_lacks(experiment: Experiment, runs: Iterable[str]) -> None:
-    """Raise SettingsError with everything that these runs and their judges lack: before hours of other work, not after
-    them."""
+    """Raise SettingsError with everything that these runs and their judges lack, before hours of other work."""
     lacks = {run: missing(experiment, run) for run in runs}
     judges = judging_models(experiment.settings) if lacks else ()
     lacks |= {where: _judge(experiment.settings, where, os.environ) for where in judges}
@@ -95,7 +94,6 @@ def _server(settings: Settings, key: str, model: ModelEntry) -> tuple[str, ...]:
 
 
 def _judge(settings: Settings, where: str, environment: Environment) -> tuple[str, ...]:
-    """What the model of the setting ``where`` lacks."""
     name, model = value_at(settings, where), judging_models(settings)[where]
     if model.folder is None and not model.id:
         return (f"{where}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}",)
@@ -116,18 +114,13 @@ def _lacks(settings: Settings, key: str, name: str, model: ModelEntry, environme
         return () if known else (f"{key}: {absent} (no config.json)",)
     if settings.calls.mode == "replay":  # recorded answers are enough
         return ()
-    return (*_permission(name, model, environment), *_address(settings, key, name, model, model.where))
-
-
-def _permission(name: str, model: ModelEntry, environment: Environment) -> list[str]:
-    """Permission to spend money, a key, and the client package, where any of them is missing."""
-    package = kind_of(str(model.where))
+    package = kind_of(model.where)
     lacks = [] if importlib.util.find_spec(package) else [f"the package `{package}`: pip install {package}"]
     if model.paid and not any(environment.get(key) for key in model.key_names):
         lacks.append(f"a key: export {' or '.join(model.key_names)}=...")
     if model.paid and not model.enabled:
         lacks.append(f"models.{name}.enabled: true, since every answer costs money")
-    return lacks
+    return (*lacks, *_address(settings, key, name, model, model.where))
 
 
 def _address(settings: Settings, key: str, name: str, model: ModelEntry, where: str) -> list[str]:

@@ -285,7 +285,7 @@ const inspector = (() => {
   function continuations(each) {
     return make("ol", {}, ...each.endings.map(end => make("li", {},
       make("span", {class: end.right ? "right" : "wrong"}, end.right ? "✓ " : "✗ "),
-      end.path ? end.path.map(label).join(" → ") || "diagnosed" : "kept from an earlier batch",
+      end.path.map(label).join(" → ") || "diagnosed",
       ` · ${number(end.cost)} USD, ${end.tests} tests, ${end.missed} infeasible, U ${number(end.utility, 3)}`,
       end.from === "suffix" ? " · what a workup of the group did" : "")),
       ...(each.failed ? [make("li", {class: "hole"}, `${each.failed} did not come back`)] : []));

@@ -1,5 +1,4 @@
-"""CDPR: outcome reward plus counterfactual process rewards (paper, section "Training with
-Counterfactual Process Reward")."""
+"""CDPR: outcome reward plus counterfactual process rewards (paper, "Training with Counterfactual Process Reward")."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,10 +85,10 @@ class Cdpr(Algorithm):
 
     def state_dict(self) -> Any:
         """The rollout cache, and the version of the policy that continued."""
-        return self.process_reward.cache, self.process_reward.version
+        return self.process_reward.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        self.process_reward.cache, self.process_reward.version = state
+        self.process_reward.load_state_dict(state)
 
     @classmethod
     def canonical(cls, settings: Settings) -> Settings:

@@ -7,8 +7,7 @@ from ..algorithm import Algorithm, Context, Group, GroupAdvantages, every_decisi
 
 
 class Gigpo(Algorithm):
-    """A = group-relative U(tau) + omega * anchor-relative return to go; no extra rollouts. A state that only one
-    trajectory visits has no step-level part."""
+    """A = group-relative U(tau) + omega * anchor-relative return to go, of states with several visits."""
 
     reads = ("training.normalise", "utility", "comparators.correctness_weight", "comparators.gigpo_weight",
              "comparators.gigpo_discount")  # fmt: skip

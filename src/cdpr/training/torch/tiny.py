@@ -31,8 +31,7 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
-    """A byte-level tokenizer of at most ``vocab_size`` tokens, the same for the same corpus: a phrase that comes often
-    is one token, all other text is split by BPE.
+    """A byte-level tokenizer of at most ``vocab_size`` tokens: a phrase that comes often is one token, others are BPE.
 
     BPE alone spends its room on parts of the commonest phrases, and spells a rare finding, the most informative one, in
     letters. The chat control tokens are special (invisible when decoding); an action's scaffold becomes single tokens

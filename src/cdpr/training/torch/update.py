@@ -1,9 +1,8 @@
 """One policy update over a batch of trajectories: training examples, loss, optimiser step, log-probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -57,7 +56,7 @@ class Sample:
         return len(self.ids) + sum(len(branch.ids) for branch in self.branches)
 
     @classmethod
-    def of(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Sample:
+    def of(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Self:
         """Trajectory ``i`` of a group as the very tokens that were sampled; prompts and observations carry no loss."""
         turns = [step.turn for step in trajectory.steps]
         others = [(x.turn, x.advantage, x.weight) for x in scored.alternatives if x.i == i]
@@ -73,7 +72,6 @@ class Sample:
 
 
 def _places(turn: Turn) -> range:
-    """The positions of a reply, behind its prompt."""
     return range(len(turn.prompt_ids), len(turn.prompt_ids) + len(turn.token_ids))
 
 
@@ -116,7 +114,13 @@ class PolicyUpdate:
         loss_sum = clipped = drift = 0.0
         self.optimizer.zero_grad(set_to_none=True)
         for rows in micro_batches(groups, self.settings.micro_batch):
-            loss, ratio = self._micro_batch(rows)
+            logprobs = token_logprobs(self.model, [pieces(row) for row in rows], self.settings.temperature)
+            old, advantages, weights = (
+                torch.tensor([x for row in rows for s in row for x in getattr(s, name)], device=logprobs.device)
+                for name in ("old_logprobs", "advantages", "weights")
+            )
+            loss = clipped_surrogate(logprobs, old, advantages) * weights
+            ratio = torch.exp((logprobs - old).detach())
             (loss.sum() / max(1, scale)).backward()
             loss_sum += float(loss.detach().sum())
             clipped += float(((ratio - 1).abs() > CLIP_RATIO).sum())
@@ -132,18 +136,6 @@ class PolicyUpdate:
             "policy/grad_norm": float(norm),
             "policy/trained_tokens": float(tokens),
         }
-
-    def _micro_batch(self, rows: Sequence[Sequence[Sample]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token losses and probability ratios, flat over the generated tokens of these samples."""
-        samples = [sample for row in rows for sample in row]
-        logprobs = token_logprobs(self.model, [pieces(row) for row in rows], self.settings.temperature)
-
-        def column(name: str) -> torch.Tensor:
-            return torch.tensor([x for sample in samples for x in getattr(sample, name)], device=logprobs.device)
-
-        old = column("old_logprobs")
-        loss = clipped_surrogate(logprobs, old, column("advantages"))
-        return loss * column("weights"), torch.exp((logprobs - old).detach())
 
 
 def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Sequence[Sample]]]:

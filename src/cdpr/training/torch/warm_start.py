@@ -18,18 +18,9 @@ import torch
 
 from ...agents.reference import Clinician
 from ...cases import CaseRecord, iterate_records
-from ...environment import (
-    DiagnosticEnvironment,
-    PromptBuilder,
-    State,
-    Trajectory,
-    Turn,
-    parse_action,
-    render_action,
-    run_episode,
-)
+from ...environment import DiagnosticEnvironment, PromptBuilder, State, Trajectory, Turn, run_episode
 from ...environment.prompt import observation_text, opening_messages, opening_text
-from ...environment.state import Observation, RequestTest, Step
+from ...environment.state import Observation, RequestTest, Step, parse_action, render_action
 from ...job import Job
 from ...llm.spec import device_of
 from ...llm.tokenizer import ChatTokenizer
@@ -51,8 +42,7 @@ _STEPS = 5
 
 
 Demonstration = Sequence[Piece]
-"""A conversation as a row for :func:`token_logprobs`, in which the demonstrator's tokens are scored: first all of it,
-then the demonstrator's likeliest diagnosis at each state."""
+"""A row for :func:`token_logprobs`: a conversation, then the demonstrator's likeliest diagnosis at each state."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """The trained model: loading, saving, checkpoints, and its linear layers on a CPU."""
 
+import logging
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -8,20 +10,23 @@ from typing import Any
 
 import torch
 
-from ...files import replacing
+from ...files import file_digest, replacing, write_text
 from ...llm.transformer import ONEDNN_LINEAR, padded
 
 sys.modules.setdefault("sklearn", None)  # type: ignore[arg-type]  # seconds of importing, for assisted generation alone
 from transformers import AutoModelForCausalLM  # noqa: E402
-from transformers.utils import logging  # noqa: E402
+from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
 if sys.modules["sklearn"] is None:
     del sys.modules["sklearn"]
 
 
+_log = logging.getLogger(__name__)
+
+
 def load_model(folder: Path, device: str = "cpu") -> torch.nn.Module:
     """A transformers causal language model in single precision."""
-    logging.disable_progress_bar()
+    disable_progress_bar()
     return use_onednn(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device))
 
 
@@ -39,14 +44,38 @@ def copy_tokenizer(policy: Path, folder: Path) -> None:
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write atomically; a kill during the write leaves the previous checkpoint."""
+    """Write a checkpoint, on disk when this returns; the one before stays beside it. A kill at any moment leaves one
+    of them whole. The file of digests tells whole ones from damaged ones."""
+    before, digests = _beside(path)
     with replacing(path) as partial:
-        torch.save(dict(state), partial)
+        with partial.open("wb") as file:
+            torch.save(dict(state), file)
+            file.flush()
+            os.fsync(file.fileno())
+        known = digests.read_text(encoding="utf-8").split()[:1] if digests.exists() else []
+        write_text(digests, "\n".join([file_digest(partial), *known]) + "\n")
+        if path.exists():
+            os.replace(path, before)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """A checkpoint of this program; None where there is none."""
-    return torch.load(path, map_location="cpu", weights_only=False) if path.exists() else None
+    """The newest whole checkpoint: tensors, numbers and texts, never code. None where there is none; a warning where
+    a damaged one was passed over."""
+    before, digests = _beside(path)
+    whole = digests.read_text(encoding="utf-8").split() if digests.exists() else []
+    places = [place for place in (path, before) if place.exists()]
+    for place in places:
+        if file_digest(place) in whole:
+            return torch.load(place, map_location="cpu", weights_only=True)
+        _log.warning("%s is damaged: it is not what was written; going on from the one before it, if any", place)
+    if places:
+        _log.warning("%s: no checkpoint is whole: starting again from the first step", path.parent)
+    return None
+
+
+def _beside(path: Path) -> tuple[Path, Path]:
+    """The checkpoint before, and the digests of both."""
+    return path.with_name(f"{path.name}.before"), path.with_name(f"{path.name}.sha256")
 
 
 # Linear layers on a CPU

@@ -1,15 +1,12 @@
-"""The rollouts of verl: episodes with the prompts, seeds and environment of all engines, the Ray actor in which groups
-are scored, and the order of a batch.
+"""The rollouts of verl: episodes as of all engines, the Ray actor in which groups are scored, and the order of a batch.
 
 A group is scored as soon as its last episode has ended, while the policy's servers are awake.
 """
 
-from __future__ import annotations
-
 import asyncio
+import json
 import logging
 import math
-import pickle
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +20,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from ...credit.scores import summarise_workups
+from ...credit.scores import summarise_workups, verdicts
 from ...environment import State, Trajectory, case_seed, run_episode
 from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.guard import is_local
@@ -41,25 +38,22 @@ logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(loggi
 
 class EpisodeOutput(AgentLoopOutput):
     """The result of an episode. ``trajectory`` is None where it failed; ``failure`` is then the kind of error, and
-    ``fatal`` marks a fault of the program, not of a server. ``alternatives``: evaluated replies that are training data
-    too, rows of their own."""
+    ``fatal`` marks a fault of the program, not of a server. ``alternatives``: further replies to train on."""
 
     trajectory: Trajectory | None = Field(default=None, exclude=True)
     failure: str = Field(default="", exclude=True)
     fatal: bool = Field(default=False, exclude=True)
-    alternatives: list[EpisodeOutput] = Field(default_factory=list, exclude=True)
+    alternatives: list["EpisodeOutput"] = Field(default_factory=list, exclude=True)
 
 
 class DiagnosticLoop(AgentLoopBase):
-    """Works up the case that a row of the schedule names. Never raises: verl would train the rest of the group as if
-    nothing had happened."""
+    """Works up the case that a row of the schedule names. Never raises: verl would train on the rest of the group."""
 
     def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)  # no family of chat templates: the prompts are ours, verl joins no turns
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
-        """One episode; ``row`` is one of :class:`~cdpr.training.verl.session.Schedule`, with verl's ``uid`` and
-        ``session_id``."""
+        """One episode; ``row`` is one of :class:`~.session.Schedule`, with verl's ``uid`` and ``session_id``."""
         run = read_session(self.data_config.cdpr_session).run
         case = getattr(run, row["part"])[int(row["place"])]
         model = open_model(ModelSpec.of_rollouts(run.settings), client=self.server_manager, tokenizer=run.tokenizer)
@@ -78,19 +72,20 @@ class DiagnosticLoop(AgentLoopBase):
                 _log.warning("an episode failed: %s", error)
             # A prompt and one token without loss: verl needs every member of a group.
             prompt, reply = run.prompts.context_ids(State(case)), [run.tokenizer.end_of_turn]
-            versions = {"min_global_steps": 0, "max_global_steps": 0}
             failure = {"failure": type(error).__name__, "fatal": fatal}
-            return _output(prompt, reply, [0], [0.0], extra_fields=versions, **failure)
+            return _output(prompt, reply, [0], [0.0], extra_fields=_fields({0}), reward_score=0.0, **failure)
         turns, limit = [step.turn for step in trajectory.steps], self.rollout_config.response_length
         whole = [*turns[-1].prompt_ids, *turns[-1].token_ids]
         response = whole[len(turns[0].prompt_ids) :][:limit]
         mask = on_response(trajectory, ([1] * len(turn.token_ids) for turn in turns), limit)
         logprobs = on_response(trajectory, (turn.logprobs for turn in turns), limit)
-        numbers = model.versions or {0}
-        versions = {"min_global_steps": min(numbers), "max_global_steps": max(numbers)}
-        return _output(
-            turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), extra_fields=versions, trajectory=trajectory
-        )
+        outcome = {"reward_score": float(trajectory.correct), "extra_fields": _fields(model.versions or {0})}
+        return _output(turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), trajectory=trajectory, **outcome)
+
+
+def _fields(versions: set[int]) -> dict[str, Any]:
+    """What verl reads beside a row: the versions of the weights, and figures to display, which are ours to log."""
+    return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
 
 
 def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: int = 1, **more: Any) -> EpisodeOutput:
@@ -111,10 +106,6 @@ def _log_fault(what: str, error: Exception) -> None:
     _log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
-# verl wants the same names of every episode, the failed ones too.
-_MEASURES = ("accuracy", "aen", "aec", "n_na", "physical", "utility", "forced", "turns")
-
-
 @dataclass
 class _Group:
     """One case of an iteration: its place in the schedule, its episodes by number, and their advantages."""
@@ -131,10 +122,12 @@ class _Group:
 class Finished:
     """Advantages of a batch by verl's key of a row (group, member, 0 for the trajectory or number of the alternative).
 
-    ``advantages``: of each of its tokens, times the token's weight in the loss; ``weights``: the sum of these weights,
-    where they are not all 1. Rows of failed groups are missing. ``metrics`` are those of the algorithm.
+    ``rollouts``: figures of all episodes. ``advantages``: of each of a row's tokens, times the token's weight in the
+    loss; ``weights``: the sum of these weights, where they are not all 1. Rows of failed groups are missing.
+    ``metrics`` are those of the algorithm.
     """
 
+    rollouts: dict[str, float] = field(default_factory=dict)
     advantages: dict[str, list[float]] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -155,12 +148,12 @@ class GroupHook:
         algorithm = algorithm_class(self.session.settings.training.algorithm)
         self.algorithm = algorithm(self.session.context(self.llm_client))
         self.groups: dict[str, _Group] = {}
+        self.validation: dict[int, EpisodeOutput] = {}  # by place of the case
         self.record = MetricsLog(self.session.state / CREDIT)
 
     async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
         if validate:
-            self._report(output)
-            output.extra_fields["reward_extra_info"]["case"] = float(row["index"])
+            self.validation[int(row["index"])] = output
         else:
             await self._join(output, row)
         rows = [output, *output.alternatives] if output.alternatives else output
@@ -189,34 +182,40 @@ class GroupHook:
                 _log_fault("credit failed", error)
                 for member in members:
                     member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
-        for member in members:
-            self._report(member)
         for other in group.scored.alternatives if group.scored else ():
             member, turn = members[other.i], other.turn
             mask = [1] * len(turn.token_ids)
             own = {"reward_score": member.reward_score, "extra_fields": member.extra_fields}  # verl displays them
             member.alternatives.append(_output(turn.prompt_ids, turn.token_ids, mask, turn.logprobs, **own))
 
-    def _report(self, output: EpisodeOutput) -> None:
-        """Set the outcome as verl's reward, which it only displays, and the figures of an episode for the log."""
-        settings, trajectory = self.session.settings, output.trajectory
-        output.reward_score = float(bool(trajectory and trajectory.correct))
-        figures = trajectory and summarise_workups([trajectory], settings.utility, settings.environment.tests)
-        output.extra_fields["reward_extra_info"] = {
-            **{name: float(figures[name]) if figures else math.nan for name in _MEASURES},
-            "failed": float(bool(output.failure)),
-            "fatal": float(output.fatal),
-        }
+    def _summary(self, part: str, outputs: Sequence[EpisodeOutput]) -> dict[str, float]:
+        settings, workups = self.session.settings, [output.trajectory for output in outputs if output.trajectory]
+        figures = summarise_workups(workups, settings.utility, settings.environment.tests) if workups else {}
+        return {f"{part}/{name}": value for name, value in figures.items()}
+
+    def finish_validation(self) -> dict[str, Any]:
+        """The figures of the validation that has ended, and its verdicts by case."""
+        outputs = [self.validation[place] for place in sorted(self.validation)]
+        self.validation = {}
+        marks = verdicts([x.trajectory.correct if x.trajectory else math.nan for x in outputs])
+        row = {"validation/decoding": "greedy", "validation/verdicts": marks}
+        return row | self._summary("validation", outputs)
 
     def finish(self, uids: Sequence[str]) -> Finished:
-        """The advantages of the batch of these groups, finished in the order of the schedule as by the torch
-        trainer."""
-        groups = [group for group in map(self.groups.pop, uids) if group.scored]
+        """The advantages of a batch of groups, finished in the order of the schedule as by the torch trainer."""
+        every = sorted(map(self.groups.pop, uids), key=lambda group: group.place)
+        outputs = [output for group in every for _, output in sorted(group.members.items())]
+        rollouts = self._summary("train", outputs) | {
+            "rollout/failed": sum(bool(output.failure) for output in outputs) / max(1, len(outputs)),
+            "rollout/fatal": sum(output.fatal for output in outputs) / max(1, len(outputs)),
+            "rollout/tokens": sum(sum(output.response_mask) for output in outputs),
+        }
+        finished = Finished(rollouts=rollouts)
+        groups = [group for group in every if group.scored]
         if not groups:
-            return Finished()
-        groups.sort(key=lambda group: group.place)
+            return finished
         batch = [group.scored for group in groups]
-        finished = Finished(metrics=self.algorithm.finish(batch))
+        finished.metrics = self.algorithm.finish(batch)
         for group in groups:
             for key, advantages, weights in _rows(group):
                 finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
@@ -228,17 +227,16 @@ class GroupHook:
 
     def credit_state(self) -> bytes:
         """The algorithm's state, which must survive an interruption."""
-        return pickle.dumps(self.algorithm.state_dict())
+        return json.dumps(self.algorithm.state_dict()).encode()
 
     def restore_credit(self, state: bytes) -> None:
-        """The inverse of :meth:`credit_state`; the state is this program's own file."""
-        self.algorithm.load_state_dict(pickle.loads(state))
+        """The inverse of :meth:`credit_state`."""
+        self.algorithm.load_state_dict(json.loads(state))
 
 
 def _rows(group: _Group) -> Iterator[tuple[str, list[float], list[float]]]:
     """verl's keys of the rows of a scored group, with advantages and weights of their tokens."""
     scored, count = group.scored, Counter()
-    assert scored is not None
     for i, member in group.members.items():
         columns = []
         for values in (scored.decisions[i], scored.weights[i]):
@@ -276,8 +274,7 @@ class ScheduledBatch(ReplayBuffer):
     order of their ends the first mini-batch would hold the short workups; sums of floats depend on the order too."""
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Keys of ``batch_size`` groups, by row of the schedule and number in the group, and verl's metrics. Raises
-        RuntimeError, as verl does, where no episode of them is there."""
+        """Keys of ``batch_size`` groups, by row of the schedule and number in the group, and verl's metrics."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
         numbers = (map(int, key.rsplit("_", 2)[1:]) for key in batch.keys)  # {uid}_{session}_{output}

@@ -5,8 +5,6 @@ a checkpoint. Here verl removes none: a checkpoint is marked when all of it is w
 checkpoint of a 4B model takes 48 GB, the policy 8, so the last checkpoint goes once the policy is there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -34,8 +32,7 @@ def keep_only(checkpoints: Path, step: int) -> None:
 
 
 def fall_back(checkpoints: Path) -> int | None:
-    """Make verl resume from the newest whole checkpoint, whatever a killed run left; returns its step, None where there
-    is none."""
+    """Make verl resume from the newest whole checkpoint, whatever a killed run left; returns its step, if any."""
     whole = [int(mark.parent.name.removeprefix(_STEP)) for mark in checkpoints.glob(f"{_STEP}*/{_MARK}")]
     if not whole:
         _remove(checkpoints)
@@ -53,8 +50,7 @@ def _remove(checkpoints: Path, but: Path | None = None) -> None:
 
 
 def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: int) -> None:
-    """Merge the shards of the last checkpoint with verl's merger, fold a LoRA adapter into the weights, and add the
-    tokenizer files of the initial policy. Atomic."""
+    """Merge the shards of the last checkpoint with verl's merger, fold a LoRA adapter in, add the tokenizer. Atomic."""
     step = int((checkpoints / LATEST).read_text())
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(folder_of(checkpoints, step) / "actor")]
@@ -77,8 +73,7 @@ def hand_over(policy: Path, out_dir: Path) -> None:
 
 def fold_adapter(folder: Path, rank: int) -> None:
     """Add the adapter that the merger leaves beside the initial weights to them, with a scale equal to its rank.
-    Computed in float32 and saved in bfloat16, as the merger saves everything. Raises FileNotFoundError where there is
-    no adapter."""
+    Computed in float32, saved in bfloat16 as by the merger. Raises FileNotFoundError without an adapter."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

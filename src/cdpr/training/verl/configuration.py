@@ -1,7 +1,4 @@
-"""From our settings to verl's: every key that a run sets (``overrides.yaml`` and :func:`resolve`), and the check of
-settings that verl cannot follow."""
-
-from __future__ import annotations
+"""From our settings to verl's: every key that a run sets (also ``overrides.yaml``), and what verl cannot follow."""
 
 import json
 from collections.abc import Mapping

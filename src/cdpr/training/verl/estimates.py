@@ -1,16 +1,15 @@
 """Estimates of a run before anything starts: memory of each GPU, time, and the price of the judge.
 
-Memory: upper bounds from the model's configuration, and a flat allowance for libraries. A plan that does not fit is
-refused with the setting to change.
+Memory: upper bounds from the model's configuration, and a flat allowance for libraries. What does not fit is refused.
 """
-
-from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import BaseModel, Field, ValidationError
 
 from ...agents.policy import longest_sequence
 from ...settings import Settings, SettingsError, judging_models
@@ -32,19 +31,18 @@ _JUDGEMENT = 400, 3  # tokens of a question to the judge and of its answer
 _TURNS, _OPENING, _REPLY, _RESULT, _SELECTED = 4, 1200, 150, 150, 0.5
 
 
-@dataclass(frozen=True)
-class ModelSize:
-    """A decoder of the usual kind: grouped-query attention and a gated feed-forward layer in every block."""
+class ModelSize(BaseModel):
+    """A decoder of the usual kind, by its ``config.json``: grouped-query attention and gated feed-forward layers."""
 
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    vocab: int
-    tied: bool
-    positions: int
+    hidden: int = Field(alias="hidden_size")
+    layers: int = Field(alias="num_hidden_layers")
+    heads: int = Field(alias="num_attention_heads")
+    kv_heads: int = Field(alias="num_key_value_heads", default_factory=lambda known: known["heads"])
+    head_dim: int = Field(default_factory=lambda known: known["hidden"] // known["heads"])
+    intermediate: int = Field(alias="intermediate_size")
+    vocab: int = Field(alias="vocab_size")
+    tied: bool = Field(alias="tie_word_embeddings", default=False)
+    positions: int = Field(alias="max_position_embeddings")
 
     @property
     def linear(self) -> int:
@@ -69,26 +67,15 @@ class ModelSize:
 
 
 def model_size(settings: Settings) -> ModelSize:
-    """The model of ``policy.model``, from its ``config.json``. Raises SettingsError where that is missing or of another
-    kind."""
+    """The model of ``policy.model``, from its ``config.json``. Raises SettingsError for no such file."""
     path = Path(settings.policy.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        heads = config["num_attention_heads"]
-        return ModelSize(
-            hidden=config["hidden_size"],
-            layers=config["num_hidden_layers"],
-            heads=heads,
-            kv_heads=config.get("num_key_value_heads", heads),
-            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-            intermediate=config["intermediate_size"],
-            vocab=config["vocab_size"],
-            tied=bool(config.get("tie_word_embeddings", False)),
-            positions=config["max_position_embeddings"],
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return ModelSize.model_validate({name: value for name, value in config.items() if value is not None})
+    except (OSError, ValueError, AttributeError) as error:
+        why = "{loc[0]}: {msg}".format(**error.errors()[0]) if isinstance(error, ValidationError) else error
         raise SettingsError(
-            f"{path}: no configuration of a decoder that can be planned ({error!r}); policy.model must name a Hugging "
+            f"{path}: no configuration of a decoder that can be planned ({why}); policy.model must name a Hugging "
             "Face folder (config.json is enough to plan)"
         ) from error
 
@@ -314,9 +301,7 @@ def steps_of(settings: Settings) -> int:
 
 
 def _gpus(settings: Settings) -> int:
-    """GPUs of a run, that of a frozen server of its own included."""
-    verl = settings.training.verl
-    return verl.nodes * (verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else 1))
+    return settings.training.verl.nodes * settings.training.verl.gpus_of_node
 
 
 def duration_lines(settings: Settings) -> list[str]:

@@ -1,7 +1,5 @@
 """A training run with verl: plan, start Ray, follow, and hand over the policy as a Hugging Face folder."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.util
@@ -20,7 +18,7 @@ from ...job import Job
 from ...llm.guard import NO_TELEMETRY
 from ...llm.own_server import PROGRAMS, OwnServer
 from ...settings import Serving, Settings, SettingsError, merge, parse_settings
-from ...settings.verl import Verl
+from ...settings.schema import Verl
 from ..training_run import store_records
 from .checkpoints import fall_back, hand_over, merge_shards
 from .configuration import CHECKPOINTS, overrides, refuse, resolve
@@ -57,7 +55,6 @@ def train_policy(settings: Settings, job: Job) -> None:
 
 
 def _train(session: Session) -> None:
-    """Train with verl, with Ray and the frozen server beside it."""
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
     machines = LOGICAL if verl.without_gpu else None
     os.environ.update(NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"})  # the policy is a folder: there is nothing to fetch
@@ -89,7 +86,7 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
     serving = Serving(program="vllm", command=PROGRAMS["vllm"].replace("vllm", frozen.command, 1))
-    more = {"gpus": 1, "flags": flags, "restarts": _RESTARTS, "patience": patience}
+    more = {"gpus": 1, "flags": flags, "secrets": settings.key_names, "restarts": _RESTARTS, "patience": patience}
     return OwnServer(serving, str(policy), _FROZEN, state / "frozen_server.log", **more)
 
 
@@ -222,7 +219,6 @@ def _machines_of_job() -> int:
 
 
 def _await(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
-    """Wait until every machine has joined."""
     import ray
 
     until, joined = time.monotonic() + patience, 0

@@ -1,17 +1,13 @@
-"""One training run as every process of verl sees it: its settings, the schedule of cases, and rows of metrics. Works
-without verl.
+"""One training run as every process of verl sees it: settings, schedule of cases, rows of metrics. Works without verl.
 
 A small file describes the run; its path travels in verl's configuration. No text of a case travels with it: a process
 reads the cases from their file, and rows of a batch name their place.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -23,14 +19,13 @@ from ...cases import iterate_records
 from ...environment import Trajectory
 from ...files import write_bytes
 from ...llm import ModelSpec, open_model
-from ...settings import Settings, SettingsError
+from ...settings import Settings
 from ..algorithm import Context
 from ..training_run import TrainingRun
 
 MAX_FAILED = 0.1
 """Share of failed episodes or continuations in a step from which the run stops, its state saved."""
 LOOP = "cdpr"
-_NO_TEXT = ({"role": "user", "content": ""},)
 _POLICY = {
     "actor/pg_loss": "policy/loss",
     "actor/pg_clipfrac": "policy/clipped_share",
@@ -70,9 +65,7 @@ class Session:
             """The initial policy, at the address in the settings or on the server that the trainer started."""
             if run.settings.training.verl.frozen.url is not None:
                 return agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
-            if (servers := getattr(client, "frozen", None)) is None:
-                raise SettingsError("no frozen server: set training.verl.frozen.url, or leave verl to start one")
-            return agent(ModelSpec.of_rollouts(run.settings), client=servers)
+            return agent(ModelSpec.of_rollouts(run.settings), client=client.frozen)
 
         policy = agent(ModelSpec.of_rollouts(run.settings), client=client)
         return Context(run.settings, run.environment, policy, frozen, run.seed)
@@ -103,7 +96,7 @@ class Schedule(torch.utils.data.Dataset):
 
     def __getitem__(self, j: int) -> dict[str, Any]:
         return {
-            "raw_prompt": list(_NO_TEXT),
+            "raw_prompt": [{"role": "user", "content": ""}],
             "dummy_tensor": torch.zeros(1, dtype=torch.uint8),
             "index": j,
             "agent_name": LOOP,
@@ -115,8 +108,7 @@ class Schedule(torch.utils.data.Dataset):
 
 
 def on_response(trajectory: Trajectory, values: Iterable[Sequence[float]], length: int | None = None) -> list[Any]:
-    """A value for each token behind the first prompt, for the first ``length`` of them: ``values`` by decision and
-    token where a token was sampled, 0 elsewhere."""
+    """A value for the first ``length`` tokens behind the first prompt: ``values`` where one was sampled, else 0."""
     first, last = trajectory.steps[0].turn, trajectory.steps[-1].turn
     row: list[Any] = [0] * (len(last.prompt_ids) + len(last.token_ids) - len(first.prompt_ids))
     for step, own in zip(trajectory.steps, values, strict=True):
@@ -125,34 +117,12 @@ def on_response(trajectory: Trajectory, values: Iterable[Sequence[float]], lengt
     return row[:length]
 
 
-def training_row(
-    episodes: Sequence[Mapping[str, float]],
-    credit: Mapping[str, float],
-    metrics: Mapping[str, Any],
-    timing: Mapping[str, float],
-) -> dict[str, float]:
-    """One step under our names: the reports of its ``episodes`` by the group hook, the algorithm's own figures, and
-    verl's own metrics. Failed episodes count in ``rollout/failed`` alone."""
-    row: dict[str, float] = {}
-    for name in episodes[0]:
-        values = [episode[name] for episode in episodes if not math.isnan(episode[name])]
-        prefix = "rollout/" if name in ("failed", "fatal") else "train/"
-        row |= {prefix + name: fmean(values)} if values else {}
-    row |= credit
-    row |= {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
+def training_row(own: Mapping[str, float], metrics: Mapping[str, Any], timing: Mapping[str, float]) -> dict[str, float]:
+    """One step under our names: our ``own`` figures, and verl's metrics and times."""
+    row = {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
     correction = {name: x for name, x in metrics.items() if name.startswith("rollout_corr/")}
     row |= {name: float(x) for name, x in correction.items() if isinstance(x, (int, float)) and math.isfinite(x)}
-    return row | {ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}
-
-
-def validation_row(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """verl names a validation metric ``val-aux/cdpr/accuracy/mean@1``; here it is ``validation/accuracy``."""
-    row = {}
-    for name, value in metrics.items():
-        parts = name.split("/")
-        if parts[0] in ("val-core", "val-aux") and parts[-1] == "mean@1" and not {"failed", "case"} & set(parts):
-            row[f"validation/{'/'.join(parts[2:-1])}"] = float(value)
-    return row
+    return {**own, **row, **{ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}}
 
 
 def problem(row: Mapping[str, float], allowed: float = MAX_FAILED) -> str | None:

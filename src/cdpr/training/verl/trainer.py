@@ -1,7 +1,4 @@
-"""verl's synchronous trainer with our advantages, a frozen server beside it, our rows of metrics, and a stop where too
-much fails."""
-
-from __future__ import annotations
+"""verl's synchronous trainer with our advantages, a frozen server, our metrics, and a stop where too much fails."""
 
 import copy
 import importlib
@@ -22,18 +19,17 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.engine_workers import ActorRolloutRefWorker
-from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
+from verl.workers.rollout.llm_server import LLMServerManager
 
-from ...credit.scores import verdicts
 from ...metrics_log import read_metrics
 from ...settings.algorithms import algorithm_class
 from ...settings.schema import Training
 from ..training_run import METRICS, training_log
 from .agent_loop import Finished
 from .checkpoints import folder_of, keep_only
-from .session import problem, read_session, training_row, validation_row
+from .session import problem, read_session, training_row
 
-_CREDIT = "credit.pkl"
+_CREDIT = "credit.json"
 
 
 @register_adv_est("cdpr")
@@ -63,14 +59,6 @@ def token_rewards(
         scale = len(keys) / (plan.prompts_per_batch * plan.group_size)
     rewards = [finished.advantages.get(key, [0.0] * len(mask)) for key, mask in zip(keys, masks, strict=True)]
     return [torch.tensor(row, dtype=torch.float32) * scale for row in rewards]
-
-
-class ServerClient(LLMServerClient):
-    """The client of the policy's servers; ``frozen`` is that of the initial policy's."""
-
-    def __init__(self, config: Any, load_balancer_handle: Any = None, frozen: Any = None, **kwargs: Any):
-        super().__init__(config, load_balancer_handle, **kwargs)
-        self.frozen = frozen
 
 
 class CpuWorker(ActorRolloutRefWorker):
@@ -103,9 +91,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.seconds = known[-1]["seconds"] if known else 0.0
         self.tokens = known[-1]["tokens"] if known else 0
         self.start, self.log = self.global_steps, training_log(self.session.state)
-        self.finished = Finished()
         self.validation: dict[str, Any] = {}
-        self.verdicts = ""
         self.frozen = self._start_frozen()
 
     def _start_frozen(self) -> Any:
@@ -123,8 +109,9 @@ class DiagnosticTrainer(PPOTrainerSync):
         return LLMServerManager.create(config=config, start_rank=len(self.llm_server_manager.get_replicas()))
 
     def get_llm_client(self):
-        frozen = self.frozen.get_client() if self.frozen else None
-        return self.llm_server_manager.get_client(client_cls=ServerClient, frozen=frozen)
+        client = super().get_llm_client()
+        client.frozen = self.frozen and self.frozen.get_client()  # that of the initial policy's server
+        return client
 
     @property
     def _worker(self) -> Any:
@@ -150,20 +137,12 @@ class DiagnosticTrainer(PPOTrainerSync):
 
     def _validate(self):
         metrics = super()._validate()
-        self.validation = validation_row(metrics) | {
-            "validation/decoding": "greedy",
-            "validation/verdicts": self.verdicts,
-        }
+        self.validation = ray.get(self._worker.finish_validation.remote())
         if self.global_steps == self.start:  # before the first step; a resumed run has that row already
             if self.start == 0:
                 self._write({"step": 0, "seconds": 0.0, "tokens": 0})
             self.validation = {}
         return metrics
-
-    def _val_metrics_update(self, data_sources, sample_uids, reward_extra_infos_dict, *args, **more):
-        pairs = zip(reward_extra_infos_dict["case"], reward_extra_infos_dict["accuracy"], strict=True)
-        self.verdicts = verdicts([right for _, right in sorted(pairs, key=lambda pair: pair[0])])
-        return super()._val_metrics_update(data_sources, sample_uids, reward_extra_infos_dict, *args, **more)
 
     @property
     def _whole(self) -> bool:
@@ -199,14 +178,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return super()._compute_advantage(batch, metrics)
 
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
-        names = ["extra_fields", "response_mask"]
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-        fields = data.pop("extra_fields").tolist()
-        rows = zip(batch.keys, batch.tags, fields, data["response_mask"].unbind(), strict=True)
-        own = [row for row in rows if not row[1].get("is_padding") and row[0].endswith("_0")]
-        episodes = [extra["reward_extra_info"] for _, _, extra, _ in own]
-        row = training_row(episodes, self.finished.metrics, metrics, timing_raw)
-        row["rollout/tokens"] = sum(int(mask.sum()) for *_, mask in own)
+        row = training_row(self.finished.rollouts | self.finished.metrics, metrics, timing_raw)
         self.seconds += timing_raw["step"]
         credit = ("credit/probe_tokens", "credit/continuation_tokens")
         self.tokens += row["rollout/tokens"] + int(sum(row.get(name, 0) for name in credit))

@@ -2,8 +2,7 @@
 
 verl ships no platform, engine or rollout server for CPUs, and takes all three from outside: the platform and the
 servers through ``VERL_USE_EXTERNAL_MODULES``, the engine through ``model.external_lib``. Two places have no public
-door: the table that finds a server's weight adapter by name (see ``rollout``), and how vLLM multiplies
-(``vllm_server``).
+door: the table of weight adapters (``rollout``), and how vLLM multiplies (``vllm_server``).
 """
 
 ENVIRONMENT = {

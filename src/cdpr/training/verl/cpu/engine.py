@@ -1,7 +1,5 @@
 """verl's FSDP engine on a CPU; loaded through ``model.external_lib``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch.distributed.fsdp import FullyShardedDataParallel

@@ -1,7 +1,4 @@
-"""A machine without an accelerator as one of verl's platforms. Ray counts logical "GPUs", so that verl's placement
-works as everywhere."""
-
-from __future__ import annotations
+"""A machine without an accelerator as one of verl's platforms. Ray counts logical "GPUs" for verl's placement."""
 
 import contextlib
 import os

@@ -1,7 +1,4 @@
-"""Our sampler as a rollout server of verl: a Ray actor that holds the weights, the replica that starts it, and the
-adapter that brings new weights from the trainer."""
-
-from __future__ import annotations
+"""Our sampler as a rollout server of verl: actor with the weights, replica that starts it, adapter for new weights."""
 
 import os
 from collections.abc import Mapping
@@ -14,22 +11,31 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 
 from ....llm.sampler import InProcessSampler
 from ....llm.tokenizer import ChatTokenizer
+from ....llm.types import Sampling
 from ...torch.weights import load_model
-from .local_server import LocalServer
 
 NAME = "cpu"
 
 
-class CpuServer(LocalServer):
+class CpuServer:
     """The actor. It never sleeps, so most of verl's calls do nothing."""
 
     def __init__(self, folder: str):
-        self.model, self.frozen, self.version = load_model(folder), None, 0
+        self.model, self.version = load_model(folder), 0
         self.sampler = InProcessSampler.from_model(self.model, ChatTokenizer(folder))
 
-    async def generate(self, request_id: str, prompt_ids: Any, sampling_params: Any, **_: Any) -> TokenOutput:  # type: ignore[override]
-        reply = await super().generate(request_id, prompt_ids=prompt_ids, sampling_params=sampling_params)
-        return TokenOutput(**vars(reply))
+    async def generate(self, request_id: str, prompt_ids: Any, sampling_params: Any, **_: Any) -> TokenOutput:
+        """Reply ``sample`` of a ``seed``, as the torch trainer draws it; waiting requests are answered together."""
+        request = sampling_params
+        if "prompt_logprobs" in request:  # of the tokens behind the first
+            [scored] = await self.sampler.score(prompt_ids[:1], [prompt_ids[1:]])
+            fields = {"global_steps": self.version, "prompt_logprobs": [[x] for x in scored]}
+            end = [self.sampler.tokenizer.end_of_turn]
+            return TokenOutput(token_ids=end, log_probs=[0.0], stop_reason="completed", extra_fields=fields)
+        sampling = Sampling(request["max_tokens"], request["temperature"], request["top_p"], max(0, request["top_k"]))
+        [drawn] = await self.sampler.sample(prompt_ids, [request["sample"]], sampling, request["seed"])
+        ids, logprobs, extra = list(drawn.token_ids), list(drawn.logprobs), {"global_steps": self.version}
+        return TokenOutput(token_ids=ids, log_probs=logprobs, stop_reason="completed", extra_fields=extra)
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
         """Go on with other weights. Raises KeyError for a name that the model does not have."""

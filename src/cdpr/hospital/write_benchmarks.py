@@ -1,33 +1,31 @@
-"""Patients as a ClinicalBench-format file: a JSON list of cases with 14 keys.
+"""Patients in the formats of the benchmarks.
 
-Laboratory values are in SI units under long names, panels and imaging have other names than in-domain,
-and ``clinical_case_summary`` holds the physical examination and all auxiliary results, as in the original.
+``clinicalbench.json`` is a JSON list of cases with 14 keys. Laboratory values are in SI units under long names, panels
+and imaging have other names than in-domain, and ``clinical_case_summary`` holds the physical examination and all
+auxiliary results, as in the original.
+
+``cases.csv`` and ``results.csv`` of the private hospital (docs/reference/private-format.md) have one row a case, and
+one row a measured quantity or report, under this hospital's abbreviations.
 """
 
 import json
 from pathlib import Path
 
 from ..cases import SECTIONS, Analyte, diagnoses, format_analytes
-from ..files import write_text
+from ..files import write_csv, write_text
 from .model import Examination, Hospital, Site, read_data
-from .sample import Patient, physical_text, sample_patient, write_analytes, write_presentation, write_report
+from .sample import Patient, physical_text, sample_patient, write_analytes, write_history, write_report
 
 _DATA = read_data("clinicalbench")
+RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
+_CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
+_HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
 _ABSENT = "Not available."
 _EVERY = 10  # one case in so many has the benchmark's names
 
 
-def write_clinicalbench(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
-    """Write ``clinicalbench.json`` below ``out_dir``."""
-    _write(hospital, "clinicalbench", Path(out_dir), cases, seed)
-
-
-def write_textbook(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
-    """Write ``textbook.json`` below ``out_dir``, in the same format: cases in the styles of all hospitals."""
-    _write(hospital, "textbook", Path(out_dir), cases, seed)
-
-
-def _write(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
+def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
+    """Write ``clinicalbench.json`` below ``out_dir``, or ``textbook.json``: cases in the styles of all hospitals."""
     site = hospital.site(dataset)
     records = []
     for index in range(cases):
@@ -91,7 +89,7 @@ def print_analyte(analyte: Analyte) -> str:
 
 
 def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
-    history = write_presentation(hospital, site, patient)
+    history = write_history(hospital, site, patient)
     systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
     physical = "\n".join(f"{exam.name}: {_physical(exam, site, patient)}" for exam in systems)
     auxiliary = " ".join(
@@ -114,3 +112,46 @@ def _physical(exam: Examination, site: Site, patient: Patient) -> str:
     if site.layout == "table" and exam.findings[0].measure is not None:
         return print_analytes(site, write_analytes(exam, site, patient))
     return physical_text(exam, site, patient).rstrip(".") + "."
+
+
+def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
+    """Write ``cases.csv`` and ``results.csv`` below ``out_dir``."""
+    site = hospital.site(dataset)
+    people, results = [], []
+    for index in range(cases):
+        patient = sample_patient(hospital, site, seed, index)
+        case = _private_case(hospital, site, patient)
+        people.append(case)
+        rows = [row for exam in hospital.available(patient) for row in _private_rows(exam, site, patient)]
+        results += [{"case_id": case["case_id"], "sequence": n} | row for n, row in enumerate(rows, 1)]
+    write_csv(out_dir / "cases.csv", list(people[0]), people)
+    write_csv(out_dir / "results.csv", RESULT_COLUMNS.split(), results)
+
+
+def _private_case(hospital: Hospital, site: Site, patient: Patient) -> dict:
+    history = write_history(hospital, site, patient)
+    disease = hospital.diseases[patient.disease].name
+    alias = diagnoses().find(disease).aliases[0]
+    return {
+        "case_id": f"PH{patient.index + 1:05d}",
+        "patient_id": f"P{patient.index + 1:05d}",
+        "age": patient.age,
+        "sex": "F" if patient.female else "M",
+        **{column: history[line] for column, line in zip(_HISTORY.split(), SECTIONS[1:], strict=True)},
+        "discharge_diagnosis": alias if patient.generator(904).random() < 0.4 else disease,
+    }
+
+
+def _private_rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
+    row = {"category": _CATEGORIES.get(exam.kind, exam.kind), "examination": site.exam_name(exam)}
+    if exam.findings[0].measure is None:
+        return [row | {"report": write_report(exam, site, patient)}]
+    return [row | _quantity(analyte) for analyte in write_analytes(exam, site, patient)]
+
+
+def _quantity(analyte: Analyte) -> dict:
+    flag = ""
+    if analyte.flag is not None:
+        flag = "A" if analyte.low is None else "L" if float(analyte.value) < analyte.low else "H"
+    limits = {"reference_low": analyte.low, "reference_high": analyte.high}
+    return {"item": analyte.label, "value": analyte.value, "unit": analyte.units, "flag": flag} | limits

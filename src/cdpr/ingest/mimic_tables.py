@@ -1,0 +1,243 @@
+"""Tables of a MIMIC-IV folder, read out of core with DuckDB; every failure names file, line and field.
+
+A table that was cut at the end of a line reads like a whole one, and one whose times are written otherwise gives no
+event at all. Both are noticed by what the tables say of one another: the publisher's checksums, identifiers that lead
+nowhere, patients behind the last one of a table, times that cannot be read.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from ..files import file_digest
+from .attrition import Attrition
+from .flat_files import LONGEST_NOTE, IngestError, csv_lines, header_faults
+from .texts import quoted
+
+_ENDINGS = (".csv.gz", ".csv", ".parquet")
+# What tools write where nothing is; exactly so, since a result may read NONE.
+MISSING = ("NULL", "\\N", "nan", "NaN", "None", "<NA>")
+_WHOLE_NUMBER = re.compile(r"\w*(?:id|_seq|_num|_ordinal)|anchor_\w+")  # columns
+LONGEST_ROW = 1024 * 1024  # of tables without notes: the engine's buffers grow with it
+_MEMORY = "4GB"  # of the engine, what is larger goes to disk: the whole of MIMIC-IV takes 6 GB of the job's 8
+_FETCH = 2048  # rows in memory at a time; the engine's own batch
+CHECKSUMS = "SHA256SUMS.txt"
+AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
+_NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
+_FEW = 20  # rows or cases, below which shares say nothing
+_LOST = 0.01  # share of times that may be unreadable before a warning
+_BEHIND = 0.02  # share of cases that may lie behind the last patient of an event table
+_SELDOM = 0.2  # share of cases with a laboratory result; of the published demo 0.8
+_LISTED = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
+
+
+class Tables:
+    """Views over the tables of a folder; all columns are text, empty fields are NULL."""
+
+    def __init__(self, folder: Path, scratch: Path, threads: int = 2):
+        """``scratch``: where linked tables lie meanwhile; what a killed import left there goes first."""
+        import duckdb
+
+        self.folder, self._scratch = folder, scratch
+        # On disk, readable by nobody else: what is linked may be larger than memory, and is patients' data.
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700, parents=True)
+        # Not knowing how many rows a compressed file has, the optimiser would hash the event tables, not the cases.
+        options = {"temp_directory": str(scratch), "memory_limit": _MEMORY, "threads": threads,
+                   "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
+        self.connection = duckdb.connect(str(scratch / "tables.duckdb"), config=options)
+        self.connection.execute("SET enable_progress_bar = false")
+        self.paths: dict[str, Path] = {}  # by the names of the tables
+        self._widths: dict[Path, int] = {}  # of the CSV files
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def add(self, name: str, columns: Sequence[str]) -> None:
+        """Make ``folder/name.csv.gz`` (``.csv``, ``.parquet``) a view called by the last part of its name.
+
+        Raises IngestError when the table or a column is missing, or stands there twice, or its head cannot be read.
+        """
+        path = self.paths[name] = self._find(name)
+        quoted_path, line = _literal(str(path)), 1
+        if path.suffix == ".parquet":
+            source = f"read_parquet({quoted_path})"
+            names = [row[0] for row in self.rows(f"DESCRIBE SELECT * FROM {source}")]
+        else:
+            line, header = next(csv_lines(path), (1, []))
+            names = [name.strip() or f"(column {number})" for number, name in enumerate(header, 1)]
+            self._widths[path] = len(names)
+            longest_line = LONGEST_NOTE if name in ("note/discharge", "note/radiology") else LONGEST_ROW
+            types = ", ".join(f"{_literal(column)}: 'VARCHAR'" for column in names)
+            source = (f"read_csv({quoted_path}, auto_detect=false, header=true, skip={line - 1}, columns={{{types}}}, "
+                      f"delim=',', quote='\"', escape='\"', max_line_size={longest_line})")  # fmt: skip
+        remedies = dict.fromkeys(columns, "use the table as its publisher wrote it")
+        for fault in header_faults(path, line, names, remedies):
+            raise fault
+        selection = ", ".join(f'{_cleaned(column)} AS "{column}"' for column in columns)
+        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS SELECT {selection} FROM {source}")
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Rows of a query, fetched in batches. Raises IngestError for a table that is broken further down."""
+        import duckdb
+
+        try:
+            cursor = self.connection.cursor().execute(sql, parameters)
+            while batch := cursor.fetchmany(_FETCH):
+                yield from batch
+        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
+            raise self._explain(str(error)) from error
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Execute a statement. Raises IngestError like :meth:`rows`."""
+        list(self.rows(sql, parameters))
+
+    def _explain(self, message: str) -> IngestError:
+        """What the engine says quotes rows, and counts records where files have lines; so only the table is taken from
+        it, and what is wrong is looked for again, in a slow scan."""
+        path = next((p for p in self.paths.values() if str(p) in message), self.folder)
+        if path not in self._widths or "gzip" in message.casefold():
+            return IngestError(path, "the file is cut short or damaged", "copy or download it again")
+        width = self._widths[path]
+        try:
+            for line, fields in csv_lines(path):
+                if len(fields) != width:
+                    problem = f"the row that begins here has {len(fields)} fields where the header has {width}"
+                    return IngestError(path, problem, "repair or download the file again", line=line)
+        except IngestError as error:
+            return error
+        problem = "a mixture of line ends, or a row that is longer than any that is known"
+        return IngestError(path, problem, "repair or download the file again")
+
+    def _find(self, name: str) -> Path:
+        paths = [path for ending in _ENDINGS if (path := self.folder / f"{name}{ending}").is_file()]
+        if not paths:
+            remedy = "point the data set's path at the folder that holds hosp/ and note/"
+            raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
+        if len(paths) > 1:
+            names = " and ".join(path.name for path in paths)
+            raise IngestError(paths[0].parent, f"holds {names}", "keep the one that is right")
+        return paths[0]
+
+
+def line_of(path: Path, column: str, value: str) -> int | None:
+    """Line on which a table's row with this value begins; a slow scan, for error messages only."""
+    if path.suffix == ".parquet":
+        return None
+    rows = ((line, [field.strip() for field in fields]) for line, fields in csv_lines(path))
+    place = next(rows)[1].index(column)
+    return next((line for line, row in rows if place < len(row) and row[place] in (value, f"{value}.0")), None)
+
+
+def _cleaned(column: str) -> str:
+    """A column as text without white space, NULL where nothing is left or a word says so; whole numbers that another
+    tool wrote as ``20044587.0`` as they were."""
+    text = f'trim("{column}"::VARCHAR)'
+    if _WHOLE_NUMBER.fullmatch(column):
+        text = f"CASE WHEN ends_with({text}, '.0') THEN {text}[:-3] ELSE {text} END"
+    return f"CASE WHEN {text} IN ({', '.join(map(_literal, ('', *MISSING)))}) THEN NULL ELSE {text} END"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+# Whether the tables are whole and fit together.
+
+
+def check_sums(tables: Tables) -> None:
+    """Hold the tables against the publisher's list, where one lies in the folder or beside them. Raises IngestError for
+    one that differs."""
+    for folder in {tables.folder, *(path.parent for path in tables.paths.values())}:
+        listed = folder / CHECKSUMS
+        lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
+        sums = {folder / line[2].strip(): line[1].lower() for line in map(_LISTED.fullmatch, lines) if line}
+        for path in tables.paths.values():
+            if path in sums and file_digest(path) != sums[path]:
+                remedy = f"download it again, or take {CHECKSUMS} away if you changed it yourself"
+                raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed", remedy)
+
+
+def count_rows(tables: Tables, attrition: Attrition) -> None:
+    """Note how many rows the small tables have. Raises IngestError for a table without rows that no case can do
+    without."""
+    for name in (*_NEEDED, "hosp/d_labitems", "note/radiology_detail"):
+        (rows,) = next(tables.rows(f"SELECT count(*) FROM {name.split('/')[-1]}"))
+        if not rows and name in _NEEDED:
+            raise IngestError(tables.paths[name], "a header and no row", "copy or download it again")
+        if not rows:
+            attrition.warn(f"{name} has a header and no row")
+        attrition.tables[name] = rows
+
+
+def check_times(tables: Tables, name: str, column: str, counts: Sequence[Any], attrition: Attrition) -> None:
+    """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, and how
+    many of the others are midnight. Raises IngestError where most are lost, or tell the day alone."""
+    filled, unread, sample, midnight = counts
+    message = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
+    if unread * 2 > filled:
+        raise IngestError(tables.paths[name], message, AS_PUBLISHED, field=column)
+    if unread > filled * _LOST:
+        attrition.warn(f"{name}, {column}: {message}")
+    if filled - unread >= _FEW and midnight > 0.9 * (filled - unread):
+        problem = f"{midnight:,} of {filled - unread:,} times have no time of day, which the window of a case needs"
+        raise IngestError(tables.paths[name], problem, AS_PUBLISHED, field=column)
+
+
+def shape(text: str) -> str:
+    """How a time is written, without what it says: digits as 9, letters as A."""
+    plain = re.sub(r"[A-Za-z]", "A", re.sub(r"\d", "9", text.strip()))
+    return re.sub(r"[^9A/:.,+ -]", "?", plain)[:40]
+
+
+def check_rows(tables: Tables, table: str, key: str, column: str, fits: str, problem: str) -> None:
+    """Raise IngestError for the first row, in the order of its key, whose column does not fit the condition."""
+    query = f"SELECT {key}, {column} FROM {table} WHERE {column} IS NOT NULL AND NOT ({fits}) ORDER BY 1, 2 LIMIT 1"
+    for number, value in tables.rows(query):
+        path = tables.paths[f"hosp/{table}"]
+        row = "" if key == column else f" in the row of {key} {quoted(number or '')}"
+        message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
+        line = line_of(path, column, value)
+        raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
+
+
+def check_references(tables: Tables, attrition: Attrition) -> None:
+    """Warn of identifiers that lead nowhere, and of an event table that ends long before the patients do."""
+    for name, holder, what, numbers, known in (
+        ("hosp/patients", "hosp/admissions", "patients", "subject_id AS id FROM stays", "subject_id FROM persons"),
+        ("hosp/admissions", "note/discharge", "admissions", "hadm_id AS id FROM note_ids", "hadm_id FROM stays"),
+        ("hosp/d_labitems", "hosp/labevents", "items", "item AS id FROM lab",
+         "itemid FROM d_labitems WHERE itemid IS NOT NULL"),
+    ):  # fmt: skip
+        references, lost = next(tables.rows(
+            f"SELECT count(id), count(id) FILTER (id NOT IN (SELECT {known})) FROM (SELECT DISTINCT {numbers})"
+        ))  # fmt: skip
+        if lost > _LOST * references and references >= _FEW:
+            attrition.warn(f"{name} lacks {lost:,} of the {references:,} {what} that {holder} names; is it whole?")
+    (cases,) = next(tables.rows("SELECT count(*) FROM cases"))
+    if cases < _FEW:
+        return
+    for name, table in (("hosp/labevents", "lab"), ("hosp/microbiologyevents", "micro"), ("note/radiology", "report")):
+        (behind,) = next(tables.rows(
+            f"SELECT count(*) FROM cases WHERE try_cast(subject_id AS BIGINT) > (SELECT max(last) FROM {table})"
+        ))  # fmt: skip
+        if behind > _BEHIND * cases:
+            last = f"the last {behind:,} of {cases:,} cases, which have none of its rows"
+            attrition.warn(f"{name} ends before {last}; was it cut?")
+    (tested,) = next(tables.rows("SELECT count(DISTINCT case_id) FROM lab WHERE first IS NOT NULL"))
+    if tested < _SELDOM * cases:
+        few = f"only {tested:,} of {cases:,} cases have a laboratory result in their window"
+        attrition.warn(f"{few} (in the published demo four of five); do times and identifiers fit, and the window?")
+
+
+def count_left_out(attrition: Attrition) -> None:
+    """Count the cultures and reports of cases whose note was left out: nobody has looked at them."""
+    for what in (what for what in attrition.tables.values() if isinstance(what, str)):
+        if left := attrition.events[what] - attrition.parts(what).total():
+            attrition.count(f"{what} of cases whose note was left out", left)

@@ -1,0 +1,156 @@
+"""Texts of clinical files: the words by which they are read (``phrases.yaml``), what a text says, where its parts begin
+and end, and the case summary (paper, appendix "Unified data format")."""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..cases import PHYSICAL_SUFFIX, SECTIONS
+from ..files import parse_yaml, shipped_text
+
+LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
+LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
+# Control characters without meaning for a reader, and marks that make a text look like another one.
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
+HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
+_ABSENT = re.compile(
+    r"\W*(?:(?:(?:data|details?|information|results?)\s+)?(?:(?:is|are|was|were)\s+)?"
+    r"(?:not\s+(?:available|provided|specified|mentioned|indicated|applicable|assessed|performed|done|given)|pending)\b"
+    r"(?!.*\bbut\b).{0,80}|n/?a(?:\s+(?:for|due|given)\b.{0,80})?|暂无.{0,4}|未(?:查|做|检))?\W*",
+    re.IGNORECASE | re.DOTALL,
+)
+_REFERENCE = re.compile(r"(?:as (?:described |noted |stated )?above|see (?:above|findings|report|body))\W*", re.I)
+_BLANKED = re.compile(r"_{2,}")
+CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+# A line end within a sentence is a wrapped line: the next begins with a small letter, or the one before cannot end so.
+_JOINING = (
+    "or", "and", "of", "no", "the", "a", "an", "in", "to", "with", "at", "for", "on", "by", "from", "his", "her",
+)  # fmt: skip
+# What a match begins with is asked first: nearly everywhere it is not there, and looking behind is dear.
+LINE_END = (
+    r"(?=\s)(?<!,)" + "".join(rf"(?<!\b{word})" for word in _JOINING) + r"[^\S\n]*\n+\s*(?=[-*•#(A-Z0-9_\u3400-\u9fff])"
+)
+_STOP = r"(?=\s)(?<=[.!?;])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bvs\.)\s+|(?<=[。！？；])"
+SENTENCE_END = re.compile(rf"{_STOP}|{LINE_END}")
+_CLAUSE = re.compile(r"(?<=[,:])\s+|\s+(?=(?:and|then|but|where|when)\s)", re.IGNORECASE)
+_LONG_CLAUSE = 80  # characters
+
+
+def phrases(module: str) -> dict[str, Any]:
+    """The entries of a module. A text is the alternatives of a regular expression, one or more a line; ``{name}`` in
+    it stands for the entry of this name above."""
+    table: dict[str, Any] = {}
+    for name, entry in _entries()[module].items():
+        table[name] = _filled(entry, table)
+    return table
+
+
+def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
+    if isinstance(entry, str):
+        return _PLACEHOLDER.sub(lambda name: known.get(name[1], name[0]), "|".join(entry.splitlines()))
+    if isinstance(entry, list):
+        return [_filled(part, known) for part in entry]
+    return {name: _filled(part, known) for name, part in entry.items()} if isinstance(entry, dict) else entry
+
+
+@functools.cache
+def _entries() -> dict[str, dict[str, Any]]:
+    return parse_yaml(shipped_text(__package__, "phrases.yaml"))
+
+
+def with_plain_ends(text: str) -> str:
+    r"""The text with ``\n`` for every line end, whatever machine wrote it."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def one_line(text: str) -> str:
+    """The text with all white space, line ends included, collapsed to single spaces."""
+    return " ".join(text.split())
+
+
+def says_something(text: str) -> bool:
+    """Whether anything is left besides de-identification blanks and punctuation."""
+    return any(c.isalnum() for c in _BLANKED.sub("", text))
+
+
+def visible(text: str) -> str:
+    """The text as a reader sees it: composed characters, no control or direction marks, no halves of characters."""
+    if text.isascii() and text.isprintable():  # as most are
+        return text
+    return HALF_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", unicodedata.normalize("NFC", text)))
+
+
+def quoted(value: str) -> str:
+    """A value for a message: short, on one line, between quotes and without any, so that it can be withheld whole."""
+    text = one_line(visible(value)).replace("'", "’").replace('"', "”").replace("\\", "＼")
+    return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
+
+
+def is_absent(text: str) -> bool:
+    """Whether a text says that there is no result ("Not available.", "Pending", "暂无。"), or nothing at all."""
+    return _ABSENT.fullmatch(text) is not None
+
+
+def examination_name(name: str) -> str:
+    """A name on one line, without the mark of physical examinations, which are free; "…" ends what is cut."""
+    name = one_line(visible(name))
+    while name.endswith(PHYSICAL_SUFFIX):
+        name = name.removesuffix(PHYSICAL_SUFFIX).rstrip()
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+def only_refers(text: str) -> bool:
+    """Whether an impression says nothing but "see above"."""
+    return _REFERENCE.fullmatch(text.strip()) is not None
+
+
+def build_summary(sections: Mapping[str, str]) -> str:
+    """Bullet lines ``- Section: text`` in the order of :data:`SECTIONS`; sections that say nothing are left out."""
+    texts = {name: one_line(sections.get(name, "")) for name in SECTIONS}
+    return "\n".join(f"- {name}: {text}" for name, text in texts.items() if says_something(text))
+
+
+def patient_information(age: int | None, sex: str) -> str:
+    """``58 year old male``; what is unknown is left out."""
+    word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
+    return " ".join(part for part in (f"{age} year old" if age is not None else "", word) if part)
+
+
+def tells_something(history: Mapping[str, str]) -> bool:
+    """Whether there is a complaint or a present illness."""
+    return says_something(illness(history))
+
+
+def illness(history: Mapping[str, str]) -> str:
+    """Complaint and present illness."""
+    return history.get("Chief Complaint", "") + " " + history.get("History of Present Illness", "")
+
+
+def gaps(text: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Start and end of what stands before the first of some places, between them, and behind the last."""
+    return list(zip([0, *(end for _, end in places)], [*(start for start, _ in places), len(text)], strict=True))
+
+
+def headed(text: str, headings: Iterable[re.Match[str]]) -> list[tuple[re.Match[str] | None, str]]:
+    """What stands before the first heading, then each heading with the text below it."""
+    headings = list(headings)
+    bodies = [text[start:end].strip() for start, end in gaps(text, [heading.span() for heading in headings])]
+    return list(zip([None, *headings], bodies, strict=True))
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """Start and end of every sentence, without the white space between them."""
+    ends = [match.span() for match in SENTENCE_END.finditer(text)]
+    return [(start, end) for start, end in gaps(text, ends) if text[start:end].strip()]
+
+
+def clause_start(text: str, sentence: int, place: int) -> int:
+    """Where the clause that holds ``place`` begins, in the sentence from ``sentence`` on; ``place`` itself where the
+    clause is too long to be one."""
+    starts = [sentence, *(sentence + match.end() for match in _CLAUSE.finditer(text[sentence:place]))]
+    return starts[-1] if place - starts[-1] <= _LONG_CLAUSE else place
