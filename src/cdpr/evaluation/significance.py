@@ -175,7 +175,8 @@ def standard_error(cases: int, seeds: int, paired_variance: float, case_share: f
     v is ``paired_variance``, that of the difference between one run of each method on one case. Its part k, the
     ``case_share``, stays with the case for all seeds and is averaged over cases alone. s, the ``seed_sd``, is the
     deviation of a method's mean over all cases between trainings. Source: variance of a mean with cases and seeds as
-    crossed random effects (Searle, Casella and McCulloch, Variance Components, 1992). Raises ValueError.
+    crossed random effects (Searle, Casella and McCulloch, Variance Components, 1992). Raises ValueError for no cases or
+    seeds, or a share outside 0..1.
     """
     if cases <= 0 or seeds <= 0 or not 0 <= case_share <= 1:
         raise ValueError(f"need cases, seeds > 0 and a share in 0..1, got {cases}, {seeds} and {case_share}")

@@ -189,7 +189,8 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
     """The model of ``spec``, opened: a folder's weights are read; a server gets no request yet.
 
     ``parts``: the ``tokenizer`` of a server that takes token prompts (vLLM), or verl's ``client`` and its
-    ``tokenizer``. With ``spec.calls`` answers are recorded, or replayed. Raises as :meth:`ModelSpec.check`.
+    ``tokenizer``. With ``spec.calls`` answers are recorded, or replayed. Raises SettingsError and GovernanceError as
+    :meth:`ModelSpec.check`.
     """
     spec.check()
     if spec.tokens:

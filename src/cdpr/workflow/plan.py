@@ -140,7 +140,8 @@ class Plan(Experiment):
 
     def begin(self, runs: Iterable[str] = ()) -> None:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
-        other workflows out until this process ends, however it ends, and write the settings. Raises SettingsError."""
+        other workflows out until this process ends, however it ends, and write the settings. Raises SettingsError for
+        such paths and runs, and where another process holds the results."""
         missing, policy = missing_paths(self.settings), self.settings.policy.model
         if policy != "tiny" and not Path(policy).exists():
             missing.append(("policy.model", policy))

@@ -84,7 +84,8 @@ def evaluate_served(plan: Plan, name: str) -> None:
     """Run all evaluations of a job. Its server starts at the first question that no recording answers.
 
     Snakemake deletes the outputs of a failed job. So the rows of finished evaluations stay under ``state`` until the
-    whole job has ended, and a rerun continues after them. Raises SettingsError for an unknown job.
+    whole job has ended, and a rerun continues after them. Raises SettingsError for an unknown job, and what the
+    evaluations raise.
     """
     jobs = {job.name: job for job in served_jobs(plan)}
     if name not in jobs:

@@ -67,7 +67,8 @@ class ModelSize(BaseModel):
 
 
 def model_size(settings: Settings) -> ModelSize:
-    """The model of ``policy.model``, from its ``config.json``. Raises SettingsError for no such file."""
+    """The model of ``policy.model``, from its ``config.json``. Raises SettingsError where that is missing or of another
+    kind."""
     path = Path(settings.policy.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))

@@ -11,8 +11,8 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 
 from ....llm.sampler import InProcessSampler
 from ....llm.tokenizer import ChatTokenizer
-from ....llm.types import Sampling
 from ...torch.weights import load_model
+from .reply import reply
 
 NAME = "cpu"
 
@@ -25,17 +25,7 @@ class CpuServer:
         self.sampler = InProcessSampler.from_model(self.model, ChatTokenizer(folder))
 
     async def generate(self, request_id: str, prompt_ids: Any, sampling_params: Any, **_: Any) -> TokenOutput:
-        """Reply ``sample`` of a ``seed``, as the torch trainer draws it; waiting requests are answered together."""
-        request = sampling_params
-        if "prompt_logprobs" in request:  # of the tokens behind the first
-            [scored] = await self.sampler.score(prompt_ids[:1], [prompt_ids[1:]])
-            fields = {"global_steps": self.version, "prompt_logprobs": [[x] for x in scored]}
-            end = [self.sampler.tokenizer.end_of_turn]
-            return TokenOutput(token_ids=end, log_probs=[0.0], stop_reason="completed", extra_fields=fields)
-        sampling = Sampling(request["max_tokens"], request["temperature"], request["top_p"], max(0, request["top_k"]))
-        [drawn] = await self.sampler.sample(prompt_ids, [request["sample"]], sampling, request["seed"])
-        ids, logprobs, extra = list(drawn.token_ids), list(drawn.logprobs), {"global_steps": self.version}
-        return TokenOutput(token_ids=ids, log_probs=logprobs, stop_reason="completed", extra_fields=extra)
+        return TokenOutput(**await reply(self.sampler, prompt_ids, sampling_params, self.version))
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
         """Go on with other weights. Raises KeyError for a name that the model does not have."""

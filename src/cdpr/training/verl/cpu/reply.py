@@ -1,0 +1,25 @@
+"""The answer of our sampler to verl's call of a rollout server."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....llm.sampler import InProcessSampler
+from ....llm.types import Sampling
+
+
+async def reply(
+    sampler: InProcessSampler, prompt_ids: Sequence[int], request: Mapping[str, Any], version: int
+) -> dict[str, Any]:
+    """The fields of verl's ``TokenOutput``. Drawn is reply ``sample`` of a ``seed``, so that a run repeats the torch
+    trainer's draws; with ``prompt_logprobs`` the prompt's tokens behind the first are scored. ``version``: of the
+    weights. Waiting requests are answered together."""
+    extra: dict[str, Any] = {"global_steps": version}
+    if "prompt_logprobs" in request:
+        [scored] = await sampler.score(prompt_ids[:1], [prompt_ids[1:]])
+        extra["prompt_logprobs"] = [[logprob] for logprob in scored]
+        ids, logprobs = [sampler.tokenizer.end_of_turn], [0.0]
+    else:
+        sampling = Sampling(request["max_tokens"], request["temperature"], request["top_p"], max(0, request["top_k"]))
+        [drawn] = await sampler.sample(prompt_ids, [request["sample"]], sampling, request["seed"])
+        ids, logprobs = list(drawn.token_ids), list(drawn.logprobs)
+    return {"token_ids": ids, "log_probs": logprobs, "stop_reason": "completed", "extra_fields": extra}
