@@ -57,7 +57,7 @@ def exact_advantage(ctx, trajectory, t):
 def test_monte_carlo_advantages_converge_to_the_exact_ones(case):
     errors = {}
     for k in (50, 800):
-        ctx = context(comparators={"continuations": k})
+        ctx = context(training={"options": {"continuations": k}})
         trajectories = group(ctx.environment, ctx.policy, case, n=6)
         exact = [[exact_advantage(ctx, x, t) for t in range(len(x.steps))] for x in trajectories]
         for algorithm in (VinePpo, AllActions):
@@ -84,8 +84,13 @@ class Spelt(ToyPolicy):
         return [Turn(turn.text, prompt, tuple(map(ord, turn.text)), (0.0,) * len(turn.text)) for turn in turns]
 
 
+def decision_of(trajectory, other):
+    """The decision of a trajectory at which an alternative leaves it."""
+    return [step.turn.prompt_ids for step in trajectory.steps].index(other.turns[0].prompt_ids)
+
+
 def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(case):
-    ctx = context(Spelt(), comparators={"continuations": 5})
+    ctx = context(Spelt(), training={"options": {"continuations": 5}})
     trajectories = group(ctx.environment, ctx.policy, case)
     [found] = credited(AllActions, ctx, [trajectories])
     sums: dict[tuple, list[float]] = {}
@@ -99,10 +104,9 @@ def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(c
             total[0] += found.weights[i][t]
             total[1] += found.weights[i][t] * found.decisions[i][t]
     for other in found.alternatives:
-        state = trajectories[other.i].states[other.t]
-        assert other.turn.prompt_ids == trajectories[other.i].steps[other.t].turn.prompt_ids
-        sums[state.key][0] += other.weight
-        sums[state.key][1] += other.weight * other.advantage
+        state = trajectories[other.i].states[decision_of(trajectories[other.i], other)]
+        sums[state.key][0] += other.weights[0]
+        sums[state.key][1] += other.weights[0] * other.advantages[0]
     assert len(found.alternatives) > 3
     for key, (weight, weighted) in sums.items():
         assert weight == pytest.approx(visits[key]) and weighted == pytest.approx(0, abs=1e-9)
@@ -110,7 +114,7 @@ def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(c
 
 def test_all_actions_estimates_the_policy_gradient_in_full_size(case):
     """The mean of weight times advantage of an action is p(a | s) A(s, a), also with few samples."""
-    ctx = context(Spelt(), comparators={"continuations": 2})
+    ctx = context(Spelt(), training={"options": {"continuations": 2}})
     first, policy = ctx.environment.initial(case), ctx.policy
     value = exact_value(ctx.environment, policy, first, ctx.settings.utility)
     gradient = {text: p * (exact_value(ctx.environment, policy, first, ctx.settings.utility, text=text) - value)
@@ -123,8 +127,8 @@ def test_all_actions_estimates_the_policy_gradient_in_full_size(case):
         for trajectory, advantages, weights in zip(trajectories, scored.decisions, scored.weights, strict=True):
             sums[trajectory.steps[0].turn.text] += weights[0] * advantages[0]
         for other in scored.alternatives:
-            if other.t == 0:
-                sums[other.turn.text] += other.weight * other.advantage
+            if decision_of(trajectories[other.i], other) == 0:
+                sums[other.turns[0].text] += other.weights[0] * other.advantages[0]
         for text, total in sums.items():
             estimates[text].append(total / 2)
     means = np.array([np.mean(estimates[text]) for text in gradient])
@@ -143,15 +147,14 @@ class Wordy(Spelt):
 
 
 def test_an_alternative_is_trained_behind_the_very_words_that_it_answered(case):
-    ctx = context(Wordy(), comparators={"continuations": 8})
+    ctx = context(Wordy(), training={"options": {"continuations": 8}})
     trajectories = group(ctx.environment, ctx.policy, case, n=8)
     [found] = credited(AllActions, ctx, [trajectories])
-    behind = [trajectories[other.i].steps[other.t].turn.prompt_ids for other in found.alternatives]
-    assert any(behind) and [other.turn.prompt_ids for other in found.alternatives] == behind
+    assert any([decision_of(trajectories[other.i], other) for other in found.alternatives])
 
 
 def test_a_reply_that_does_not_come_leaves_its_sample_out(case):
-    ctx = context(comparators={"continuations": 6})
+    ctx = context(training={"options": {"continuations": 6}})
     trajectories = group(ctx.environment, ToyPolicy(), case)
     broken = replace(ctx, policy=ToyPolicy(failing=0.5))
     [found] = credited(AllActions, broken, [trajectories])
@@ -168,7 +171,7 @@ def test_a_group_alone_is_normalised_as_in_its_batch_to_the_bit():
 
 
 def test_gigpo_compares_decisions_at_the_same_state(case):
-    ctx = context(training={"normalise": "none"}, comparators={"gigpo_weight": 2.0})
+    ctx = context(training={"algorithm": "gigpo", "normalise": "none", "options": {"weight": 2.0}})
     env = ctx.environment
 
     scripts = [(CBC, CT, RIGHT), (CBC, WRONG)]
@@ -187,8 +190,7 @@ def test_gigpo_compares_decisions_at_the_same_state(case):
 def test_the_discount_of_gigpo_shortens_returns_to_go_alone(case):
     trajectories = [asyncio.run(run_episode(context().environment, Script(*script), case, 0))
                     for script in ((CBC, CT, RIGHT), (CBC, WRONG))]  # fmt: skip
-    plain = {"training": {"normalise": "none"}}
-    ctx = context(**plain, comparators={"gigpo_discount": 0.5})
+    ctx = context(training={"algorithm": "gigpo", "normalise": "none", "options": {"discount": 0.5}})
     u = ctx.settings.utility
     cbc, ct = (u.lambda_test + u.lambda_cost * price / 100 for price in (7.77, 297.26))
     to_go = [[-cbc + 0.5 * (-ct + 0.5), -ct + 0.5, 1.0], [-cbc, 0.0]]
@@ -275,9 +277,12 @@ def test_settings_of_other_algorithms_do_not_concern_a_variant():
     for name in variants(base):
         changed = resolve_variant(base, name)
         assert canonical(changed, base) == changed
-    more = problem(comparators={"continuations": 9})[0]
+    more = problem(comparators={"correctness_weight": 9.0})[0]
     assert resolve_variant(more, "cdpr") == resolve_variant(base, "cdpr")
     assert resolve_variant(more, "vineppo") != resolve_variant(base, "vineppo")
+    vine = problem(training={"algorithm": "vineppo", "options": {"continuations": 9}})[0]
+    assert resolve_variant(vine, "gigpo") == resolve_variant(base, "gigpo")  # options are those of one algorithm
+    assert resolve_variant(vine, "vineppo") == resolve_variant(base, "vineppo")
 
 
 def test_branches_of_a_sequence_are_worth_what_they_are_alone(tmp_path):
@@ -315,7 +320,7 @@ class Undecided(Spelt):
 
 def test_a_due_diagnosis_that_is_not_given_is_a_wrong_end(case):
     """So the blood count is worth 0.5 (1 - λ_na) less its own price, and the wrong diagnosis nothing."""
-    ctx = context(Undecided(), comparators={"continuations": 200}, environment={"max_turns": 2})
+    ctx = context(Undecided(), training={"options": {"continuations": 200}}, environment={"max_turns": 2})
     trajectories = group(ctx.environment, ctx.policy, case, n=8)
     [scored] = credited(AllActions, ctx, [trajectories])
     for trajectory, advantages in zip(trajectories, scored.decisions, strict=True):
@@ -324,9 +329,9 @@ def test_a_due_diagnosis_that_is_not_given_is_a_wrong_end(case):
 
 
 def test_continuations_that_fail_leave_the_values_of_the_others(case):
-    ctx = context(Spelt(failing=0.3), comparators={"continuations": 8})
+    ctx = context(Spelt(failing=0.3), training={"options": {"continuations": 8}})
     trajectories = group(ctx.environment, Spelt(), case, n=6)
     [scored] = credited(AllActions, ctx, [trajectories])
     assert scored.counts["credit/failed"] > 0
-    advantages = [a for row in scored.decisions for a in row] + [other.advantage for other in scored.alternatives]
+    advantages = [a for row in scored.decisions for a in row] + [other.advantages[0] for other in scored.alternatives]
     assert all(map(math.isfinite, advantages)) and any(advantages)

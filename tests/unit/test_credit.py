@@ -346,7 +346,7 @@ def test_an_advantage_that_is_not_a_number_stops_the_step_and_names_the_case(cas
     settings, env = problem()
     trajectories = group(env, ToyPolicy(), case, n=2)
     fine = [[0.0] * len(trajectory.steps) for trajectory in trajectories]
-    wrong = Alternative(0, 0, Turn(CBC), math.inf, 1.0)
+    wrong = Alternative(0, (Turn(CBC),), (math.inf,), (1.0,))
 
     class Fixed(Grpo):
         async def score_group(self, group, iteration):

@@ -128,11 +128,12 @@ def test_mistakes_in_the_experiments_file_are_explained(experiments, message):
     ("change", "message"),
     [
         ({"training.algorithm": "vineppo", "credit.horizon": 7}, r"variant x sets credit\.horizon, which vineppo .*"
-         r"comparators\.continuations"),
-        ({"training.algorithm": "vineppo", "comparators.gigpo_weight": 2.0}, r"sets comparators\.gigpo_weight"),
+         "comparators"),
+        ({"training.algorithm": "vineppo", "training.options.weight": 2.0},
+         "the options of vineppo are: continuations"),
         ({"training.algorithm": "vineppo", "training.normalise": "none"}, r"sets training\.normalise"),
         ({"training.algorithm": "grpo", "utility.lambda_test": 0.0}, r"sets utility\.lambda_test, which grpo"),
-        ({"comparators.continuations": 8}, r"sets comparators\.continuations, which cdpr"),
+        ({"comparators.correctness_weight": 8}, r"sets comparators\.correctness_weight, which cdpr"),
         ({"training.verl.nodes": 2}, r"sets training\.verl\.nodes, which cdpr on the engine torch"),
         ({"evaluation.seed": 1}, r"sets evaluation\.seed"),
         ({"training.algorithm": "ppo"}, r"variant x: key 'training\.algorithm'.*'ppo'; known: .*cdpr.*; one of your "

@@ -97,7 +97,7 @@ def test_what_is_trained_is_what_was_sampled(case, tmp_path):
     alternative = Turn("", trajectory.steps[2].turn.prompt_ids, (5, 6), (-1.0, -2.0))
     [[sample]] = samples_of([[trajectory]], [GroupAdvantages(
         decisions=[[1.0] * 7 + [1.5]], weights=[[1.0] * 7 + [0.5]],
-        alternatives=[Alternative(0, 2, alternative, -3.0, 0.25)],
+        alternatives=[Alternative(0, (alternative,), (-3.0,), (0.25,))],
     )])  # fmt: skip
     sampled = [token for step in trajectory.steps for token in step.turn.token_ids]
     assert [sample.ids[p] for p in sample.positions] == sampled
@@ -105,7 +105,7 @@ def test_what_is_trained_is_what_was_sampled(case, tmp_path):
     assert sample.advantages == (1.0,) * (len(sampled) - last) + (1.5,) * last + (-3.0,) * 2
     assert sample.weights == (1.0,) * (len(sampled) - last) + (0.5,) * last + (0.25,) * 2
     start = len(alternative.prompt_ids)
-    assert sample.branches == (Piece(start, (5, 6), range(start, start + 2)),)
+    assert sample.branches == (Piece(start, (5, 6), (start, start + 1)),)
     assert sample.length == len(sample.ids) + 2
     with torch.no_grad():
         logprobs = logprobs_alone(model, [sample.ids], [sample.positions])

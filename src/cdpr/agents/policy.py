@@ -1,5 +1,6 @@
 """A language model as the diagnosing agent, sequentially or in one shot."""
 
+import bisect
 from collections.abc import Sequence
 from typing import Self
 
@@ -47,9 +48,29 @@ class PolicyAgent(Policy):
             messages = self.prompts.messages(state, forced, self.whole_record)
             return [Turn(c.text) for c in await self.model.chat(messages, numbers, sampling, seed)]
         prompt = self.prompts.prompt_ids(state, forced, self.whole_record)
-        prefix = FORCED_PREFIX[self.prompts.settings.style] if forced else ""
+        prefix = self._verb if forced else ""
         completions = await self.model.sample(prompt, numbers, sampling, seed)
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
+
+    async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
+        """Replies without a thought before the diagnosis, each with the end of its turn. Raises SettingsError where the
+        model cannot score."""
+        prompt, tokenizer = self.prompts.prompt_ids(state, forced), self.prompts.tokenizer
+        verb = "" if forced else self._verb
+        ids = [(*tokenizer.encode(f"{verb} {name}"), tokenizer.end_of_turn) for name in names]
+        logprobs = await self.model.score(prompt, ids)
+        texts = (f"{self._verb} {name}" for name in names)
+        return [Turn(text, prompt, *scored) for text, *scored in zip(texts, ids, logprobs, strict=True)]
+
+    def name_start(self, turn: Turn) -> int:
+        if turn.prompt_ids[-len(self.prompts.forced_prefix_ids) :] == self.prompts.forced_prefix_ids:
+            return 0
+        ids, decode = turn.token_ids, self.prompts.tokenizer.decode
+        return bisect.bisect_left(range(len(ids)), True, key=lambda k: self._verb in decode(ids[:k]))
+
+    @property
+    def _verb(self) -> str:
+        return FORCED_PREFIX[self.prompts.settings.style]
 
     def must_diagnose(self, state: State) -> bool:
         """Whether ``policy.max_response_tokens`` leaves no whole turn for a diagnosis after one more turn.

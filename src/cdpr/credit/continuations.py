@@ -242,16 +242,22 @@ async def state_values(
     return {key: fmean(by_number.values()) for key, by_number in zip(states, returns, strict=True)}
 
 
-def group_advantages(group: Sequence[Trajectory], values: Mapping[tuple, float], worth: Worth) -> list[list[float]]:
+def group_advantages(
+    group: Sequence[Trajectory], values: Mapping[tuple, float], worth: Worth, decay: float = 0.0
+) -> list[list[float]]:
     """:func:`step_advantages` of each trajectory of a group."""
-    return [step_advantages(trajectory, [values[s.key] for s in trajectory.states], worth) for trajectory in group]
+    return [step_advantages(workup, [values[s.key] for s in workup.states], worth, decay) for workup in group]
 
 
-def step_advantages(trajectory: Trajectory, values: Sequence[float], worth: Worth) -> list[float]:
-    """A_t = r_t + V(s_{t+1}) - V(s_t) from the values of s_0 ... s_T; nothing follows the last decision."""
+def step_advantages(trajectory: Trajectory, values: Sequence[float], worth: Worth, decay: float = 0.0) -> list[float]:
+    """A_t = d_t + decay A_{t+1} with d_t = r_t + V(s_{t+1}) - V(s_t), from the values of s_0 ... s_T; nothing follows
+    the last decision. ``decay`` is the lambda of generalised advantage estimation (Schulman et al., 2016)."""
     last = len(trajectory.steps) - 1
     following = [*values[1:], 0.0]
-    return [
+    advantages = [
         worth(t == last and trajectory.correct, step.effort) + following[t] - values[t]
         for t, step in enumerate(trajectory.steps)
     ]
+    for t in range(last - 1, -1, -1):
+        advantages[t] += decay * advantages[t + 1]
+    return advantages

@@ -54,6 +54,15 @@ class Policy(Agent, Protocol):
         """Independent replies by number; reply k of a seed is always the same."""
         ...
 
+    async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
+        """The replies that give these diagnoses, with the log-probabilities that the policy gives their tokens at
+        temperature 1; nothing is drawn."""
+        ...
+
+    def name_start(self, turn: Turn) -> int:
+        """Number of tokens of a diagnosis before the name of the disease; 0 where its prompt holds them."""
+        ...
+
 
 class DiagnosticEnvironment:
     """T(s, a) of the decision process, with examination matching, charging, budget and turn cap.
@@ -148,10 +157,12 @@ class DiagnosticEnvironment:
         return f"{text[:half]} ... {text[-half:]}"
 
 
-async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int) -> Trajectory:
-    """Work up a case from its presentation to a diagnosis."""
+async def run_episode(
+    environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int, start: State | None = None
+) -> Trajectory:
+    """Work up a case from its presentation, or from a state of it, to a diagnosis."""
     CASE.set(case.note_id)
-    state = environment.initial(case)
+    state = start or environment.initial(case)
     while True:
         forced = environment.must_diagnose(state, agent)
         turn = await agent.act(state, forced, derive_seed(seed, len(state.history)))

@@ -9,6 +9,8 @@ import importlib.util
 import pkgutil
 from typing import Any
 
+from pydantic import ValidationError
+
 from .section import SettingsError
 
 _HOME = "cdpr.training.algorithms"
@@ -55,6 +57,18 @@ def algorithm_class(name: str) -> Any:
         raise SettingsError(f"training.algorithm: {name!r} names no single subclass of {_CONTRACT}.Algorithm in "
                             f"{module_name} (there: {there}); write MODULE:CLASS")  # fmt: skip
     return classes[0]
+
+
+def algorithm_options(settings: Any) -> Any:
+    """``training.options`` as the algorithm's own class ``Options``. Raises SettingsError naming what it has."""
+    name, kind = settings.training.algorithm, algorithm_class(settings.training.algorithm).Options
+    try:
+        return kind.model_validate(settings.training.options)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(["training.options", *map(str, problem["loc"])])
+        raise SettingsError(f"{key}: {problem['msg']} (got {problem['input']!r}); the options of {name} are: "
+                            f"{', '.join(kind.model_fields) or 'none'}") from error  # fmt: skip
 
 
 def _choices() -> str:

@@ -82,10 +82,5 @@ class Credit(Section):
 
 class Comparators(Section):
     correctness_weight: PositiveFloat = key(1.0)
-    """Weight of correctness in the return of utility-GRPO, VinePPO, GiGPO and all-actions credit; larger is the same as
-    smaller lambdas."""
-    continuations: PositiveInt = key(4, "Whole continuations drawn at every state by VinePPO and all-actions credit.")
-    gigpo_weight: NonNegativeFloat = key(1.0, "Weight of GiGPO's step-level advantage (omega).")
-    gigpo_discount: float = key(1.0, decision="D38", gt=0, le=1)
-    """Discount of the returns to go of GiGPO's step-level advantage: 1 as in the paper's utility; GiGPO's authors take
-    0.95, and divide by the standard deviation or by 1 (`training.normalise: none`)."""
+    """w: weight of correctness in the return of all algorithms but GRPO and CDPR; larger is the same as smaller
+    lambdas."""

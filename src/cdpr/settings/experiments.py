@@ -20,6 +20,7 @@ Figure = Literal[
     "ablations",
     "comparators",
     "engines",
+    "frontier",
 ]
 Value = bool | int | float | str | None
 

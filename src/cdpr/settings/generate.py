@@ -11,12 +11,13 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from ..files import parse_yaml, shipped_text, write_text
+from .algorithms import algorithm_class, known_algorithms
 from .load import unknown_key
 from .schema import REGISTRIES, Settings
 from .section import SettingsError, is_section, walk
 from .variants import value_at
 
-_WIDTH = 110
+_WIDTH, _OPTIONS = 110, "training.options"
 _HEADS = "| key | default | values | what it does | source |\n|---|---|---|---|---|"
 _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 
@@ -52,7 +53,18 @@ def explain(name: str, settings: Settings) -> str:
     matches = {key: field for key, field in keys().items() if key == name or key.startswith(f"{name}.")}
     if not matches:
         raise SettingsError(unknown_key(name.split(".")))
-    return "\n\n".join(_explain(key, field, settings) for key, field in matches.items())
+    parts = [_explain(key, field, settings) for key, field in matches.items()]
+    if _OPTIONS in matches:
+        parts += [
+            f"{key}\n  {_description(field)}\n  default  {_yaml(field.default)}" for key, field in options().items()
+        ]
+    return "\n\n".join(parts)
+
+
+def options() -> dict[str, FieldInfo]:
+    """The options of the algorithms that come with the package."""
+    return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm in known_algorithms()
+            for name, field in algorithm_class(algorithm).Options.model_fields.items()}  # fmt: skip
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -82,6 +94,9 @@ def _reference(config: Mapping[str, Any]) -> str:
         rows = [_row(name, field, demo) for name, field in keys().items()
                 if name.rpartition(".")[0] == section and not is_section(field)]  # fmt: skip
         parts.append("\n".join([head, "", _HEADS, *rows]) if rows else head)
+        if section == "training":
+            own = [_row(name, field, {}) for name, field in options().items()]
+            parts.append("\n".join([f"## `{_OPTIONS}`\n\n{_description(keys()[_OPTIONS])}", "", _HEADS, *own]))
     return shipped_text(__package__, "reference.md").replace("{tables}", "\n\n".join(parts))
 
 

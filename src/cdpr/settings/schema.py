@@ -27,6 +27,7 @@ class Paths(Section):
 
 
 class HospitalSettings(Section):
+    seed: int = key(11, "Seed of its patients; the demo was tuned on those of seed 7.")
     mimic_patients: PositiveInt = key(7300, "Patients behind the MIMIC-format files; some have several admissions.")
     textbook_cases: PositiveInt = key(18000, "Cases of the textbook that the tiny policy reads before it is trained.")
     clinicalbench_cases: PositiveInt = key(600, "Cases in ClinicalBench format.", paper="Datasets: 1,500 real cases")
@@ -114,7 +115,7 @@ class Policy(Section):
 
 
 class WarmStart(Section):
-    cases: PositiveInt = key(6000)
+    cases: NonNegativeInt = key(6000)
     """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the others.
     The tiny policy also reads the textbook: out of domain is another hospital, not another language."""
     static_share: float = key(0.03, decision="D20", ge=0, le=1)
@@ -189,11 +190,16 @@ class Training(Section):
     algorithm: Annotated[str, AfterValidator(check_algorithm)] = key("cdpr")
     """How finished workups become advantages: the name of a file in `cdpr/training/algorithms`, or the import path of
     one of your own (`my_package.my_rule`)."""
+    options: dict[str, Any] = key({})
+    """Settings of this algorithm alone: the fields of its class `Options`."""
     group_size: PositiveInt = key(4, "n: trajectories per case.", paper="n=4 rollouts per prompt")
     prompts_per_batch: PositiveInt = key(16, "Cases per iteration.", paper="a global training batch of 16 prompts")
     steps: int | None = key(100, "Optimiser iterations; empty: as many as `epochs` gives.", gt=0)
     epochs: PositiveInt = key(3, "Passes over the training cases when `steps` is empty.", paper="We run 3 epochs")
     learning_rate: PositiveFloat = key(5e-6, "Learning rate of the actor.", paper="learning rate 5e-6")
+    schedule: Literal["constant", "cosine"] = key(
+        "constant", "The learning rate over the run: constant, or falling to 0 along a cosine."
+    )
     mini_batch_prompts: PositiveInt = key(16, "Cases per optimiser step.", paper="a PPO mini-batch of 16")
     micro_batch: PositiveInt = key(8, paper="a per-GPU PPO micro-batch of 8")
     """Trajectories of one forward and backward pass; changes memory and speed only."""

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from .algorithms import algorithm_class
+from .algorithms import algorithm_class, algorithm_options
 from .experiments import Sweep, Value, Variant
 from .load import merge, parse_settings, without
 from .schema import Settings
@@ -107,6 +107,8 @@ def _resolved(text: str, name: str) -> Settings:
     settings = Settings.model_validate_json(text)
     changed = settings.model_dump()
     change = _variant(settings, name).change
+    if "training.algorithm" in change:
+        changed["training"]["options"] = {}  # those of another algorithm
     for key, value in change.items():
         nested: Any = value
         for part in reversed(key.split(".")):
@@ -129,6 +131,7 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     is the same. ``utility`` is put back to that of ``base``: every run reports it."""
     settings = algorithm_class(settings.training.algorithm).canonical(settings)
     data, default = settings.model_dump(), Settings()
+    data["training"]["options"] = algorithm_options(settings).model_dump()
     for key in without((*_OWNED, _VERL), _reads(settings)):
         *path, last = key.split(".")
         section = functools.reduce(lambda section, part: section[part], path, data)
@@ -147,7 +150,7 @@ def _check_noticed(name: str, change: Iterable[str], settings: Settings) -> None
     training, reads = settings.training, _reads(settings)
     read = without((*_SHARED, *reads), without((*_OWNED, _VERL), reads))
     for key in change:
-        if key not in read:
+        if key not in read and not key.startswith("training.options."):
             raise SettingsError(
                 f"variant {name} sets {key}, which {training.algorithm} on the engine {training.engine} does not read; "
                 f"take the key out, or set training.algorithm to one that reads it (beside {', '.join(_SHARED)} this "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..environment import DiagnosticEnvironment, Policy, Trajectory, Turn
 from ..settings import Settings
+from ..settings.section import Section
 
 if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not depend on that room
     import torch
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not
     from ..credit.scores import CreditRow
 
 Group = Sequence[Trajectory]
+PerToken = float | tuple[float, ...]
+"""A value of each token of a reply; one number stands for all of them."""
 EPSILON = 1e-6
 
 
@@ -50,28 +53,31 @@ class Context:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A reply drawn from the policy at decision ``t`` of trajectory ``i`` of its group, evaluated but not followed, as
-    training data. ``weight``: each of its tokens counts in the loss as that many tokens of a trajectory."""
+    """Replies that leave trajectory ``i`` of their group at one of its states, as training data beside it.
+
+    ``turns``: one reply, or several with what was observed between them. ``advantages`` and ``weights`` hold an entry
+    for each: a token of weight w counts in the loss as w tokens of a trajectory. A given reply (``Policy.score``) with
+    the advantage 1 adds its log-likelihood to the loss, which is the way to an auxiliary loss.
+    """
 
     i: int
-    t: int
-    turn: Turn
-    advantage: float
-    weight: float
+    turns: Sequence[Turn]
+    advantages: Sequence[PerToken]
+    weights: Sequence[PerToken]
 
 
 @dataclass(kw_only=True)
 class GroupAdvantages:
     """The result of scoring one group.
 
-    ``decisions[i][t]``: advantage of decision t of trajectory i, for each of its tokens; ``weights``, of the same
-    shape: what each counts in the loss, 1 by default. ``alternatives``: further training data. ``scores``: one for each
-    trajectory, where whole trajectories are compared. ``counts`` are logged, summed over the batch; ``record`` goes to
-    the credit artifact.
+    ``decisions[i][t]``: advantage of decision t of trajectory i, of each of its tokens or one for all; ``weights``, of
+    the same shape: what they count in the loss, 1 by default. ``alternatives``: further training data. ``scores``: one
+    for each trajectory, where whole trajectories are compared. ``counts`` are logged, summed over the batch; ``record``
+    goes to the credit artifact.
     """
 
-    decisions: list[list[float]]
-    weights: list[list[float]] = field(default_factory=list)
+    decisions: list[list[Any]]  # of PerToken; lists of plain numbers are lists of these
+    weights: list[list[Any]] = field(default_factory=list)
     alternatives: Sequence[Alternative] = ()
     scores: Sequence[float] | None = None
     counts: dict[str, float] = field(default_factory=dict)
@@ -85,14 +91,19 @@ class Algorithm(ABC):
     """Base class of all algorithms; one object serves a whole run.
 
     ``reads`` names the settings that it reads beside those that every training reads; a variant that sets another one
-    is refused. ``extra_samples``: whether it trains on :class:`Alternative` replies.
+    is refused. ``Options`` declares settings of its own, the keys of ``training.options``. ``extra_samples``: whether
+    it trains on :class:`Alternative` replies.
     """
+
+    class Options(Section):
+        """None, unless a subclass declares some."""
 
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
 
     def __init__(self, context: Context):
         self.context, self.settings = context, context.settings
+        self.options: Any = self.Options.model_validate(context.settings.training.options)
 
     @abstractmethod
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
@@ -135,15 +146,30 @@ class Algorithm(ABC):
 
 
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
-    """Score the groups at the same time. Raises FloatingPointError naming the case where an advantage is no number."""
-
+    """Score the groups at the same time. Raises FloatingPointError as :func:`check_finite`."""
     scored = await asyncio.gather(*(algorithm.score_group(group, iteration) for group in groups))
+    check_finite(groups, scored)
+    return scored
+
+
+def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> None:
+    """Raise FloatingPointError naming the case where an advantage is no number; once more after ``finish``."""
     for group, credit in zip(groups, scored, strict=True):
-        for row in [*credit.decisions, [other.advantage for other in credit.alternatives]]:
-            if not all(map(math.isfinite, row)):
+        for row in [*credit.decisions, *(other.advantages for other in credit.alternatives)]:
+            if not all(math.isfinite(a) for value in row for a in (value if isinstance(value, tuple) else (value,))):
                 called = group[0].case.called
                 raise FloatingPointError(f"{called}: the advantages {row} are not finite; the step was stopped")
-    return scored
+
+
+def by_token(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[float, ...]]:
+    """The values of every token of each reply. Raises ValueError where there are not as many values as tokens."""
+    rows = []
+    for turn, value in zip(turns, values, strict=True):
+        row = value if isinstance(value, tuple) else (value,) * len(turn.token_ids)
+        if len(row) != len(turn.token_ids):
+            raise ValueError(f"{len(row)} values for a reply of {len(turn.token_ids)} tokens")
+        rows.append(row)
+    return rows
 
 
 def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:

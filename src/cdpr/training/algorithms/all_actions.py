@@ -6,17 +6,26 @@ to, V(s) the mean of Q over the samples, from the leaves up. All samples enter t
 with the advantage of its Q over the mean of the others: a Monte-Carlo estimate of the policy gradient summed over
 actions. (The mean of all would hold the sample itself, which shrinks the gradient by 1 - 1/m.) The mean advantage at a
 state is zero, so the choice of evaluated actions favours neither stopping nor going on.
+
+With ``leaves: belief`` nothing is continued: V(s) is the worth of diagnosing now, w Phi(s), Phi the policy's own
+probability of the truth. A diagnosis is then worth w Phi(s), an examination -cost + w Phi(s'), and the name of a
+diagnosis has the advantage w (1[correct] - Phi(s)).
 """
 
 import asyncio
 from collections import defaultdict
 from statistics import fmean
+from typing import Literal
 
+from pydantic import PositiveInt
+
+from ...credit.belief import Measure, on_name, read_beliefs
 from ...credit.continuations import Draws
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, State, Step
 from ...environment.utility import weighted_utility
-from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages
+from ...settings.section import Section, key
+from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
 
 
 class ValueTree:
@@ -33,7 +42,7 @@ class ValueTree:
 
     def action_value(self, state: State, step: Step) -> float | None:
         """Q(s, a): the step's own return plus V of the next state; None where no reply came back from there."""
-        if self._ends(state, step):
+        if self.ends(state, step):
             last, correct = self.environment.conclude(state, step)
             return self.worth(correct, last.effort)
         ahead = self.value(state.after(step))
@@ -41,9 +50,9 @@ class ValueTree:
 
     def has_value(self, state: State, step: Step) -> bool:
         """Whether Q(s, a) is known; asks no judge."""
-        return self._ends(state, step) or self.value(state.after(step)) is not None
+        return self.ends(state, step) or self.value(state.after(step)) is not None
 
-    def _ends(self, state: State, step: Step) -> bool:
+    def ends(self, state: State, step: Step) -> bool:
         return self.environment.must_diagnose(state, self.policy) or isinstance(step.action, FinalDiagnosis)
 
     def value(self, state: State) -> float | None:
@@ -63,27 +72,65 @@ class ValueTree:
         return (self.action_value(state, step) - value) * count / (count - 1)
 
 
+class BeliefTree(ValueTree):
+    """Values one step ahead. ``beliefs``: Phi by the key of a state."""
+
+    def __init__(self, context: Context, sampled: list[tuple[State, Step]], beliefs: dict[tuple, float]):
+        super().__init__(context, sampled)
+        self.beliefs = beliefs
+
+    def action_value(self, state: State, step: Step) -> float:
+        after = state if self.ends(state, step) else state.after(step)
+        return self.worth(self.beliefs[after.key], step.effort)
+
+
 class AllActions(Algorithm):
     """Step-level advantages of Q for the actions taken and for the alternatives sampled beside them."""
 
-    reads = ("utility", "comparators.correctness_weight", "comparators.continuations")
+    class Options(Section):
+        continuations: PositiveInt = key(4, "Whole continuations drawn at every state, or actions alone.")
+        leaves: Literal["returns", "belief"] = key(
+            "returns", "What stands at the leaves; the latter draws actions alone."
+        )
+        measure: Measure = key("probability", "Belief: probability of the whole name, or its mean over the tokens.")
+
+    reads = ("utility", "comparators")
     extra_samples = True
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per decision and alternative, one weight each."""
         context, nodes = self.context, build_tree(group)
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
-        numbers = range(self.settings.comparators.continuations)
-        await asyncio.gather(*(draws.follow(node.state, numbers) for node in nodes.values()))
+        draw = draws.follow if self.options.leaves == "returns" else draws.steps
+        numbers = range(self.options.continuations)
+        await asyncio.gather(*(draw(node.state, numbers) for node in nodes.values()))
         own = [pair for trajectory in group for pair in zip(trajectory.states, trajectory.steps, strict=True)]
-        tree = ValueTree(context, own + draws.journal)
-        decisions = [[0.0] * len(trajectory.steps) for trajectory in group]
-        weights = [[1.0] * len(trajectory.steps) for trajectory in group]
+        tree = await self._values(own + draws.journal)
+        decisions: list[list[PerToken]] = [[0.0] * len(trajectory.steps) for trajectory in group]
+        weights: list[list[PerToken]] = [[1.0] * len(trajectory.steps) for trajectory in group]
         alternatives: list[Alternative] = []
-        for key, node in nodes.items():
-            alternatives += self._node(node, tree, tree.samples[key][len(node.visits) :], decisions, weights)
+        for state, node in nodes.items():
+            alternatives += self._node(node, tree, tree.samples[state][len(node.visits) :], decisions, weights)
         counts = {"credit/alternatives": len(alternatives)} | draws.counts
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
+
+    async def _values(self, samples: list[tuple[State, Step]]) -> ValueTree:
+        if self.options.leaves == "returns":
+            return ValueTree(self.context, samples)
+        tree = BeliefTree(self.context, samples, {})
+        states = [state if tree.ends(state, step) else state.after(step) for state, step in samples]
+        tree.beliefs = await read_beliefs(self.context.policy, states, self.options.measure)
+        return tree
+
+    def _advantage(self, tree: ValueTree, state: State, step: Step) -> PerToken:
+        """Of a sample; with beliefs the name of a diagnosis has one of its own."""
+        advantage = tree.advantage(state, step)
+        if not (isinstance(tree, BeliefTree) and isinstance(step.action, FinalDiagnosis)):
+            return advantage
+        _, correct = self.context.environment.conclude(state, step)
+        return on_name(
+            self.context.policy, step.turn, advantage, tree.worth(correct - tree.beliefs[state.key], step.effort)
+        )
 
     def _node(self, node: Node, tree: ValueTree, drawn, decisions, weights) -> list[Alternative]:
         """Fills in the group's decisions at a node; returns the others. Replies of the same tokens are one."""
@@ -93,7 +140,7 @@ class AllActions(Algorithm):
         share = len(node.visits) / (len(node.visits) + len(drawn))
         own: dict[tuple[int, ...], tuple[int, int]] = {}
         for (i, t), step in zip(node.visits, node.steps, strict=True):
-            decisions[i][t] = tree.advantage(node.state, step)
+            decisions[i][t] = self._advantage(tree, node.state, step)
             weights[i][t] = share
             own.setdefault(step.turn.token_ids, (i, t))
         others: dict[tuple[int, ...], list[Step]] = defaultdict(list)
@@ -103,8 +150,8 @@ class AllActions(Algorithm):
                 weights[i][t] += share
             else:
                 others[step.turn.token_ids].append(step)
-        i, t = node.visits[0]
+        first = node.visits[0][0]
         return [
-            Alternative(i, t, same[0].turn, tree.advantage(node.state, same[0]), share * len(same))
+            Alternative(first, (same[0].turn,), (self._advantage(tree, node.state, same[0]),), (share * len(same),))
             for same in others.values()
         ]

@@ -1,16 +1,24 @@
 """GiGPO: a step-level advantage within groups of decisions at the same anchor state (Feng et al., 2025)."""
 
+from pydantic import NonNegativeFloat
+
 from ...credit.states import build_tree
 from ...environment import Trajectory
 from ...environment.utility import weighted_utility
+from ...settings.section import Section, key
 from ..algorithm import Algorithm, Context, Group, GroupAdvantages, every_decision, group_relative
 
 
 class Gigpo(Algorithm):
     """A = group-relative U(tau) + omega * anchor-relative return to go, of states with several visits."""
 
-    reads = ("training.normalise", "utility", "comparators.correctness_weight", "comparators.gigpo_weight",
-             "comparators.gigpo_discount")  # fmt: skip
+    class Options(Section):
+        weight: NonNegativeFloat = key(1.0, "Weight of the step-level advantage (omega).")
+        discount: float = key(1.0, decision="D38", gt=0, le=1)
+        """Discount of the returns to go: 1 as in the paper's utility; its authors take 0.95, and divide by the standard
+        deviation or by 1 (`training.normalise: none`)."""
+
+    reads = ("training.normalise", "utility", "comparators")
 
     def __init__(self, context: Context):
         super().__init__(context)
@@ -34,15 +42,14 @@ class Gigpo(Algorithm):
             returns = torch.tensor([[to_go[i][t] for i, t in node.visits]], dtype=torch.float64)
             relative = group_relative(returns, self.settings.training.normalise)[0].tolist()
             for (i, t), a in zip(node.visits, relative, strict=True):
-                decisions[i][t] += self.settings.comparators.gigpo_weight * a
+                decisions[i][t] += self.options.weight * a
             count += len(node.visits)
         return count
 
     def _returns_to_go(self, trajectory: Trajectory) -> list[float]:
         """Returns R_t = r_t + gamma R_{t+1}."""
         returns: list[float] = []
-        discount = self.settings.comparators.gigpo_discount
         for step in reversed(trajectory.steps):
             now = self.worth(not returns and trajectory.correct, step.effort)
-            returns.append(now + discount * (returns[-1] if returns else 0.0))
+            returns.append(now + self.options.discount * (returns[-1] if returns else 0.0))
         return returns[::-1]

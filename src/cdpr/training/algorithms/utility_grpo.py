@@ -12,7 +12,7 @@ from ..algorithm import Algorithm, Group, GroupAdvantages, every_decision
 class UtilityGrpo(Algorithm):
     """A = group-relative U(tau), equation "utility"."""
 
-    reads = ("training.normalise", "utility", "comparators.correctness_weight")
+    reads = ("training.normalise", "utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         worth = weighted_utility(self.settings)

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from statistics import pstdev
 
+from pydantic import PositiveInt
+
 from ...credit.continuations import Draws, group_advantages, state_values
 from ...environment.utility import weighted_utility
+from ...settings.section import Section, key
 from ..algorithm import Algorithm, Group, GroupAdvantages
 
 
@@ -12,13 +15,16 @@ class VinePpo(Algorithm):
     """A_t = r_t + V(s_{t+1}) - V(s_t), where V is the mean return of whole continuations by the current policy, the
     same ones wherever trajectories share a state. Advantages are divided by their deviation over the batch."""
 
-    reads = ("utility", "comparators.correctness_weight", "comparators.continuations")
+    class Options(Section):
+        continuations: PositiveInt = key(4, "Whole continuations drawn at every state.")
+
+    reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per decision, before it is divided."""
         context, worth = self.context, weighted_utility(self.settings)
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
-        values = await state_values(draws, group, range(self.settings.comparators.continuations), worth)
+        values = await state_values(draws, group, range(self.options.continuations), worth)
         counts = {"credit/states": len(values)} | draws.counts
         return GroupAdvantages(decisions=group_advantages(group, values, worth), counts=counts)
 

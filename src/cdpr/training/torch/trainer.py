@@ -19,7 +19,7 @@ from ...llm.spec import device_of
 from ...metrics_log import MetricsLog
 from ...settings import Settings
 from ...settings.algorithms import algorithm_class
-from ..algorithm import Context, Group, credit_line, score_groups
+from ..algorithm import Context, Group, check_finite, credit_line, score_groups
 from ..training_run import CREDIT, VALIDATION_SEED, Log, TrainingRun, store_records, training_log
 from .update import PolicyUpdate, samples_of
 from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
@@ -81,8 +81,9 @@ class Trainer:
         rollout_end, rollout_tokens = time.perf_counter(), self._generated - tokens_before
         scored = asyncio.run(score_groups(self.algorithm, groups, self.step))
         credit = self.algorithm.finish(scored)
+        check_finite(groups, scored)
         credit_end = time.perf_counter()
-        metrics = self.update.step(samples_of(groups, scored))
+        metrics = self.update.step(samples_of(groups, scored), self.step / self.run.steps)
         self.step += 1
         if line := credit_line(self.step, scored):
             record(line)

@@ -1,5 +1,6 @@
 """One policy update over a batch of trajectories: training examples, loss, optimiser step, log-probabilities."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -9,7 +10,7 @@ import torch
 
 from ...environment import Trajectory, Turn
 from ...settings.schema import Training
-from ..algorithm import Group, GroupAdvantages
+from ..algorithm import Group, GroupAdvantages, by_token
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .weights import padded_width
 
@@ -59,20 +60,31 @@ class Sample:
     def of(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Self:
         """Trajectory ``i`` of a group as the very tokens that were sampled; prompts and observations carry no loss."""
         turns = [step.turn for step in trajectory.steps]
-        others = [(x.turn, x.advantage, x.weight) for x in scored.alternatives if x.i == i]
-        every = [*zip(turns, scored.decisions[i], scored.weights[i], strict=True), *others]
+        others = [x for x in scored.alternatives if x.i == i]
+        every = [(turns, scored.decisions[i], scored.weights[i])]
+        every += [(x.turns, x.advantages, x.weights) for x in others]
         return cls(
-            turns[-1].prompt_ids + turns[-1].token_ids,
-            tuple(position for turn in turns for position in _places(turn)),
-            tuple(x for turn, _, _ in every for x in turn.logprobs),
-            tuple(a for turn, a, _ in every for _ in turn.token_ids),
-            tuple(w for turn, _, w in every for _ in turn.token_ids),
-            tuple(Piece(len(turn.prompt_ids), turn.token_ids, _places(turn)) for turn, _, _ in others),
+            _ids(turns),
+            _positions(turns),
+            tuple(x for turns, _, _ in every for turn in turns for x in turn.logprobs),
+            tuple(a for turns, advantages, _ in every for row in by_token(turns, advantages) for a in row),
+            tuple(w for turns, _, weights in every for row in by_token(turns, weights) for w in row),
+            tuple(_branch(x.turns) for x in others),
         )
 
 
-def _places(turn: Turn) -> range:
-    return range(len(turn.prompt_ids), len(turn.prompt_ids) + len(turn.token_ids))
+def _ids(turns: Sequence[Turn]) -> tuple[int, ...]:
+    """Prompt, replies and what was observed between them."""
+    return turns[-1].prompt_ids + turns[-1].token_ids
+
+
+def _branch(turns: Sequence[Turn]) -> Piece:
+    start = len(turns[0].prompt_ids)
+    return Piece(start, _ids(turns)[start:], _positions(turns))
+
+
+def _positions(turns: Sequence[Turn]) -> tuple[int, ...]:
+    return tuple(len(turn.prompt_ids) + k for turn in turns for k in range(len(turn.token_ids)))
 
 
 def samples_of(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> list[list[Sample]]:
@@ -92,8 +104,12 @@ class PolicyUpdate:
             model.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY, fused=True
         )
 
-    def step(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
-        """Update on the batch (inner epochs, mini-batches); returns means of loss, ratio and gradient norm."""
+    def step(self, groups: Sequence[Sequence[Sample]], progress: float = 0.0) -> dict[str, float]:
+        """Update on the batch (inner epochs, mini-batches); returns means of loss, ratio and gradient norm.
+        ``progress``: share of the run's steps that are done, for ``training.schedule``."""
+        decay = (1 + math.cos(math.pi * progress)) / 2 if self.settings.schedule == "cosine" else 1.0
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = self.settings.learning_rate * decay
         self.model.train()
         totals: dict[str, float] = {}
         updates = 0

@@ -21,13 +21,13 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from ...credit.scores import summarise_workups, verdicts
-from ...environment import State, Trajectory, case_seed, run_episode
+from ...environment import State, Trajectory, Turn, case_seed, run_episode
 from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.guard import is_local
 from ...llm.rollout_server import CONVERSATION
 from ...metrics_log import MetricsLog
 from ...settings.algorithms import algorithm_class
-from ..algorithm import GroupAdvantages, credit_line, score_groups
+from ..algorithm import GroupAdvantages, PerToken, by_token, check_finite, credit_line, score_groups
 from ..training_run import CREDIT, VALIDATION_SEED
 from .session import on_response, read_session
 
@@ -75,17 +75,21 @@ class DiagnosticLoop(AgentLoopBase):
             failure = {"failure": type(error).__name__, "fatal": fatal}
             return _output(prompt, reply, [0], [0.0], extra_fields=_fields({0}), reward_score=0.0, **failure)
         turns, limit = [step.turn for step in trajectory.steps], self.rollout_config.response_length
-        whole = [*turns[-1].prompt_ids, *turns[-1].token_ids]
-        response = whole[len(turns[0].prompt_ids) :][:limit]
-        mask = on_response(trajectory, ([1] * len(turn.token_ids) for turn in turns), limit)
-        logprobs = on_response(trajectory, (turn.logprobs for turn in turns), limit)
         outcome = {"reward_score": float(trajectory.correct), "extra_fields": _fields(model.versions or {0})}
-        return _output(turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), trajectory=trajectory, **outcome)
+        return _row(turns, limit, trajectory=trajectory, **outcome)
 
 
 def _fields(versions: set[int]) -> dict[str, Any]:
     """What verl reads beside a row: the versions of the weights, and figures to display, which are ours to log."""
     return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
+
+
+def _row(turns: Sequence[Turn], limit: int | None = None, **more: Any) -> EpisodeOutput:
+    """Replies one after another, with what was observed between them, which has no loss."""
+    response = [*turns[-1].prompt_ids, *turns[-1].token_ids][len(turns[0].prompt_ids) :][:limit]
+    mask = on_response(turns, ([1] * len(turn.token_ids) for turn in turns), limit)
+    logprobs = on_response(turns, (turn.logprobs for turn in turns), limit)
+    return _output(turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), **more)
 
 
 def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: int = 1, **more: Any) -> EpisodeOutput:
@@ -183,10 +187,9 @@ class GroupHook:
                 for member in members:
                     member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
         for other in group.scored.alternatives if group.scored else ():
-            member, turn = members[other.i], other.turn
-            mask = [1] * len(turn.token_ids)
+            member = members[other.i]
             own = {"reward_score": member.reward_score, "extra_fields": member.extra_fields}  # verl displays them
-            member.alternatives.append(_output(turn.prompt_ids, turn.token_ids, mask, turn.logprobs, **own))
+            member.alternatives.append(_row(other.turns, **own))
 
     def _summary(self, part: str, outputs: Sequence[EpisodeOutput]) -> dict[str, float]:
         settings, workups = self.session.settings, [output.trajectory for output in outputs if output.trajectory]
@@ -216,6 +219,7 @@ class GroupHook:
             return finished
         batch = [group.scored for group in groups]
         finished.metrics = self.algorithm.finish(batch)
+        check_finite([[x.trajectory for _, x in sorted(group.members.items())] for group in groups], batch)
         for group in groups:
             for key, advantages, weights in _rows(group):
                 finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
@@ -237,17 +241,16 @@ class GroupHook:
 def _rows(group: _Group) -> Iterator[tuple[str, list[float], list[float]]]:
     """verl's keys of the rows of a scored group, with advantages and weights of their tokens."""
     scored, count = group.scored, Counter()
+
+    def row(key: str, turns: Sequence[Turn], length: int | None, *columns: Sequence[PerToken]):
+        return key, *(on_response(turns, by_token(turns, values), length) for values in columns)
+
     for i, member in group.members.items():
-        columns = []
-        for values in (scored.decisions[i], scored.weights[i]):
-            steps = zip(values, member.trajectory.steps, strict=True)
-            by_token = [[value] * len(step.turn.token_ids) for value, step in steps]
-            columns.append(on_response(member.trajectory, by_token, len(member.response_ids)))
-        yield f"{group.uid}_{i}_0", *columns
+        turns = [step.turn for step in member.trajectory.steps]
+        yield row(f"{group.uid}_{i}_0", turns, len(member.response_ids), scored.decisions[i], scored.weights[i])
     for other in scored.alternatives:
         count[other.i] += 1
-        n = len(other.turn.token_ids)
-        yield f"{group.uid}_{other.i}_{count[other.i]}", [other.advantage] * n, [other.weight] * n
+        yield row(f"{group.uid}_{other.i}_{count[other.i]}", other.turns, None, other.advantages, other.weights)
 
 
 class GroupWorker(GroupHook, AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ...agents.policy import longest_sequence
 from ...settings import Settings, SettingsError, judging_models
-from ...settings.algorithms import algorithm_class
+from ...settings.algorithms import algorithm_class, algorithm_options
 
 GB = 1e9
 ALLOWANCE = 3.0  # GB for CUDA contexts, communication buffers and fragmentation
@@ -273,8 +273,8 @@ def _credit_work(settings: Settings, trajectories: float, turns: float) -> dict[
             "probes": (trajectories * turns * credit.samples, 0.0),
             "continuations": (continuations * (credit.horizon + 1), continuations),
         }
-    if "comparators.continuations" in reads:  # whole continuations of every state, by the policy itself
-        continuations = trajectories * turns * settings.comparators.continuations
+    if whole := getattr(algorithm_options(settings), "continuations", 0):  # of every state, by the policy itself
+        continuations = trajectories * turns * whole
         return {"whole continuations": (continuations * (turns + 1) / 2, continuations)}
     return {}
 

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from ...agents.policy import PolicyAgent
 from ...cases import iterate_records
-from ...environment import Trajectory
+from ...environment import Turn
 from ...files import write_bytes
 from ...llm import ModelSpec, open_model
 from ...settings import Settings
@@ -107,12 +107,12 @@ class Schedule(torch.utils.data.Dataset):
         }
 
 
-def on_response(trajectory: Trajectory, values: Iterable[Sequence[float]], length: int | None = None) -> list[Any]:
+def on_response(turns: Sequence[Turn], values: Iterable[Sequence[float]], length: int | None = None) -> list[Any]:
     """A value for the first ``length`` tokens behind the first prompt: ``values`` where one was sampled, else 0."""
-    first, last = trajectory.steps[0].turn, trajectory.steps[-1].turn
+    first, last = turns[0], turns[-1]
     row: list[Any] = [0] * (len(last.prompt_ids) + len(last.token_ids) - len(first.prompt_ids))
-    for step, own in zip(trajectory.steps, values, strict=True):
-        start = len(step.turn.prompt_ids) - len(first.prompt_ids)
+    for turn, own in zip(turns, values, strict=True):
+        start = len(turn.prompt_ids) - len(first.prompt_ids)
         row[start : start + len(own)] = own
     return row[:length]
 

@@ -1,0 +1,44 @@
+"""The policy's belief in the truth: the probability that it would name the true disease if it had to diagnose now.
+
+It is read from the policy's own log-probabilities, so no reply is drawn for it.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterable
+from statistics import fmean
+from typing import Literal
+
+from ..cases import CaseRecord
+from ..cases.vocabulary import diagnoses
+from ..environment import Policy, State, Turn
+
+Measure = Literal["probability", "per_token"]
+"""``probability``: of the whole name, exact where the policy writes each disease in one way; ``per_token``: the
+geometric mean over the tokens, which long names in free text need."""
+
+
+def true_names(case: CaseRecord) -> list[str]:
+    """The names under which the policy may give the true diagnosis: the canonical one, and that of the record."""
+    truth = case.diagnosis_results
+    term = diagnoses().find(truth)
+    return list(dict.fromkeys([term.name, truth] if term else [truth]))
+
+
+async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure) -> dict[tuple, float]:
+    """Phi(s) of each state by its key, all read together."""
+
+    async def read(state: State) -> float:
+        turns = await policy.score_diagnoses(state, true_names(state.case), forced=True)
+        if measure == "per_token":
+            return max(math.exp(fmean(turn.logprobs)) for turn in turns)
+        return min(1.0, sum(math.exp(sum(turn.logprobs)) for turn in turns))
+
+    distinct = {state.key: state for state in states}
+    return dict(zip(distinct, await asyncio.gather(*map(read, distinct.values())), strict=True))
+
+
+def on_name(policy: Policy, turn: Turn, verb: float, name: float) -> tuple[float, ...]:
+    """A value of each token of a diagnosis: one for those of the decision to diagnose, one for those of the name."""
+    start = policy.name_start(turn)
+    return (verb,) * start + (name,) * (len(turn.token_ids) - start)
