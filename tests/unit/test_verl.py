@@ -361,13 +361,14 @@ def test_what_exceeds_the_response_is_cut(taught, tmp_path):
     session = session_of(taught, tmp_path)
     trainer = Trainer(session.run)
     [[trajectory, *_], *_] = asyncio.run(trainer.roll_out(0))
-    values = [step.turn.logprobs for step in trajectory.steps]
-    whole = on_response(trajectory, values)
+    turns = [step.turn for step in trajectory.steps]
+    values = [turn.logprobs for turn in turns]
+    whole = on_response(turns, values)
     ids = trajectory.steps[-1].turn.prompt_ids + trajectory.steps[-1].turn.token_ids
     sampled = [t for step in trajectory.steps for t in step.turn.token_ids]
     start = len(trajectory.steps[0].turn.prompt_ids)
     assert [t for t, value in zip(ids[start:], whole, strict=True) if value] == sampled
-    assert on_response(trajectory, values, len(whole) - 2) == whole[:-2]
+    assert on_response(turns, values, len(whole) - 2) == whole[:-2]
 
 
 def paper(tmp_path, **change) -> Settings:
@@ -585,12 +586,12 @@ def test_the_torch_engine_knows_nothing_of_verl():
 
 
 def train_with_verl(
-    taught, folder, steps: int, algorithm: str = "cdpr", killed_after: int | None = None, **verl
+    taught, folder, steps: int, algorithm: str = "cdpr", killed_after: int | None = None, options=None, **verl
 ) -> list[dict]:
     """Metrics of `cdpr train_policy` with Ray, FSDP over gloo, our sampler as rollout server and a frozen one, or of
     what a run left that was killed after a step."""
     plan = {"algorithm": algorithm, "steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
-    plan["verl"] = verl
+    plan |= {"verl": verl, "options": options or {}}
     settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
     settings["paths"] = {"results": str(folder / "results"), "state": str(folder / "state")}
     (folder / "mine.yaml").write_text(json.dumps(settings))
@@ -611,14 +612,21 @@ def train_with_verl(
 
 
 @pytest.mark.verl
-def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies_too(taught, tmp_path):
-    """All-actions credit: rows beside the trajectories, weights in the loss, one optimiser step a batch."""
-    _, row = train_with_verl(taught, tmp_path, 1, "all_actions")
-    plan = {"algorithm": "all_actions", "steps": 1, "learning_rate": 1e-3}
+@pytest.mark.parametrize(("algorithm", "options", "count"), [
+    ("tree_grpo", {}, "credit/continuation_tokens"),
+    ("belief_gain", {"reading": "probability"}, "credit/states"),
+])  # fmt: skip
+def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies_too(
+    taught, tmp_path, algorithm, options, count
+):
+    """Rows beside the trajectories, of several replies and of one, weights in the loss, advantages of single tokens;
+    one optimiser step a batch."""
+    _, row = train_with_verl(taught, tmp_path, 1, algorithm, options=options)
+    plan = {"algorithm": algorithm, "steps": 1, "learning_rate": 1e-3, "options": options}
     settings = canonical(parse_settings(merge(SMALL, {"training": plan})), Settings())
     trainer = Trainer(TrainingRun(settings, iterate_records(taught / "cases.jsonl"), taught / "policy", 0))
     expected = trainer.iterate()
-    assert row["credit/alternatives"] == expected["credit/alternatives"] > 0 and row["rollout/failed"] == 0
+    assert row[count] == expected[count] > 0 and row["rollout/failed"] == 0
     for name in ("policy/loss", "policy/grad_norm", "train/accuracy", "rollout/tokens"):
         assert row[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
 

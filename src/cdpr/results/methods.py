@@ -121,6 +121,12 @@ def comparator_methods(settings: Settings) -> list[Method]:
     return [agent(settings, "warm_start"), *variants, agent(settings, "value_of_information")]
 
 
+def frontier_methods(settings: Settings) -> list[Method]:
+    """Diagnosis at once, where every frontier begins, and the points of all rules."""
+    points = [trained(settings, name) for name in labels_of(settings, "frontier")]
+    return [agent(settings, "immediate"), *points]
+
+
 def leak_methods(settings: Settings) -> list[Method]:
     """The untrained policy, GRPO, ours, and the references with no and with all examinations."""
     ours = [trained(settings, name) for name in ("grpo", OURS)]

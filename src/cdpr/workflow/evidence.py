@@ -44,6 +44,9 @@ def comparators(experiment: Experiment) -> Evidence:
     return of(methods.comparator_methods, [IN_DOMAIN])(experiment) | curves("comparators")(experiment)
 
 
+frontier = of(methods.frontier_methods, BENCHMARKS)
+
+
 def curves(where: str) -> Callable[[Experiment], Evidence]:
     """The training of the variants that feed a figure."""
     return lambda experiment: Evidence(training=tuple(experiment.trained(*labels_of(experiment.settings, where))))

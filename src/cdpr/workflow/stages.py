@@ -332,6 +332,10 @@ _ALL = (
     # Tables and figures beside the page, each with a target of its own.
     _table("comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
            behind.comparators, None),
+    _table("frontier", "Write the table of rules at matched cost, with what the best of them is made of.",
+           behind.frontier, None),
+    _figure("frontier", "Draw accuracy against cost of every rule, swept over the weight of correctness.",
+            behind.frontier, None),
     _table("judge_agreement", "Write the table of how far two judges agree, and of the figures that hang on the judge.",
            behind.judged_twice, None),
     _table("leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",

@@ -1,0 +1,197 @@
+"""Frontiers of accuracy against cost: each rule swept over the worth of a right diagnosis, compared at matched cost.
+
+Variants of one label are points of one curve. Between two neighbouring points lies what a hospital gets that works up
+some patients by the one policy and the others by the other; below the cheapest lies diagnosing some at once.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..evaluation.metrics import METRICS, Estimate, check_cases
+from ..evaluation.significance import crossed_bootstrap, percentile_interval
+from ..job import Job
+from ..results import frame
+from ..results.methods import DATASETS, OURS, Method, domain, frontier_methods, tier_mark
+from ..results.results import Hole, Results, first_hole
+from ..results.table import Column, Heading, Sheet, Table
+from ..settings import Settings
+from . import style
+
+START, OUTCOME_ALONE = "immediate", "grpo"
+AREA_USD = (20.0, 60.0)  # where the area below a frontier is taken, as a mean
+_POINTS = 100.0
+Places = tuple[str, str]
+"""Data set and decoding."""
+
+
+class Frontiers:
+    """The curves of all rules. Raises as :class:`Results`."""
+
+    def __init__(self, settings: Settings, folder: Path):
+        self.settings = settings
+        methods = frontier_methods(settings)
+        self.results = Results(settings, folder, methods)
+        self.start = self.results.method(START)
+        self.curves: dict[str, list[Method]] = {}
+        for method in methods:
+            if method is not self.start:
+                self.curves.setdefault(method.label, []).append(method)
+        self._draws: dict[tuple[str, Places], np.ndarray | Hole] = {}
+
+    def label(self, name: str) -> str:
+        """The curve on which a variant lies."""
+        return self.results.method(name).label
+
+    def draws(self, label: str, at: Places) -> np.ndarray | Hole:
+        """Mean accuracy and cost (USD) of each point of a curve, the start first: [1 + resamples, points, 2]. The first
+        row is that of the data; rows of the same number resample the same cases."""
+        if (label, at) not in self._draws:
+            self._draws[label, at] = self._resample(label, *at)
+        return self._draws[label, at]
+
+    def _resample(self, label: str, dataset: str, decoding: str) -> np.ndarray | Hole:
+        points = [self.results.evaluations(m, dataset, decoding) for m in [self.start, *self.curves[label]]]
+        if hole := first_hole(points):
+            return hole
+        check_cases([run for runs in points for run in runs])
+        seeds, plan = min(len(runs) for runs in points[1:]), self.settings.evaluation
+        columns = [[np.stack([run.metric(name) for name in ("accuracy", "aec")], axis=1) for run in runs[:seeds]]
+                   for runs in points]  # fmt: skip
+        columns[0] *= seeds  # nothing is trained in it
+        table = np.concatenate([np.stack(runs) for runs in columns], axis=2)
+        draws = crossed_bootstrap(table, plan.bootstrap, plan.seed, dataset)
+        return np.concatenate([table.mean(axis=(0, 1))[None], draws]).reshape(len(draws) + 1, -1, 2)
+
+    def own(self, name: str, at: Places) -> np.ndarray | Hole:
+        """Accuracy and cost of one variant [1 + resamples, 2]."""
+        label = self.label(name)
+        draws = self.draws(label, at)
+        place = 1 + [method.name for method in self.curves[label]].index(name)
+        return draws if isinstance(draws, Hole) else draws[:, place]
+
+
+def accuracy_at(draws: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Accuracy of each draw of a curve [draws, points, 2] at its own cost [draws]; beyond the dearest point that
+    point's: money that is left over buys nothing."""
+    order = np.argsort(draws[:, :, 1], axis=1, kind="stable")
+    accuracy, cost = (np.take_along_axis(draws[:, :, k], order, axis=1) for k in (0, 1))
+    return np.array([np.interp(c, xs, ys) for c, xs, ys in zip(costs, cost, accuracy, strict=True)])
+
+
+def area(draws: np.ndarray) -> np.ndarray:
+    """Mean accuracy between the costs :data:`AREA_USD`, of each draw."""
+    grid = np.linspace(*AREA_USD, 41)
+    return np.mean([accuracy_at(draws, np.full(len(draws), cost)) for cost in grid], axis=0)
+
+
+def _estimate(draws: np.ndarray) -> Estimate:
+    return Estimate(float(draws[0]), *percentile_interval(draws[1:]), (float(draws[0]),))
+
+
+def compare(frontiers: Frontiers, label: str, at: Places) -> dict[str, Estimate] | Hole:
+    """Of a curve: accuracy at the cost of CDPR and its difference to CDPR, accuracy at half the cost of GRPO and its
+    difference to GRPO, the area and its difference to that of CDPR's curve."""
+    curve, ours, outcome = frontiers.draws(label, at), frontiers.own(OURS, at), frontiers.own(OUTCOME_ALONE, at)
+    base = frontiers.draws(frontiers.label(OURS), at)
+    if hole := first_hole([curve, ours, outcome, base]):
+        return hole
+    matched, half, below = accuracy_at(curve, ours[:, 1]), accuracy_at(curve, outcome[:, 1] / 2), area(curve)
+    figures = {"matched": matched, "over_cdpr": matched - ours[:, 0], "half": half, "over_grpo": half - outcome[:, 0],
+               "area": below, "over_area": below - area(base)}  # fmt: skip
+    return {name: _estimate(draws) for name, draws in figures.items()}
+
+
+_HEADS = {
+    "matched": "at CDPR's cost", "over_cdpr": "Δ CDPR", "half": "at half of GRPO's cost", "over_grpo": "Δ GRPO",
+    "area": "mean over {} to {} USD", "over_area": "Δ CDPR's curve",
+}  # fmt: skip
+
+
+def sheet(settings: Settings, folder: Path) -> Sheet:
+    """Per decoding the rules at matched cost on every data set; as plain numbers also every point of every curve."""
+    frontiers = Frontiers(settings, folder)
+    parts, lines = [], []
+    for decoding in frontiers.results.decodings:
+        shown: list[Heading | frame.Cells] = []
+        for dataset in DATASETS:
+            shown.append(Heading(f"{DATASETS[dataset]} ({domain(dataset)})"))
+            for label, methods in frontiers.curves.items():
+                compared = compare(frontiers, label, (dataset, decoding))
+                shown.append({"method": label} | _cells(compared, methods))
+                head = {"decoding": decoding, "dataset": dataset, "rule": label}
+                lines += [head | _plain(frontiers, method, dataset, decoding) for method in methods]
+                if not isinstance(compared, Hole):
+                    figures = [frame.numbers(name, estimate) for name, estimate in compared.items()]
+                    lines.append(head | {key: value for row in figures for key, value in row.items()})
+        columns = [frame.METHOD, Column("seeds", "Seeds"), *(
+            Column(name, f"{head.format(*(f'{usd:g}' for usd in AREA_USD))} [95%]", "Accuracy (%)")
+            for name, head in _HEADS.items())]  # fmt: skip
+        text = (f"Accuracy at matched cost, {decoding} decoding ({tier_mark(settings)}). Each rule is a curve over the "
+                "weight of correctness; CDPR and GRPO are those of the configuration.")  # fmt: skip
+        notes = [frame.PAIRED_INTERVALS, *frontiers.results.divergences()]
+        parts.append(
+            (f"{decoding.capitalize()} decoding", Table(columns, shown, text, notes, f"tab:frontier_{decoding}"))
+        )
+    plain = frame.long_table(lines, ("decoding", "dataset", "rule", "variant", "status"),
+                             [*METRICS, *_HEADS], ())  # fmt: skip
+    return Sheet(f"Accuracy at matched cost ({tier_mark(settings)})", parts, plain)
+
+
+write_frontier = frame.writer(sheet)
+
+
+def _cells(compared: dict[str, Estimate] | Hole, methods: Sequence[Method]) -> frame.Cells:
+    if isinstance(compared, Hole):
+        return {"hole": compared.reason}
+    metric = METRICS["accuracy"]
+    return {"seeds": min(len(method.runs) for method in methods)} | {
+        name: frame.interval_cell(metric, estimate, signed=name.startswith("over"))
+        for name, estimate in compared.items()}  # fmt: skip
+
+
+def _plain(frontiers: Frontiers, method: Method, dataset: str, decoding: str) -> frame.Cells:
+    return frame.line(frontiers.results, method, dataset, decoding) | {"variant": method.name}
+
+
+def plot_frontier(settings: Settings, job: Job) -> None:
+    """Accuracy against cost: a panel per data set (columns) and decoding (rows); each rule a curve with 95% intervals
+    over seeds and cases. Marked are CDPR's own cost and half of GRPO's."""
+    frontiers = Frontiers(settings, job.inputs["results"])
+    decodings = frontiers.results.decodings
+    with style.drawing(7.2, 0.9 + 2.5 * len(decodings), job.out) as figure:
+        grid = figure.subplots(len(decodings), len(DATASETS), sharey=True, squeeze=False)
+        for row, decoding in zip(grid, decodings, strict=True):
+            for panel, dataset in zip(row, DATASETS, strict=True):
+                _draw(panel, frontiers, (dataset, decoding))
+                panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}), {decoding}")
+            row[0].set_ylabel("accuracy (%)")
+        for panel in grid[-1]:
+            panel.set_xlabel("average cost per case (USD)")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        if handles:
+            figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=7, columnspacing=1.5)
+        style.foot(figure, settings, ["bars: 95% intervals over seeds and cases; dotted: the cost of CDPR, and half "
+                                      "that of GRPO", *style.folded(frontiers.results.divergences())])  # fmt: skip
+
+
+def _draw(panel: style.Axes, frontiers: Frontiers, at: Places) -> None:
+    for label, methods in frontiers.curves.items():
+        draws = frontiers.draws(label, at)
+        if isinstance(draws, Hole):
+            continue
+        look = style.look_of(frontiers.settings, methods[0].name)
+        mean, low, high = draws[0, 1:], *np.quantile(draws[1:, 1:], [0.025, 0.975], axis=0)
+        order = np.argsort(mean[:, 1])
+        x, y = mean[order, 1], _POINTS * mean[order, 0]
+        panel.errorbar(
+            x, y, xerr=[x - low[order, 1], high[order, 1] - x],
+            yerr=[y - _POINTS * low[order, 0], _POINTS * high[order, 0] - y], color=look.colour, marker=look.marker,
+            linestyle=look.line, linewidth=1.2, markersize=5, elinewidth=0.7, label=label,
+        )  # fmt: skip
+    for name, share in ((OURS, 1.0), (OUTCOME_ALONE, 0.5)):
+        own = frontiers.own(name, at)
+        if not isinstance(own, Hole):
+            look = style.look_of(frontiers.settings, name)
+            panel.axvline(share * own[0, 1], color=look.colour, linestyle=":", linewidth=0.8)

@@ -1,0 +1,92 @@
+"""Belief-gain credit: an examination is worth what it adds to the policy's belief in the truth, less its price.
+
+Phi(s) is the probability that the policy would name the true disease if it had to diagnose now. With the value
+V(s) = w Phi(s), the worth of diagnosing now, each decision gets the one-step advantage r_t + V(s_{t+1}) - V(s_t): an
+examination Phi(s') - Phi(s) - cost / w, the name of the diagnosis 1[correct] - Phi(s), the decision to diagnose 0,
+because V is the value of that very decision. No reply is drawn for credit. docs/beyond-the-paper.md proves what this
+estimates and names its relatives, potential-based shaping (Ng et al., 1999) and IGPO.
+"""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from statistics import pstdev
+from typing import Literal
+
+from pydantic import NonNegativeFloat
+
+from ...credit.belief import Measure, on_name, read_beliefs, true_names
+from ...credit.continuations import group_advantages
+from ...credit.states import Node, build_tree
+from ...environment import FinalDiagnosis, Trajectory
+from ...environment.utility import weighted_utility
+from ...settings import Settings
+from ...settings.section import Section, key
+from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
+
+
+class BeliefGain(Algorithm):
+    """A_t = (r_t + w Phi(s_{t+1}) - w Phi(s_t)) / w."""
+
+    class Options(Section):
+        policy: Literal["current", "frozen"] = key(
+            "current", "Whose belief: that of the policy in training or of the initial one."
+        )
+        measure: Measure = key("probability", "Probability of the whole name, or its geometric mean over the tokens.")
+        decay: float = key(0.0, ge=0, le=1)
+        """lambda of generalised advantage estimation: 0 credits a decision with its own gain, 1 with all later ones."""
+        choice: bool = key(True, "Whether decisions are credited; off, only readings are trained.")
+        reading: Literal["none", "probability", "likelihood"] = key("none")
+        """Auxiliary loss that raises, at every visited state, the probability of the true name, or its logarithm."""
+        reading_weight: NonNegativeFloat = key(0.5, "Weight of a token of that loss.")
+
+    reads = ("training.normalise", "utility", "comparators")
+    extra_samples = True
+
+    def __init__(self, context: Context):
+        super().__init__(context)
+        self.worth, self.weight = weighted_utility(self.settings), self.settings.comparators.correctness_weight
+        self.reader = context.frozen() if self.options.policy == "frozen" else context.policy
+
+    async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
+        """One advantage per decision, of a diagnosis one per token."""
+        states = [state for trajectory in group for state in trajectory.states]
+        beliefs = await read_beliefs(self.reader, states, self.options.measure)
+        values = {state: self.weight * belief for state, belief in beliefs.items()}
+        advantages = group_advantages(group, values, self.worth, self.options.decay)
+        scale = self.weight
+        if self.settings.training.normalise == "group_std":  # not centred: 0 is the value of diagnosing now
+            scale = pstdev([a for row in advantages for a in row]) or 1.0
+        decisions = [self._decisions(*pair, scale) for pair in zip(group, advantages, strict=True)]
+        alternatives: list[Alternative] = []
+        if self.options.reading != "none":
+            alternatives = list(await asyncio.gather(*map(self._reading, build_tree(group).values())))
+        counts = {"credit/states": len(beliefs), "credit/belief": sum(beliefs.values())}
+        return GroupAdvantages(decisions=decisions, alternatives=alternatives, counts=counts)
+
+    def _decisions(self, trajectory: Trajectory, advantages: Sequence[float], scale: float) -> list[PerToken]:
+        if not self.options.choice:
+            return [0.0] * len(advantages)
+        decisions: list[PerToken] = [a / scale for a in advantages]
+        if isinstance((last := trajectory.steps[-1]).action, FinalDiagnosis):
+            decisions[-1] = on_name(self.context.policy, last.turn, 0.0, advantages[-1] / scale)
+        return decisions
+
+    async def _reading(self, node: Node) -> Alternative:
+        """The true name behind a state as training data."""
+        policy = self.context.policy
+        [turn] = await policy.score_diagnoses(node.state, true_names(node.state.case)[:1], forced=False)
+        weight = self.options.reading_weight * len(node.visits)
+        if self.options.reading == "probability":  # grad p = p grad log p
+            weight *= math.exp(sum(turn.logprobs[policy.name_start(turn) :]))
+        return Alternative(node.visits[0][0], (turn,), (1.0,), (on_name(policy, turn, 0.0, weight),))
+
+    def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
+        """Metrics; ``credit/belief`` is the mean over states."""
+        metrics = super().finish(batch)
+        return metrics | {"credit/belief": metrics["credit/belief"] / metrics["credit/states"]}
+
+    @classmethod
+    def needs_frozen(cls, settings: Settings) -> bool:
+        """Whether the initial policy's belief counts."""
+        return settings.training.options.get("policy") == "frozen"

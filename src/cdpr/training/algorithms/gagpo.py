@@ -1,0 +1,32 @@
+"""GAGPO: generalised advantages from the group's own mean returns at identical states (arXiv 2605.13217)."""
+
+from collections import defaultdict
+from statistics import fmean, pstdev
+
+from ...credit.continuations import group_advantages
+from ...environment.utility import weighted_utility
+from ...settings.section import Section, key
+from ..algorithm import EPSILON, Algorithm, Group, GroupAdvantages
+
+
+class Gagpo(Algorithm):
+    """A_t = sum_k lambda^k d_{t+k}, d_t = r_t + V(s_{t+1}) - V(s_t), V(s) the mean return of the group's visits of s;
+    normalised over all decisions of the group."""
+
+    class Options(Section):
+        decay: float = key(0.95, "lambda of generalised advantage estimation.", ge=0, le=1)
+
+    reads = ("utility", "comparators")
+
+    async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
+        worth = weighted_utility(self.settings)
+        returns: dict[tuple, list[float]] = defaultdict(list)
+        for trajectory in group:
+            for t, state in enumerate(trajectory.states):
+                returns[state.key].append(worth(trajectory.correct, trajectory.effort(t)))
+        values = {state: fmean(row) for state, row in returns.items()}
+        advantages = group_advantages(group, values, worth, self.options.decay)
+        every = [a for row in advantages for a in row]
+        mean, deviation = fmean(every), pstdev(every)
+        decisions = [[(a - mean) / (deviation + EPSILON) for a in row] for row in advantages]
+        return GroupAdvantages(decisions=decisions, counts={"credit/states": len(values)})

@@ -1,0 +1,41 @@
+"""IGPO: a turn's reward is the gain in probability of the true answer (Wang et al., ICLR 2026, arXiv 2510.14967).
+
+As published, the last turn gets the outcome, all rewards of a group are normalised together, and a decision is credited
+with the sum from its turn on. Here every reward also holds the price of its turn, in units of correctness, without
+which nothing would be cheap.
+"""
+
+import math
+from itertools import pairwise
+
+from ...credit.belief import Measure, read_beliefs
+from ...environment.utility import weighted_utility
+from ...settings.section import Section, key
+from ..algorithm import EPSILON, Algorithm, Group, GroupAdvantages
+
+
+class Igpo(Algorithm):
+    """A_t = sum from t on of the group-normalised p(truth | s_{t+1}) - p(truth | s_t), less the price."""
+
+    class Options(Section):
+        measure: Measure = key("per_token", "Probability of the whole name, or its geometric mean over the tokens.")
+
+    reads = ("utility", "comparators")
+
+    async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
+        worth, weight = weighted_utility(self.settings), self.settings.comparators.correctness_weight
+        states = [state for trajectory in group for state in trajectory.states]
+        beliefs = await read_beliefs(self.context.policy, states, self.options.measure)
+        rewards = []
+        for trajectory in group:
+            gains = [after - before for before, after in pairwise(beliefs[s.key] for s in trajectory.states)]
+            prices = [worth(0.0, step.effort) / weight for step in trajectory.steps]
+            rewards.append([g + p for g, p in zip([*gains, float(trajectory.correct)], prices, strict=True)])
+        every = [r for row in rewards for r in row]
+        mean = sum(every) / len(every)
+        deviation = math.sqrt(sum((r - mean) ** 2 for r in every) / len(every))
+        decisions = [[(r - mean) / (deviation + EPSILON) for r in row] for row in rewards]
+        for row in decisions:
+            for t in range(len(row) - 2, -1, -1):
+                row[t] += row[t + 1]
+        return GroupAdvantages(decisions=decisions, counts={"credit/states": len(beliefs)})

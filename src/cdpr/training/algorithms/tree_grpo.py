@@ -1,0 +1,60 @@
+"""Tree-GRPO: workups branch at random decisions, and are compared within their tree and among all trees of the case
+(Ji et al., ICLR 2026, arXiv 2509.21240).
+
+The group's n trajectories are the first chains of n trees; at ``nodes`` decisions of each another workup is drawn to
+its end. Decisions before a branch belong to several workups: each of these counts once, with its own advantage.
+"""
+
+import asyncio
+import random
+from statistics import fmean
+
+from pydantic import PositiveInt
+
+from ...environment import Trajectory, run_episode
+from ...environment.utility import weighted_utility
+from ...seeding import derive_seed
+from ...settings.section import Section, key
+from ..algorithm import Algorithm, Alternative, Group, GroupAdvantages, PerToken
+
+
+class TreeGrpo(Algorithm):
+    """A = group-relative U within the tree + group-relative U over all trees of the case."""
+
+    class Options(Section):
+        nodes: PositiveInt = key(2, "Decisions of each first workup at which another one branches off (N).")
+
+    reads = ("training.normalise", "utility", "comparators")
+    extra_samples = True
+
+    async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
+        worth = weighted_utility(self.settings)
+        trees = await asyncio.gather(*(self._grow(first, iteration, i) for i, first in enumerate(group)))
+        scores = [[worth(leaf.correct, leaf.effort()) for _, leaf in tree] for tree in trees]
+        among_all = iter(self.normalised([score for tree in scores for score in tree]))
+        decisions: list[list[PerToken]] = []
+        weights: list[list[PerToken]] = []
+        alternatives: list[Alternative] = []
+        for i, (tree, within) in enumerate(zip(trees, map(self.normalised, scores), strict=True)):
+            advantages = [a + b for a, b in zip(within, among_all, strict=False)]
+            # Before decision t run the first workup and all that branch off from t on.
+            shared = [[a for (at, _), a in zip(tree, advantages, strict=True) if at is None or at > t]
+                      for t in range(len(group[i].steps))]  # fmt: skip
+            decisions.append([fmean(row) for row in shared])
+            weights.append([float(len(row)) for row in shared])
+            for (at, leaf), a in zip(tree[1:], advantages[1:], strict=True):
+                turns = [step.turn for step in leaf.steps[at:]]
+                alternatives.append(Alternative(i, turns, [a] * len(turns), [1.0] * len(turns)))
+        tokens = sum(len(turn.token_ids) for other in alternatives for turn in other.turns)
+        counts = {"credit/continuation_tokens": tokens}
+        return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
+
+    async def _grow(self, first: Trajectory, iteration: int, i: int) -> list[tuple[int | None, Trajectory]]:
+        """The workups of a tree, each with the decision at which it leaves the first (None: that one itself)."""
+        seed = derive_seed(self.context.seed, "tree", iteration, first.case.note_id, i)
+        places = sorted(random.Random(seed).choices(range(len(first.steps)), k=self.options.nodes))
+        environment, policy = self.context.environment, self.context.policy
+        branches = await asyncio.gather(*(
+            run_episode(environment, policy, first.case, derive_seed(seed, k), first.states[t])
+            for k, t in enumerate(places)))  # fmt: skip
+        return [(None, first), *zip(places, branches, strict=True)]
