@@ -13,6 +13,7 @@ TARGETS = {
     "claims": of("write_claims"),
     "data_cards": cards(),
     "comparators": of("write_comparators"),
+    "frontier": of("write_frontier", "plot_frontier", "write_frontier_parts"),
     "credit_quality": of("measure_credit_quality", "plot_credit_quality"),
     "inspector": [*of("write_inspector"), "<results>/tracking.traced"],
     "judge_agreement": of("write_judge_agreement"),
@@ -30,3 +31,11 @@ for target, files in TARGETS.items():
             target
         input:
             files,
+
+
+# Another hospital, and rules beyond the paper: a workflow of its own, whose progress is shown like any other's.
+rule beyond_paper:
+    localrule: True
+    threads: workflow.cores or 1
+    shell:
+        "snakemake --nolock --cores {threads} frontier --configfile config/beyond_paper.yaml"

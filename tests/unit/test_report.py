@@ -22,6 +22,7 @@ from cdpr.job import Job
 from cdpr.report import learning_curves, main_table, style
 from cdpr.report.comparators import write_comparators
 from cdpr.report.cost_figures import frontier, plot_accuracy_cost
+from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
 from cdpr.report.learning_curves import plot_learning_curves, plot_training_efficiency
 from cdpr.report.main_table import sheet, write_main_table
 from cdpr.results import methods
@@ -31,7 +32,7 @@ from cdpr.results.paper import read_paper
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.table import Cell, Column, Table, marks, to_csv, to_latex, to_markdown
 from cdpr.settings import labels_of, parse_settings
-from cdpr.settings.load import restrict
+from cdpr.settings.load import merge, restrict
 
 CASES = {"mimic_iv": 40, "clinicalbench": 20, "private": 10}
 # Run -> (right diagnoses of 10, examinations per case, cost of one).
@@ -425,6 +426,36 @@ def test_comparators_stand_side_by_side_with_what_their_training_cost(results, t
     assert float(cdpr["minutes"]) == pytest.approx((40 + 80) / 2 / 60, abs=0.05)
     assert "missing: evaluations/vineppo-seed0/mimic_iv.jsonl" in written[".md"]
     assert "**70.00" in written[".md"] and "synthetic hospital" in written[".md"]
+
+
+def test_accuracy_at_matched_cost_lies_between_two_points_of_a_rule():
+    curve = np.array([[[0.2, 0.0], [0.8, 40.0], [0.6, 20.0]]] * 4)  # points in any order
+    assert accuracy_at(curve, np.array([10.0, 20.0, 30.0, 99.0])).tolist() == pytest.approx([0.4, 0.6, 0.7, 0.8])
+    assert area(curve)[0] == pytest.approx(0.75)  # half the way from 0.6 to 0.8, half at 0.8
+
+
+def test_rules_are_compared_at_the_cost_of_cdpr_and_at_half_that_of_grpo(results, tmp_path):
+    fed = {name: {"feeds": ["frontier"]} for name in ("grpo", "utility_grpo", "cdpr")}
+    settings = parse_settings(SETTINGS.model_dump() | {"experiments": merge(
+        SETTINGS.experiments.model_dump(), {"variants": fed})})  # fmt: skip
+    for dataset, count in CASES.items():
+        write_rows(results / "evaluations" / "immediate" / f"{dataset}.jsonl",
+                   [row(i, d, i % 10 < 2, 0, 0.0) for d in ("greedy", "sampled") for i in range(count)])  # fmt: skip
+    written = {kind: text.decode() for kind, text in make(write_frontier, results, tmp_path / "t", settings).items()}
+    rows = [r for r in csv.DictReader(written[".csv"].splitlines()) if r["decoding"] == "greedy" and r["matched"]]
+    at = {r["rule"]: {k: float(r[k] or "nan") for k in r if k.startswith(("matched", "over", "half"))}
+          for r in rows if r["dataset"] == "mimic_iv"}  # fmt: skip
+    # CDPR is right in 70% for 30 USD, GRPO in 55% for 80, utility-GRPO in 50% for 20; at once 20%.
+    assert at["CDPR (ours)"]["matched"] == pytest.approx(0.7) and at["CDPR (ours)"]["over_cdpr"] == 0
+    assert at["GRPO"]["matched"] == pytest.approx(0.2 + 0.35 * 30 / 80)
+    assert at["Utility-GRPO"]["matched"] == pytest.approx(0.5)  # what is left over buys nothing
+    assert at["CDPR (ours)"]["over_grpo"] == pytest.approx(0.15) and at["CDPR (ours)"]["half"] == pytest.approx(0.7)
+    low, high = at["CDPR (ours)"]["over_grpo_low"], at["CDPR (ours)"]["over_grpo_high"]
+    assert low < 0.15 < high
+    (results / "evaluations" / "grpo-seed1" / "private.jsonl").unlink()
+    assert "missing: evaluations/grpo-seed1/private.jsonl" in make(
+        write_frontier, results, tmp_path / "v", settings)[".md"].decode()  # fmt: skip
+    assert make(plot_frontier, results, tmp_path / "w", settings)[".png"]
 
 
 def test_looks_differ_without_colour():

@@ -33,7 +33,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             cells = frame.line(results, method, IN_DOMAIN, decoding) | numbers.get(method, {})
             summary = results.summary(method, IN_DOMAIN, decoding)
             if not isinstance(summary, Hole):
-                cells |= _cost(results, method)
+                cells |= training_cost(results, method)
                 for metric in METRICS:
                     cells |= frame.numbers(metric.name, summary.estimates[metric.name], metric.factor)
             lines.append(cells | {"decoding": decoding, "variant": method.name, "method": method.label})
@@ -49,13 +49,13 @@ def _levels(results: Results, decoding: str) -> Table:
     """A row per method: the in-domain metrics with 95% intervals, training minutes and tokens (millions) per run."""
     columns = [frame.METHOD, *frame.interval_columns(METRICS), Column("minutes", "Training (min)", decimals=1),
                Column("tokens", "Tokens (M)")]  # fmt: skip
-    lines = frame.method_lines(results, METRICS, decoding, lambda method, _: _cost(results, method))
+    lines = frame.method_lines(results, METRICS, decoding, lambda method, _: training_cost(results, method))
     text = (f"{frame.in_domain_caption(results.settings, decoding)} Training: mean over seeds, without validation; "
             "tokens with probes and continuations.")  # fmt: skip
     return Table(columns, lines, text, results.divergences(), f"tab:comparators_{decoding}")
 
 
-def _cost(results: Results, method: Method) -> dict[str, float]:
+def training_cost(results: Results, method: Method) -> dict[str, float]:
     """Minutes and tokens (millions) at the end of training, of a run that diverged at its last validation."""
     curves = read_curves(results.folder, method, ("accuracy",)) if method.group == TRAINED else None
     if curves is None or not curves.runs:

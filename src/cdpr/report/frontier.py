@@ -83,7 +83,8 @@ def accuracy_at(draws: np.ndarray, costs: np.ndarray) -> np.ndarray:
 def area(draws: np.ndarray) -> np.ndarray:
     """Mean accuracy between the costs :data:`AREA_USD`, of each draw."""
     grid = np.linspace(*AREA_USD, 41)
-    return np.mean([accuracy_at(draws, np.full(len(draws), cost)) for cost in grid], axis=0)
+    along = [accuracy_at(draws, np.full(len(draws), cost)) for cost in grid]
+    return np.trapezoid(along, grid, axis=0) / (grid[-1] - grid[0])
 
 
 def _estimate(draws: np.ndarray) -> Estimate:

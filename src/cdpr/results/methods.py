@@ -127,6 +127,16 @@ def frontier_methods(settings: Settings) -> list[Method]:
     return [agent(settings, "immediate"), *points]
 
 
+def part_methods(settings: Settings) -> list[Method]:
+    """The policy before training, and what a rule is compared with in part."""
+    return [agent(settings, "warm_start"), *(trained(settings, name) for name in labels_of(settings, "frontier_parts"))]
+
+
+def grid_methods(settings: Settings) -> list[Method]:
+    """Variants that are trained and validated to choose the settings of others."""
+    return [trained(settings, name) for name in labels_of(settings, "frontier_grid")]
+
+
 def leak_methods(settings: Settings) -> list[Method]:
     """The untrained policy, GRPO, ours, and the references with no and with all examinations."""
     ours = [trained(settings, name) for name in ("grpo", OURS)]

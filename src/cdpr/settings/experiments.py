@@ -21,6 +21,8 @@ Figure = Literal[
     "comparators",
     "engines",
     "frontier",
+    "frontier_parts",
+    "frontier_grid",
 ]
 Value = bool | int | float | str | None
 

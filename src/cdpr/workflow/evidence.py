@@ -47,6 +47,12 @@ def comparators(experiment: Experiment) -> Evidence:
 frontier = of(methods.frontier_methods, BENCHMARKS)
 
 
+def frontier_parts(experiment: Experiment) -> Evidence:
+    """In-domain evaluations and the training of a rule's parts, and the training of the grid."""
+    parts = of(methods.part_methods, [IN_DOMAIN])(experiment)
+    return parts | curves("frontier_parts")(experiment) | curves("frontier_grid")(experiment)
+
+
 def curves(where: str) -> Callable[[Experiment], Evidence]:
     """The training of the variants that feed a figure."""
     return lambda experiment: Evidence(training=tuple(experiment.trained(*labels_of(experiment.settings, where))))

@@ -332,8 +332,9 @@ _ALL = (
     # Tables and figures beside the page, each with a target of its own.
     _table("comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
            behind.comparators, None),
-    _table("frontier", "Write the table of rules at matched cost, with what the best of them is made of.",
-           behind.frontier, None),
+    _table("frontier", "Write the table of rules at matched cost.", behind.frontier, None),
+    _table("frontier_parts", "Write what a rule's gain is made of, and the grid that chose the rules' settings.",
+           behind.frontier_parts, None, cases=sources.hospital_cases(IN_DOMAIN)),
     _figure("frontier", "Draw accuracy against cost of every rule, swept over the weight of correctness.",
             behind.frontier, None),
     _table("judge_agreement", "Write the table of how far two judges agree, and of the figures that hang on the judge.",

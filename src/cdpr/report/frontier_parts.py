@@ -1,0 +1,80 @@
+"""What a rule's gain is made of, its choices told apart from its readings; and the grid that chose each rule's settings
+on validation cases."""
+
+from pathlib import Path
+from statistics import fmean
+
+from ..evaluation.metrics import METRICS
+from ..evaluation.preflight import exact_accuracy
+from ..evaluation.row import read_rows
+from ..results import frame
+from ..results.curves import read_curves
+from ..results.methods import IN_DOMAIN, Method, grid_methods, part_methods, synthetic, tier_mark
+from ..results.results import Results
+from ..results.table import Cell, Column, Heading, Sheet, Table
+from ..settings import Settings, resolve_variant
+from .comparators import training_cost
+
+SHOWN = (METRICS["accuracy"], METRICS["aec"], METRICS["aen"])
+GRID_WEIGHT = 3.0  # weight of correctness in the figure by which the grid is judged, of every rule
+_MORE = (Column("exact", "same evidence, exact", "Acc. (%)", 1), Column("reading", "lost by reading", "Acc. (%)", 1),
+         Column("minutes", "Training (min)", decimals=1), Column("tokens", "Tokens (M)"))  # fmt: skip
+
+
+def sheet(settings: Settings, folder: Path) -> Sheet:
+    """Per decoding the parts in-domain; the grid. Raises as :class:`Results` and CurveError."""
+    results = Results(settings, folder, part_methods(settings), {IN_DOMAIN: ""})
+    parts, lines = [], []
+    for decoding in results.decodings:
+        more = {method: _more(results, method, decoding) for method in results.methods}
+        shown = frame.method_lines(results, SHOWN, decoding, lambda method, _, of=more: of[method], second=False)
+        text = (f"{frame.in_domain_caption(settings, decoding)} Exact: accuracy of the exact posterior's diagnoses on "
+                "the evidence that the policy gathered; it grows with better choice alone.")  # fmt: skip
+        columns, label = [frame.METHOD, *frame.interval_columns(SHOWN), *_MORE], f"tab:frontier_parts_{decoding}"
+        parts.append((f"{decoding.capitalize()} decoding", Table(columns, shown, text, results.divergences(), label)))
+        lines += [frame.line(results, method, IN_DOMAIN, decoding) | {"variant": method.name} | cells
+                  for method, cells in more.items()]  # fmt: skip
+    parts.append(("The grid", _grid(settings, folder)))
+    plain = frame.long_table(lines, ("decoding", "variant", "status"), list(METRICS), [column.key for column in _MORE])
+    return Sheet(f"What the gain is made of ({tier_mark(settings)})", parts, plain)
+
+
+write_frontier_parts = frame.writer(sheet)
+
+
+def _more(results: Results, method: Method, decoding: str) -> frame.Cells:
+    """Cost of training; where the hospital is known, the exact posterior's accuracy on the evidence gathered (%)."""
+    cells: frame.Cells = dict(training_cost(results, method))
+    measured = all(results.path(run, IN_DOMAIN).exists() for run in method.runs)
+    if not (measured and synthetic(results.settings, IN_DOMAIN)):
+        return cells
+    cases, right, exact = results.folder / "cases" / f"{IN_DOMAIN}.jsonl", [], []
+    for run in method.runs:
+        rows = [row for row in read_rows(results.path(run, IN_DOMAIN)) if row.decoding == decoding]
+        right.append(fmean(row.correct for row in rows))
+        exact.append(exact_accuracy(results.settings, IN_DOMAIN, cases, rows))
+    return cells | {"exact": 100 * fmean(exact), "reading": 100 * (fmean(exact) - fmean(right))}
+
+
+def _grid(settings: Settings, folder: Path) -> Table:
+    """A row per rule and learning rate, a column per validated step; each rule's best is marked."""
+    by_rule: dict[str, list[tuple[Method, dict[str, float]]]] = {}
+    for method in grid_methods(settings):
+        curves = read_curves(folder, method, ("accuracy", "utility"))
+        accuracy, utility = (curves.mean(name) for name in ("accuracy", "utility"))
+        values = accuracy - (accuracy - utility) / GRID_WEIGHT
+        at = {f"{step:g}": float(value) for step, value in zip(curves.mean("step"), values, strict=True) if step}
+        by_rule.setdefault(method.label, []).append((method, at))
+    steps = list(dict.fromkeys(step for rows in by_rule.values() for _, at in rows for step in at))
+    lines: list[Heading | frame.Cells] = []
+    for rule, rows in by_rule.items():
+        best = max((value for _, at in rows for value in at.values()), default=None)
+        for method, at in rows:
+            rate = resolve_variant(settings, method.name).training.learning_rate
+            marked = {step: Cell(100 * v, mark="best" if v == best else "") for step, v in at.items()}
+            lines.append({"method": rule, "rate": f"{rate:g}", "seeds": len(method.runs)} | marked)
+    columns = [frame.METHOD, Column("rate", "Learning rate"), Column("seeds", "Seeds"),
+               *(Column(step, step, "100 U / w after so many iterations") for step in steps)]  # fmt: skip
+    text = (f"The same grid for every rule, on {settings.data.validation_cases} validation cases, greedy: accuracy "
+            f"less costs at the correctness weight {GRID_WEIGHT:g}. A rule's other runs use its best.")  # fmt: skip
+    return Table(columns, lines, text, label="tab:frontier_grid")
