@@ -110,7 +110,7 @@ class Plan(Experiment):
             for stage in ("ingest_dataset", "map_costs"):
                 paths += self.outputs(stage, dataset=dataset)
         paths += self.outputs("warm_start_policy") if self.settings.policy.warm_started else []
-        paths += self._present([self.output("train_policy", name, run=run) for name in ("policy", "credit")
+        paths += self._present([self.output("train_policy", name, run=run) for name in ("policy", "credit", "timings")
                                 for run in trainings(self.evidence("write_claims"))])  # fmt: skip
         return [*paths, *self.evidence_files("write_claims")]
 
