@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from served import Server
+from served import Server, answering
 
 from cdpr.cli import explain
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
@@ -143,7 +143,7 @@ def test_a_unix_socket_serves(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "error", "times"),
     [("status500", ModelUnavailable, 3), ("status503", ModelUnavailable, 3), ("status429", ModelUnavailable, 3),
-     ("hangs", ModelUnavailable, 3), ("drips", ModelUnavailable, 3), ("status404", ModelUnavailable, 1),
+     ("hangs", ModelUnavailable, 1), ("drips", ModelUnavailable, 1), ("status404", ModelUnavailable, 1),
      ("redirect", ModelUnavailable, 1), ("status400", ModelFailure, 1), ("garbage", ModelFailure, 1),
      ("nested", ModelFailure, 1), ("shapeless", ModelFailure, 1)],
 )  # fmt: skip
@@ -191,6 +191,32 @@ def test_a_server_that_is_stopped_and_goes_on(tmp_path):
             ask(running.url, "echo", timeout=0.2, retries=1)
         os.kill(running.process.pid, signal.SIGCONT)
         assert ask(running.url, "echo", timeout=5).startswith(SECRET)
+
+
+def test_a_request_without_an_answer_is_tried_again_only_where_the_server_answers_others(caplog, monkeypatch):
+    """A hanging server costs one time-out, not one for every attempt; and the log says what is waited for."""
+    monkeypatch.setattr("cdpr.llm.server._SILENCE", 0.1)
+
+    async def answer(request, served):
+        text = (await request.json())["messages"][0]["content"]
+        served.requests.append(text)
+        await asyncio.sleep(0 if text == "other" else 2)
+        return {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}
+
+    async def both(model, pause):
+        lost = asyncio.create_task(model.chat([{"role": "user", "content": "lost"}], (0,), Sampling(7), 3))
+        await asyncio.sleep(pause)
+        if pause:
+            await model.chat([{"role": "user", "content": "other"}], (0,), Sampling(7), 3)
+        await lost
+
+    for pause, attempts in ((0, 1), (0.3, 2)):
+        with answering(answer) as served:
+            model = open_model(spec_of(served.url, "m", timeout=1, retries=8))
+            with pytest.raises(ModelUnavailable, match=r"no answer within 1 seconds; it hangs"):
+                asyncio.run(both(model, pause))
+            assert served.requests.count("lost") == attempts
+    assert "waiting for an answer, at most 1 seconds" in caplog.text and "answers again" in caplog.text
 
 
 def test_the_key_comes_from_the_environment_and_is_shown_nowhere(server, monkeypatch, caplog):
