@@ -37,7 +37,7 @@ def where(url: str, protocol: str) -> str:
 
 
 def spec_of(place: str, kind: str, governance=CLOSED, credentialed: bool = True, **options) -> ModelSpec:
-    patience = 0.5 if kind in ("hangs", "drips") else 60  # a busy machine answers late, and that is not the point
+    patience = 2 if kind in ("hangs", "drips") else 60  # a busy machine answers late, and that is not the point
     options = {"timeout": patience, "retries": 2, "pause": 0.01} | options
     return ModelSpec(where=place, name=kind, governance=governance, credentialed=credentialed, **options)
 
@@ -200,23 +200,25 @@ def test_a_request_without_an_answer_is_tried_again_only_where_the_server_answer
     async def answer(request, served):
         text = (await request.json())["messages"][0]["content"]
         served.requests.append(text)
-        await asyncio.sleep(0 if text == "other" else 2)
+        await asyncio.sleep(0 if text == "other" else 4)
         return {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}
 
-    async def both(model, pause):
+    async def both(model, others):
         lost = asyncio.create_task(model.chat([{"role": "user", "content": "lost"}], (0,), Sampling(7), 3))
-        await asyncio.sleep(pause)
-        if pause:
+        while "waiting for an answer, at most 2 seconds" not in caplog.text:
+            await asyncio.sleep(0.01)
+        if others:
             await model.chat([{"role": "user", "content": "other"}], (0,), Sampling(7), 3)
         await lost
 
-    for pause, attempts in ((0, 1), (0.3, 2)):
+    for others, attempts in ((False, 1), (True, 2)):
+        caplog.clear()
         with answering(answer) as served:
-            model = open_model(spec_of(served.url, "m", timeout=1, retries=8))
-            with pytest.raises(ModelUnavailable, match=r"no answer within 1 seconds; it hangs"):
-                asyncio.run(both(model, pause))
+            model = open_model(spec_of(served.url, "m", timeout=2, retries=8))
+            with pytest.raises(ModelUnavailable, match=r"no answer within 2 seconds; it hangs"):
+                asyncio.run(both(model, others))
             assert served.requests.count("lost") == attempts
-    assert "waiting for an answer, at most 1 seconds" in caplog.text and "answers again" in caplog.text
+    assert "answers again" in caplog.text
 
 
 def test_the_key_comes_from_the_environment_and_is_shown_nowhere(server, monkeypatch, caplog):
