@@ -215,6 +215,13 @@ def test_what_stands_in_the_way_of_a_run_is_said_in_three_lines(tmp_path):
             place.chmod(0o755)
 
 
+def test_a_checkout_may_lie_in_a_folder_of_any_name(tmp_path):
+    folder = tmp_path / "my $HOME & mine's"
+    folder.mkdir()
+    Project(folder).snakemake("write_timings")
+    assert (folder / "results/ci/timings.md").exists()
+
+
 JOBS = [("warm_start_policy", 2), *[("train_policy", 1)] * 10, ("plot_sensitivity", 1), ("reproduce_paper", 1)]
 
 
