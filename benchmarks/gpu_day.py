@@ -29,6 +29,7 @@ from cdpr.environment.prompt import opening_messages
 from cdpr.files import write_text
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.metrics_log import read_history
 from cdpr.settings import Settings, merge, parse_settings, resolve_variant
 from cdpr.settings.schema import Prompt, TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
@@ -185,11 +186,12 @@ def run_verl(policy: Path, folder: Path) -> dict[str, Any]:
                                tracking={"mlflow": False})  # fmt: skip
         write_text(folder / f"{name}.yaml", json.dumps(settings.model_dump(mode="json")))
         out = {"cases": folder / "cases.jsonl", "init_policy": policy, "policy": folder / name / "policy",
-               "metrics": folder / name / "metrics.jsonl", "credit": folder / name / "credit.jsonl.gz"}  # fmt: skip
+               "metrics": folder / name / "metrics.jsonl", "timings": folder / name / "timings.jsonl",
+               "credit": folder / name / "credit.jsonl.gz"}  # fmt: skip
         command = [sys.executable, "-m", "cdpr.cli", "train_policy", "--run", f"{name}-seed0", "--key", "k" * 16]
         command += [part for flag, path in out.items() for part in (f"--{flag}", str(path))]
         subprocess.run([*command, "--settings", str(folder / f"{name}.yaml")], check=True)
-        rows = [json.loads(line) for line in out["metrics"].read_text().splitlines()]
+        rows = read_history(out["metrics"], out["timings"])
         figures |= {f"{name}_{key}": value for key, value in rows[-1].items() if key.startswith(("time/", "rollout"))}
     return figures
 

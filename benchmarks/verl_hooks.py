@@ -172,10 +172,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/verl_hooks.json"))
     parser.add_argument("--cases", type=Path, default=Path("results/cases/mimic_iv.jsonl"))
     parser.add_argument("--policy", type=Path, default=Path("results/policies/warm_start"))
-    parser.add_argument("--metrics", type=Path, default=Path("results/training/cdpr_verl-seed0/metrics.jsonl"))
+    parser.add_argument("--timings", type=Path, default=Path("results/training/cdpr_verl-seed0/timings.jsonl"))
     parser.add_argument("--rounds", type=int, default=7, help="counted rounds of each worker")
     arguments = parser.parse_args()
-    for path in (arguments.cases, arguments.policy, arguments.metrics):
+    for path in (arguments.cases, arguments.policy, arguments.timings):
         if not path.exists():
             parser.error(f"{path} is missing; make it with: make verl-cpu-demo")
     torch.set_num_threads(1)
@@ -189,7 +189,7 @@ def main() -> None:
         calls = record(session, server)
         found = measure(session, server, arguments.rounds)
     ours, plain = (statistics.median(found[name]) for name in ("ours", "verl"))
-    rows = [row for row in read_metrics(arguments.metrics) if "time/update" in row]
+    rows = [row for row in read_metrics(arguments.timings) if "time/update" in row]
     steps = [sum(v for name, v in row.items() if name.startswith("time/")) for row in rows]
     step = statistics.quantiles(steps, n=4)[0]  # of a run that may not have had the machine for itself
     flat = {

@@ -26,12 +26,9 @@ try:
 except ImportError as error:
     raise WorkflowError(f"{error}. Install the package first: `make env`, or `pip install -e .`")
 
-try:
-    plan = Plan(config)
-    # Jobs that start a server of their model (rules/jobs.smk), by their rule.
-    SERVED = {job.rule: job for job in served.served_jobs(plan)}
-except SettingsError as error:
-    raise WorkflowError(str(error))
+plan = Plan(config)
+# Jobs that start a server of their model (rules/jobs.smk), by their rule.
+SERVED = {job.rule: job for job in served.served_jobs(plan)}
 
 if not workflow.is_main_process:  # a job on another machine; the main process writes when work begins
     plan.write_settings()
@@ -120,6 +117,8 @@ def acting_runs(jobs):
 
 
 onstart:
+    if not log:  # Snakemake has said why
+        raise SettingsError("Nothing was started: the log of the run cannot be written below .snakemake/")
     jobs = list(workflow.dag.needrun_jobs())
     rules_and_threads = [(job.rule.name, job.threads) for job in jobs]
     plan.begin(dict.fromkeys(acting_runs(jobs)))
@@ -135,7 +134,8 @@ onstart:
     outlook = Outlook(plan, rules_and_threads, cores, workflow.overwrite_configfiles)
     targets = ", ".join(sorted(job.rule.name for job in workflow.dag.targetjobs)[:5])
     logs = f"Full log: {os.path.relpath(log[0])}; each job's own: {plan.results}/logs/"
-    show(f"{targets}: {outlook}\n{logs}", outlook=outlook)
+    follows = machines.follow_jobs(workflow.executor_settings)
+    show(f"{targets}: {outlook}\n{logs}{follows}", outlook=outlook)
 
 
 onsuccess:

@@ -7,7 +7,7 @@ TARGETS = {
     "dynamic_vs_static": of("write_dynamic_vs_static"),
     "sensitivity": of("plot_sensitivity"),
     "sensitivity_all": of("plot_sensitivity_all", "plot_further_sensitivity"),
-    "efficiency": of("plot_training_efficiency"),
+    "efficiency": of("plot_training_efficiency", "plot_training_time"),
     "learning_curves": of("plot_learning_curves"),
     "figures": of(*(stage for stage in FIGURES if stage in plan.on_page)),
     "claims": of("write_claims"),

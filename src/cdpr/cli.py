@@ -1,6 +1,7 @@
 """The ``cdpr`` command: one subcommand per stage, with the stage's name, and some about the whole project."""
 
 import argparse
+import errno
 import functools
 import logging
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 # Only modules that load in milliseconds: every job starts here.
+from .files import disk_problem
 from .settings import SettingsError, generate, load_settings
 from .settings.datasets import DATASETS, IN_DOMAIN
 from .tracking import mlflow_index, traces
@@ -45,6 +47,7 @@ _SETTINGS_FILE = "config.yaml"
 _SETTINGS_HELP = "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"
 _OPTION_EXAMPLES = {"dataset": "private", "run": "cdpr-seed0"}
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")  # of terminals; line ends and tabs stay
+_FULL = re.compile(r"No space left on device|disk is full|unexpected pos \d+ vs|PytorchStreamWriter failed")
 _Command = Callable[[argparse.Namespace], int | None]
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
 _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
@@ -358,9 +361,9 @@ def explain(error: Exception) -> str | None:
     """One message for problems that the user can solve; None for a fault of the program."""
     if type(error).__module__.split(".")[0] == "cdpr":
         return str(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return None
+    full = errno.ENOSPC if _FULL.search(str(error)) else None  # libraries have errors of their own for it
+    number, where = (error.errno, error.filename) if isinstance(error, OSError) else (full, None)
+    return disk_problem(number, where) or (f"{where}: {error.strerror}" if where is not None else None)
 
 
 if __name__ == "__main__":

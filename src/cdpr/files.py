@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import gzip
 import hashlib
 import io
@@ -64,6 +65,21 @@ def write_csv(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[s
     writer.writerows(rows)
     data = text.getvalue().encode("utf-8")
     return write_bytes(path, gzip.compress(data, compresslevel=6, mtime=0) if Path(path).suffix == ".gz" else data)
+
+
+_ELSEWHERE = "name other folders in paths.results and paths.state (config.yaml)"
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"Free space there, or {_ELSEWHERE}"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), f"Make it writable for you, or {_ELSEWHERE}"),
+}
+
+
+def disk_problem(number: int | None, where: str | None) -> str | None:
+    """In three lines what is wrong with a disk or folder, where, and what to do; None for other errors."""
+    if number not in _REMEDIES:
+        return None
+    place = Path(where).absolute() if where else "the disk of the results, of the state, or of temporary files"
+    return f"{os.strerror(number)}\n{place}\n{_REMEDIES[number]}; then the same command goes on."
 
 
 class TableError(ValueError):

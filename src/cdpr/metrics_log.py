@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,32 @@ class MetricsLog:
                     f"{self.path}: the rows of steps {last + 1} to {step - 1} are gone, but the checkpoint beside it "
                     f"goes on from there; remove {self.path.parent} to start again from the first step"
                 )
-            write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
+            write_text(self.path, _text(rows))
         self._next = step + 1
         with self.path.open("a", encoding="utf-8") as out:
             out.write(json.dumps(dict(row)) + "\n")
             out.flush()
             os.fsync(out.fileno())
+
+
+def write_apart(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path) -> None:
+    """Write rows to ``metrics``, and what they say of time to ``timings``: equal runs then give equal metrics."""
+    for path, timed in ((metrics, False), (timings, True)):
+        write_text(path, _text({k: v for k, v in row.items() if k == "step" or _is_time(k) == timed} for row in rows))
+
+
+def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[str, Any]]:
+    """The inverse of :func:`write_apart`; rows without times where there are no ``timings``."""
+    times = {row["step"]: row for row in read_metrics(timings)} if timings else {}
+    return [row | times.get(row["step"], {}) for row in read_metrics(metrics)]
+
+
+def _is_time(name: str) -> bool:
+    return name == "seconds" or name.startswith("time/")
+
+
+def _text(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .files import path_digest
 
@@ -14,6 +14,10 @@ SCHEMA_VERSION = 2
 # In MLflow: the tag that holds the run key, and the experiment of most stages.
 KEY_TAG = "cdpr.run_key"
 PIPELINE = "cdpr/pipeline"
+
+
+class UnreadableRecord(ValueError):
+    """A file that is no ``run.json``; the message names it and how to make it again."""
 
 
 class FileDigest(BaseModel):
@@ -52,11 +56,15 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The record in a file. Raises ValueError for a file that is no ``run.json``."""
+        """The record in a file. Raises UnreadableRecord for a file that is no ``run.json``."""
         try:
             return cls.model_validate_json(path.read_bytes())
-        except ValueError as error:
-            raise ValueError(f"{path}: no run.json ({error}); delete it and run its stage again") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            problem = f"field {where!r}: {first['msg']}" if where else first["msg"]
+            again = f"remove it and run snakemake again: {path.parent} is made anew"
+            raise UnreadableRecord(f"{path}: no run.json ({problem}); {again}") from error
 
     def digest_of(self, name: str) -> str | None:
         """SHA-256 of an input, None when the stage had no such input."""

@@ -5,7 +5,10 @@ Elsewhere one line is printed every half minute. A failed job shows the end of i
 complete as always. Dry runs and ``--verbose``, ``--printshellcmds`` or ``--debug-dag`` print Snakemake's own lines.
 """
 
+import copy
+import errno
 import logging
+import re
 import sys
 import threading
 import time
@@ -158,6 +161,9 @@ class LogHandler(LogHandlerBase):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a record if a user needs it."""
+        if record.levelno >= logging.ERROR:
+            record = copy.copy(record)  # the full log keeps the stack
+            record.msg, record.args = explained(record.getMessage()), ()
         if self._plain_handler:
             return self._plain_handler.emit(record)
         try:
@@ -228,10 +234,10 @@ class LogHandler(LogHandlerBase):
         return Group(head, Text(run.kinds(), style="dim"), jobs)
 
     def _jobs(self) -> list[tuple[str, str, float]]:
-        """Name, step and seconds of every running job."""
+        """Name, step (or what it waits for) and seconds of every running job."""
         jobs = [(job, *self._run.steps(job)) for job in list(self._run.running.values())]
-        return [(job.name, f"step {step} of {steps}" if steps else "", self._run.clock() - job.started)
-                for job, step, steps in jobs]  # fmt: skip
+        return [(job.name, waits_for(job.logs) or (f"step {step} of {steps}" if steps else ""),
+                 self._run.clock() - job.started) for job, step, steps in jobs]  # fmt: skip
 
     def _fail(self, details: dict) -> None:
         job = self._run.running.pop(details["jobid"], None) if self._run else None
@@ -257,6 +263,32 @@ class LogHandler(LogHandlerBase):
             # Interrupted while it starts a job, Snakemake fails during cleanup and reports it after its log has ended.
             logging.lastResort = logging.NullHandler()
         super().close()
+
+
+def waits_for(logs: list[str]) -> str:
+    """What the last line of a job's log says that it waits for; empty where it says nothing of it."""
+    for log in (Path(log) for log in logs):
+        if log.is_file():
+            with log.open("rb") as text:
+                text.seek(max(0, log.stat().st_size - 1000))
+                last = text.read().decode(errors="replace").rstrip().rpartition("\n")[2]
+            return last if "waiting for" in last else ""
+    return ""
+
+
+def explained(message: str) -> str:
+    """An error of Snakemake's main process without its stack where a user can act on it: one of the project's own, or
+    of a disk or folder."""
+    from cdpr.files import disk_problem
+
+    if own := re.match(
+        r'(?:SettingsError|UnreadableRecord) in file ".*", line \d+:\n(.*?)(\n  File ".*)?\Z', message, re.DOTALL
+    ):
+        return own[1]
+    if protected := re.match(r"ProtectedOutputException .*affected files:\s*(.*?)\n", message + "\n", re.DOTALL):
+        return disk_problem(errno.EACCES, protected[1]) or message
+    of_disk = re.search(r"\[Errno (\d+)\] [^:\n]*(?:: '([^'\n]*)')?", message)
+    return (of_disk and disk_problem(int(of_disk[1]), of_disk[2])) or message
 
 
 class _CutLines(DefaultFormatter):

@@ -17,6 +17,7 @@ from cdpr.ledger.evidence import Evidence
 from cdpr.ledger.page import make_ledger, write_claims
 from cdpr.ledger.training import final_accuracy
 from cdpr.ledger.verdict import Effect, directional
+from cdpr.metrics_log import write_apart
 from cdpr.results.methods import DATASETS
 from cdpr.results.paper import sample_prices
 from cdpr.settings import Settings, merge, parse_settings, sweeps, value_at
@@ -95,7 +96,8 @@ def results(tmp_path_factory) -> Path:
                 | ({"credit/probe_tokens": 10 + seed, "credit/continuation_tokens": 40} if s and run == "cdpr" else {})
                 for s in range(0, 21, 5)
             ]
-            write_rows(folder / "training" / f"{run}-seed{seed}" / "metrics.jsonl", rows)
+            place = folder / "training" / f"{run}-seed{seed}"
+            write_apart(rows, place / "metrics.jsonl", place / "timings.jsonl")
     return folder
 
 
@@ -108,8 +110,9 @@ def judged(settings: Settings, results: Path, *claims: dict) -> list[dict]:
 
 
 def written(results: Path, stem: Path) -> Job:
-    """The stage, run: `stem` + .json, .md and .csv."""
-    out = {form: stem.with_name(f"{stem.name}.{form}") for form in ("json", "md", "csv")}
+    """The stage, run: `stem` + .json, .md and .csv, and .time.md."""
+    endings = {"json": "json", "md": "md", "csv": "csv", "time": "time.md"}
+    out = {form: stem.with_name(f"{stem.name}.{ending}") for form, ending in endings.items()}
     job = Job("claims", "key", {"results": results}, out)
     write_claims(SYNTHETIC, job)
     return job
@@ -432,7 +435,7 @@ def cut(results: Path, run: str, steps: int, diverged: int | None = None) -> Non
     """Leave the first rows of a training run, and say that it diverged."""
     path = results / "training" / run / "metrics.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()][:steps] if path.exists() else []
-    write_rows(path, rows + ([{"step": diverged, "seconds": 1.0, "tokens": 1, "diverged": True}] if diverged else []))
+    write_rows(path, rows + ([{"step": diverged, "tokens": 1, "diverged": True}] if diverged else []))
 
 
 def test_what_rests_on_a_diverged_or_shortened_run_says_so(results, tmp_path):
@@ -540,6 +543,23 @@ def test_page_holds_every_claim_and_the_same_bytes(results, tmp_path):
     heads = ("## What holds here", "## Headline claims", "## What no result could ever decide", "## Abstract")
     assert sorted(heads, key=page.index) == list(heads)
     assert len(forms[4].decode().splitlines()) == len(ledger["claims"]) + 1
+
+
+def test_wall_clock_time_changes_no_byte_of_what_is_compared(results, tmp_path):
+    written(results, tmp_path / "a")
+    slow = Path(shutil.copytree(results, tmp_path / "results"))
+    for timings in slow.glob("training/grpo-*/timings.jsonl"):
+        rows = [json.loads(line) for line in timings.read_text().splitlines()]
+        write_rows(timings, [row | {"seconds": 10 * row["seconds"]} for row in rows])
+    written(slow, tmp_path / "b")
+    for form in ("json", "md", "csv"):
+        assert (tmp_path / f"a.{form}").read_bytes() == (tmp_path / f"b.{form}").read_bytes(), form
+    entries = {entry["id"]: entry for entry in json.loads((tmp_path / "a.json").read_text())["claims"]}
+    timed = {name for name in entries if name.endswith(".seconds") or ".seconds." in name}
+    assert timed == {name for name, entry in entries.items() if entry["verdict"] == "timed apart"} and len(timed) > 5
+    fast, slow = ((tmp_path / f"{name}.time.md").read_text() for name in "ab")
+    assert "on this machine" in fast.lower() and all(entries[name]["says"] in fast for name in timed)
+    assert "deviates" in slow and "deviates" not in fast
 
 
 def test_while_tables_judge_nothing_is_reproduced_even_on_the_papers_cases(results):

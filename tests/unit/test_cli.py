@@ -1,7 +1,9 @@
 """The command line: light, teaching, and clear about problems."""
 
+import contextlib
 import importlib
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from cdpr import cli
-from cdpr.settings import Settings
+from cdpr.settings import Settings, load_settings
 from cdpr.tracking import mlflow_index
+from cdpr.workflow.plan import Plan
 from cdpr.workflow.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +90,79 @@ def test_a_missing_input_is_a_message_and_leaves_nothing(tmp_path, capsys):
     done = cli.main(["check_headroom", *files, "--settings", str(tmp_path / "c.yaml")])
     assert done == 2 and "no.jsonl" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+DAMAGED = {"empty": b"", "cut": b'{"stage": "train', "text": b"soon", "list": b"[]", "bytes": b"\xff\xfe",
+           "type": b'{"stage": 7, "settings": 7}'}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_file_of_the_workflow_is_named_with_its_remedy(tmp_path, capsys, damage):
+    """Of a job's record, for all commands that read it, and of the settings that a run hands to its jobs."""
+    mine = tmp_path / "c.yaml"
+    mine.write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
+    record = tmp_path / "results/evaluations/oracle/private.run.json"
+    inspector = tmp_path / "results/inspector"
+    inspector.mkdir(parents=True)
+    (inspector / "index.html").touch()
+    evaluation = record.with_name("private.jsonl")
+    for path in (record, inspector.with_suffix(".run.json")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(DAMAGED[damage])
+    evaluation.touch()
+    export = ["export", "--inspect", "oracle", str(tmp_path / "x"), "--dataset", "private"]
+    for command in (["verify"], ["why", str(record)], ["rebuild_tracking"], ["log_traces"], export):
+        assert cli.main([*command, "--settings", str(mine)]) == 2, command
+        error = capsys.readouterr().err
+        assert "run.json: no run.json (" in error and "remove it and run snakemake again" in error, command
+        assert len(error.splitlines()) == 1 and "Traceback" not in error
+    plan = Plan(load_settings(str(mine)))
+    plan.write_settings()
+    resolved = Path(plan.resolved_settings)
+    whole = resolved.read_bytes()
+    for content in (DAMAGED[damage], whole[:-9], whole.replace(b'"candidates": 4', b'"candidates": 5')):
+        resolved.write_bytes(content)
+        assert cli.main(["verify", "--settings", str(resolved)]) == 2
+        error = capsys.readouterr().err
+        assert str(resolved) in error and "start the same snakemake command again" in error and "Traceback" not in error
+        plan.write_settings()
+        assert resolved.read_bytes() == whole
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A folder on a disk of its own that has no room left."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root can mount a disk")
+    (place / "results").mkdir()
+    with contextlib.suppress(OSError):
+        (place / "filler").write_bytes(bytes(2**17))
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_said_in_three_lines(full_disk, tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text(f"paths: {{results: {full_disk}/results, state: {tmp_path}/state}}\n")
+    assert cli.main(["write_timings", "--settings", str(tmp_path / "c.yaml")]) == 2
+    what, where, remedy = capsys.readouterr().err.splitlines()
+    assert what == "cdpr write_timings: No space left on device" and "disk" in where
+    assert remedy.startswith("Free space there, or name other folders in paths.results and paths.state")
+
+
+@pytest.mark.parametrize("error", [
+    OSError(28, "No space left"), OSError(122, "Disk quota exceeded", "/r/x"), OSError(30, "Read-only", "/r/x"),
+    PermissionError(13, "Permission denied", "/r/x"), sqlite3.OperationalError("database or disk is full"),
+    RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 326656 vs 326548"),
+])  # fmt: skip
+def test_errors_of_disks_say_what_where_and_what_to_do(error):
+    _, where, remedy = cli.explain(error).splitlines()
+    assert where == (
+        "/r/x" if getattr(error, "filename", None) else "the disk of the results, of the state, or of temporary files"
+    )
+    assert "paths.results and paths.state" in remedy and remedy.endswith("then the same command goes on.")
 
 
 def test_undeclared_settings_are_an_error(tmp_path, capsys, monkeypatch):

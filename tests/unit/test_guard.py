@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from served import Server
+from served import Server, answering
 
 from cdpr.cli import explain
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
@@ -37,7 +37,7 @@ def where(url: str, protocol: str) -> str:
 
 
 def spec_of(place: str, kind: str, governance=CLOSED, credentialed: bool = True, **options) -> ModelSpec:
-    patience = 0.5 if kind in ("hangs", "drips") else 60  # a busy machine answers late, and that is not the point
+    patience = 2 if kind in ("hangs", "drips") else 60  # a busy machine answers late, and that is not the point
     options = {"timeout": patience, "retries": 2, "pause": 0.01} | options
     return ModelSpec(where=place, name=kind, governance=governance, credentialed=credentialed, **options)
 
@@ -143,7 +143,7 @@ def test_a_unix_socket_serves(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "error", "times"),
     [("status500", ModelUnavailable, 3), ("status503", ModelUnavailable, 3), ("status429", ModelUnavailable, 3),
-     ("hangs", ModelUnavailable, 3), ("drips", ModelUnavailable, 3), ("status404", ModelUnavailable, 1),
+     ("hangs", ModelUnavailable, 1), ("drips", ModelUnavailable, 1), ("status404", ModelUnavailable, 1),
      ("redirect", ModelUnavailable, 1), ("status400", ModelFailure, 1), ("garbage", ModelFailure, 1),
      ("nested", ModelFailure, 1), ("shapeless", ModelFailure, 1)],
 )  # fmt: skip
@@ -191,6 +191,34 @@ def test_a_server_that_is_stopped_and_goes_on(tmp_path):
             ask(running.url, "echo", timeout=0.2, retries=1)
         os.kill(running.process.pid, signal.SIGCONT)
         assert ask(running.url, "echo", timeout=5).startswith(SECRET)
+
+
+def test_a_request_without_an_answer_is_tried_again_only_where_the_server_answers_others(caplog, monkeypatch):
+    """A hanging server costs one time-out, not one for every attempt; and the log says what is waited for."""
+    monkeypatch.setattr("cdpr.llm.server._SILENCE", 0.1)
+
+    async def answer(request, served):
+        text = (await request.json())["messages"][0]["content"]
+        served.requests.append(text)
+        await asyncio.sleep(0 if text == "other" else 4)
+        return {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}
+
+    async def both(model, others):
+        lost = asyncio.create_task(model.chat([{"role": "user", "content": "lost"}], (0,), Sampling(7), 3))
+        while "waiting for an answer, at most 2 seconds" not in caplog.text:
+            await asyncio.sleep(0.01)
+        if others:
+            await model.chat([{"role": "user", "content": "other"}], (0,), Sampling(7), 3)
+        await lost
+
+    for others, attempts in ((False, 1), (True, 2)):
+        caplog.clear()
+        with answering(answer) as served:
+            model = open_model(spec_of(served.url, "m", timeout=2, retries=8))
+            with pytest.raises(ModelUnavailable, match=r"no answer within 2 seconds; it hangs"):
+                asyncio.run(both(model, others))
+            assert served.requests.count("lost") == attempts
+    assert "answers again" in caplog.text
 
 
 def test_the_key_comes_from_the_environment_and_is_shown_nowhere(server, monkeypatch, caplog):

@@ -49,7 +49,7 @@ def server(tmp_path_factory):
 
 
 def spec_of(state: Path, url: str, kind: str = "counts", mode: str = "record", **more) -> ModelSpec:
-    patience = 0.5 if kind in ("hangs", "drips") else 60  # a busy machine answers late, and that is not the point
+    patience = 2 if kind in ("hangs", "drips") else 60  # a busy machine answers late, and that is not the point
     more = {"timeout": patience, "retries": 1, "pause": 0.01, "credentialed": False} | more
     entry = more.pop("entry", ModelEntry(id=kind, at=url))
     return ModelSpec(where=url, name=kind, entry=entry, state=str(state), calls=Calls(mode=mode), **more)

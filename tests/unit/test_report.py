@@ -19,11 +19,12 @@ from toy import CALL_COUNTS
 from cdpr.evaluation import metrics
 from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, of_rows, read_evaluation
 from cdpr.job import Job
+from cdpr.metrics_log import write_apart
 from cdpr.report import learning_curves, main_table, style
 from cdpr.report.comparators import write_comparators
 from cdpr.report.cost_figures import frontier, plot_accuracy_cost
 from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
-from cdpr.report.learning_curves import plot_learning_curves, plot_training_efficiency
+from cdpr.report.learning_curves import plot_learning_curves, plot_training_efficiency, plot_training_time
 from cdpr.report.main_table import sheet, write_main_table
 from cdpr.results import methods
 from cdpr.results.curves import CurveError, diverged_at, read_curves
@@ -43,7 +44,7 @@ RUNS = {
     "all_tests": (9, 10, 30.0), "value_of_information": (8, 2, 12.0),
 }  # fmt: skip
 SETTINGS = parse_settings({"seeds": [0, 1], "evaluation": {"bootstrap": 200}, "utility": {"cost_unit_usd": 10}})
-PLOTS = (plot_training_efficiency, plot_learning_curves, plot_accuracy_cost)
+PLOTS = (plot_training_time, plot_training_efficiency, plot_learning_curves, plot_accuracy_cost)
 
 
 def row(number: int, decoding: str, correct: bool, tests: int, price: float) -> dict:
@@ -82,7 +83,8 @@ def pristine(tmp_path_factory) -> Path:
             ]
             between = [{"step": 5, "seconds": 1.0, "tokens": 5, "train/accuracy": 0.2}]
             rows = sorted(measured + between, key=lambda r: r["step"])
-            write_rows(folder / "training" / f"{variant}-seed{seed}" / "metrics.jsonl", rows)
+            place = folder / "training" / f"{variant}-seed{seed}"
+            write_apart(rows, place / "metrics.jsonl", place / "timings.jsonl")
     return folder
 
 
@@ -372,16 +374,16 @@ def test_figures_and_tables_show_which_runs_diverged(results, tmp_path, monkeypa
         plot(SETTINGS, job(results, tmp_path / "f"))
     for figure in drawn:
         assert "cdpr-seed1 at step 13" in figure.texts[1].get_text()
-    efficiency, learning = (figure.axes[0] for figure in drawn[:2])
-    ends = [line.get_xydata().tolist() for axes in (efficiency, learning) for line in axes.lines
+    of_time, of_tokens, learning = (figure.axes[0] for figure in drawn[:3])
+    ends = [line.get_xydata().tolist() for axes in (of_time, of_tokens, learning) for line in axes.lines
             if line.get_marker() == "x"]  # fmt: skip
-    assert ends == [[[40.0, pytest.approx(42)]], [[10.0, pytest.approx(42)]]]
+    assert ends == [[[x, pytest.approx(42)]] for x in (40.0, 0.001, 10.0)]
     healthy = [line.get_xdata().tolist() for line in learning.lines if line.get_label() == "CDPR (ours)"]
     assert healthy == [[0, 10], [10, 20]]
     written = {kind: text.decode() for kind, text in make(write_comparators, results, tmp_path / "t").items()}
     row = next(r for r in csv.DictReader(written[".csv"].splitlines()) if r["variant"] == "cdpr")
     assert row["status"] == "measured; cdpr-seed1 diverged at step 13"
-    assert float(row["minutes"]) == pytest.approx(40 / 60, abs=1e-6)  # 40 s each, seed 1 up to its last validation
+    assert float(row["tokens"]) == pytest.approx(0.0015, abs=1e-6)  # seed 1 up to its last validation
 
 
 @pytest.mark.parametrize("last", ['{"step": 21, "diverged', '{"step": 21, "dive', '{"seconds": 1, "diverged": true}'])
@@ -423,7 +425,7 @@ def test_comparators_stand_side_by_side_with_what_their_training_cost(results, t
     cdpr = next(r for r in rows if r["method"] == "CDPR (ours)" and r["decoding"] == "greedy")
     assert float(cdpr["accuracy"]) == 70 and float(cdpr["aec"]) == 30
     assert float(cdpr["accuracy_low"]) < 70 < float(cdpr["accuracy_high"])
-    assert float(cdpr["minutes"]) == pytest.approx((40 + 80) / 2 / 60, abs=0.05)
+    assert float(cdpr["tokens"]) == pytest.approx(0.002, abs=1e-6) and "minutes" not in cdpr
     assert "missing: evaluations/vineppo-seed0/mimic_iv.jsonl" in written[".md"]
     assert "**70.00" in written[".md"] and "synthetic hospital" in written[".md"]
 

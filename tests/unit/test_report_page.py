@@ -176,7 +176,8 @@ def test_nothing_is_fetched_and_nothing_breaks_out(page):
     assert (page.count("script"), page.count("style"), page.count("link"), page.count("iframe")) == (1, 1, 0, 0)
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
     assert all(source.startswith("data:image/png;base64,") for source in page.values("src"))
-    assert all(re.match(r"#|https://|timings\.md$|inspector/index\.html#", link) for link in page.values("href"))
+    beside = r"timings\.md$|claims_of_time\.md$|figures/training_time\.png$|inspector/index\.html#"
+    assert all(re.match(rf"#|https://|{beside}", link) for link in page.values("href"))
     assert "url(" not in page.source and "@import" not in page.source
     assert "default-src 'none'" in page.source
     assert HOSTILE in page.text  # in the ledger, as text

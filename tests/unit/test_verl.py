@@ -598,7 +598,8 @@ def train_with_verl(
     command = [sys.executable, "-W", "ignore", "-m", "cdpr.cli", "train_policy"]
     command += ["--run", "cdpr-seed0", "--key", "k" * 16]
     paths = {"cases": taught / "cases.jsonl", "init_policy": taught / "policy", "policy": folder / "policy",
-             "metrics": folder / "metrics.jsonl", "credit": folder / "credit.jsonl.gz"}  # fmt: skip
+             "metrics": folder / "metrics.jsonl", "timings": folder / "timings.jsonl",
+             "credit": folder / "credit.jsonl.gz"}  # fmt: skip
     command += [part for name, path in paths.items() for part in (f"--{name}", str(path))]
     log, rows = folder / "log", folder / "state" / ("k" * 16) / "metrics.jsonl"
     with log.open("w") as out:

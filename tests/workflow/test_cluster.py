@@ -17,7 +17,7 @@ from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from cdpr.settings import Settings, parse_settings
-from cdpr.workflow.machines import acting_machine, training_machine, training_threads
+from cdpr.workflow.machines import acting_machine, follow_jobs, training_machine, training_threads
 
 pytestmark = pytest.mark.workflow
 STORAGE = ("--default-storage-provider", "fs", "--default-storage-prefix")
@@ -138,14 +138,26 @@ def test_jobs_with_a_gpu_never_overlap_on_one_machine(tmp_path, profile):
     assert (tmp_path / "gpu.log").read_text().split() == ["begin", "end"] * 6
 
 
+@pytest.mark.parametrize(("sacct", "follows"), [("exit 0", "sacct"), ("exit 1", "squeue"), ("", "squeue")])
+def test_squeue_follows_jobs_where_sacct_does_not_answer(tmp_path, monkeypatch, sacct, follows):
+    if sacct:
+        (tmp_path / "sacct").write_text(f"#!/bin/sh\n{sacct}\n")
+        (tmp_path / "sacct").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    executor = SimpleNamespace(status_command="sacct")
+    assert bool(follow_jobs(executor)) == (follows == "squeue") and executor.status_command == follows
+    assert follow_jobs(None) == "", "not on Slurm"
+
+
 @pytest.mark.skipif("CDPR_SLURM" not in os.environ, reason="on demand: make slurm-local")
 def test_the_miniature_runs_on_a_real_slurm(project, tmp_path):
     assert missing_programs() == [], f"Slurm is not whole here: {missing_programs()}"
     with one_node(tmp_path / "slurm") as environment:
         project.environment |= environment
         output = project.snakemake(
-            "smoke", "--workflow-profile", "profiles/slurm", "--slurm-status-command", "squeue",
+            "smoke", "--workflow-profile", "profiles/slurm",
             "--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "2",
         )  # fmt: skip
+    assert "`squeue` is asked how jobs end" in output, "this Slurm keeps no accounts"
     assert "has been submitted with SLURM jobid" in output and re.search(r"\d+ of \d+ steps \(100%\) done", output)
     assert len(project.read("evaluations/cdpr-seed0/mimic_iv.jsonl")) > 1000

@@ -1,5 +1,6 @@
 """The display of a run: with and without a terminal, after a failure or an interruption, and without work."""
 
+import fcntl
 import os
 import pty
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from project import ROOT
+from project import ROOT, Project
 
 from cdpr.records import RunRecord
 from cdpr.settings import load_settings
@@ -185,6 +186,40 @@ def test_time_left_follows_the_steps_of_jobs_at_work():
     assert state.left() == (40 / 4 + 30 + 3 * 10) / 2, "an overdue job goes on for a quarter of its time"
     state.total["unheard of"] = 1
     assert state.left() is None
+
+
+def test_what_stands_in_the_way_of_a_run_is_said_in_three_lines(tmp_path):
+    """A second workflow, and folders that cannot be written; the full log keeps the stack."""
+    project = Project(tmp_path)
+    state = project.folder / "state/ci"
+    state.mkdir(parents=True)
+    with (state / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = project.run("smoke")
+    assert second.returncode == 1 and second.stdout.splitlines()[1:] == [
+        "Another snakemake is at work here.", f"{project.folder}/results/ci (it holds state/ci/lock)",
+        "Wait for its end, or start this one with other paths.results and paths.state.",
+    ]  # fmt: skip
+    assert "in begin" in full_log(project.folder)
+    bounds = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner"] if os.getuid() == 0 else []
+    for folder in (state, project.folder / ".snakemake/log"):
+        places = [folder, *folder.iterdir()]
+        for place in places:
+            place.chmod(0o555 if place.is_dir() else 0o444)
+        done = subprocess.run([*bounds, *project.command("smoke")], cwd=project.folder, env=project.environment,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        assert done.returncode == 1 and "Traceback" not in done.stdout and 'File "' not in done.stdout
+        what, where, remedy = done.stdout.splitlines()[1:4]
+        assert what.endswith("Permission denied") and str(folder) in where and "Make it writable for you" in remedy
+        for place in places:
+            place.chmod(0o755)
+
+
+def test_a_checkout_may_lie_in_a_folder_of_any_name(tmp_path):
+    folder = tmp_path / "my $HOME & mine's"
+    folder.mkdir()
+    Project(folder).snakemake("write_timings")
+    assert (folder / "results/ci/timings.md").exists()
 
 
 JOBS = [("warm_start_policy", 2), *[("train_policy", 1)] * 10, ("plot_sensitivity", 1), ("reproduce_paper", 1)]

@@ -47,7 +47,7 @@ def test_missing_results_are_labelled_on_demand_and_remade_byte_for_byte(project
 
 def test_a_killed_training_continues_to_the_same_table(project):
     table, policy = project.read("tables/main_results.csv"), "training/cdpr-seed0/policy/model.safetensors"
-    weights = project.read(policy)
+    weights, metrics = project.read(policy), project.read("training/cdpr-seed0/metrics.jsonl")
     key = re.search(r'"run_key": "(\w+)"', project.read("training/cdpr-seed0/run.json").decode())[1]
     state = project.folder / "state" / "ci" / key
     shutil.rmtree(state)
@@ -67,6 +67,7 @@ def test_a_killed_training_continues_to_the_same_table(project):
     project.snakemake("main_table")
     assert project.read(policy) == weights
     assert project.read("tables/main_results.csv") == table
+    assert project.read("training/cdpr-seed0/metrics.jsonl") == metrics, "times stand in a file of their own"
     steps = re.findall(r'"step": (\d+)', project.read("training/cdpr-seed0/metrics.jsonl").decode())
     assert steps == [str(step) for step in range(len(steps))]
 

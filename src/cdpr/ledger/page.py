@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,26 +13,29 @@ from ..results.methods import tier_mark
 from ..results.sources import notices
 from ..results.table import Column, Table, interval, markdown_page, number, to_csv, to_markdown
 from ..settings import Settings
-from .claims import Claim, read_claims
+from .claims import Claim, TrainingClaim, read_claims
 from .evidence import Evidence
 from .judge import judge
-from .verdict import COUNTED, UNDECIDABLE, Judged, Ledger
+from .verdict import APART, COUNTED, UNDECIDABLE, Judged, Ledger, Verdict
 
 _DIGITS = 6
 
 
 def write_claims(settings: Settings, job: Job) -> None:
-    """Stage: hold every claim of the paper against ``inputs["results"]`` and write ``json``, ``md`` and ``csv``; the
-    counts become metrics and tags.
+    """Stage: hold every claim of the paper against ``inputs["results"]`` and write ``json``, ``md`` and ``csv``, and
+    apart from them what is claimed of wall-clock ``time``; the counts become metrics and tags.
 
     What was not run, or is missing, is a verdict of its own. Raises ClaimsError for a malformed ledger,
     ProvenanceError, EvaluationError or CurveError for results that cannot be used; nothing is written then.
     """
-    ledger = make_ledger(settings, job.inputs["results"], read_claims())
+    results, claims = job.inputs["results"], read_claims()
+    timed = [claim for claim in claims if isinstance(claim, TrainingClaim) and claim.by == "seconds"]
+    ledger = make_ledger(settings, results, claims, {claim.id for claim in timed})
     plain = [{name: _plain(value) for name, value in entry.items()} for entry in ledger["claims"]]
     forms = {
         "json": json.dumps(ledger, indent=1, ensure_ascii=False) + "\n",
         "md": _page(settings, ledger),
+        "time": _page_of_time(make_ledger(settings, results, timed)),
         "csv": to_csv(Table([Column(name, name, decimals=_DIGITS) for name in ledger["claims"][0]], plain)),
     }
     for form, text in forms.items():
@@ -43,15 +46,18 @@ def write_claims(settings: Settings, job: Job) -> None:
     print(f"{ledger['headline']}: " + ", ".join(f"{count} {name}" for name, count in ledger["counts"].items()))
 
 
-def make_ledger(settings: Settings, results: str | Path, claims: Sequence[Claim]) -> dict[str, Any]:
-    """Tier, counts, and every claim with its verdict."""
+def make_ledger(
+    settings: Settings, results: str | Path, claims: Sequence[Claim], apart: Collection[str] = ()
+) -> dict[str, Any]:
+    """Tier, counts, and every claim with its verdict; those with an id in ``apart`` are not judged here."""
     evidence = Evidence(settings, results)
-    judged = tuple(_judged(claim, evidence) for claim in claims)
+    judged = tuple(_judged(claim, Verdict(APART, COUNTED[APART]) if claim.id in apart else judge(claim, evidence))
+                   for claim in claims)  # fmt: skip
     return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judged))
 
 
-def _judged(claim: Claim, evidence: Evidence) -> Judged:
-    verdict = asdict(judge(claim, evidence))
+def _judged(claim: Claim, at: Verdict) -> Judged:
+    verdict = asdict(at)
     for name in ("measured", "low", "high"):
         value = verdict[name]
         verdict[name] = None if value is None or not math.isfinite(value) else round(float(value), _DIGITS) + 0.0
@@ -72,6 +78,14 @@ def _page(settings: Settings, ledger: Mapping[str, Any]) -> str:
     return markdown_page(f"The paper's claims ({ledger['marks']})", parts)
 
 
+def _page_of_time(ledger: Mapping[str, Any]) -> str:
+    notes = ["Measured on this machine, from jobs that may have run side by side: another run takes other times, and "
+             "may come to another verdict. Tokens, which do not depend on the machine, are judged in claims.md. "
+             "Intervals are 95%, Student's over seeds."]  # fmt: skip
+    table = _table(_HEADS, [entry | _cells(entry) for entry in ledger["claims"]], notes)
+    return markdown_page(f"The paper's claims about training time ({ledger['marks']})", [("On this machine", table)])
+
+
 def _counts(settings: Settings, ledger: Mapping[str, Any]) -> str:
     heads = {"verdict": "Verdict", "claims": "Claims", "means": "Meaning"}
     rows = [{"verdict": name, "claims": count, "means": COUNTED[name]} for name, count in ledger["counts"].items()]
@@ -79,9 +93,7 @@ def _counts(settings: Settings, ledger: Mapping[str, Any]) -> str:
         "On synthetic or private cases, an average that holds them, at another tier or with another backbone than the "
         "paper's no printed figure is compared and no claim is more than `same direction`.",
         f"{ledger['decoding'].capitalize()} decoding. Intervals are 95%: bootstrap over training seeds and cases, both "
-        "paired; for training times, tokens and curves Student's over seeds. Training seconds are wall-clock times of "
-        "jobs that may have run side by side; tokens do not depend on the machine. Verdicts are not corrected for "
-        "their number.",
+        "paired; for training tokens and curves Student's over seeds. Verdicts are not corrected for their number.",
         *notices(settings),
     ]
     return f"{ledger['headline']}.\n\n{_table(heads, rows, notes)}"

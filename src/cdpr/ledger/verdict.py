@@ -17,7 +17,7 @@ from ..results.table import interval
 from ..settings import Settings
 
 REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
-NOT_RUN, STATED, OTHERWISE = "not run", "as stated", "set otherwise"
+NOT_RUN, APART, STATED, OTHERWISE = "not run", "timed apart", "as stated", "set otherwise"
 # What a result was held against.
 MEASURED = (REPRODUCED, SAME, OPEN, DEVIATES)
 UNDECIDABLE = "undecidable"
@@ -30,6 +30,7 @@ COUNTED = {
     "seed, no side above chance, a policy that has stopped ordering",
     DEVIATES: "the interval excludes what is claimed or printed",
     NOT_RUN: "nothing was measured that could be held against it",
+    APART: "about wall-clock time, which is another one at every run: `claims_of_time.md` judges it on this machine",
     STATED: "of the configuration, no result: this run is set up as the paper says",
     OTHERWISE: "of the configuration, no result: this run is set up differently",
     UNDECIDABLE: "no result could ever decide it: a definition, an argument, or a fact of the authors' own setup",
@@ -168,9 +169,11 @@ class Ledger:
     def __post_init__(self) -> None:
         counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in self.claims)
         self.counts = {name: counted[name] for name in (*COUNTED, *counted)}
-        measured, expected = sum(counted[name] for name in MEASURED), len(self.claims) - counted[UNDECIDABLE]
+        measured = sum(counted[name] for name in MEASURED)
+        expected = len(self.claims) - counted[UNDECIDABLE] - counted[APART]
+        timed = f"; {counted[APART]} more are about time" if counted[APART] else ""
         self.headline = (
-            f"{measured} measured of {expected} claims; {counted[UNDECIDABLE]} more no result could ever decide"
+            f"{measured} measured of {expected} claims{timed}; {counted[UNDECIDABLE]} more no result could ever decide"
         )
 
 

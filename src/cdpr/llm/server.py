@@ -9,6 +9,7 @@ import importlib
 import logging
 import os
 import re
+import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -33,25 +34,29 @@ _TOO_LONG = re.compile(
 )
 _LONGEST_PAUSE = 30.0  # seconds between attempts
 _LONGEST_WAIT = 120.0  # seconds that a server may ask for (Retry-After)
+_SILENCE = 60.0  # seconds without an answer to any request, after which the log says what is waited for
+_log = logging.getLogger(__name__)
 
 
 class _Attempt(NamedTuple):
     """The end of an attempt: an answer, or an error to raise; ``outcome`` is for the bill. With ``again`` another
-    attempt may help, after at least ``wait`` seconds."""
+    attempt may help, after at least ``wait`` seconds; ``late``: no answer came in time."""
 
     result: Completion | ModelFailure
     outcome: Outcome
     again: bool = False
     wait: float = 0.0
+    late: bool = False
 
 
 class ServedModel(Model):
     """A model behind ``spec.address``, through the package ``package``.
 
     A key is read from the first environment variable of ``keys`` when a request is sent, and stored nowhere. The entry
-    of the model names those variables, so that no provider gets another's key. Time-outs, lost connections, empty
-    answers, 429 and 5xx are tried again, not before the time that the server asks for (``Retry-After``); an answer that
-    stays empty is returned. Redirects are not followed. Proxies serve only open cases on other machines.
+    of the model names those variables, so that no provider gets another's key. Lost connections, empty answers, 429 and
+    5xx are tried again, not before the time that the server asks for (``Retry-After``); an answer that stays empty is
+    returned. A request without an answer in time is tried once more, and only if the server has answered others since:
+    otherwise it hangs. Redirects are not followed. Proxies serve only open cases on other machines.
     """
 
     package: ClassVar[str]
@@ -62,6 +67,7 @@ class ServedModel(Model):
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._answered, self._is_silent = 0.0, False
         try:
             self._sdk = importlib.import_module(self.package)
         except ModuleNotFoundError:
@@ -93,6 +99,7 @@ class ServedModel(Model):
 
         async def one(k: int) -> Completion:
             async with gate:
+                begun, late = time.monotonic(), 0
                 for number in range(self.spec.retries + 1):
                     if self.spec.server:
                         self.spec.server.ready()  # blocks: no other request can be served before either
@@ -100,7 +107,8 @@ class ServedModel(Model):
                     last = await self._attempt(ask(client, k), read)
                     if self._spending and bill is not None:
                         self._spending.book(bill, last.outcome)
-                    if not last.again or number == self.spec.retries:
+                    late += last.late
+                    if not last.again or number == self.spec.retries or late > (self._answered > begun):
                         break
                     await asyncio.sleep(max(last.wait, min(self.spec.pause * 2**number, _LONGEST_PAUSE)))
             if isinstance(last.result, ModelFailure):
@@ -111,11 +119,14 @@ class ServedModel(Model):
 
     async def _attempt(self, request: Awaitable[Any], read: Callable[[Any], Completion]) -> _Attempt:
         """One attempt. Returns errors: raised here, they would have the package's error as context, which may quote."""
+        notice = asyncio.get_running_loop().call_later(_SILENCE, self._say_silent, time.monotonic())
         try:
             async with asyncio.timeout(self.spec.timeout):  # of the whole answer: a server may also drip
                 answer = await request
         except TimeoutError:
-            return self._trouble(f"no answer within {self.spec.timeout:g} seconds", "unknown")
+            advice = "it hangs, or is too slow; see to the server, then start again: answers so far are kept"
+            error = ModelUnavailable(f"{self._label}: no answer within {self.spec.timeout:g} seconds; {advice}")
+            return _Attempt(error, "unknown", again=True, late=True)
         except self._sdk.APIConnectionError as error:
             cause = error.__cause__
             is_sent = not isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout))
@@ -124,6 +135,12 @@ class ServedModel(Model):
             return self._refused(error.status_code, str(error.body), error.response.headers.get("retry-after", ""))
         except (self._sdk.APIError, ValueError, RecursionError):
             return _Attempt(ModelFailure(f"{self._label}: what came back is no JSON"), "unknown")
+        finally:
+            notice.cancel()
+        self._answered = time.monotonic()
+        if self._is_silent:
+            self._is_silent = False
+            _log.warning("%s: answers again", self._label)
         try:
             completion = read(answer)
         except (AttributeError, LookupError, TypeError):
@@ -131,6 +148,11 @@ class ServedModel(Model):
         # Behind a prompt of tokens an immediate end is a draw like any other.
         is_empty = not completion.token_ids and not completion.is_answer
         return _Attempt(completion, completion.usage or "unknown", again=is_empty)
+
+    def _say_silent(self, begun: float) -> None:
+        if not self._is_silent and self._answered < begun:
+            self._is_silent = True
+            _log.warning("%s: waiting for an answer, at most %g seconds", self._label, self.spec.timeout)
 
     def _refused(self, status: int, body: str, wait: str) -> _Attempt:
         """An attempt that ends with an error status; ``wait``: the seconds that the server asks for, if any."""

@@ -1,7 +1,6 @@
 """Ways to assign credit, side by side: what each policy does in-domain, and what its training cost."""
 
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 
@@ -33,12 +32,12 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             cells = frame.line(results, method, IN_DOMAIN, decoding) | numbers.get(method, {})
             summary = results.summary(method, IN_DOMAIN, decoding)
             if not isinstance(summary, Hole):
-                cells |= training_cost(results, method)
+                cells |= training_tokens(results, method)
                 for metric in METRICS:
                     cells |= frame.numbers(metric.name, summary.estimates[metric.name], metric.factor)
             lines.append(cells | {"decoding": decoding, "variant": method.name, "method": method.label})
     estimates = [f"{change}{metric.name}" for change in ("", "change_") for metric in METRICS]
-    plain = frame.long_table(lines, ("decoding", "variant", "method", "status"), estimates, ("minutes", "tokens"))
+    plain = frame.long_table(lines, ("decoding", "variant", "method", "status"), estimates, ("tokens",))
     return Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, plain)
 
 
@@ -46,19 +45,17 @@ write_comparators = frame.writer(sheet)
 
 
 def _levels(results: Results, decoding: str) -> Table:
-    """A row per method: the in-domain metrics with 95% intervals, training minutes and tokens (millions) per run."""
-    columns = [frame.METHOD, *frame.interval_columns(METRICS), Column("minutes", "Training (min)", decimals=1),
-               Column("tokens", "Tokens (M)")]  # fmt: skip
-    lines = frame.method_lines(results, METRICS, decoding, lambda method, _: training_cost(results, method))
-    text = (f"{frame.in_domain_caption(results.settings, decoding)} Training: mean over seeds, without validation; "
-            "tokens with probes and continuations.")  # fmt: skip
+    """A row per method: the in-domain metrics with 95% intervals, and the tokens of training (millions) per run."""
+    columns = [frame.METHOD, *frame.interval_columns(METRICS), Column("tokens", "Tokens (M)")]
+    lines = frame.method_lines(results, METRICS, decoding, lambda method, _: training_tokens(results, method))
+    text = (f"{frame.in_domain_caption(results.settings, decoding)} Tokens of training: mean over seeds, without "
+            "validation, with probes and continuations; its time stands in timings.md.")  # fmt: skip
     return Table(columns, lines, text, results.divergences(), f"tab:comparators_{decoding}")
 
 
-def training_cost(results: Results, method: Method) -> dict[str, float]:
-    """Minutes and tokens (millions) at the end of training, of a run that diverged at its last validation."""
+def training_tokens(results: Results, method: Method) -> dict[str, float]:
+    """Tokens (millions) at the end of training, of a run that diverged at its last validation."""
     curves = read_curves(results.folder, method, ("accuracy",)) if method.group == TRAINED else None
     if curves is None or not curves.runs:
         return {}
-    seconds, tokens = (np.nanmax(curves.values[axis], axis=1) for axis in ("seconds", "tokens"))
-    return {"minutes": fmean(seconds) / 60, "tokens": fmean(tokens) / 1e6}
+    return {"tokens": float(np.nanmax(curves.values["tokens"], axis=1).mean()) / 1e6}

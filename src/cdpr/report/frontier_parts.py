@@ -13,12 +13,12 @@ from ..results.methods import IN_DOMAIN, Method, grid_methods, part_methods, syn
 from ..results.results import Results
 from ..results.table import Cell, Column, Heading, Sheet, Table
 from ..settings import Settings, resolve_variant
-from .comparators import training_cost
+from .comparators import training_tokens
 
 SHOWN = (METRICS["accuracy"], METRICS["aec"], METRICS["aen"])
 GRID_WEIGHT = 3.0  # weight of correctness in the figure by which the grid is judged, of every rule
 _MORE = (Column("exact", "same evidence, exact", "Acc. (%)", 1), Column("reading", "lost by reading", "Acc. (%)", 1),
-         Column("minutes", "Training (min)", decimals=1), Column("tokens", "Tokens (M)"))  # fmt: skip
+         Column("tokens", "Tokens of training (M)"))  # fmt: skip
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -43,8 +43,8 @@ write_frontier_parts = frame.writer(sheet)
 
 
 def _more(results: Results, method: Method, decoding: str) -> frame.Cells:
-    """Cost of training; where the hospital is known, the exact posterior's accuracy on the evidence gathered (%)."""
-    cells: frame.Cells = dict(training_cost(results, method))
+    """Tokens of training; where the hospital is known, the exact posterior's accuracy on the evidence gathered (%)."""
+    cells: frame.Cells = dict(training_tokens(results, method))
     measured = all(results.path(run, IN_DOMAIN).exists() for run in method.runs)
     if not (measured and synthetic(results.settings, IN_DOMAIN)):
         return cells

@@ -56,24 +56,34 @@ def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapp
 
 
 def plot_training_efficiency(settings: Settings, job: Job) -> None:
-    """Accuracy on the validation split (with utility and AEC below) against training wall-clock and against generated
-    tokens, counterpart of the paper's figure. Raises as :func:`curves_of`."""
+    """Accuracy, utility and AEC on the validation split against generated tokens. With :func:`plot_training_time` the
+    counterpart of the paper's figure; both raise as :func:`curves_of`."""
+    curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
+    axis = ("tokens", "generated tokens (millions)", 1e6)
+    _draw_efficiency(settings, curves, job.out, axis, "tokens with probes and continuations")
+
+
+def plot_training_time(settings: Settings, job: Job) -> None:
+    """The same against wall-clock time."""
     curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
     unit, seconds = ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
     unit, seconds = ("hours", 3600.0) if longest >= 7200 else (unit, seconds)
-    axes = (("seconds", f"training time ({unit})", seconds), ("tokens", "generated tokens (millions)", 1e6))
-    with style.drawing(7.2, 6.4, job.out) as figure:
-        grid = figure.subplots(3, 2, sharex="col", sharey="row", height_ratios=[2.2, 1, 1])
-        for row, metric in zip(grid, EFFICIENCY, strict=True):
-            for panel, (axis, label, unit) in zip(row, axes, strict=True):
-                _draw_curves(panel, settings, curves, metric, axis, unit)
-                panel.label_outer()
-                if metric == EFFICIENCY[-1]:
-                    panel.set_xlabel(label, fontsize=7.5)
-            row[0].set_ylabel(PANELS[metric][0])
+    axis = ("seconds", f"training time ({unit})", seconds)
+    _draw_efficiency(settings, curves, job.out, axis, "time on this machine, without validation")
+
+
+def _draw_efficiency(
+    settings: Settings, curves: Sequence[Curves], out: Mapping[str, Path], axis: tuple[str, str, float], note: str
+) -> None:
+    name, label, unit = axis
+    with style.drawing(7.2, 3.4, out) as figure:
+        for panel, metric in zip(figure.subplots(1, 3), EFFICIENCY, strict=True):
+            _draw_curves(panel, settings, curves, metric, name, unit)
+            panel.set_title(PANELS[metric][0])
+            panel.set_xlabel(label, fontsize=7.5)
         figure.legend(handles=_handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
-        _foot(figure, settings, curves, "time without validation; tokens with probes and continuations")
+        _foot(figure, settings, curves, note)
 
 
 def plot_learning_path(settings: Settings, job: Job) -> None:

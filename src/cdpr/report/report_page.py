@@ -121,7 +121,7 @@ def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records)
         name = re.sub(r"\W+", "_", entry.chapter.lower()).strip("_")
         chapter = filled.setdefault(name, Chapter(name, entry.chapter))
         if not entry.module:
-            chapter.pictures.append(_picture(records, entry.file, entry.text))
+            chapter.pictures.append(_picture(records, entry.file, entry.text, entry.apart))
             continue
         chapter.says, chapter.opened, chapter.artifact = entry.text, entry.opened, records.artifact(entry.file)
         if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
@@ -145,13 +145,13 @@ def _card(name: str, label: str, records: Records) -> Chapter:
     return card
 
 
-def _picture(records: Records, path: str, alt: str) -> dict[str, Any]:
-    """The PNG at ``path`` below the results as a data address, or the hole in its place."""
+def _picture(records: Records, path: str, alt: str, apart: bool = False) -> dict[str, Any]:
+    """The PNG at ``path`` below the results as a data address, only its name if ``apart``, or the hole in its place."""
     file = records.results / path
     content = file.read_bytes() if file.exists() else b""
     hole = "" if content.startswith(b"\x89PNG") else f"{'no PNG image' if content else 'missing'}: {path}"
     data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-    return {"name": path, "alt": alt, "artifact": records.artifact(path), "data": data, "hole": hole}
+    return {"name": path, "alt": alt, "artifact": records.artifact(path), "data": data, "hole": hole, "apart": apart}
 
 
 def _environment() -> Any:

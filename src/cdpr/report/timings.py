@@ -3,7 +3,9 @@
 Timings are another at every run, so they are no result and no part of ``report.html``.
 """
 
+from collections import defaultdict
 from datetime import timedelta
+from statistics import fmean
 
 import pandas as pd
 
@@ -18,12 +20,13 @@ _RESOURCES = (Column("cpu_hours", "Processor (h)", decimals=3), Column("memory_m
 _STAGES = (Column("stage", "Stage", align="l"), Column("jobs", "Jobs"), Column("seconds", "Total (s)", decimals=1),
            Column("median_seconds", "Median (s)", decimals=1), *_RESOURCES,
            Column("share", "Share of time (%)", decimals=1))  # fmt: skip
+_TRAININGS = (Column("variant", "Variant", align="l"), Column("runs", "Runs"), Column("minutes", "Mean (min)"))
 _SLOWEST = (Column("job", "Job", align="l"), Column("seconds", "Time (s)", decimals=1), *_RESOURCES)
 
 
 def write_timings(settings: Settings, job: Job) -> None:
     """Write the page. Files that cannot be used are named on it."""
-    rows, unusable = [], []
+    rows, unusable, trained = [], [], defaultdict(list)
     for path in record_files(job.inputs["results"]):
         try:
             record = RunRecord.read(path)
@@ -31,10 +34,15 @@ def write_timings(settings: Settings, job: Job) -> None:
             unusable.append(str(error))
             continue
         name = "/".join((record.stage, *record.options.values()))
+        if record.stage == "train_policy" and "seconds" in record.metrics:
+            trained[record.tags.get("variant")].append(record.metrics["seconds"])
         rows.append((record.stage, name, record.wall_seconds, record.cpu_seconds / 3600, record.peak_memory_mb))
     jobs = pd.DataFrame(rows, columns=["stage", "job", "seconds", "cpu_hours", "memory_mb"])
     missing = "missing: run.json of any job. They are written as jobs end: `snakemake --cores all`.\n"
     parts = summary(jobs) if rows else [("All jobs", missing)]
+    if trained:
+        means = [{"variant": v, "runs": len(s), "minutes": fmean(s) / 60} for v, s in trained.items()]
+        parts.append(("Trainings, without validation", to_markdown(Table(_TRAININGS, means))))
     if unusable:
         listed = "".join(f"- {' '.join(text.split())}\n" for text in unusable)
         parts.append(("Files that cannot be used", f"They are left out of the sums.\n\n{listed}"))

@@ -110,9 +110,9 @@ def final_verdicts(results: str | Path, runs: Sequence[str]) -> np.ndarray:
     return np.array(rows, dtype=float)
 
 
-def _lines(results: str | Path, run: str) -> list[tuple[str, dict]]:
+def _lines(results: str | Path, run: str, name: str = "metrics.jsonl") -> list[tuple[str, dict]]:
     """Place (``file:line``) and row of every line of a run's metrics; none without a file."""
-    path = Path(results) / "training" / run / "metrics.jsonl"
+    path = Path(results) / "training" / run / name
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else (), 1):
         try:
@@ -126,7 +126,8 @@ def _lines(results: str | Path, run: str) -> list[tuple[str, dict]]:
 def _measured(results: str | Path, run: str, metrics: Sequence[str], prefix: str) -> list[list[float]]:
     """Rows that hold a measurement, as numbers in the order step, seconds, tokens, metrics."""
     names, rows = [f"{prefix}{metric}" for metric in metrics], []
-    for place, row in _lines(results, run):
+    times = {row["step"]: row for _, row in _lines(results, run, "timings.jsonl")}
+    for place, row in ((place, row | times.get(row.get("step"), {})) for place, row in _lines(results, run)):
         if not any(name in row for name in names):
             continue
         for name in (*AXES, *names):

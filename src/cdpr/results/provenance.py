@@ -59,7 +59,7 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
     cases: dict[str, Path] = {}
     for place, record in _records(results / "training" / run / "run.json" for run in runs):
         check_tier(settings, place, record.tier)
-        _check_unaltered(record, place, {"metrics.jsonl"})
+        _check_unaltered(record, place, {"metrics.jsonl", "timings.jsonl"})
         if (digest := record.digest_of("cases")) is not None:
             cases.setdefault(digest, place)
         if len(cases) > 1:

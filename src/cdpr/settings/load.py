@@ -1,9 +1,11 @@
 """Reading settings, the digests that identify what a stage depends on, and the part that one stage may read."""
 
+import contextlib
 import difflib
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,21 @@ def load_settings(*paths: str | Path) -> Settings:
     """Settings from YAML files, later files overriding earlier ones key by key, all of them over the project's
     files of experiments, agents and models; a resolved file (``.json``) stands alone. Raises SettingsError."""
     alone = bool(paths) and Path(paths[0]).suffix == ".json"
+    if alone and len(paths) == 1 and (named := re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name)):
+        return _resolved(Path(paths[0]), named[1])
     merged = {} if alone else {name: read_shipped(file)[name] for name, file in REGISTRIES.items()}
     for path in paths:
         merged = merge(merged, _read(path))
     return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
+
+
+def _resolved(path: Path, named: str) -> Settings:
+    """The settings of a run, as its main process wrote them: its name is their digest."""
+    with contextlib.suppress(ValueError):
+        settings = Settings.model_validate_json(path.read_bytes())
+        if digest(settings) == named:
+            return settings
+    raise SettingsError(f"{path}: damaged or edited; start the same snakemake command again, which writes it anew")
 
 
 def _read(path: str | Path) -> dict[str, Any]:

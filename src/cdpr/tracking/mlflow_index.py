@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..job import Job
-from ..metrics_log import read_metrics
+from ..metrics_log import read_history, read_metrics
 from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
 from ..settings import Settings
 
@@ -168,9 +168,10 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
         ) from error
     for path in paths:
         record = RunRecord.read(path)
-        metrics = record.outputs.get("metrics")
+        metrics, timings = (record.outputs.get(name) for name in ("metrics", "timings"))
         keys.add(record.run_key)
-        new += index.upsert(record, read_metrics(metrics.path) if metrics else [], runs.get(record.run_key))
+        history = read_history(metrics.path, timings and timings.path) if metrics else []
+        new += index.upsert(record, history, runs.get(record.run_key))
     superseded = [run for run in index.runs(f"tags.`{CURRENT_TAG}` = 'true'") if run.data.tags.get(KEY_TAG) not in keys]
     for run in superseded:
         index.client.set_tag(run.info.run_id, CURRENT_TAG, "false")

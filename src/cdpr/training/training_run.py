@@ -16,7 +16,7 @@ from ..job import Job
 from ..llm import Model
 from ..llm.guard import allow, disclosed
 from ..llm.tokenizer import ChatTokenizer
-from ..metrics_log import MetricsLog, read_metrics
+from ..metrics_log import MetricsLog, read_metrics, write_apart
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
@@ -131,9 +131,11 @@ def training_log(state: Path, run: str = "") -> Log:
 
 def store_records(job: Job) -> None:
     """Make metrics and records of credit, which lie in the state of a finished run, outputs of its job."""
-    shutil.copyfile(job.state / METRICS, job.out["metrics"])
-    if "diverged" in (last := read_metrics(job.state / METRICS)[-1]):
-        job.tags["diverged"] = str(last["step"])
+    rows = read_metrics(job.state / METRICS)
+    write_apart(rows, job.out["metrics"], job.out["timings"])
+    job.metrics["seconds"] = rows[-1]["seconds"]
+    if "diverged" in rows[-1]:
+        job.tags["diverged"] = str(rows[-1]["step"])
     # Packed without a time, so that equal rows are equal files.
     with job.out["credit"].open("wb") as target, gzip.GzipFile("", "wb", fileobj=target, mtime=0) as packed:
         if (records := job.state / CREDIT).exists():

@@ -3,6 +3,7 @@
 ``gpu`` counts a job's GPUs. Slurm and Kubernetes allocate them; on one machine the profile runs such jobs one by one.
 """
 
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,21 @@ _MEMORY_OF_A_GPU = 64_000  # MB of main memory for each GPU: weights, optimiser 
 _CORES_OF_A_GPU = 8
 _CORES_OF_VERL = 16  # trainer, servers, agent loop and Ray's own processes
 _CPU = {"mem_mb": 4000}
+
+
+def follow_jobs(executor: Any) -> str:
+    """Have Slurm's jobs followed by `squeue` where `sacct` does not answer, as without accounting: the plugin would ask
+    it for minutes after a job has ended. ``executor``: its settings. Returns a line that says so, else nothing."""
+    if getattr(executor, "status_command", None) != "sacct":
+        return ""
+    try:
+        asked = subprocess.run(["sacct", "--noheader", "--starttime", "now"], capture_output=True, timeout=60)
+        if asked.returncode == 0:
+            return ""
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    executor.status_command = "squeue"
+    return "\n`sacct` does not answer (this Slurm keeps no accounts): `squeue` is asked how jobs end."
 
 
 def training_machine(settings: Settings) -> dict[str, Any]:

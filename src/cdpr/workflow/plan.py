@@ -110,7 +110,7 @@ class Plan(Experiment):
             for stage in ("ingest_dataset", "map_costs"):
                 paths += self.outputs(stage, dataset=dataset)
         paths += self.outputs("warm_start_policy") if self.settings.policy.warm_started else []
-        paths += self._present([self.output("train_policy", name, run=run) for name in ("policy", "credit")
+        paths += self._present([self.output("train_policy", name, run=run) for name in ("policy", "credit", "timings")
                                 for run in trainings(self.evidence("write_claims"))])  # fmt: skip
         return [*paths, *self.evidence_files("write_claims")]
 
@@ -128,10 +128,10 @@ class Plan(Experiment):
         return path.replace("<results>", self.results)
 
     def write_settings(self) -> None:
-        """Write the resolved settings to where jobs read them (:attr:`resolved_settings`)."""
-        if not Path(self.resolved_settings).exists():
-            text = json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n"
-            write_text(self.resolved_settings, text)
+        """Write the resolved settings to where jobs read them (:attr:`resolved_settings`), also over damaged ones."""
+        path, text = Path(self.resolved_settings), json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n"
+        if not path.exists() or path.read_bytes() != text.encode():
+            write_text(path, text)
 
     @property
     def resolved_settings(self) -> str:
@@ -156,7 +156,10 @@ class Plan(Experiment):
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SettingsError(f"another snakemake is at work on {self.results}/ (it holds {path})") from None
+            raise SettingsError(
+                f"Another snakemake is at work here.\n{Path(self.results).absolute()} (it holds {path})\n"
+                "Wait for its end, or start this one with other paths.results and paths.state."
+            ) from None
         self.write_settings()
 
     # Keys

@@ -222,6 +222,7 @@ _ALL = (
         outputs={
             "policy": Output("<results>/training/{run}/policy", "Hugging Face folder", folder=True),
             "metrics": Output("<results>/training/{run}/metrics.jsonl", "learning curve"),
+            "timings": Output("<results>/training/{run}/timings.jsonl", "seconds by step, other ones at every run"),
             "credit": Output("<results>/training/{run}/credit.jsonl.gz",
                              "what credit assignment found, one JSON object an iteration"),
         },
@@ -285,11 +286,15 @@ _ALL = (
                "Decisions of several methods at the same states, rated blindly. In the demo the raters are simulated, "
                "and no physician has seen anything."),
            study="analyse_study.analysis"),
-    _figure("training_efficiency", "Draw accuracy against wall-clock time and generated tokens.",
+    _figure("training_efficiency", "Draw accuracy against generated tokens.",
             behind.curves("training_efficiency"), PageEntry(
                 "Training efficiency",
-                "Validation accuracy, utility and cost during training, against wall-clock time and against generated "
-                "tokens; one line per method, a band over its seeds."), "learning_curves"),
+                "Validation accuracy, utility and cost during training, against generated tokens; one line per "
+                "method, a band over its seeds."), "learning_curves"),
+    _figure("training_time", "Draw accuracy against wall-clock time.",
+            behind.curves("training_efficiency"), PageEntry(
+                "Training efficiency",
+                "The same against wall-clock time, as measured on this machine.", apart=True), "learning_curves"),
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
             behind.swept("sensitivity"), PageEntry(
                 "Sensitivity",
@@ -352,7 +357,8 @@ _ALL = (
         "cdpr.ledger.page:write_claims", _page_evidence,
         {"json": Output("<results>/claims.json", "the ledger"),
          "md": Output("<results>/claims.md", "the ledger to read"),
-         "csv": Output("<results>/claims.csv", "one row per claim")},
+         "csv": Output("<results>/claims.csv", "one row per claim"),
+         "time": Output("<results>/claims_of_time.md", "the claims about wall-clock time, judged on this machine")},
         also=sources.data_sets_and_paper, needs={"study": "analyse_study.analysis"},
     ),
     _result(
