@@ -4,7 +4,9 @@ import fnmatch
 import hashlib
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -13,13 +15,21 @@ IGNORED = {
     "logs/*": "logs hold times and numbers of processes",
     "mlflow.db": "MLflow's index holds its own ids and times",
     "mlartifacts/*": "MLflow names its folders at random",
+    "figures/training_efficiency.*": "it shows utility over seconds",
+    "claims.*": "some claims are about seconds",
+    "report.html": "it shows that figure and those claims",
 }
-# Fields of a `run.json` that are another at every run.
-CLOCK = ("started", "wall_seconds", "cpu_seconds", "peak_memory_mb")
+# Fields that hold times: of a `run.json`, of its metrics, and of a row of training metrics.
+CLOCK = ("started", "wall_seconds", "cpu_seconds", "peak_memory_mb", "seconds", "time/*")
+# Files whose digest in a `run.json` is another for that reason.
+TIMED = {**IGNORED, "metrics.jsonl": "", "run.json": "", "init.json": ""}
 # Where a project has files that are no results; `tmp` is the TMPDIR of its runs.
 BESIDE = ("state", "tmp", ".snakemake/incomplete", ".snakemake/locks")
-# What may stay there although an undisturbed run removes it, and why.
-MAY_STAY = {"tmp/snakemake*": "an empty folder of Snakemake, which removes it at its own end only"}
+# What may differ there from an undisturbed run, and why.
+MAY_STAY = {
+    "tmp/snakemake*": "an empty folder of Snakemake, which removes it at its own end only",
+    "state/ci/locks/*": "an empty file for each job, whose name depends on the project's folder",
+}
 GRACE = 20  # seconds for processes to end by themselves
 
 
@@ -30,18 +40,29 @@ def snapshot(results: Path) -> dict[str, str]:
     return {name: _digest(path) for name, path in names.items() if not _is_like(name, IGNORED)}
 
 
-def _is_like(name: str, patterns: dict[str, str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+def _is_like(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, f"*{pattern}") for pattern in patterns)
 
 
 def _digest(path: Path) -> str:
     if path.is_dir():
         return "folder"
     content = path.read_bytes()
-    if path.name.endswith("run.json"):
-        record = json.loads(content)
-        content = json.dumps({name: value for name, value in record.items() if name not in CLOCK}).encode()
+    if path.name.endswith(("run.json", "init.json")):
+        content = json.dumps(_timeless_record(json.loads(content))).encode()
+    elif path.name == "metrics.jsonl":
+        content = "".join(json.dumps(_timeless(json.loads(line))) for line in content.splitlines()).encode()
     return hashlib.sha256(content).hexdigest()
+
+
+def _timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not any(fnmatch.fnmatchcase(name, clock) for clock in CLOCK)}
+
+
+def _timeless_record(record: dict[str, Any]) -> dict[str, Any]:
+    sides = {side: {label: file for label, file in record.get(side, {}).items() if not _is_like(file["path"], TIMED)}
+             for side in ("inputs", "outputs")}  # fmt: skip
+    return _timeless(record) | sides | {"metrics": _timeless(record.get("metrics", {}))}
 
 
 def differences(expected: dict[str, str], present: dict[str, str]) -> list[str]:
