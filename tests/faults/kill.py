@@ -5,7 +5,7 @@
 
 A round is a project in a new folder. Its `snakemake` is started, killed at random, and started again with the same
 command until it ends by itself. The seed fixes target, signal and delay of every kill; kills that the file of ``--out``
-holds already are not repeated.
+holds already are not repeated. Leave the sources as they are until it ends: each round copies them.
 """
 
 import argparse
@@ -187,6 +187,8 @@ def one_round(kills: list[Kill], done: list[Kill], project: Project, seconds: fl
         _note(done, run)
         if run.process.returncode == 0:
             return
+        if not done:
+            raise SystemExit(f"a start before any kill fails:\n{(project.folder / 'output.txt').read_text()[-3000:]}")
         if not hits:  # it fails by itself, which is of the last kill's making
             done[-1].failed_starts += 1
             if done[-1].failed_starts == MOST_FAILURES:
