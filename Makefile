@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Warnings and errors go to the terminal, all output of pip to a file.
 PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
-.PHONY: env verl gpu-env check-gpu-env reproduce test test-verl lint ui bench gpu-day local-llm verl-cpu \
+.PHONY: env verl gpu-env check-gpu-env reproduce test test-verl test-faults lint ui bench gpu-day local-llm verl-cpu \
   verl-cpu-demo verl-real verl-vllm-cpu slurm-local clean-state
 
 env: .venv/.installed
@@ -59,6 +59,14 @@ test: env
 # Tests that need the engine verl, whose processes take minutes to start.
 test-verl: verl
 	$(BIN)/python -m pytest -m verl
+
+# Servers that answer wrongly, then kills of the miniature until there are so many (`KILLS=200`: over an hour). The same
+# command goes on with the kills of kills.csv; the table of docs/reliability.md: $(BIN)/python tests/faults/kill.py --help
+KILLS ?= 20
+SEED ?= 0
+test-faults: env
+	$(BIN)/python -m pytest tests/faults
+	$(BIN)/python tests/faults/kill.py --kills $(KILLS) --seed $(SEED) --out kills.csv
 
 lint: env
 	$(BIN)/ruff check .
@@ -116,7 +124,8 @@ $(VLLM)/.installed: envs/verl-vllm-cpu.txt pyproject.toml
 verl-cpu-demo: verl
 	$(BIN)/snakemake --cores all engines
 
-# The cluster profile on a real Slurm of one machine (Debian's; installed as root when it is missing).
+# The cluster profile on a real Slurm of one machine (Debian's; installed as root when it is missing): everything in
+# miniature, with a job that is cancelled, against the results of a run without Slurm.
 slurm-local: env
 	@command -v slurmctld >/dev/null || { apt-get update -qq && apt-get install -y -qq slurm-wlm munge; }
 	CDPR_SLURM=1 $(BIN)/python -m pytest -k real_slurm tests/workflow/test_cluster.py

@@ -73,7 +73,9 @@ class RunRecord(BaseModel):
     def altered(self, place: Path, names: Container[str] | None = None) -> list[Path]:
         """Outputs of the record at ``place`` that are gone or not what was written; only files with these ``names``,
         if given. A file is read again only when its size or time has changed."""
-        outputs = {output.path: output.sha256 for output in self.outputs.values() if output.sha256}
+        outputs = {
+            output.path: output.sha256 for output in self.outputs.values() if output.sha256 and Path(output.path).name
+        }
         paths = {path: place.with_name(Path(path).name) for path in outputs}
         files = {paths[path] if paths[path].exists() else Path(path): digest for path, digest in outputs.items()}
         chosen = {path: digest for path, digest in files.items() if names is None or path.name in names}

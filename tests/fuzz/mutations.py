@@ -269,5 +269,6 @@ PLAIN: list[Mutation] = [*BYTES, *LINES, file_itself]
 OF_KIND: dict[str, list[Mutation]] = {
     "csv": [*PLAIN, cell, cell, cell, cell, columns, columns],
     "json": [*PLAIN, *[json_value] * 10],
+    "binary": PLAIN,
     "xlsx": [archive, file_itself, *BYTES[-2:], *[inside_workbook] * 8],
 }

@@ -1,11 +1,9 @@
-"""Small undamaged inputs of every importer and reader, and how each is read."""
+"""Small undamaged inputs of every importer and reader, and how each is read. Those of running jobs: `incoming.py`."""
 
 import json
-import random
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
@@ -13,8 +11,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
 import test_fee_schedules as fees
 import test_ingest_benchmarks as benchmarks
 import test_ingest_fhir as fhir
+from incoming import INCOMING, Explained
 from mimic_tables import write_mimic
-from mutations import OF_KIND, archive
+from target import Outcome, Target
 
 from cdpr.costs import load_catalogue, with_overrides
 from cdpr.costs.fee_schedules import read_clfs, read_gpci, read_opps, read_pfs
@@ -22,49 +21,8 @@ from cdpr.files import TableError
 from cdpr.ingest import IngestError, ingest
 from cdpr.settings import SettingsError, load_settings, parse_settings
 
-REFUSALS = (IngestError, TableError, SettingsError)
+REFUSALS = (IngestError, TableError, SettingsError, Explained)
 LOCALITY = "02102-01"
-_SLIP = 8  # letters that damage to single bytes may cost
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """``amounts`` fall when data are lost; ``text`` is everything that the reader reports. ``letters`` counts those of
-    the records: they stay when two examinations become one, or one moves into the history."""
-
-    amounts: tuple[int, ...]
-    text: str
-    letters: int = 0
-
-    def lacks(self, before: "Outcome") -> bool:
-        """Whether amounts are smaller than before without any message about it."""
-        fewer = any(now < then for now, then in zip(self.amounts, before.amounts, strict=True))
-        return fewer and self.text == before.text and (self.letters < before.letters - _SLIP or not before.letters)
-
-
-@dataclass(frozen=True)
-class Target:
-    """``write`` puts the whole input into a folder; ``read`` reads it, or raises one of :data:`REFUSALS`."""
-
-    name: str
-    write: Callable[[Path], object]
-    read: Callable[[Path], Outcome]
-    kind: str = "csv"
-
-    def damage(self, rng: random.Random, folder: Path) -> list[str]:
-        """Up to three mutations of files in the folder."""
-        names = []
-        for _ in range(rng.choice([1, 1, 1, 2, 3])):
-            files = sorted(path for path in folder.rglob("*") if path.is_file())
-            if not files:
-                break
-            path = rng.choice(files)
-            kinds = OF_KIND[self.kind] + ([archive] if path.suffix == ".gz" else [])
-            try:
-                names.append(rng.choice(kinds)(rng, path))
-            except Exception as error:  # of a mutation on what an earlier one has damaged
-                names.append(f"(none: {type(error).__name__})")
-        return names
 
 
 def _importer(dataset: str, **source) -> Callable[[Path], Outcome]:
@@ -196,4 +154,5 @@ TARGETS = {target.name: target for target in (
     _schedule("addendum_b.xlsx", fees.workbook(fees.OPPS_ROWS), read_opps),
     Target("overrides", _file("overrides.csv", _OVERRIDES), _overrides),
     Target("settings", _file("config.yaml", _YAML), _settings),
+    *INCOMING,
 )}  # fmt: skip

@@ -117,6 +117,32 @@ def test_a_server_that_dies_with_a_request_leaves_the_job_to_its_caller(tmp_path
     assert caller.returncode == 0 and not errors
 
 
+def test_a_caller_that_dies_before_it_asks_costs_the_others_nothing(server):
+    for request in (b"", b'{"arguments"'):
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(os.environ["CDPR_FORKSERVER"])
+            socket.send_fds(line, [b"-"], [1, 2]) if request else None
+            line.sendall(request)
+    assert cdpr("config", "--check").wait(60) == 0 and server.poll() is None
+
+
+def test_folders_of_killed_servers_are_removed_by_the_next_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = "from cdpr.workflow import forkserver; forkserver.start({}).wait()"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    killed = subprocess.Popen([sys.executable, "-c", code], env=environment, start_new_session=True)
+    assert wait_for(lambda: list(tmp_path.glob("cdpr-*/door")))
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    (other := tmp_path / f"cdpr-{os.getpid()}-of_a_living_process").mkdir()
+    [left] = set(tmp_path.iterdir()) - {other}
+    started = forkserver.start({})
+    assert not left.exists() and other.exists()
+    started.stdin.close()
+    assert started.wait(30) == 0
+
+
 def wait_for(condition, seconds: float = 60) -> bool:
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:

@@ -5,13 +5,17 @@ import os
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import snakemake_executor_plugin_kubernetes as kubernetes
 import yaml
-from project import Project
+from comparison import differences, snapshot
+from finished_project import finished_project
+from project import RESULTS, Project
 from slurm_cluster import missing_programs, one_node
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import set_gres_string
@@ -149,15 +153,57 @@ def test_squeue_follows_jobs_where_sacct_does_not_answer(tmp_path, monkeypatch, 
     assert follow_jobs(None) == "", "not on Slurm"
 
 
-@pytest.mark.skipif("CDPR_SLURM" not in os.environ, reason="on demand: make slurm-local")
-def test_the_miniature_runs_on_a_real_slurm(project, tmp_path):
+# Slurm itself, on demand. A cluster of one machine keeps no accounts.
+on_slurm = pytest.mark.skipif("CDPR_SLURM" not in os.environ, reason="on demand: make slurm-local")
+SUBMITTING = (
+    "--workflow-profile", "profiles/slurm", "--slurm-init-seconds-before-status-checks", "1",
+    "--seconds-between-status-checks", "2",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory) -> Iterator[dict[str, str]]:
+    """The environment of clients of a real Slurm."""
     assert missing_programs() == [], f"Slurm is not whole here: {missing_programs()}"
-    with one_node(tmp_path / "slurm") as environment:
-        project.environment |= environment
-        output = project.snakemake(
-            "smoke", "--workflow-profile", "profiles/slurm",
-            "--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "2",
-        )  # fmt: skip
+    with one_node(tmp_path_factory.mktemp("slurm") / "cluster") as environment:
+        yield environment
+
+
+@on_slurm
+def test_the_miniature_runs_on_a_real_slurm(project, slurm):
+    project.environment |= slurm
+    output = project.snakemake("smoke", *SUBMITTING)
     assert "`squeue` is asked how jobs end" in output, "this Slurm keeps no accounts"
     assert "has been submitted with SLURM jobid" in output and re.search(r"\d+ of \d+ steps \(100%\) done", output)
     assert len(project.read("evaluations/cdpr-seed0/mimic_iv.jsonl")) > 1000
+
+
+def cancel_a_training(project: Project, run: subprocess.Popen) -> str:
+    """Cancel the first training that runs; returns its number."""
+    command = ["squeue", "--noheader", "--states=RUNNING", "--format=%i %k"]
+    while run.poll() is None:
+        jobs = subprocess.run(command, env=project.environment, capture_output=True, text=True, check=True).stdout
+        if training := re.search(r"^(\d+) rule_train_policy", jobs, re.MULTILINE):
+            subprocess.run(["scancel", training[1]], env=project.environment, check=True)
+            return training[1]
+        time.sleep(0.5)
+    raise AssertionError("no training ran")
+
+
+@on_slurm
+def test_the_paper_on_a_real_slurm_is_that_of_one_machine_also_after_a_cancelled_job(slurm, tmp_path_factory):
+    base = tmp_path_factory.getbasetemp()
+    local, remote = finished_project(base / "local", base / "finished"), Project(tmp_path_factory.mktemp("remote"))
+    remote.environment |= slurm
+    targets = ("reproduce_paper", "inspector")
+    with (base / "first.txt").open("w") as output:
+        run = subprocess.Popen(remote.command(*targets, *SUBMITTING, "--retries", "0"), cwd=remote.folder,
+                               env=remote.environment, stdout=output, stderr=output)  # fmt: skip
+        job = cancel_a_training(remote, run)
+        assert run.wait() != 0
+    said = (base / "first.txt").read_text()
+    assert re.search(rf"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED", said), said[-4000:]
+    again = remote.snakemake(*targets, *SUBMITTING)
+    assert re.search(r"(\d+) of \1 steps \(100%\) done", again)
+    assert "Nothing to be done" in remote.run(*targets, "-n").stdout
+    assert differences(snapshot(local.folder / RESULTS), snapshot(remote.folder / RESULTS)) == []

@@ -16,8 +16,9 @@ import io
 import json
 import sqlite3
 import zipfile
+import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ CREATE TABLE IF NOT EXISTS uses (system TEXT, question TEXT, PRIMARY KEY (system
 _ANSWER = TypeAdapter(Completion)
 _MEMBER = "answers.jsonl"  # of an archive
 _MOST_EXPANSION = 200  # of an archive's bytes, above a megabyte; JSON shrinks to about a tenth
+# Errors of reading a damaged archive; RuntimeError: one that is encrypted, or packed in a way unknown here.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, RuntimeError, UnicodeDecodeError)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same recordings make the same bytes
 
 
@@ -268,6 +271,16 @@ def import_recordings(state: str | Path, file: str | Path) -> Imported:
     imported = Imported()
 
     def add_all(database: sqlite3.Connection) -> None:
+        for number, text in enumerate(_lines(file), 1):
+            _import(database, text, f"{file}, line {number}", imported)
+
+    Recordings(state, credentialed=False).journal.write(add_all)
+    return imported
+
+
+def _lines(file: str | Path) -> Iterator[str]:
+    """The lines of an archive. Raises ArchiveError for any other file."""
+    try:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
             member = archive.getinfo(_MEMBER)
             if member.file_size > _MOST_EXPANSION * max(member.compress_size, 2**20):
@@ -275,14 +288,11 @@ def import_recordings(state: str | Path, file: str | Path) -> Imported:
                     f"{file}: {member.compress_size:,} bytes that would become {member.file_size:,}: no archive of "
                     "recordings, which shrink to about a tenth; nothing was imported"
                 )
-            for number, text in enumerate(io.TextIOWrapper(lines, encoding="utf-8"), 1):
-                _import(database, text, f"{file}, line {number}", imported)
-
-    try:
-        Recordings(state, credentialed=False).journal.write(add_all)
-    except (zipfile.BadZipFile, KeyError, EOFError, UnicodeDecodeError) as error:
+            yield from io.TextIOWrapper(lines, encoding="utf-8")
+    except _DAMAGED as error:
+        if getattr(error, "filename", None):  # no such file
+            raise
         raise ArchiveError(f"{file}: no archive of recordings ({type(error).__name__}); fetch it again") from error
-    return imported
 
 
 def _users(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dict[str, list[str]]:

@@ -26,6 +26,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from ..command import PLACE
 
 _THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # as Snakemake sets them for a job
@@ -41,10 +43,14 @@ _SLOW_TENSORS = ("cdpr.evaluation.evaluate_agent", "cdpr.llm.sampler", "cdpr.cas
 def start(environment: Mapping[str, str], tensors: bool = False) -> subprocess.Popen:
     """Start a server with these environment variables added, and announce it to jobs. While idle it imports what jobs
     need, also with ``tensors``. It ends with this process, or with the standard input of the returned one."""
-    folder = tempfile.mkdtemp(prefix="cdpr-", dir="/tmp" if len(tempfile.gettempdir()) > _LONGEST_FOLDER else None)
-    place = str(Path(folder) / "door")
-    os.environ[PLACE] = place
-    command = [sys.executable, "-m", __name__, place, *_SLOW, *(_SLOW_TENSORS if tensors else ())]
+    place = "/tmp" if len(tempfile.gettempdir()) > _LONGEST_FOLDER else tempfile.gettempdir()
+    for left in Path(place).glob("cdpr-[0-9]*-*"):  # where both processes were killed
+        if (process := left.name.split("-")[1]).isdigit() and not psutil.pid_exists(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = tempfile.mkdtemp(prefix=f"cdpr-{os.getpid()}-", dir=place)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # where only the server was killed
+    door = os.environ[PLACE] = str(Path(folder) / "door")
+    command = [sys.executable, "-m", __name__, door, *_SLOW, *(_SLOW_TENSORS if tensors else ())]
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -71,19 +77,20 @@ def serve(place: str, targets: Sequence[str]) -> None:
                 continue
             line, _ = door.accept()
             outputs = socket.recv_fds(line, 1, 2)[1]
-            job = json.loads(line.makefile("rb").readline())
-            stage = STAGES.get((job["arguments"] or [""])[0])
+            request = line.makefile("rb").readline()
+            job = json.loads(request) if request.endswith(b"\n") else None  # None: the caller was killed
+            stage = STAGES.get((job["arguments"] or [""])[0]) if job else None
             while later and stage and stage.tensors:  # or every job at the start would import all that by itself
                 _prepare(later.pop(0))
             gc.freeze()  # the jobs share this memory as long as they write nothing there
-            if not os.fork():
+            if job and not os.fork():
                 door.close()
                 # Not `sys.exit`: to take a process apart object by object is to copy all that it shares.
                 os._exit(_run(job, line, outputs))
             line.close()
             for output in outputs:
                 os.close(output)
-    shutil.rmtree(Path(place).parent)
+    shutil.rmtree(Path(place).parent, ignore_errors=True)
 
 
 def _prepare(target: str) -> None:

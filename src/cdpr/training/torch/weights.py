@@ -52,8 +52,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
             torch.save(dict(state), file)
             file.flush()
             os.fsync(file.fileno())
-        known = digests.read_text(encoding="utf-8").split()[:1] if digests.exists() else []
-        write_text(digests, "\n".join([file_digest(partial), *known]) + "\n")
+        write_text(digests, "\n".join([file_digest(partial), *_words(digests)[:1]]) + "\n")
         if path.exists():
             os.replace(path, before)
 
@@ -62,7 +61,7 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     """The newest whole checkpoint: tensors, numbers and texts, never code. None where there is none; a warning where
     a damaged one was passed over."""
     before, digests = _beside(path)
-    whole = digests.read_text(encoding="utf-8").split() if digests.exists() else []
+    whole = _words(digests)
     places = [place for place in (path, before) if place.exists()]
     for place in places:
         if file_digest(place) in whole:
@@ -71,6 +70,11 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     if places:
         _log.warning("%s: no checkpoint is whole: starting again from the first step", path.parent)
     return None
+
+
+def _words(path: Path) -> list[str]:
+    """The words of a file that may be damaged too; none where there is no file."""
+    return path.read_text(encoding="utf-8", errors="replace").split() if path.is_file() else []
 
 
 def _beside(path: Path) -> tuple[Path, Path]:
