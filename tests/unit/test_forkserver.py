@@ -50,7 +50,14 @@ def cdpr(*arguments: str, **variables: str) -> subprocess.Popen:
 
 
 def children(server: subprocess.Popen) -> list[psutil.Process]:
-    return [child for child in psutil.Process(server.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in psutil.Process(server.pid).children() if is_alive(child)]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize("arguments", [["config", "--check"], ["write_timings", "--key"], ["why", "no/such/run.json"]])
