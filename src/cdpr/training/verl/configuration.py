@@ -38,7 +38,6 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         f"{_MODEL}.lora_alpha": max(1, verl.lora_rank),
         "algorithm.rollout_correction.rollout_is": None if verl.correction == "off" else verl.correction,
         f"{_ACTOR}.optim.weight_decay": WEIGHT_DECAY,
-        f"{_ACTOR}.optim.lr_scheduler_type": plan.schedule,
         f"{_ACTOR}.optim.clip_grad": MAX_GRAD_NORM,
         **dict.fromkeys((f"{_ACTOR}.clip_ratio{end}" for end in ("", "_low", "_high")), CLIP_RATIO),
         f"{_ACTOR}.clip_ratio_c": DUAL_CLIP,
