@@ -1,5 +1,6 @@
 """The whole workflow in miniature: it finishes, a second run does nothing, and errors are named."""
 
+import csv
 import json
 import re
 
@@ -38,6 +39,21 @@ def test_the_inspector_shows_what_was_evaluated(project):
     assert all(view["decisions"] >= view["workups"] > 0 for view in views)
     assert b'href="inspector/index.html#run=cdpr-seed0&amp;dataset=mimic_iv"' in project.read("report.html")
     assert b" 6 evaluations" in (project.folder / RESULTS / "logs/log_traces.log").read_bytes()
+
+
+def test_rules_are_compared_at_matched_cost(project):
+    feeds = {"feeds": ["frontier", "frontier_parts", "frontier_grid"]}
+    variants = json.dumps({"variants": {"grpo": feeds, "cdpr": feeds}})
+    project.snakemake("frontier", "--config", f"experiments={variants}")
+    rows = list(csv.DictReader(project.read("tables/frontier.csv").decode().splitlines()))
+    matched = {(r["rule"], r["dataset"], r["decoding"]) for r in rows if r["over_cdpr"]}
+    assert len(matched) == 2 * 3 * 2 and all(float(r["over_cdpr"]) == 0 for r in rows if r["rule"] == "CDPR (ours)"
+                                             and r["over_cdpr"])  # fmt: skip
+    parts = {r["variant"]: r for r in csv.DictReader(project.read("tables/frontier_parts.csv").decode().splitlines())}
+    for row in parts.values():
+        assert float(row["exact"]) - float(row["reading"]) == pytest.approx(100 * float(row["accuracy"]), abs=1e-3)
+    assert set(parts) == {"warm_start", "grpo", "cdpr"} and b"**" in project.read("tables/frontier_parts.md")
+    assert len(project.read("figures/frontier.png")) > 10_000
 
 
 @pytest.mark.parametrize("overlay", ["paper", "small_gpu"])
