@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import multiprocessing
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from cdpr.metrics_log import MetricsLog, read_metrics
 from cdpr.records import RunRecord
 from cdpr.settings import Settings, merge, parse_settings
 from cdpr.tracking import StageError, stage
-from cdpr.tracking.mlflow_index import live_run
+from cdpr.tracking.mlflow_index import MlflowIndex, live_run, load
 
 
 def run_stage(folder, key="0" * 16, work=None, name="train", parameters=None, **more):
@@ -93,6 +94,21 @@ def test_a_damaged_index_is_named_with_its_remedy(tmp_path, capsys):
     assert main(["rebuild_tracking", "--settings", str(tmp_path / "mine.yaml")]) == 2
     error = capsys.readouterr().err
     assert "mlflow.db: no usable MLflow index" in error and "remove it" in error and "Traceback" not in error
+
+
+def test_an_index_whose_creation_was_killed_is_created_again(tmp_path):
+    """MLflow's migrations are no transaction: half a database could be neither used nor finished."""
+    load()
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    for size in range(12_000, 400_000, 24_000):
+        creation = multiprocessing.get_context("fork").Process(target=MlflowIndex, args=(uri,))
+        creation.start()
+        with contextlib.suppress(FileNotFoundError):  # it is being renamed
+            while creation.is_alive() and sum(path.stat().st_size for path in tmp_path.glob("mlflow.db*")) < size:
+                time.sleep(0.001)
+        creation.kill()
+        creation.join()
+    assert list(MlflowIndex(uri).runs()) == [] and [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
 
 
 def test_a_broken_line_is_named(tmp_path):

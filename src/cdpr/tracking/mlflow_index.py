@@ -51,9 +51,15 @@ class MlflowIndex:
         load()
         from mlflow.tracking import MlflowClient
 
-        self.folder = Path(uri.removeprefix("sqlite:///")).parent if uri.startswith("sqlite:///") else None
-        if self.folder:
-            self.folder.mkdir(parents=True, exist_ok=True)
+        database = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+        self.folder = database and database.parent
+        if database and not database.exists():
+            # SQLite keeps what a killed migration has made so far, which no other migration can go on from.
+            fresh = database.with_name(f"{database.name}.partial")
+            fresh.parent.mkdir(parents=True, exist_ok=True)
+            fresh.unlink(missing_ok=True)
+            MlflowClient(tracking_uri=f"sqlite:///{fresh}").search_experiments()
+            fresh.replace(database)
         self.client = MlflowClient(tracking_uri=uri)
         self.experiment = functools.cache(self._experiment)
 
