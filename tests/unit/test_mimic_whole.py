@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,41 @@ def test_times_in_another_order_are_refused_by_their_form_alone(tmp_path, table,
     with pytest.raises(IngestError, match="times cannot be read; they look like") as error:
         read(write(tmp_path, tables))
     assert error.value.field == column and f"like {seen};" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "form", ["%Y-%m-%d %I:%M:%S %p", "%Y-%m-%dT%I:%M %p", "%Y-%m-%d %I:%M:%S.000%p", "%Y-%m-%d %I:%M:%S half %p"]
+)
+def test_a_clock_of_twelve_hours_is_read_or_refused(tmp_path, form):
+    """08:00:00 PM is 20:00:00; where the half of the day cannot be read, or is not there, the table is refused."""
+    tables = mimic_tables()
+    tables["hosp/labevents"][1][2]["charttime"] = "2150-03-02 12:30:00"  # twelve is the zero of such a clock
+    tables["hosp/labevents"][1][3]["charttime"] = "2150-03-03 00:30:00"
+    plain, told = read(write(tmp_path / "plain", tables))
+
+    def changed(tables, form: str):
+        for name, column in (
+            ("admissions", "admittime"),
+            ("labevents", "charttime"),
+            ("microbiologyevents", "charttime"),
+        ):
+            for row in tables[f"hosp/{name}"][1]:
+                row[column] = row.get(column) and datetime.fromisoformat(row[column]).strftime(form)
+        return tables
+
+    path = write(tmp_path / "other", changed(tables, form.replace("%p", "P.M.") if "half" in form else form))
+    if "half" in form:
+        with pytest.raises(IngestError, match=r"admissions.*3 of 3 times cannot be read; they look like 9999-99-99"):
+            read(path)
+    else:
+        records, attrition = read(path)
+        assert (records, attrition.report()) == (plain, told.report())
+    tables = many(24)
+    for number, row in enumerate(tables["hosp/labevents"][1]):
+        row["charttime"] = f"{row['charttime'][:11]}{number % 24:02}:30:00"
+    read(write(tmp_path / "day", tables))
+    with pytest.raises(IngestError, match=r"labevents.*192 times, all from 1:00 to 12:59: a 12-hour clock without"):
+        read(write(tmp_path / "half", changed(tables, "%Y-%m-%d %I:%M:%S")))
 
 
 @pytest.mark.parametrize("table", ["hosp/labevents", "hosp/admissions"])

@@ -22,7 +22,7 @@ from .texts import one_line, says_something
 # readable time come along, to be counted.
 _LINKED = """
     SELECT e.*, c.hadm_id AS case_id
-    FROM (SELECT *, epoch({time}) AS time, CASE WHEN try_cast(charttime AS TIMESTAMP) IS NULL THEN charttime END AS odd
+    FROM (SELECT *, epoch({time}) AS time, CASE WHEN moment(charttime) IS NULL THEN charttime END AS odd
           FROM {table}) e
     LEFT JOIN cases c ON e.subject_id = c.subject_id
       AND (e.hadm_id = c.hadm_id OR (e.hadm_id IS NULL AND e.time >= c.nearest_from AND e.time < c.nearest_until))
@@ -41,7 +41,8 @@ _ADDENDUM = re.compile(r"addendum:?\s*", re.IGNORECASE)
 _MINE = "subject_id BETWEEN ? AND ? AND case_id IN (SELECT unnest(?))"
 # How the times of a table are written.
 _TIMES = """count(charttime) AS filled, count(odd) AS unread, any_value(odd) AS sample,
-            count(*) FILTER (odd IS NULL AND charttime IS NOT NULL AND time % 86400 = 0) AS midnight"""
+            count(*) FILTER (odd IS NULL AND charttime IS NOT NULL AND time % 86400 = 0) AS midnight,
+            bit_or(1 << floor(time % 86400 / 3600)::INTEGER) FILTER (odd IS NULL AND time >= 0) AS hours"""
 # Rows behind the examinations of some admissions, by admission: laboratory, microbiology, radiology.
 Events = tuple[dict[str, list[tuple]], ...]
 
@@ -61,10 +62,11 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
                min(row(time, try_cast(labevent_id AS BIGINT), labevent_id, value, comments, valuenum, valueuom,
                        ref_range_lower, ref_range_upper, flag))
                    FILTER (time IS NOT NULL AND NOT {no_result} AND case_id IS NOT NULL) AS first
-        FROM ({_LINKED.format(table="labevents", time="try_cast(charttime AS TIMESTAMP)", start="c.start")})
+        FROM ({_LINKED.format(table="labevents", time="moment(charttime)", start="c.start")})
         GROUP BY ALL ORDER BY 1, 2
     """)
-    times = "coalesce(sum(filled), 0), coalesce(sum(unread), 0), any_value(sample), coalesce(sum(midnight), 0)"
+    numbers = "coalesce(sum(filled), 0), coalesce(sum(unread), 0)"
+    times = f"{numbers}, any_value(sample), coalesce(sum(midnight), 0), bit_or(hours)"
     check_times(tables, "hosp/labevents", "charttime", next(tables.rows(f"SELECT {times} FROM lab")), attrition)
     tables.run(
         """
@@ -115,7 +117,7 @@ def link_microbiology(tables: Tables, attrition: Attrition) -> None:
     """Table ``micro``: where only the date is known, the event counts when that day touches the window."""
     linked = _LINKED.format(
         table="microbiologyevents",
-        time="coalesce(try_cast(charttime AS TIMESTAMP), try_cast(chartdate AS TIMESTAMP))",
+        time="coalesce(moment(charttime), moment(chartdate))",
         start="CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END",
     )
     tables.run(f"CREATE TABLE micro AS SELECT *, try_cast(subject_id AS BIGINT) AS last FROM ({linked}) ORDER BY last")
@@ -131,7 +133,7 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
                min(field_value) FILTER (field_name = 'parent_note_id') AS parent
         FROM radiology_detail WHERE field_name IN ('exam_name', 'parent_note_id') GROUP BY note_id
     """)
-    linked = _LINKED.format(table="radiology", time="try_cast(charttime AS TIMESTAMP)", start="c.start")
+    linked = _LINKED.format(table="radiology", time="moment(charttime)", start="c.start")
     tables.run(f"""
         CREATE TABLE report AS
         SELECT CASE WHEN case_id IS NOT NULL THEN l.subject_id END AS subject_id,

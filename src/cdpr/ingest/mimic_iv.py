@@ -118,10 +118,11 @@ def _open(tables: Tables, attrition: Attrition) -> None:
         tables.add(name, columns.split())
     check_sums(tables)
     count_rows(tables, attrition)
-    time = "try_cast(admittime AS TIMESTAMP)"
+    time = "moment(admittime)"
     check_times(tables, "hosp/admissions", "admittime", next(tables.rows(f"""
         SELECT count(admittime), count(admittime) FILTER ({time} IS NULL),
-               any_value(admittime) FILTER ({time} IS NULL), count(*) FILTER (epoch({time}) % 86400 = 0)
+               any_value(admittime) FILTER ({time} IS NULL), count(*) FILTER (epoch({time}) % 86400 = 0),
+               bit_or(1 << hour({time}))
         FROM admissions""")), attrition)  # fmt: skip
     problem = "is not a time like 2150-01-31 08:00:00"
     check_rows(tables, "admissions", "hadm_id", "admittime", f"{time} IS NOT NULL", problem)

@@ -27,9 +27,18 @@ CHECKSUMS = "SHA256SUMS.txt"
 AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
 _NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
 _FEW = 20  # rows or cases, below which shares say nothing
+_CLOCK = 100  # times from which on it is no chance that none lies outside half a day
 _LOST = 0.01  # share of times that may be unreadable before a warning
 _BEHIND = 0.02  # share of cases that may lie behind the last patient of an event table
 _SELDOM = 0.2  # share of cases with a laboratory result; of the published demo 0.8
+# A time of the engine, and of a 12-hour clock, whose half of the day the engine would drop without a word.
+_MOMENT = r"""
+    CREATE MACRO moment(said) AS CASE
+        WHEN right(said, 1) BETWEEN '0' AND '9' OR said SIMILAR TO '.*(Z|UTC)' THEN try_cast(said AS TIMESTAMP)
+        ELSE try_strptime(regexp_replace(replace(said, 'T', ' '), '\s*([AaPp])\.?[Mm]\.?$', ' \1M'),
+                          ['%Y-%m-%d %I:%M:%S %p', '%Y-%m-%d %I:%M %p', '%Y-%m-%d %I:%M:%S.%f %p']) END
+"""
+_HALF_A_DAY = sum(1 << hour for hour in range(1, 13))
 _LISTED = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
 
 
@@ -49,6 +58,7 @@ class Tables:
                    "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
         self.connection = duckdb.connect(str(scratch / "tables.duckdb"), config=options)
         self.connection.execute("SET enable_progress_bar = false")
+        self.connection.execute(_MOMENT)
         self.paths: dict[str, Path] = {}  # by the names of the tables
         self._widths: dict[Path, int] = {}  # of the CSV files
 
@@ -177,9 +187,10 @@ def count_rows(tables: Tables, attrition: Attrition) -> None:
 
 
 def check_times(tables: Tables, name: str, column: str, counts: Sequence[Any], attrition: Attrition) -> None:
-    """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, and how
-    many of the others are midnight. Raises IngestError where most are lost, or tell the day alone."""
-    filled, unread, sample, midnight = counts
+    """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, how many of
+    the others are midnight, and in which hours they lie (a bit each). Raises IngestError where most are lost, tell the
+    day alone, or lost the half of it."""
+    filled, unread, sample, midnight, hours = counts
     message = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
     if unread * 2 > filled:
         raise IngestError(tables.paths[name], message, AS_PUBLISHED, field=column)
@@ -187,6 +198,9 @@ def check_times(tables: Tables, name: str, column: str, counts: Sequence[Any], a
         attrition.warn(f"{name}, {column}: {message}")
     if filled - unread >= _FEW and midnight > 0.9 * (filled - unread):
         problem = f"{midnight:,} of {filled - unread:,} times have no time of day, which the window of a case needs"
+        raise IngestError(tables.paths[name], problem, AS_PUBLISHED, field=column)
+    if filled - unread >= _CLOCK and hours == _HALF_A_DAY:
+        problem = f"{filled - unread:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"
         raise IngestError(tables.paths[name], problem, AS_PUBLISHED, field=column)
 
 
