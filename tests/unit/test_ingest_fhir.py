@@ -238,6 +238,21 @@ def test_conclusions_and_names_of_the_diagnosis_take_the_common_path_of_leaks(tm
         ("impression of a report", "removed"), ("diagnosis named by a result", "removed")}  # fmt: skip
 
 
+def test_the_plan_behind_an_examination_is_not_read_and_is_counted(tmp_path):
+    """Also below a complaint, and where the section of a composition goes on."""
+    note = "Chief Complaint: Belly pain\nPlan: operate\nPhysical Exam:\nAbdomen: Tender.\nWorking theory: Appendicitis"
+    section = {"title": "x", "code": concept("", "29545-1"), "text": {"div": "<p>Neck: supple.</p><p>Work-up: CT</p>"}}
+    about = {"status": "final", "subject": {"reference": "Patient/p"}, "encounter": {"reference": "Encounter/e"}}
+    told = [{"resourceType": "Composition", **about, "section": [section]}, observation("Lipase", 30)]
+    reads = basis()[-1] | {"content": [{"attachment": attachment(note)}]}
+    record, attrition = only(write(tmp_path, [*basis()[:-1], reads, *told]))
+    assert record.key_pertinent_results_dict == {
+        "Neck (Physical Examination)": "supple.", "Abdomen (Physical Examination)": "Tender.",
+        "Lipase": "Lipase: Value: 30; Units: mmol/L"}  # fmt: skip
+    assert "operate" not in record.case_summary
+    assert attrition.events["physical examinations that end at a heading of something else"] == 2
+
+
 def test_equal_numbers_in_two_bundles_are_two_patients(tmp_path):
     write(tmp_path / "b", [*basis(), observation("Amylase", 9)])
     write(tmp_path, [*basis(), observation("Lipase", 30)]).joinpath("bundle.json").rename(tmp_path / "Jane_Doe.json")

@@ -13,6 +13,7 @@ from .texts import CHINESE, build_summary, illness, one_line, says_something, te
 
 # What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
 NO_EXAMINATION = "entries that are no examination"
+CUT = "physical examinations that end at a heading of something else"
 
 
 @dataclass

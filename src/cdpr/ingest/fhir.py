@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from ..cases import CaseRecord, is_physical
 from ..settings.datasets import FhirSource
 from .attrition import Attrition
-from .draft import Draft, Import
+from .draft import CUT, Draft, Import
 from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources, unmarked
 from .fhir_results import FINAL, find_results, time_of
 from .notes import parse_discharge_note
@@ -233,6 +233,8 @@ def _notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str,
     for text, whole in _texts(case, attrition):
         note = parse_discharge_note(text)
         history, physical = note.history | history, note.physical | physical
+        if note.cut:
+            attrition.count(CUT)
         if whole and not (note.history or note.physical):
             attrition.count("notes without a known heading")
     return history, physical

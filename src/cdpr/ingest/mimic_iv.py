@@ -26,7 +26,7 @@ from tqdm import tqdm
 from ..cases import CaseRecord
 from ..settings.datasets import MimicSource
 from .attrition import Attrition
-from .draft import Draft, Import
+from .draft import CUT, Draft, Import
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
 from .mimic_tables import Tables, check_references, check_rows, check_sums, check_times, count_left_out, count_rows
 from .notes import DischargeNote, parse_discharge_note
@@ -196,6 +196,8 @@ def _read_chunk(notes: list[Note], events: Events, work: Import, improve: Improv
 
 
 def _draft(note: Note, parsed: DischargeNote, events: Events, attrition: Attrition) -> Draft:
+    if parsed.cut:
+        attrition.count(CUT)
     years = note.years
     if years is not None and not 0 <= years <= _OLDEST:
         attrition.count("admissions at an impossible age, left out of the summary")
