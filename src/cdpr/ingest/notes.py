@@ -20,7 +20,7 @@ _DIAGNOSES = _SAID["diagnoses"]
 _HEADINGS = _SAID["headings"]
 _ALL = [*_HEADINGS, *_SAID["short"]]
 _HEADING = re.compile(
-    r"^[^\S\n]*(?:(?:\*+|##+|[=_]+)[^\S\n]*)?(?:"
+    r"^[^\S\n]*(?:(?:\*+|#+|[=_]+)[^\S\n]*)?(?:"
     + "|".join(f"(?P<s{i}>{pattern})" for i, (_, pattern) in enumerate(_ALL))
     + r")[^\S\n]*(?:[*=_]+[^\S\n]*)?(?::\**|$)",
     re.IGNORECASE | re.MULTILINE,
@@ -142,8 +142,8 @@ def _examination(headings: list[_Heading], course: int) -> _Heading | None:
 
 
 def _stands_out(line: str) -> bool:
-    """Whether a line without a colon looks like a heading: capitals or bold type."""
-    return line.isupper() or "**" in line
+    """Whether a line without a colon looks like a heading: capitals, bold type or the mark of one."""
+    return line.isupper() or "**" in line or line.startswith("#")
 
 
 def primary_diagnosis(section: str) -> str:
