@@ -13,7 +13,7 @@ from typing import Any
 
 from ..cases import Analyte, format_analytes
 from .attrition import Attrition
-from .mimic_tables import Tables, check_times
+from .mimic_tables import Tables, check_strays, check_times
 from .names import ANY_LABEL, exam_key, panels
 from .notes import examination_heading, report_text
 from .texts import one_line, says_something
@@ -21,7 +21,7 @@ from .texts import one_line, says_something
 # Every row of an event table, with the admission in whose window it lies, or none. Rows that name an admission but no
 # readable time come along, to be counted.
 _LINKED = """
-    SELECT e.*, c.hadm_id AS case_id
+    SELECT e.*, c.hadm_id AS case_id, e.hadm_id IS NOT NULL AND e.hadm_id NOT IN (SELECT hadm_id FROM stays) AS stray
     FROM (SELECT *, epoch({time}) AS time, CASE WHEN moment(charttime) IS NULL THEN charttime END AS odd
           FROM {table}) e
     LEFT JOIN cases c ON e.subject_id = c.subject_id
@@ -56,7 +56,7 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
         CREATE TABLE lab AS
         SELECT CASE WHEN case_id IS NOT NULL THEN subject_id END AS subject_id, case_id,
                CASE WHEN case_id IS NOT NULL THEN itemid END AS item,
-               count(*) AS rows, count(*) FILTER (time IS NULL) AS untimed,
+               count(*) AS rows, count(*) FILTER (stray) AS stray, count(*) FILTER (time IS NULL) AS untimed,
                max(try_cast(subject_id AS BIGINT)) AS last, {_TIMES},
                count(*) FILTER (time IS NOT NULL AND {no_result}) AS empty,
                min(row(time, try_cast(labevent_id AS BIGINT), labevent_id, value, comments, valuenum, valueuom,
@@ -93,17 +93,19 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
         LEFT JOIN panels a ON a.label = '{ANY_LABEL}' AND a.fluid = l.fluid
     """)
     counts = tables.rows("""
-        SELECT sum(rows), sum(rows) FILTER (case_id IS NULL), sum(untimed) FILTER (case_id IS NOT NULL),
+        SELECT sum(rows), sum(stray), sum(rows) FILTER (case_id IS NULL), sum(untimed) FILTER (case_id IS NOT NULL),
                sum(empty) FILTER (case_id IS NOT NULL),
                count(DISTINCT (case_id, exam, name)) FILTER (first IS NOT NULL AND examined),
                sum(rows - untimed - empty) FILTER (NOT examined)
         FROM lab LEFT JOIN items USING (item)
     """)
     attrition.tables["hosp/labevents"] = "laboratory rows"
-    total, outside, untimed, empty, used, unexamined = (number or 0 for number in next(counts))
+    total, stray, outside, untimed, empty, used, unexamined = (number or 0 for number in next(counts))
+    check_strays(tables, "hosp/labevents", total, stray, attrition)
     for what, rows in (
         ("", total),
-        (" in no case's window", outside),
+        (" of no known admission", stray),
+        (" in no case's window", outside - stray),
         (" without a readable time", untimed),
         (" without a result", empty),
         (" repeated later", total - outside - untimed - empty - used - unexamined),
@@ -137,7 +139,7 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
     tables.run(f"""
         CREATE TABLE report AS
         SELECT CASE WHEN case_id IS NOT NULL THEN l.subject_id END AS subject_id,
-               try_cast(l.subject_id AS BIGINT) AS last, charttime, odd, l.case_id, l.time, l.note_id, n.names,
+               try_cast(l.subject_id AS BIGINT) AS last, charttime, odd, l.case_id, l.stray, l.time, l.note_id, n.names,
                n.parent, CASE WHEN case_id IS NOT NULL THEN l.text END AS text
         FROM ({linked}) l LEFT JOIN report_names n USING (note_id) ORDER BY 1
     """)
@@ -146,12 +148,14 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
 
 def _account(tables: Tables, name: str, linked: str, what: str, attrition: Attrition) -> None:
     """Judge the times of a table by its linked rows, and count these."""
-    query = f"SELECT count(*), count(*) FILTER (case_id IS NULL), {_TIMES} FROM {linked}"
-    total, outside, *times = next(tables.rows(query))
+    query = f"SELECT count(*), count(*) FILTER (stray), count(*) FILTER (case_id IS NULL), {_TIMES} FROM {linked}"
+    total, stray, outside, *times = next(tables.rows(query))
+    check_strays(tables, name, total, stray, attrition)
     check_times(tables, name, "charttime", times, attrition)
     attrition.tables[name] = what
     attrition.count(what, total)
-    attrition.count(f"{what} in no case's window", outside)
+    attrition.count(f"{what} of no known admission", stray)
+    attrition.count(f"{what} in no case's window", outside - stray)
 
 
 def events_of(tables: Tables, notes: Sequence[Any]) -> Events:

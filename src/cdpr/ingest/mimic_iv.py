@@ -28,7 +28,16 @@ from ..settings.datasets import MimicSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
-from .mimic_tables import Tables, check_references, check_rows, check_sums, check_times, count_left_out, count_rows
+from .mimic_tables import (
+    OLDEST,
+    Tables,
+    check_references,
+    check_rows,
+    check_sums,
+    check_times,
+    count_left_out,
+    count_rows,
+)
 from .notes import DischargeNote, parse_discharge_note
 from .texts import patient_information
 
@@ -37,7 +46,6 @@ Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 _log = logging.getLogger(__name__)
 THREADS = 2  # of the table engine, and as many processes read notes: all of MIMIC-IV takes 12 minutes
 CHUNK = 500  # notes; also the smallest import for which worker processes pay
-_OLDEST = 130  # years
 _COLUMNS = {
     "note/discharge": "note_id subject_id hadm_id text",
     "hosp/admissions": "subject_id hadm_id admittime",
@@ -199,9 +207,13 @@ def _draft(note: Note, parsed: DischargeNote, events: Events, attrition: Attriti
     if parsed.cut:
         attrition.count(CUT)
     years = note.years
-    if years is not None and not 0 <= years <= _OLDEST:
+    if years is not None and not 0 <= years <= OLDEST:
         attrition.count("admissions at an impossible age, left out of the summary")
         years = None
+    elif years is None and not note.rejected:
+        attrition.count("admissions at an unknown age")
+    if not note.rejected and not patient_information(None, note.gender):
+        attrition.count("admissions without a sex that is known, left out of the summary")
     return Draft(
         note_id=note.note_id,
         subject_key=note.subject_id,

@@ -26,6 +26,8 @@ _FETCH = 2048  # rows in memory at a time; the engine's own batch
 CHECKSUMS = "SHA256SUMS.txt"
 AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
 _NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
+OLDEST = 130  # years
+SEX = "M|F|MALE|FEMALE"
 _FEW = 20  # rows or cases, below which shares say nothing
 _CLOCK = 100  # times from which on it is no chance that none lies outside half a day
 _LOST = 0.01  # share of times that may be unreadable before a warning
@@ -151,6 +153,8 @@ def _cleaned(column: str) -> str:
     text = f'trim("{column}"::VARCHAR)'
     if _WHOLE_NUMBER.fullmatch(column):
         text = f"CASE WHEN ends_with({text}, '.0') THEN {text}[:-3] ELSE {text} END"
+    if column == "hadm_id":  # a number; in its place tools write NA, 0, ... where there is none
+        text = f"CASE WHEN regexp_matches({text}, '[1-9]') THEN {text} END"
     return f"CASE WHEN {text} IN ({', '.join(map(_literal, ('', *MISSING)))}) THEN NULL ELSE {text} END"
 
 
@@ -221,6 +225,24 @@ def check_rows(tables: Tables, table: str, key: str, column: str, fits: str, pro
         raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
 
 
+def check_strays(tables: Tables, name: str, rows: int, stray: int, attrition: Attrition) -> None:
+    """Warn of a table of events without any row, or with many of admissions that nobody knows. Raises IngestError for
+    numbers that a spreadsheet has rounded."""
+    if not rows:
+        attrition.warn(f"{name} has a header and no row")
+    if stray > _LOST * rows:
+        unknown = "hadm_id IS NOT NULL AND hadm_id NOT IN (SELECT hadm_id FROM stays)"
+        sql = f"SELECT mode(hadm_id), count(*) FILTER (hadm_id ILIKE '%E+%') FROM {name.split('/')[-1]} WHERE {unknown}"
+        sample, rounded = next(tables.rows(sql))
+        if rounded:
+            remedy = "export it again with whole numbers: a spreadsheet has rounded these"
+            raise IngestError(tables.paths[name], f"{rounded:,} numbers like 2.1E+07", remedy, field="hadm_id")
+        attrition.warn(
+            f"{name}: {stray:,} of {rows:,} rows name an admission that hosp/admissions lacks; these numbers look like "
+            f"{shape(sample)}"
+        )
+
+
 def check_references(tables: Tables, attrition: Attrition) -> None:
     """Warn of identifiers that lead nowhere, and of an event table that ends long before the patients do."""
     for name, holder, what, numbers, known in (
@@ -234,6 +256,20 @@ def check_references(tables: Tables, attrition: Attrition) -> None:
         ))  # fmt: skip
         if lost > _LOST * references and references >= _FEW:
             attrition.warn(f"{name} lacks {lost:,} of the {references:,} {what} that {holder} names; is it whole?")
+    stays, behind, patients, sexless, ageless = next(
+        tables.rows(f"""
+        SELECT count(*), count(*) FILTER (try_cast(subject_id AS BIGINT) >
+                                          (SELECT max(try_cast(subject_id AS BIGINT)) FROM note_ids)),
+               (SELECT count(*) FROM persons),
+               (SELECT count(*) FROM persons WHERE NOT coalesce(regexp_full_match(gender, '{SEX}', 'i'), false)),
+               (SELECT count(*) FROM persons WHERE NOT coalesce(anchor_age::INTEGER <= {OLDEST}, false))
+        FROM stays""")
+    )
+    if behind > _BEHIND * stays and stays >= _FEW:
+        attrition.warn(f"note/discharge ends before the last {behind:,} of {stays:,} admissions; was it cut?")
+    for what, lost in (("sex (M or F)", sexless), (f"age up to {OLDEST}", ageless)):
+        if lost > _LOST * patients:
+            attrition.warn(f"hosp/patients: {lost:,} of {patients:,} have no {what}; their summaries lack it")
     (cases,) = next(tables.rows("SELECT count(*) FROM cases"))
     if cases < _FEW:
         return

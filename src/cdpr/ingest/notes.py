@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from .names import add_text, physical_key
-from .texts import gaps, headed, one_line, only_refers, phrases, says_something, with_plain_ends
+from .texts import gaps, headed, one_line, only_refers, phrases, says_something, visible, with_plain_ends
 
 _SAID = phrases("notes")
 _DIAGNOSES = _SAID["diagnoses"]
@@ -71,7 +71,7 @@ class DischargeNote:
 
 def parse_discharge_note(text: str) -> DischargeNote:
     """Sections of a note; never raises: what is not found is empty. The history keeps its line ends."""
-    sections = note_sections(with_plain_ends(text))
+    sections = note_sections(with_plain_ends(visible(text)))
     diagnosis = sections.pop("diagnosis", "")
     physical, behind = examination_part(sections.pop("physical", ""))
     return DischargeNote(
