@@ -357,6 +357,25 @@ def test_indices_in_the_wrong_columns_are_noticed(tmp_path, order):
         read_gpci(save(tmp_path, "gpci.csv", gpci_rows(**order)), "02102-01")
 
 
+@pytest.mark.parametrize(
+    ("content", "name", "said"),
+    [
+        (gpci_rows().replace(b"2026 P", b"2025 P").replace(b"2026 M", b"2025 M"), "GPCI2026.csv", "2025"),
+        (gpci_rows().replace(b"2026 PE", b"2025 PE"), "GPCI2026.csv", "2025 and 2026"),
+        (gpci_rows().replace(b"2026 P", b"P").replace(b"2026 M", b"M").replace(b"2026", b"2024"), "g.csv", "2024"),
+        (gpci_rows().replace(b"CY 2026 ", b"").replace(b"2026 ", b""), "GPCI2027.csv", "2027"),
+        (gpci_rows().replace(b"CY 2026 ", b"").replace(b"2026 ", b""), "g.csv", "no stated year"),
+    ],
+)
+def test_indices_of_another_year_are_refused(tmp_path, content, name, said):
+    """A price of one year's units and another year's indices is a price of no year."""
+    pfs, gpci = save(tmp_path, "pfs.csv", pfs_bytes()), save(tmp_path, name, content)
+    with pytest.raises(TableError, match=rf"{name}:3: indices of {said} beside relative values of 2026; set data\."):
+        read_pfs(pfs, locality="02102-01", gpci=gpci)
+    right = content.replace(b"2024", b"2026").replace(b"2025", b"2026")
+    assert read_pfs(pfs, locality="02102-01", gpci=save(tmp_path, "GPCI2026.csv", right)).year == "2026"
+
+
 def test_a_file_that_would_set_nothing_is_an_error(tmp_path):
     pfs, gpci = save(tmp_path, "pfs.csv", pfs_bytes()), save(tmp_path, "gpci.csv", gpci_rows())
     with pytest.raises(TableError, match=r"gpci\.csv: sets nothing for national prices; set data\.fee_schedules"):

@@ -238,6 +238,21 @@ def test_conclusions_and_names_of_the_diagnosis_take_the_common_path_of_leaks(tm
         ("impression of a report", "removed"), ("diagnosis named by a result", "removed")}  # fmt: skip
 
 
+def test_the_plan_behind_an_examination_is_not_read_and_is_counted(tmp_path):
+    """Also below a complaint, and where the section of a composition goes on."""
+    note = "Chief Complaint: Belly pain\nPlan: operate\nPhysical Exam:\nAbdomen: Tender.\nWorking theory: Appendicitis"
+    section = {"title": "x", "code": concept("", "29545-1"), "text": {"div": "<p>Neck: supple.</p><p>Work-up: CT</p>"}}
+    about = {"status": "final", "subject": {"reference": "Patient/p"}, "encounter": {"reference": "Encounter/e"}}
+    told = [{"resourceType": "Composition", **about, "section": [section]}, observation("Lipase", 30)]
+    reads = basis()[-1] | {"content": [{"attachment": attachment(note)}]}
+    record, attrition = only(write(tmp_path, [*basis()[:-1], reads, *told]))
+    assert record.key_pertinent_results_dict == {
+        "Neck (Physical Examination)": "supple.", "Abdomen (Physical Examination)": "Tender.",
+        "Lipase": "Lipase: Value: 30; Units: mmol/L"}  # fmt: skip
+    assert "operate" not in record.case_summary
+    assert attrition.events["physical examinations that end at a heading of something else"] == 2
+
+
 def test_equal_numbers_in_two_bundles_are_two_patients(tmp_path):
     write(tmp_path / "b", [*basis(), observation("Amylase", 9)])
     write(tmp_path, [*basis(), observation("Lipase", 30)]).joinpath("bundle.json").rename(tmp_path / "Jane_Doe.json")
@@ -267,6 +282,86 @@ def test_results_belong_to_the_encounter_in_whose_time_they_fall(tmp_path):
     (first, _), attrition = read(folder, hours_after_start=24)
     assert [k for k in first.key_pertinent_results_dict if "Physical" not in k] == ["Lipase"]
     assert attrition.events["results after the initial workup"] == 1
+
+
+def test_parts_of_an_encounter_are_its_own(tmp_path):
+    """The emergency stay, and the triage within it: their results and reasons; in a ring none is a part."""
+    patient, stay, *others = basis()
+
+    def part(number: str, whole: str, **more) -> dict:
+        return {"resourceType": "Encounter", "id": number, "status": "finished", "subject": stay["subject"],
+                "partOf": {"reference": f"Encounter/{whole}"}, "period": {"start": "2024-03-01T20:00:00Z"},
+                **more}  # fmt: skip
+
+    def of(number: str, name: str) -> dict:
+        return observation(
+            name, 3, encounter={"reference": f"Encounter/{number}"}, effectiveDateTime="2024-03-01T21:00Z"
+        )
+
+    parts = [part("ed", "e", reasonCode=[concept("Cramps")]), part("tri", "ed")]
+    told = [patient, *parts, stay, *others[:-1], of("e", "Lipase"), of("ed", "Amylase"), of("tri", "Ferritin")]
+    record, attrition = only(write(tmp_path, told), hours_after_start=2)
+    assert list(record.key_pertinent_results_dict) == ["Lipase", "Amylase", "Iron Studies"]
+    assert "Chief Complaint: Cramps" in record.case_summary
+    assert attrition.read == 1 and attrition.events["encounters that are part of another"] == 2
+    for whole in ("tri", "gone"):
+        ring = [patient, part("ed", whole), part("tri", "ed"), stay | {"reasonCode": [concept("Cramps")]}, *others]
+        assert read(write(tmp_path, [*ring, of("e", "Lipase")]))[1].read == (2 if whole == "gone" else 3)
+
+
+def test_what_lasts_is_told_in_every_encounter_and_the_rest_is_counted(tmp_path):
+    """Undated allergies, relatives and problems of a patient who came twice."""
+    patient, first, *others = basis(reasonCode=[concept("Cramps")])
+    second = first | {"id": "f", "period": {"start": "2024-06-01", "end": "2024-06-02"}}
+    who = {"reference": "Patient/p"}
+    lasting = [
+        condition("Gout", "k1", "problem-list-item"),
+        condition("Scurvy", "k2", "problem-list-item", onsetDateTime="2024-05"),
+        {"resourceType": "AllergyIntolerance", "patient": who, "code": concept("Penicillin")},
+        {"resourceType": "FamilyMemberHistory", "patient": who, "relationship": concept("Mother"),
+         "condition": [{"code": concept("Migraine")}]}]  # fmt: skip
+    labs = [observation("Lipase", 3), observation("Lipase", 3, encounter={"reference": "Encounter/f"})]
+    nobody = {"resourceType": "AllergyIntolerance", "patient": {"reference": "Patient/gone"}, "code": concept("Zinc")}
+    records, attrition = read(write(tmp_path, [patient, first, second, *others[:-1], *labs, *lasting, nobody,
+                                               condition("Measles", "k3")]))  # fmt: skip
+    background = [record.case_summary.partition("Cramps\n")[2].splitlines() for record in records]
+    same = ["- Family History: Mother: Migraine", "- Allergy History: Penicillin"]
+    assert background == [["- Past Medical History: Gout", *same], ["- Past Medical History: Gout; Scurvy", *same]]
+    assert attrition.events["results and notes of no encounter"] == 2, "the other's allergy, and the measles"
+
+
+def test_a_public_style_bundle_gives_cases_and_each_order_is_one(tmp_path):
+    """Conditions without a category, notes in Markdown, certificates of death, pages; PT with INR, antibiograms."""
+    patient, encounter, *_ = basis()
+    bare = {name: value for name, value in encounter.items() if name != "diagnosis"}
+    own = {"encounter": {"reference": "Encounter/e"}}
+    diagnosed = {k: v for k, v in condition("Acute appendicitis", "c1", **own).items() if k != "category"}
+    unnamed = {k: v for k, v in condition("Influenza", "c0").items() if k != "category"}
+    note = {"resourceType": "DocumentReference", "status": "current", "context": {"encounter": [own["encounter"]]},
+            "content": [{"attachment": attachment("\n# Chief Complaint\n- Cramps\n\n# Allergies\nNone known.\n\n"
+                                                  "# Medications\nzinc\n\n# Assessment and Plan\nappendicitis")}
+                        ]}  # fmt: skip
+    sample = {"specimen": {"reference": "Specimen/s"}}
+    results = [
+        observation("Cause of Death [US Standard Certificate of Death]", "appendicitis", "exam"),
+        observation("PT and INR", None, component=[
+            {"code": concept(name), "valueQuantity": {"value": 1}} for name in ("PT", "INR")]),
+        observation("Urine Culture", "E. coli", **sample),
+        observation("cefTRIAXone [Susceptibility]", "S", **sample),
+        observation("Ampicillin [Susceptibility] by MIC", "R")]  # fmt: skip
+    path = write(tmp_path, [patient, bare, unnamed, diagnosed, note, *results])
+    record, attrition = only(path)
+    assert record.diagnosis_results == "Acute appendicitis" and "Cramps" in record.case_summary
+    assert "zinc" not in record.case_summary and "appendicitis" not in str(record.key_pertinent_results_dict)
+    assert {name: text.count("Value:") for name, text in record.key_pertinent_results_dict.items()} == {
+        "Coagulation Profile": 2, "Urine Culture": 2, "Antibiotic Susceptibility": 1}  # fmt: skip
+    assert attrition.events["observations that are no examination"] == 1 and not attrition.warnings
+    bundle = json.loads((path / "bundle.json").read_text())
+    pages = [{"relation": "self", "url": "x?1"}, {"relation": "next", "url": "x?2"}]
+    (path / "bundle.json").write_text(json.dumps(bundle | {"link": pages}))
+    assert any("1 bundles are one page" in warning for warning in only(path)[1].warnings)
+    (path / "b.json").write_text(json.dumps({"resourceType": "Bundle", "link": [pages[1] | {"relation": "self"}]}))
+    assert not only(path)[1].warnings
 
 
 @pytest.mark.parametrize(

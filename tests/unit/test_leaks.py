@@ -375,3 +375,16 @@ def test_a_word_that_many_diseases_share_is_no_loose_name():
         ("Pos. in both tests", "Polycystic ovary syndrome"),
     ):
         assert mentions(text, diagnosis, loose=True) == [], text
+
+
+def test_the_name_of_an_examination_may_give_the_diagnosis_away():
+    """What was seen is named by a heading; a test for the disease only asks, and its name stays."""
+    names = ["Gout flare (Physical Examination)", "Acute gout", "Joints (Physical Examination)", "Gout antigen test",
+             "Screen for gout", "Uric Acid"]  # fmt: skip
+    results = dict.fromkeys(names, "seen")
+    for leaks, kept in ((STRICT, names[2:]), (Leaks(**KEPT), names)):
+        attrition = Attrition("d")
+        _, cleared = control("7", "Gout", {HPI: "Sore toe"}, results, leaks, attrition)
+        assert list(cleared) == kept
+        told = [(i.what, i.action, i.place) for i in attrition.incidents]
+        assert told == [("diagnosis named by an examination", "removed", name) for name in names if name not in kept]

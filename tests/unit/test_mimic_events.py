@@ -54,8 +54,12 @@ def test_an_event_belongs_to_the_stay_that_it_names_or_that_is_nearest(tmp_path,
     assert (
         attrition.events["laboratory rows"]
         == 1
-        == (attrition.events["laboratory rows used"] + attrition.events["laboratory rows in no case's window"])
+        == sum(
+            attrition.events[f"laboratory rows {part}"]
+            for part in ("used", "in no case's window", "of no known admission")
+        )
     )
+    assert attrition.events["laboratory rows of no known admission"] == (hadm == "99")
 
 
 def micro(hadm="11", specimen="SPUTUM", test="GRAM STAIN", time="2150-03-02 05:00:00", **columns):

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,41 @@ def test_times_in_another_order_are_refused_by_their_form_alone(tmp_path, table,
     assert error.value.field == column and f"like {seen};" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "form", ["%Y-%m-%d %I:%M:%S %p", "%Y-%m-%dT%I:%M %p", "%Y-%m-%d %I:%M:%S.000%p", "%Y-%m-%d %I:%M:%S half %p"]
+)
+def test_a_clock_of_twelve_hours_is_read_or_refused(tmp_path, form):
+    """08:00:00 PM is 20:00:00; where the half of the day cannot be read, or is not there, the table is refused."""
+    tables = mimic_tables()
+    tables["hosp/labevents"][1][2]["charttime"] = "2150-03-02 12:30:00"  # twelve is the zero of such a clock
+    tables["hosp/labevents"][1][3]["charttime"] = "2150-03-03 00:30:00"
+    plain, told = read(write(tmp_path / "plain", tables))
+
+    def changed(tables, form: str):
+        for name, column in (
+            ("admissions", "admittime"),
+            ("labevents", "charttime"),
+            ("microbiologyevents", "charttime"),
+        ):
+            for row in tables[f"hosp/{name}"][1]:
+                row[column] = row.get(column) and datetime.fromisoformat(row[column]).strftime(form)
+        return tables
+
+    path = write(tmp_path / "other", changed(tables, form.replace("%p", "P.M.") if "half" in form else form))
+    if "half" in form:
+        with pytest.raises(IngestError, match=r"admissions.*3 of 3 times cannot be read; they look like 9999-99-99"):
+            read(path)
+    else:
+        records, attrition = read(path)
+        assert (records, attrition.report()) == (plain, told.report())
+    tables = many(24)
+    for number, row in enumerate(tables["hosp/labevents"][1]):
+        row["charttime"] = f"{row['charttime'][:11]}{number % 24:02}:30:00"
+    read(write(tmp_path / "day", tables))
+    with pytest.raises(IngestError, match=r"labevents.*192 times, all from 1:00 to 12:59: a 12-hour clock without"):
+        read(write(tmp_path / "half", changed(tables, "%Y-%m-%d %I:%M:%S")))
+
+
 @pytest.mark.parametrize("table", ["hosp/labevents", "hosp/admissions"])
 def test_dates_without_a_time_of_day_are_refused(tmp_path, table):
     tables = many(12)
@@ -113,6 +149,7 @@ def test_a_header_alone_is_told(tmp_path):
         ("hosp/labevents", "hosp/labevents ends before the last 24 of 48 cases"),
         ("hosp/microbiologyevents", "hosp/microbiologyevents ends before the last 24 of 48 cases"),
         ("note/radiology", "note/radiology ends before the last 24 of 48 cases"),
+        ("note/discharge", "note/discharge ends before the last 24 of 48 admissions"),
         ("hosp/patients", "hosp/patients lacks 12 of the 24 patients that hosp/admissions names"),
         ("hosp/admissions", "hosp/admissions lacks 24 of the 48 admissions that note/discharge names"),
     ],
@@ -144,6 +181,54 @@ def test_items_without_a_name_and_cases_without_a_result_are_told(tmp_path):
     tables["hosp/labevents"] = columns, [row | {"charttime": "2180" + row["charttime"][4:]} for row in rows]
     _, attrition = read(write(tmp_path / "years", tables))
     assert any("only 0 of 48 cases have a laboratory result" in w for w in attrition.warnings)
+
+
+@pytest.mark.parametrize("table", ["hosp/labevents", "hosp/microbiologyevents", "note/radiology"])
+def test_events_of_no_known_admission_are_told_with_their_cause(tmp_path, table):
+    """Numbers that nobody knows, that a spreadsheet rounded, that stand for none; a table with a header only."""
+    tables = many(24)
+    columns, rows = tables[table]
+    what = {"hosp/labevents": "laboratory rows", "note/radiology": "radiology reports"}.get(table, "microbiology rows")
+
+    def with_numbers(number: str, name: str):
+        new = [row | {"hadm_id": number} for row in rows]
+        return read(write(tmp_path / name, tables | {table: (columns, new)}))
+
+    _, attrition = with_numbers("12,345", "unknown")
+    assert attrition.events[f"{what} of no known admission"] == len(rows) == attrition.events[what]
+    assert not attrition.events[f"{what} in no case's window"]
+    told = f"WARNING: {table}: {len(rows)} of {len(rows)} rows name an admission that hosp/admissions lacks; these"
+    assert f"{told} numbers look like 99,999" in attrition.warnings
+    with pytest.raises(IngestError, match=rf"{len(rows)} numbers like 2\.1E\+07; export it again") as error:
+        with_numbers("2.1E+07", "rounded")
+    assert error.value.field == "hadm_id" and table in str(error.value.path)
+    plain = with_numbers("", "plain")
+    for number, word in enumerate(("NA", "null", "0", ".", "n/a")):
+        assert [one.key_pertinent_results_dict for one in with_numbers(word, f"w{number}")[0]] == [
+            one.key_pertinent_results_dict for one in plain[0]]  # fmt: skip
+    _, attrition = read(write(tmp_path / "header", tables | {table: (columns, [])}))
+    assert f"WARNING: {table} has a header and no row" in attrition.warnings
+
+
+def test_what_a_summary_lacks_is_counted_and_no_control_character_is_told(tmp_path):
+    """Sexes that are no M or F, an age of 300, NUL bytes in a value, a label, a report and a history."""
+    for sex in ("1", "", "U"):
+        tables = mimic_tables()
+        for row in tables["hosp/patients"][1]:
+            row |= {"gender": sex, "anchor_age": "300"}
+        _, attrition = read(write(tmp_path / f"sex{sex}", tables))
+        assert attrition.events["admissions without a sex that is known, left out of the summary"] == 3
+        assert attrition.events["admissions at an impossible age, left out of the summary"] == 3
+        assert "WARNING: hosp/patients: 2 of 2 have no sex (M or F); their summaries lack it" in attrition.warnings
+        assert any("2 of 2 have no age up to 130" in warning for warning in attrition.warnings)
+    tables = mimic_tables()
+    tables["hosp/labevents"][1][0]["value"] = "1\x005.0"
+    tables["hosp/d_labitems"][1][4]["label"] = "Zonu\x00lin"
+    for name in ("note/radiology", "note/discharge"):
+        tables[name] = tables[name][0], [row | {"text": row["text"].replace("e", "e\x00")} for row in tables[name][1]]
+    records, attrition = read(write(tmp_path / "nul", tables))
+    assert "Value: 15.0" in str(records) and "Zonulin (Stool)" in str(records)
+    assert not any("\x00" in record.model_dump_json() or "\\u0000" in record.model_dump_json() for record in records)
 
 
 def test_every_table_has_its_line(tmp_path):

@@ -4,7 +4,14 @@ import time
 
 import pytest
 
-from cdpr.ingest.notes import note_sections, parse_discharge_note, physical_results, primary_diagnosis, report_text
+from cdpr.ingest.notes import (
+    examination_part,
+    note_sections,
+    parse_discharge_note,
+    physical_results,
+    primary_diagnosis,
+    report_text,
+)
 
 SUFFIX = " (Physical Examination)"
 
@@ -70,6 +77,24 @@ def systems(text: str) -> dict[str, str]:
 )
 def test_the_first_primary_line_is_the_diagnosis(section, diagnosis):
     assert primary_diagnosis(section) == diagnosis
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["Assessment and Plan:\n{}", "A/P: {}", "Impression:\n{}", "Plan: {}", "ED Course:\n{}", "MDM: {}", "Dx - {}",
+     "## Assessment\n{}", "**A/P**\n{}", "A&P\n{}", "1) Assessment - {}", "Neuro: intact. Plan: {}", "Consults: {}",
+     "初步诊断：{}", "Course in the department: {}", "Outlook\n--------\n{}"],
+)  # fmt: skip
+def test_a_heading_that_is_no_part_of_an_examination_ends_it(end):
+    """What is thought and done about the findings names the disease: it is no result, free of charge."""
+    parts = ["JVP: 8 cm", "Right knee: warm", "Tinel's sign: positive", "CN II-XII: intact", "LE: no edema", "S1: loud",
+             "- Pelvic: normal", "2. Gait: steady", "Straight leg raise: free", "心脏：无杂音"]  # fmt: skip
+    text = "HPI:\nPain.\nPhysical Exam:\nVS: T 98.1\n" + "\n".join(parts) + "\n\n" + end.format("gout, colchicine")
+    note = parse_discharge_note(text)
+    assert "colchicine" not in str(note)
+    said = " ".join(note.physical.values())
+    assert all(part.split(": ")[-1].split("：")[-1] in said for part in parts), said
+    assert not parse_discharge_note(text[: text.index("\n\n")]).cut
 
 
 def test_note_parser_survives_anything_and_reads_several_systems_in_one_line():
@@ -294,4 +319,5 @@ def test_hostile_text_takes_no_time(piece):
     start = time.process_time()
     parse_discharge_note(f"Physical Exam:\nT 98.1\n{text}\nDischarge Diagnosis:\n{text}")
     parse_discharge_note(text)
+    examination_part(text)
     assert time.process_time() - start < 5

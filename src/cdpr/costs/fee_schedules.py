@@ -301,7 +301,7 @@ def read_pfs(
     payment: so computed, the price is the published imaging cap (OPPSCAP) to the cent.
 
     Codes that Medicare does not pay by these units (all laboratory tests among them) are left out. A locality needs
-    ``gpci``. Raises TableError.
+    ``gpci``, of the same year. Raises TableError.
     """
     table = Table(path, read_csv(path), "HCPCS", kind="the PPRRVU file")
     if locality == NATIONAL and gpci is not None:
@@ -311,8 +311,8 @@ def read_pfs(
         )
     if locality != NATIONAL and gpci is None:
         raise TableError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
-    indices = (Decimal(1),) * 3 if gpci is None else read_gpci(gpci, locality)
     schedule = Schedule("PFS", table.path, *_release(table), locality=locality)
+    indices = (Decimal(1),) * 3 if gpci is None else read_gpci(gpci, locality, schedule.year)
     rows = table.select("HCPCS", "MOD", "STATUS CODE", "CONV FACTOR", *_UNITS)
     printed = None if conversion_factor else _printed_factor(rows, table.path)
     factor = Decimal(printed or str(conversion_factor))
@@ -357,11 +357,12 @@ def _release(table: Table) -> tuple[str, str]:
     return "", ""
 
 
-def read_gpci(path: Path, locality: str) -> tuple[Decimal, ...]:
+def read_gpci(path: Path, locality: str, year: str = "") -> tuple[Decimal, ...]:
     """Geographic practice cost indices of one locality (``10112-00``): of work, practice expense and malpractice.
 
     Of a work index with and without its legal floor of 1, the one with the floor counts. Leading zeros of contractor
-    and locality numbers, which spreadsheets drop, are restored. Raises TableError, also for implausible indices.
+    and locality numbers, which spreadsheets drop, are restored. Raises TableError, also for implausible indices, and
+    for a file that is not of the ``year``.
     """
     if not re.fullmatch(r"\d{5}-\d{2}", locality):
         raise TableError(
@@ -370,6 +371,7 @@ def read_gpci(path: Path, locality: str) -> tuple[Decimal, ...]:
         )
     table = Table(path, read_csv(path), "Locality Number", kind="the GPCI file")
     contractor, *columns = (table.find_part(part) for part in ("CONTRACTOR", *_INDICES))
+    _check_year(table, columns, year)
     known: dict[str, tuple[int, Cells]] = {}
     for line, cells in table.select(contractor, "LOCALITY NUMBER", *columns):
         if cells[contractor].isdigit():
@@ -384,6 +386,17 @@ def read_gpci(path: Path, locality: str) -> tuple[Decimal, ...]:
             problem = f"{cells[column][:20]!r} under {column!r} is no index from {low} to {high}"
             raise TableError(f"{path}:{line}: {problem}; {_NAMES}")
     return tuple(Decimal(cells[column]) for column in columns)
+
+
+def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
+    """Raises TableError unless a file of indices is of the year, as its columns say, else its titles, else its name."""
+    titles = " ".join(cell for row in table.titles for cell in row)
+    years = next(
+        filter(None, (re.findall(r"20\d\d", text) for text in (" ".join(columns), titles, table.path.name))), []
+    )
+    if year and {*years} != {year}:
+        said = f"indices of {' and '.join(sorted({*years})) or 'no stated year'} beside relative values of {year}"
+        raise TableError(f"{table.path}:{table.line}: {said}; set data.fee_schedules.gpci to the file of the same year")
 
 
 def _amount(cells: Cells, name: str) -> Decimal:

@@ -13,10 +13,10 @@ from typing import Any
 from ..cases import CaseRecord, meaning, modality
 from ..settings.datasets import ClinicalBenchSource
 from .attrition import Attrition
-from .draft import Draft, Import
+from .draft import CUT, Draft, Import
 from .flat_files import Element, IngestError, files_at, flat_text, parse_json, read_text
 from .names import add_text
-from .notes import physical_results
+from .notes import examination_part, physical_results
 from .texts import (
     CHINESE,
     LONGEST_NAME,
@@ -113,7 +113,10 @@ def _number(case: Element) -> str:
 
 def _draft(case: Element, language: str, attrition: Attrition) -> Draft:
     sections = _sections(case.text("clinical_case_summary"), attrition)
-    physical = physical_results(sections.pop("physical", ""))
+    examination, behind = examination_part(sections.pop("physical", ""))
+    physical = physical_results(examination)
+    if says_something(behind):
+        attrition.count(CUT)
     if not physical:
         attrition.count("summaries without a physical examination")
     number = _number(case)

@@ -40,7 +40,7 @@ _BRACKETED = re.compile(r"\(([A-Z][A-Za-z0-9-]{1,7})\)")
 _DISEASE = re.compile(r"\w{3}(?:itis|oma|osis|a?emia|pathy|thenia|penia|plegia|rrhea|ectasis|ism)$", re.IGNORECASE)
 _KIND = re.compile(rf"\b((?:{_SAID['kinds']}))\s+$", re.IGNORECASE)
 _SURE = re.compile(_SAID["sure"], re.IGNORECASE)
-_TEST = re.compile(rf"(?:[ -]\w+){{0,3}}?[ -](?:{_SAID['tests']})\b", re.IGNORECASE)
+TEST = re.compile(rf"(?:[ -]\w+){{0,3}}?[ -](?:{_SAID['tests']})\b", re.IGNORECASE)
 _LINKING, _TOO_GENERAL = frozenset(_SAID["linking"]), frozenset([*_SAID["too_general"], *_SAID["general"]])
 _RELATIVE = rf"(?i:\b{_SAID['relatives']}\b)"
 _SOMEONE = re.compile(_RELATIVE)
@@ -174,7 +174,7 @@ def _names_another(text: str, start: int, end: int, diagnosis: str) -> bool:
     """Whether a single word of the diagnosis belongs to another disease here, or to the name of a test."""
     if " " in text[start:end]:
         return False
-    if _TEST.match(text, end):
+    if TEST.match(text, end):
         return True
     kind = _KIND.search(text, max(0, start - 40), start)
     known = kind is None or kind[1].casefold() in diagnosis.casefold()

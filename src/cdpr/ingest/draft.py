@@ -9,10 +9,11 @@ from ..cases import CaseRecord, is_physical, no_examination
 from ..settings.datasets import Governance, Leaks
 from .attrition import Attrition
 from .leaks import control
-from .texts import CHINESE, build_summary, illness, one_line, says_something, tells_something
+from .texts import CHINESE, build_summary, illness, one_line, says_something, tells_something, visible
 
 # What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
 NO_EXAMINATION = "entries that are no examination"
+CUT = "physical examinations that end at a heading of something else"
 
 
 @dataclass
@@ -75,8 +76,9 @@ class Import:
         if remarks:
             attrition.count(NO_EXAMINATION, len(remarks))
         results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks}
+        results = {visible(key): visible(text) for key, text in results.items()}
         # The ends of lines stay, because they may end a sentence.
-        lines = {name: map(one_line, text.splitlines()) for name, text in draft.history.items()}
+        lines = {name: map(one_line, visible(text).splitlines()) for name, text in draft.history.items()}
         history = {name: "\n".join(filter(None, texts)) for name, texts in lines.items()}
         cleared = control(draft.note_id, draft.diagnosis, history, results, self.leaks, attrition)
         if cleared is None:

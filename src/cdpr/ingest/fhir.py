@@ -8,14 +8,14 @@ assessment are not read.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from ..cases import CaseRecord, is_physical
 from ..settings.datasets import FhirSource
 from .attrition import Attrition
-from .draft import Draft, Import
+from .draft import CUT, Draft, Import
 from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources, unmarked
 from .fhir_results import FINAL, find_results, time_of
 from .notes import parse_discharge_note
@@ -43,24 +43,30 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 @dataclass
 class _Case:
-    """A patient's encounter, or the patient where there is none, and what belongs to it."""
+    """A patient's encounter, or the patient where there is none, and what belongs to it and to its ``parts``."""
 
     patient: Resource | None
     encounter: Resource | None
     resources: list[Resource] = field(default_factory=list)
+    parts: list[Resource] = field(default_factory=list)
 
     @property
     def start(self) -> datetime | None:
-        """When the encounter began; else the time of the first result."""
+        """When the encounter began, or the first of its parts; else the time of the first result."""
         if self.encounter is not None:
-            return self.encounter.one("period").moment("start")
+            return min(filter(None, (one.one("period").moment("start") for one in self.encounters)), default=None)
         return min(filter(None, map(time_of, of_kind(self.resources, *_RESULTS))), default=None)
+
+    @property
+    def encounters(self) -> list[Resource]:
+        """The encounter, then its parts."""
+        return [self.encounter, *self.parts] if self.encounter else []
 
     def holds(self, moment: datetime | None) -> bool:
         """Whether a time falls into the encounter."""
         if moment is None or self.start is None or self.encounter is None:
             return False
-        return self.start <= moment <= (self.encounter.one("period").moment("end") or _LAST)
+        return self.start <= moment <= max(one.one("period").moment("end") or _LAST for one in self.encounters)
 
 
 def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
@@ -80,9 +86,16 @@ def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
             attrition.count("encounters that did not take place")
         else:
             cases.append(_Case(_patient(encounter), encounter))
-    treated = {case.patient for case in cases}
+    by_encounter = {case.encounter: case for case in cases}
+    for encounter, whole in [(one, _whole(one, by_encounter)) for one in by_encounter]:
+        if whole is not encounter:
+            attrition.count("encounters that are part of another")
+            cases.remove(by_encounter[encounter])
+            by_encounter[encounter] = by_encounter[whole]
+            by_encounter[whole].parts.append(encounter)
+    treated = {case.patient for case in cases} - {None}
     cases += [_Case(patient, None) for patient in of_kind(everything, "Patient") if patient not in treated]
-    by_encounter = {case.encounter: case for case in cases if case.encounter}
+    diagnoses = {_condition(one, entry) for one in by_encounter for entry in one.many("diagnosis")}
     by_patient: dict[Resource | None, list[_Case]] = defaultdict(list)
     for case in cases:
         by_patient[case.patient].append(case)
@@ -91,9 +104,28 @@ def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
             continue
         if case := _owner(resource, by_encounter, by_patient):
             case.resources.append(resource)
-        elif resource.kind not in ("Condition", "AllergyIntolerance", "FamilyMemberHistory"):
+        elif _is_lasting(resource) and (patient := _patient(resource)) in treated:
+            for case in by_patient[patient]:
+                case.resources.append(resource)
+        elif resource not in diagnoses:
             attrition.count("results and notes of no encounter")
     return cases
+
+
+def _whole(encounter: Resource, known: Collection[Resource]) -> Resource:
+    """The encounter that one is part of, directly or by others; itself where none is known, or in a ring."""
+    chain = [encounter]
+    while (above := chain[-1].find(chain[-1].one("partOf").text("reference"))) in known:
+        if above in chain:
+            return encounter
+        chain.append(above)
+    return chain[-1]
+
+
+def _is_lasting(resource: Resource) -> bool:
+    """Whether it tells of the patient, not of one encounter: of an allergy, a relative, a problem."""
+    lasting = resource.kind in ("AllergyIntolerance", "FamilyMemberHistory")
+    return lasting or (resource.kind == "Condition" and "problem-list-item" in resource.codes("category"))
 
 
 def _patient(resource: Resource) -> Resource | None:
@@ -163,16 +195,20 @@ def _workup(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[
     return sorted(resources, key=lambda one: time_of(one) or _LAST)
 
 
+def _condition(encounter: Resource, entry: FhirElement) -> Resource | None:
+    condition = encounter.find(entry.one("condition").text("reference"))
+    return condition if condition and condition.kind == "Condition" else None
+
+
 def _diagnosis(case: _Case, attrition: Attrition) -> tuple[Resource | None, list[str]]:
     """The primary diagnosis of a case, and what it came with: reasons of the encounter and complaints."""
     complaints: list[str] = []
     candidates: list[tuple[int, float, Resource]] = []
     others: list[Resource] = []
-    if case.encounter is not None:
-        complaints += map(concept_text, case.encounter.many("reasonCode"))
-        for entry in case.encounter.many("diagnosis"):
-            condition = case.encounter.find(entry.one("condition").text("reference"))
-            if condition is None or condition.kind != "Condition":
+    for encounter in case.encounters:
+        complaints += map(concept_text, encounter.many("reasonCode"))
+        for entry in encounter.many("diagnosis"):
+            if (condition := _condition(encounter, entry)) is None:
                 attrition.count("references that lead nowhere")
                 continue
             roles = entry.codes("use") or {""}
@@ -187,6 +223,8 @@ def _diagnosis(case: _Case, attrition: Attrition) -> tuple[Resource | None, list
     if not candidates:
         coded = [one for one in of_kind(case.resources, "Condition") if one not in others and _stands(one, attrition)]
         candidates = [(0, 0, one) for one in coded if "encounter-diagnosis" in one.codes("category")]
+        # What names its encounter was diagnosed there, where it says nothing else of itself.
+        candidates += [(1, 0, one) for one in coded if one.one("encounter") and not one.codes("category")]
     first = min((candidate[:2] for candidate in candidates), default=None)
     primary = [one for *place, one in candidates if tuple(place) == first]
     if len(primary) > 1:
@@ -233,6 +271,8 @@ def _notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str,
     for text, whole in _texts(case, attrition):
         note = parse_discharge_note(text)
         history, physical = note.history | history, note.physical | physical
+        if note.cut:
+            attrition.count(CUT)
         if whole and not (note.history or note.physical):
             attrition.count("notes without a known heading")
     return history, physical

@@ -146,10 +146,13 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")
     shared = Scope()
     scopes = [shared]
+    pages: dict[str, set[str]] = {"self": set(), "next": set()}
 
     def read(content: FhirElement, scope: Scope, address: str = "") -> None:
         kind = content.text("resourceType")
         if kind == "Bundle":
+            for link in content.many("link"):
+                pages.setdefault(link.text("relation"), set()).add(link.text("url"))
             for entry in content.many("entry"):
                 if resource := entry.one("resource"):
                     read(resource, scope, entry.text("fullUrl"))
@@ -172,6 +175,8 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
                 read(element, scopes[-1])
             else:
                 read(element, shared)
+    if lost := len(pages["next"] - pages["self"]):
+        attrition.warn(f"{lost:,} bundles are one page of a result whose next page is not here; export all pages")
     return scopes
 
 

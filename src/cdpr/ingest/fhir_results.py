@@ -28,6 +28,8 @@ _SYSTEM = re.compile(
     r"\s+(?:in|of)\s+(?=(?:[\w.]+ ){0,2}?(?:Blood|Serum|Plasma|Urine|CSF|Cerebral|Cerebrospinal)\b)(.+)", re.IGNORECASE
 )
 _FURTHER = (re.compile(r"\s+-\s+.*$"), re.compile(r"\s*\([^)]*\)"), re.compile(r"\s+panel\b.*$", re.IGNORECASE))
+_SUSCEPTIBILITY = re.compile(r"\bsusceptibilit(?:y|ies)\b", re.IGNORECASE)
+_DEATH = re.compile(r"\b(?<!brain )death\b|\bdeceased\b", re.IGNORECASE)  # what is known when nobody asks any more
 _METHOD = re.compile(r"\s+by\s+.+", re.IGNORECASE)
 _IMAGING = {"RAD", "imaging", "LP29684-5", "CT", "NMR", "CUS", "RUS", "VUS", "XRC", "OUS", "EC", "NMS", "RX"}
 
@@ -45,9 +47,17 @@ def find_results(resources: Sequence[Resource], attrition: Attrition) -> tuple[d
     the order of their times. What cannot be used is counted."""
     workup, social = Workup(), []
     listed, panels = _panels(resources, attrition)
+    cultures = {
+        _specimen(one): _key(one, _analytes(one), listed.get(id(one.value), "")) or ""
+        for one in of_kind(resources, "Observation")
+        if not _SUSCEPTIBILITY.search(one.concept("code"))
+    }
     for resource in resources:
         if resource.kind == "Observation" and id(resource.value) not in panels:
-            _add_observation(resource, listed.get(id(resource.value), ""), workup, social, attrition)
+            name = listed.get(id(resource.value), "")
+            if not name and _SUSCEPTIBILITY.search(resource.concept("code")):  # part of what was cultured
+                name = cultures.get(_specimen(resource) or None, "Antibiotic Susceptibility")
+            _add_observation(resource, name, workup, social, attrition)
         elif resource.kind == "DiagnosticReport":
             _add_report(resource, workup, attrition)
         elif resource.kind == "Procedure":
@@ -80,7 +90,7 @@ def _add_observation(resource: Resource, listed: str, workup: Workup, social: li
     categories = resource.codes("category")
     if not _usable(resource, attrition, "observations"):
         return
-    if categories & _NO_EXAMINATION:
+    if categories & _NO_EXAMINATION or _DEATH.search(resource.concept("code")):
         attrition.count("observations that are no examination")
         return
     analytes = list(_analytes(resource))
@@ -89,9 +99,8 @@ def _add_observation(resource: Resource, listed: str, workup: Workup, social: li
     if _SOCIAL in categories:
         social += [f"{one.label}: {one.value}" for one in analytes]
         return
-    fluid = _fluid(resource)
+    key = _key(resource, analytes, listed)
     for analyte in analytes:
-        key = _key(resource, analyte, listed, categories, fluid)
         if key is None:
             attrition.count("observations without a name")
         elif analyte.value and len(analyte.value) > _LONG and not analyte.units:
@@ -113,6 +122,10 @@ def _name(content: FhirElement, name: str) -> str:
     return examination_name(_METHOD.sub("", _MEASURE.sub("", content.concept(name))))
 
 
+def _specimen(resource: Resource) -> str:
+    return resource.one("specimen").text("reference")
+
+
 def _fluid(resource: Resource) -> str:
     """What was examined, as the specimen or the name of the observation says; Blood where neither does."""
     reference = resource.one("specimen")
@@ -126,16 +139,20 @@ def _fluid(resource: Resource) -> str:
     return "Blood" if not description or re.search("blood|serum|plasma|venous|arterial", description) else ""
 
 
-def _key(content: FhirElement, analyte: Analyte, listed: str, categories: set[str], fluid: str) -> str | None:
-    """Key of the examination that a quantity belongs to; None for one without a name."""
+def _key(resource: Resource, analytes: Iterable[Analyte], listed: str) -> str | None:
+    """Key of the one examination that the quantities of an observation belong to; None for one without a name."""
+    categories = resource.codes("category")
     if _VITAL in categories:
         return physical_key("Vital Signs")
-    own = _SYSTEM.sub("", _name(content, "code"))
+    own = _SYSTEM.sub("", _name(resource, "code"))
     if _BODY in categories:
         return physical_key(own) if says_something(own) else None
     if says_something(listed):
         return _usual(listed)
-    reported = examination_of(analyte.label, fluid) or examination_of(own, fluid)
+    fluid, labels = _fluid(resource), [one.label for one in analytes]
+    if len(labels) > 1 and examinations().find(_usual(own)):
+        return _usual(own)
+    reported = next(filter(None, (examination_of(name, fluid) for name in (*labels, own))), None)
     if reported is None and fluid not in ("", "Blood"):
         own = f"{own} ({fluid})"
     return reported or (_usual(own) if says_something(own) else None)

@@ -9,16 +9,26 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..cases import SECTIONS, CaseRecord, RecordError, iterate_records, write_records
+from ..cases import (
+    PHYSICAL_SUFFIX,
+    SECTIONS,
+    CaseRecord,
+    RecordError,
+    examinations,
+    iterate_records,
+    meaning,
+    write_records,
+)
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import Leaks
 from .attrition import Attrition
-from .diagnosis_names import Mention, blanked, mentions
+from .diagnosis_names import TEST, Mention, blanked, mentions
 from .texts import build_summary, clause_start, phrases, says_something, spans, tells_something
 
 _BLANKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
 STRICT = Leaks(**dict.fromkeys(_BLANKED, "mask"), results_in_history="all", impression="drop", names="loose")
+_ASKED = re.compile(r"\b(?:for|against|to|anti|screen)[\s-]*$", re.IGNORECASE)
 Texts = dict[str, str]  # by section of the history, or by examination
 _BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
 _PAST = ("Past Medical History", "Personal History")
@@ -81,6 +91,9 @@ def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: 
 
 
 def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:
+    if leaks.diagnosis_in_results != "keep" and (named := _named_by(exam, diagnosis, leaks.names == "loose")):
+        attrition.leak("diagnosis named by an examination", "removed", case, exam, named.words)
+        return ""
     impression = _IMPRESSION.search(text)
     if impression is not None:
         if leaks.impression == "drop":
@@ -95,6 +108,16 @@ def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leak
     action = {"drop": "removed", "mask": "masked", "keep": "kept"}[leaks.diagnosis_in_results]
     attrition.leak("diagnosis named by a result", action, case, exam, names[0].words)
     return {"removed": "", "masked": blanked(text, names), "kept": text}[action]
+
+
+def _named_by(exam: str, diagnosis: str, loose: bool) -> Mention | None:
+    """Where the name of an examination gives the diagnosis as what was seen; that of a test for it only asks."""
+    name = exam.removesuffix(PHYSICAL_SUFFIX)
+    known = meaning(name)
+    if (known.terms and known.whole) or examinations().find(name):
+        return None
+    told = (m for m in mentions(name, diagnosis, loose) if not TEST.match(name, m.end))
+    return next((mention for mention in told if not _ASKED.search(name[: mention.start])), None)
 
 
 def _pattern(words: str) -> re.Pattern[str]:

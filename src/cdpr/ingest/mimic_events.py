@@ -13,7 +13,7 @@ from typing import Any
 
 from ..cases import Analyte, format_analytes
 from .attrition import Attrition
-from .mimic_tables import Tables, check_times
+from .mimic_tables import Tables, check_strays, check_times
 from .names import ANY_LABEL, exam_key, panels
 from .notes import examination_heading, report_text
 from .texts import one_line, says_something
@@ -21,8 +21,8 @@ from .texts import one_line, says_something
 # Every row of an event table, with the admission in whose window it lies, or none. Rows that name an admission but no
 # readable time come along, to be counted.
 _LINKED = """
-    SELECT e.*, c.hadm_id AS case_id
-    FROM (SELECT *, epoch({time}) AS time, CASE WHEN try_cast(charttime AS TIMESTAMP) IS NULL THEN charttime END AS odd
+    SELECT e.*, c.hadm_id AS case_id, e.hadm_id IS NOT NULL AND e.hadm_id NOT IN (SELECT hadm_id FROM stays) AS stray
+    FROM (SELECT *, epoch({time}) AS time, CASE WHEN moment(charttime) IS NULL THEN charttime END AS odd
           FROM {table}) e
     LEFT JOIN cases c ON e.subject_id = c.subject_id
       AND (e.hadm_id = c.hadm_id OR (e.hadm_id IS NULL AND e.time >= c.nearest_from AND e.time < c.nearest_until))
@@ -41,7 +41,8 @@ _ADDENDUM = re.compile(r"addendum:?\s*", re.IGNORECASE)
 _MINE = "subject_id BETWEEN ? AND ? AND case_id IN (SELECT unnest(?))"
 # How the times of a table are written.
 _TIMES = """count(charttime) AS filled, count(odd) AS unread, any_value(odd) AS sample,
-            count(*) FILTER (odd IS NULL AND charttime IS NOT NULL AND time % 86400 = 0) AS midnight"""
+            count(*) FILTER (odd IS NULL AND charttime IS NOT NULL AND time % 86400 = 0) AS midnight,
+            bit_or(1 << floor(time % 86400 / 3600)::INTEGER) FILTER (odd IS NULL AND time >= 0) AS hours"""
 # Rows behind the examinations of some admissions, by admission: laboratory, microbiology, radiology.
 Events = tuple[dict[str, list[tuple]], ...]
 
@@ -55,16 +56,17 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
         CREATE TABLE lab AS
         SELECT CASE WHEN case_id IS NOT NULL THEN subject_id END AS subject_id, case_id,
                CASE WHEN case_id IS NOT NULL THEN itemid END AS item,
-               count(*) AS rows, count(*) FILTER (time IS NULL) AS untimed,
+               count(*) AS rows, count(*) FILTER (stray) AS stray, count(*) FILTER (time IS NULL) AS untimed,
                max(try_cast(subject_id AS BIGINT)) AS last, {_TIMES},
                count(*) FILTER (time IS NOT NULL AND {no_result}) AS empty,
                min(row(time, try_cast(labevent_id AS BIGINT), labevent_id, value, comments, valuenum, valueuom,
                        ref_range_lower, ref_range_upper, flag))
                    FILTER (time IS NOT NULL AND NOT {no_result} AND case_id IS NOT NULL) AS first
-        FROM ({_LINKED.format(table="labevents", time="try_cast(charttime AS TIMESTAMP)", start="c.start")})
+        FROM ({_LINKED.format(table="labevents", time="moment(charttime)", start="c.start")})
         GROUP BY ALL ORDER BY 1, 2
     """)
-    times = "coalesce(sum(filled), 0), coalesce(sum(unread), 0), any_value(sample), coalesce(sum(midnight), 0)"
+    numbers = "coalesce(sum(filled), 0), coalesce(sum(unread), 0)"
+    times = f"{numbers}, any_value(sample), coalesce(sum(midnight), 0), bit_or(hours)"
     check_times(tables, "hosp/labevents", "charttime", next(tables.rows(f"SELECT {times} FROM lab")), attrition)
     tables.run(
         """
@@ -91,17 +93,19 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
         LEFT JOIN panels a ON a.label = '{ANY_LABEL}' AND a.fluid = l.fluid
     """)
     counts = tables.rows("""
-        SELECT sum(rows), sum(rows) FILTER (case_id IS NULL), sum(untimed) FILTER (case_id IS NOT NULL),
+        SELECT sum(rows), sum(stray), sum(rows) FILTER (case_id IS NULL), sum(untimed) FILTER (case_id IS NOT NULL),
                sum(empty) FILTER (case_id IS NOT NULL),
                count(DISTINCT (case_id, exam, name)) FILTER (first IS NOT NULL AND examined),
                sum(rows - untimed - empty) FILTER (NOT examined)
         FROM lab LEFT JOIN items USING (item)
     """)
     attrition.tables["hosp/labevents"] = "laboratory rows"
-    total, outside, untimed, empty, used, unexamined = (number or 0 for number in next(counts))
+    total, stray, outside, untimed, empty, used, unexamined = (number or 0 for number in next(counts))
+    check_strays(tables, "hosp/labevents", total, stray, attrition)
     for what, rows in (
         ("", total),
-        (" in no case's window", outside),
+        (" of no known admission", stray),
+        (" in no case's window", outside - stray),
         (" without a readable time", untimed),
         (" without a result", empty),
         (" repeated later", total - outside - untimed - empty - used - unexamined),
@@ -115,7 +119,7 @@ def link_microbiology(tables: Tables, attrition: Attrition) -> None:
     """Table ``micro``: where only the date is known, the event counts when that day touches the window."""
     linked = _LINKED.format(
         table="microbiologyevents",
-        time="coalesce(try_cast(charttime AS TIMESTAMP), try_cast(chartdate AS TIMESTAMP))",
+        time="coalesce(moment(charttime), moment(chartdate))",
         start="CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END",
     )
     tables.run(f"CREATE TABLE micro AS SELECT *, try_cast(subject_id AS BIGINT) AS last FROM ({linked}) ORDER BY last")
@@ -131,11 +135,11 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
                min(field_value) FILTER (field_name = 'parent_note_id') AS parent
         FROM radiology_detail WHERE field_name IN ('exam_name', 'parent_note_id') GROUP BY note_id
     """)
-    linked = _LINKED.format(table="radiology", time="try_cast(charttime AS TIMESTAMP)", start="c.start")
+    linked = _LINKED.format(table="radiology", time="moment(charttime)", start="c.start")
     tables.run(f"""
         CREATE TABLE report AS
         SELECT CASE WHEN case_id IS NOT NULL THEN l.subject_id END AS subject_id,
-               try_cast(l.subject_id AS BIGINT) AS last, charttime, odd, l.case_id, l.time, l.note_id, n.names,
+               try_cast(l.subject_id AS BIGINT) AS last, charttime, odd, l.case_id, l.stray, l.time, l.note_id, n.names,
                n.parent, CASE WHEN case_id IS NOT NULL THEN l.text END AS text
         FROM ({linked}) l LEFT JOIN report_names n USING (note_id) ORDER BY 1
     """)
@@ -144,12 +148,14 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
 
 def _account(tables: Tables, name: str, linked: str, what: str, attrition: Attrition) -> None:
     """Judge the times of a table by its linked rows, and count these."""
-    query = f"SELECT count(*), count(*) FILTER (case_id IS NULL), {_TIMES} FROM {linked}"
-    total, outside, *times = next(tables.rows(query))
+    query = f"SELECT count(*), count(*) FILTER (stray), count(*) FILTER (case_id IS NULL), {_TIMES} FROM {linked}"
+    total, stray, outside, *times = next(tables.rows(query))
+    check_strays(tables, name, total, stray, attrition)
     check_times(tables, name, "charttime", times, attrition)
     attrition.tables[name] = what
     attrition.count(what, total)
-    attrition.count(f"{what} in no case's window", outside)
+    attrition.count(f"{what} of no known admission", stray)
+    attrition.count(f"{what} in no case's window", outside - stray)
 
 
 def events_of(tables: Tables, notes: Sequence[Any]) -> Events:

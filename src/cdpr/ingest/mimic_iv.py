@@ -26,9 +26,18 @@ from tqdm import tqdm
 from ..cases import CaseRecord
 from ..settings.datasets import MimicSource
 from .attrition import Attrition
-from .draft import Draft, Import
+from .draft import CUT, Draft, Import
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
-from .mimic_tables import Tables, check_references, check_rows, check_sums, check_times, count_left_out, count_rows
+from .mimic_tables import (
+    OLDEST,
+    Tables,
+    check_references,
+    check_rows,
+    check_sums,
+    check_times,
+    count_left_out,
+    count_rows,
+)
 from .notes import DischargeNote, parse_discharge_note
 from .texts import patient_information
 
@@ -37,7 +46,6 @@ Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 _log = logging.getLogger(__name__)
 THREADS = 2  # of the table engine, and as many processes read notes: all of MIMIC-IV takes 12 minutes
 CHUNK = 500  # notes; also the smallest import for which worker processes pay
-_OLDEST = 130  # years
 _COLUMNS = {
     "note/discharge": "note_id subject_id hadm_id text",
     "hosp/admissions": "subject_id hadm_id admittime",
@@ -118,10 +126,11 @@ def _open(tables: Tables, attrition: Attrition) -> None:
         tables.add(name, columns.split())
     check_sums(tables)
     count_rows(tables, attrition)
-    time = "try_cast(admittime AS TIMESTAMP)"
+    time = "moment(admittime)"
     check_times(tables, "hosp/admissions", "admittime", next(tables.rows(f"""
         SELECT count(admittime), count(admittime) FILTER ({time} IS NULL),
-               any_value(admittime) FILTER ({time} IS NULL), count(*) FILTER (epoch({time}) % 86400 = 0)
+               any_value(admittime) FILTER ({time} IS NULL), count(*) FILTER (epoch({time}) % 86400 = 0),
+               bit_or(1 << hour({time}))
         FROM admissions""")), attrition)  # fmt: skip
     problem = "is not a time like 2150-01-31 08:00:00"
     check_rows(tables, "admissions", "hadm_id", "admittime", f"{time} IS NOT NULL", problem)
@@ -195,10 +204,16 @@ def _read_chunk(notes: list[Note], events: Events, work: Import, improve: Improv
 
 
 def _draft(note: Note, parsed: DischargeNote, events: Events, attrition: Attrition) -> Draft:
+    if parsed.cut:
+        attrition.count(CUT)
     years = note.years
-    if years is not None and not 0 <= years <= _OLDEST:
+    if years is not None and not 0 <= years <= OLDEST:
         attrition.count("admissions at an impossible age, left out of the summary")
         years = None
+    elif years is None and not note.rejected:
+        attrition.count("admissions at an unknown age")
+    if not note.rejected and not patient_information(None, note.gender):
+        attrition.count("admissions without a sex that is known, left out of the summary")
     return Draft(
         note_id=note.note_id,
         subject_key=note.subject_id,

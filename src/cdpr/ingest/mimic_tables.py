@@ -26,10 +26,21 @@ _FETCH = 2048  # rows in memory at a time; the engine's own batch
 CHECKSUMS = "SHA256SUMS.txt"
 AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
 _NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
+OLDEST = 130  # years
+SEX = "M|F|MALE|FEMALE"
 _FEW = 20  # rows or cases, below which shares say nothing
+_CLOCK = 100  # times from which on it is no chance that none lies outside half a day
 _LOST = 0.01  # share of times that may be unreadable before a warning
 _BEHIND = 0.02  # share of cases that may lie behind the last patient of an event table
 _SELDOM = 0.2  # share of cases with a laboratory result; of the published demo 0.8
+# A time of the engine, and of a 12-hour clock, whose half of the day the engine would drop without a word.
+_MOMENT = r"""
+    CREATE MACRO moment(said) AS CASE
+        WHEN right(said, 1) BETWEEN '0' AND '9' OR said SIMILAR TO '.*(Z|UTC)' THEN try_cast(said AS TIMESTAMP)
+        ELSE try_strptime(regexp_replace(replace(said, 'T', ' '), '\s*([AaPp])\.?[Mm]\.?$', ' \1M'),
+                          ['%Y-%m-%d %I:%M:%S %p', '%Y-%m-%d %I:%M %p', '%Y-%m-%d %I:%M:%S.%f %p']) END
+"""
+_HALF_A_DAY = sum(1 << hour for hour in range(1, 13))
 _LISTED = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
 
 
@@ -49,6 +60,7 @@ class Tables:
                    "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
         self.connection = duckdb.connect(str(scratch / "tables.duckdb"), config=options)
         self.connection.execute("SET enable_progress_bar = false")
+        self.connection.execute(_MOMENT)
         self.paths: dict[str, Path] = {}  # by the names of the tables
         self._widths: dict[Path, int] = {}  # of the CSV files
 
@@ -141,6 +153,8 @@ def _cleaned(column: str) -> str:
     text = f'trim("{column}"::VARCHAR)'
     if _WHOLE_NUMBER.fullmatch(column):
         text = f"CASE WHEN ends_with({text}, '.0') THEN {text}[:-3] ELSE {text} END"
+    if column == "hadm_id":  # a number; in its place tools write NA, 0, ... where there is none
+        text = f"CASE WHEN regexp_matches({text}, '[1-9]') THEN {text} END"
     return f"CASE WHEN {text} IN ({', '.join(map(_literal, ('', *MISSING)))}) THEN NULL ELSE {text} END"
 
 
@@ -177,9 +191,10 @@ def count_rows(tables: Tables, attrition: Attrition) -> None:
 
 
 def check_times(tables: Tables, name: str, column: str, counts: Sequence[Any], attrition: Attrition) -> None:
-    """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, and how
-    many of the others are midnight. Raises IngestError where most are lost, or tell the day alone."""
-    filled, unread, sample, midnight = counts
+    """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, how many of
+    the others are midnight, and in which hours they lie (a bit each). Raises IngestError where most are lost, tell the
+    day alone, or lost the half of it."""
+    filled, unread, sample, midnight, hours = counts
     message = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
     if unread * 2 > filled:
         raise IngestError(tables.paths[name], message, AS_PUBLISHED, field=column)
@@ -187,6 +202,9 @@ def check_times(tables: Tables, name: str, column: str, counts: Sequence[Any], a
         attrition.warn(f"{name}, {column}: {message}")
     if filled - unread >= _FEW and midnight > 0.9 * (filled - unread):
         problem = f"{midnight:,} of {filled - unread:,} times have no time of day, which the window of a case needs"
+        raise IngestError(tables.paths[name], problem, AS_PUBLISHED, field=column)
+    if filled - unread >= _CLOCK and hours == _HALF_A_DAY:
+        problem = f"{filled - unread:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"
         raise IngestError(tables.paths[name], problem, AS_PUBLISHED, field=column)
 
 
@@ -207,6 +225,24 @@ def check_rows(tables: Tables, table: str, key: str, column: str, fits: str, pro
         raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
 
 
+def check_strays(tables: Tables, name: str, rows: int, stray: int, attrition: Attrition) -> None:
+    """Warn of a table of events without any row, or with many of admissions that nobody knows. Raises IngestError for
+    numbers that a spreadsheet has rounded."""
+    if not rows:
+        attrition.warn(f"{name} has a header and no row")
+    if stray > _LOST * rows:
+        unknown = "hadm_id IS NOT NULL AND hadm_id NOT IN (SELECT hadm_id FROM stays)"
+        sql = f"SELECT mode(hadm_id), count(*) FILTER (hadm_id ILIKE '%E+%') FROM {name.split('/')[-1]} WHERE {unknown}"
+        sample, rounded = next(tables.rows(sql))
+        if rounded:
+            remedy = "export it again with whole numbers: a spreadsheet has rounded these"
+            raise IngestError(tables.paths[name], f"{rounded:,} numbers like 2.1E+07", remedy, field="hadm_id")
+        attrition.warn(
+            f"{name}: {stray:,} of {rows:,} rows name an admission that hosp/admissions lacks; these numbers look like "
+            f"{shape(sample)}"
+        )
+
+
 def check_references(tables: Tables, attrition: Attrition) -> None:
     """Warn of identifiers that lead nowhere, and of an event table that ends long before the patients do."""
     for name, holder, what, numbers, known in (
@@ -220,6 +256,20 @@ def check_references(tables: Tables, attrition: Attrition) -> None:
         ))  # fmt: skip
         if lost > _LOST * references and references >= _FEW:
             attrition.warn(f"{name} lacks {lost:,} of the {references:,} {what} that {holder} names; is it whole?")
+    stays, behind, patients, sexless, ageless = next(
+        tables.rows(f"""
+        SELECT count(*), count(*) FILTER (try_cast(subject_id AS BIGINT) >
+                                          (SELECT max(try_cast(subject_id AS BIGINT)) FROM note_ids)),
+               (SELECT count(*) FROM persons),
+               (SELECT count(*) FROM persons WHERE NOT coalesce(regexp_full_match(gender, '{SEX}', 'i'), false)),
+               (SELECT count(*) FROM persons WHERE NOT coalesce(anchor_age::INTEGER <= {OLDEST}, false))
+        FROM stays""")
+    )
+    if behind > _BEHIND * stays and stays >= _FEW:
+        attrition.warn(f"note/discharge ends before the last {behind:,} of {stays:,} admissions; was it cut?")
+    for what, lost in (("sex (M or F)", sexless), (f"age up to {OLDEST}", ageless)):
+        if lost > _LOST * patients:
+            attrition.warn(f"hosp/patients: {lost:,} of {patients:,} have no {what}; their summaries lack it")
     (cases,) = next(tables.rows("SELECT count(*) FROM cases"))
     if cases < _FEW:
         return

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from .names import add_text, physical_key
-from .texts import gaps, headed, one_line, only_refers, phrases, says_something, with_plain_ends
+from .texts import gaps, headed, one_line, only_refers, phrases, says_something, visible, with_plain_ends
 
 _SAID = phrases("notes")
 _DIAGNOSES = _SAID["diagnoses"]
 _HEADINGS = _SAID["headings"]
 _ALL = [*_HEADINGS, *_SAID["short"]]
 _HEADING = re.compile(
-    r"^[^\S\n]*(?:(?:\*+|##+|[=_]+)[^\S\n]*)?(?:"
+    r"^[^\S\n]*(?:(?:\*+|#+|[=_]+)[^\S\n]*)?(?:"
     + "|".join(f"(?P<s{i}>{pattern})" for i, (_, pattern) in enumerate(_ALL))
     + r")[^\S\n]*(?:[*=_]+[^\S\n]*)?(?::\**|$)",
     re.IGNORECASE | re.MULTILINE,
@@ -60,24 +60,26 @@ _NAMELESS = re.compile(r"(?=.*__)(?:[\W_]|s\b|syndrome|disease|disorder|sign)+",
 @dataclass(frozen=True)
 class DischargeNote:
     """``history`` by the names of the case summary, ``physical`` results by key, the whole discharge diagnosis
-    in one line and the first primary one."""
+    in one line and the first primary one. ``cut``: a heading of something else ended the examination early."""
 
     history: dict[str, str] = field(default_factory=dict)
     physical: dict[str, str] = field(default_factory=dict)
     final_diagnosis: str = ""
     primary_diagnosis: str = ""
+    cut: bool = False
 
 
 def parse_discharge_note(text: str) -> DischargeNote:
     """Sections of a note; never raises: what is not found is empty. The history keeps its line ends."""
-    sections = note_sections(with_plain_ends(text))
+    sections = note_sections(with_plain_ends(visible(text)))
     diagnosis = sections.pop("diagnosis", "")
-    physical = sections.pop("physical", "")
+    physical, behind = examination_part(sections.pop("physical", ""))
     return DischargeNote(
         history={name: body for name, body in sections.items() if says_something(body)},
         physical=physical_results(physical),
         final_diagnosis="; ".join(line for raw in diagnosis.splitlines() if says_something(line := one_line(raw))),
         primary_diagnosis=primary_diagnosis(diagnosis),
+        cut=says_something(behind),
     )
 
 
@@ -140,8 +142,8 @@ def _examination(headings: list[_Heading], course: int) -> _Heading | None:
 
 
 def _stands_out(line: str) -> bool:
-    """Whether a line without a colon looks like a heading: capitals or bold type."""
-    return line.isupper() or "**" in line
+    """Whether a line without a colon looks like a heading: capitals, bold type or the mark of one."""
+    return line.isupper() or "**" in line or line.startswith("#")
 
 
 def primary_diagnosis(section: str) -> str:
@@ -210,9 +212,54 @@ _TITLE_ALONE = re.compile(
 _NOT_DONE = re.compile(
     r"\W*(?:exam )?(?:deferred|refused|(?:was )?not (?:done|examined|performed|assessed|tested))\W*", re.IGNORECASE
 )
-_CRANIAL = re.compile(r"[IVX]+(?:\s*(?:[-,/&–]|and)\s*[IVX]+)*")
+_DECORATION = re.compile(r"^[\s#*•=_>-]*(?:\(?\d{1,2}[.)]\s*)?[\s*_]*")
+_CRANIAL = re.compile(r"\b[IVX]+(?:\s*(?:[-,/&–]|and)\s*[IVX]+)*\b")
 
-AT_DISCHARGE = re.compile(rf"(?:^|(?<=[.;]))[\[(*#=_\d/ \t-]*(?:{_EXAM['at_discharge']})", re.IGNORECASE | re.MULTILINE)
+_AT_DISCHARGE = re.compile(
+    rf"(?:^|(?<=[.;]))[\[(*#=_\d/ \t-]*(?:{_EXAM['at_discharge']})", re.IGNORECASE | re.MULTILINE
+)
+
+_PART = re.compile(_EXAM["parts"], re.IGNORECASE)
+_MANOEUVRE = re.compile(rf"(?:.*\W)?(?:{_EXAM['manoeuvre']})", re.IGNORECASE)
+_THOUGHTS = _EXAM["thoughts"]
+_THOUGHT = re.compile(rf"(?:{_THOUGHTS})(?![a-z]).*|.*(?<![a-z])(?:{_THOUGHTS})", re.IGNORECASE)
+_THOUGHT_WITHIN = re.compile(
+    rf"(?<=[.;。；])\s*(?=(?:[A-Z][a-z]+ )?(?:{_THOUGHTS})(?: (?:and|&) [a-z]+)?\s*[:：])", re.IGNORECASE
+)
+_MARKED, _UNDERLINE = re.compile(r"\s*(?:#+|\*\*|={2,})\s*\w"), re.compile(r"\s*[-=_~]{3,}\s*")
+_TITLED = re.compile(r"(?P<name>[^\n:：.;,]{1,60}?)\s*(?P<end>[:：]|\s[-–—]+\s|$)")
+
+
+def examination_part(text: str) -> tuple[str, str]:
+    """A physical examination, and what stands behind it from the first heading on that is none of its parts."""
+    text = _THOUGHT_WITHIN.sub("\n", _AT_DISCHARGE.split(text, maxsplit=1)[0])
+    lines = text.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        above, below = "".join(lines[max(0, number - 1) : number]), "".join(lines[number + 1 : number + 2])
+        marked = _MARKED.match(line) or (not above.strip() and _UNDERLINE.fullmatch(below.strip("\n")))
+        if _opens_another(_DECORATION.sub("", line).strip(" \t\n*=_~"), bool(marked)):
+            return "".join(lines[:number]), "".join(lines[number:])
+    return text, ""
+
+
+def _opens_another(line: str, marked: bool) -> bool:
+    """Whether a line begins with a heading of something else: its words are of thoughts, or, where a colon or a mark
+    makes it a heading, of no part."""
+    titled = _TITLED.match(line)
+    if titled is None or (not titled["end"].strip() and len(titled["name"].split()) > 6):
+        return False
+    name = titled["name"].strip("*_# ")
+    if _THOUGHT.fullmatch(name):
+        return True
+    headed = marked or titled["end"] in (":", "：")
+    return headed and name[:1].isupper() and len(name.split()) <= 4 and not _is_part(name)
+
+
+def _is_part(name: str) -> bool:
+    """Whether a heading stands within an examination; one with a number is a finding."""
+    words = re.findall(r"[a-z]+", _CRANIAL.sub("", name).casefold())
+    known = _VITAL.match(name) or _MANOEUVRE.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
+    return bool(known or re.search(r"\d|__", name) or all(map(_PART.fullmatch, words)))
 
 
 def physical_results(text: str) -> dict[str, str]:
@@ -224,7 +271,7 @@ def physical_results(text: str) -> dict[str, str]:
     """
     results: dict[str, str] = {}
     current: str | None = None
-    for line in _one_system_a_line(AT_DISCHARGE.split(text, maxsplit=1)[0]).splitlines():
+    for line in _one_system_a_line(_AT_DISCHARGE.split(text, maxsplit=1)[0]).splitlines():
         headed = _HEADED.match(line)
         name, rest = (headed[1].strip(), headed[2]) if headed else ("", line)
         if _is_title(name, rest):

@@ -21,7 +21,7 @@ from ..settings.datasets import Structurer
 from ..settings.models import Calls
 from .draft import Import
 from .names import add_text, physical_key
-from .notes import AT_DISCHARGE, SECONDARY, VITAL_NUMBERS, DischargeNote, note_sections, primary_diagnosis
+from .notes import SECONDARY, VITAL_NUMBERS, DischargeNote, examination_part, note_sections, primary_diagnosis
 from .texts import one_line, phrases, says_something
 
 ASKED = "structurer asked"
@@ -175,7 +175,7 @@ def _messages(kind: str, section: str) -> list[dict[str, str]]:
 
 def _unsplit(note: DischargeNote, text: str) -> str:
     """The physical examination at admission, if the parser left it in one lump; else nothing."""
-    section = AT_DISCHARGE.split(note_sections(text).get("physical", ""), maxsplit=1)[0].strip()
+    section = examination_part(note_sections(text).get("physical", ""))[0].strip()
     systems = set(note.physical) - {physical_key("Vital Signs")}
     return section if len(systems) <= 1 and says_something(section) else ""
 
