@@ -102,12 +102,15 @@ def test_no_name_of_the_vocabulary_is_no_examination():
         ("CRP", ("Inflammatory Markers",), ("Inflammatory Markers",)),
         ("CBC", ("Laboratory Tests", "Imaging"), ("Laboratory Tests",)),
         ("Chest CT", ("Laboratory Tests", "Imaging"), ("Imaging",)),
-        ("Liver biopsy", ("Biopsy", "CT"), ("Biopsy",)),
+        ("Liver biopsy", ("Biopsy", "CT"), ("Biopsy",)), ("Chest CT", ("CT and ECG",), ("CT and ECG",)),
+        ("CBC", ("Laboratory Tests", "Routine Blood Tests"), ("Routine Blood Tests",)),
         ("Abdomen", ("Physical Examination (Physical Examination)",), ("Physical Examination (Physical Examination)",)),
         ("abdominal exam", ("Vital Signs (Physical Examination)", "General Appearance (Physical Examination)"),
          ("General Appearance (Physical Examination)",)),
         ("physical examination", ("Skin (Physical Examination)", "CBC"), ("Skin (Physical Examination)",)),
         # Relatives that are not asked for.
+        ("AST", ("Routine blood test",), ()), ("Creatinine", ("Routine Blood Tests", "CBC"), ()),
+        ("Lactate", ("Routine blood tests + urinalysis",), ()), ("HIV test", ("Serum foo level + ECG",), ()),
         ("Blood Glucose", ("Calcium",), ()), ("Vitamin B6", ("Vitamin B12",), ()), ("Urine sodium", ("Sodium",), ()),
         ("Abdomen", ("General Appearance (Physical Examination)", "Skin (Physical Examination)"), ()),
         ("CT Chest", ("MRI", "CT Head"), ()),
@@ -189,7 +192,14 @@ def test_an_organ_a_specimen_or_a_technique_is_not_taken_for_a_test(name, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("Imaging", "imaging"), ("Laboratory tests", "laboratory"), ("Calcium score", None)]
+    ("name", "kind"),
+    [
+        ("Imaging", "imaging"),
+        ("Laboratory tests", "laboratory"),
+        ("Pathology report", "pathology"),
+        ("Calcium score", None),
+        ("Routine blood test", None),
+    ],
 )
 def test_one_study_gathers_no_others(name, kind):
     """A request that names a whole kind is answered by all of it: one study must not pass for that."""

@@ -103,8 +103,12 @@ def no_examination(name: str) -> bool:
 
 @functools.lru_cache(maxsize=1 << 15)
 def whole_kind(name: str) -> str | None:
-    """The kind of examinations that a name gathers (``Laboratory Tests``, ``Imaging``); None for any other name."""
+    """The kind of examinations that a name gathers (``Laboratory Tests``, ``Imaging``); None for any other name, and
+    for one that the vocabulary lists as a panel (``Routine Blood Test``)."""
     plain = normalise(name)
+    listed = examinations().spellings.get(plain)
+    if listed is not None and listed.parts:
+        return None
     return next((kind for kind, pattern in _WHOLES.items() if pattern.fullmatch(plain)), None)
 
 
@@ -283,10 +287,15 @@ def _by_words(name: str) -> Meaning | None:
     return None
 
 
+def joined_parts(name: str) -> list[str]:
+    """What a name joins: "CT + echocardiogram" a CT and an echocardiogram."""
+    return list(filter(str.strip, _AND.split(name)))
+
+
 def _joined(name: str) -> Meaning | None:
     """Several examinations in one name: "CRP and ESR", "EMG/NCS"; each part has to be known by itself, or with what the
     last one says of its head ("hip and knee X-ray"), or at least its class."""
-    parts = list(filter(str.strip, _AND.split(name)))
+    parts = joined_parts(name)
     # "Glucose, CSF" is no glucose beside a puncture.
     if not 2 <= len(parts) <= 5 or ("," in name and _SPECIMEN.fullmatch(normalise(_ASIDE.sub("", parts[-1])))):
         return None

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from rapidfuzz import fuzz, process
 
 from ..cases.imaging import imaging_words, modality
-from ..cases.naming import Meaning, class_of, meaning, names_no_place, quantity_words, whole_kind
+from ..cases.naming import Meaning, class_of, joined_parts, meaning, names_no_place, quantity_words, whole_kind
 from ..cases.record import PHYSICAL_SUFFIX, is_physical
 from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
 
@@ -182,11 +182,10 @@ def _in_a_whole(requested: str, request: Meaning, keys: tuple[str, ...]) -> tupl
     if not kind:
         return ()
 
-    def gathers(key: str) -> bool:
-        of_class = meaning(key).kind in classes and (names_no_place(key) or meaning(key).terms)
-        return not is_physical(key) and bool(whole_kind(key) == kind or of_class)
+    def gathers(name: str) -> bool:
+        return whole_kind(name) == kind or (meaning(name).kind in classes and names_no_place(name))
 
-    return tuple(filter(gathers, keys))
+    return tuple(key for key in keys if not is_physical(key) and any(map(gathers, (key, *joined_parts(key)))))
 
 
 @functools.lru_cache(maxsize=1 << 14)
