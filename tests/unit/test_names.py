@@ -43,6 +43,46 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
 
 
 @pytest.mark.parametrize(
+    ("names", "examinations_meant"),
+    [
+        ("Comprehensive metabolic 2000 panel - Serum or Plasma", "Comprehensive Metabolic Panel"),
+        ("Hepatic function 2000 panel - Serum or Plasma", "Liver Function Test"),
+        ("CBC W Auto Differential panel - Blood|Leukocytes [#/volume] in Blood", "Complete Blood Count"),
+        ("Urinalysis macro (dipstick) panel - Urine|Fatty casts [#/area] in Urine sediment", "Urine Analysis"),
+        ("Gas panel - Venous blood", "Venous Blood Gas"),
+        ("EKG 12 channel panel", "ECG"),
+        ("Fibrin D-dimer FEU [Mass/volume] in Platelet poor plasma", "D-dimer"),
+        ("Choriogonadotropin [Units/volume] in Serum or Plasma --baseline", "Serum hCG"),
+        ("Natriuretic peptide.B prohormone N-Terminal [Mass/volume] in Serum or Plasma", "BNP/NT-proBNP"),
+        ("Bacteria identified in Blood by Culture", "Blood Culture"),
+        ("Bacteria identified in Specimen by Anaerobe culture", "Anaerobic Culture"),
+        ("Cat dander IgE Ab [Units/volume] in Serum", "Specific IgE"),
+        ("SARS-CoV-2 (COVID-19) RNA [Presence] in Respiratory specimen by NAA with probe detection", "COVID-19 PCR"),
+        ("HIV 1 RNA [#/volume] (viral load) in Serum or Plasma by NAA with probe detection", "HIV Viral Load"),
+        ("Hemoglobin A1c/Hemoglobin.total in Blood", "HbA1c"),
+        ("Oxygen [Partial pressure] in Arterial blood", "Arterial Blood Gas"),
+        ("Glucose [Mass/volume] in Pleural fluid", "Body Fluid Glucose"),
+        ("Neutrophils/100 leukocytes in Synovial fluid", "Body Fluid Cell Count"),
+        ("INR in Platelet poor plasma by Coagulation assay", "Coagulation Profile"),
+        ("Microscopic observation [Identifier] in Specimen by Gram stain", "Gram Stain"),
+        # No other organism's test, and no culture for what is not cultured.
+        ("Chlamydia trachomatis [Presence] in Specimen by Organism specific culture", ""),
+        ("Glucose [Mass/volume] in Sweat", ""),
+    ],
+)  # fmt: skip
+def test_a_standard_name_is_read_by_component_system_and_method(names, examinations_meant):
+    for name in names.split("|"):
+        assert "|".join(term.name for term in meaning(name).terms) == examinations_meant, name
+        assert price_of(name, Costs(), load_catalogue()).how != "fallback"
+
+
+def test_a_cat_is_no_computed_tomograph():
+    assert (
+        meaning("Cat hair allergy").kind != "ct" and meaning("CAT scan of the head").terms == meaning("CT head").terms
+    )
+
+
+@pytest.mark.parametrize(
     "name", ["Blood", "Odd Test", "Head CT or MRI", "CT", "Glucos", "Panel", "Left", "!", "x" * 500]
 )
 def test_what_a_name_does_not_say_is_not_guessed(name):
@@ -97,6 +137,8 @@ def test_no_name_of_the_vocabulary_is_no_examination():
          ("Basic Metabolic Panel", "Calcium")),
         ("serum sodium", ("Basic Metabolic Panel",), ("Basic Metabolic Panel",)),
         ("sodium", ("Comprehensive Metabolic Panel",), ("Comprehensive Metabolic Panel",)),
+        ("Sodium [Moles/volume] in Blood", ("Potassium", "Serum sodium level"), ("Serum sodium level",)),
+        ("Chest X-ray", ("CT Chest", "XR Chest Single view"), ("XR Chest Single view",)),
         ("Na+", ("Potassium", "Serum sodium level"), ("Serum sodium level",)),
         ("Knee X-ray", ("Hip and Knee X-ray",), ("Hip and Knee X-ray",)),
         ("CRP", ("Inflammatory Markers",), ("Inflammatory Markers",)),
@@ -111,6 +153,7 @@ def test_no_name_of_the_vocabulary_is_no_examination():
         # Relatives that are not asked for.
         ("AST", ("Routine blood test",), ()), ("Creatinine", ("Routine Blood Tests", "CBC"), ()),
         ("Lactate", ("Routine blood tests + urinalysis",), ()), ("HIV test", ("Serum foo level + ECG",), ()),
+        ("IgA [Mass/volume] in Serum or Plasma", ("IgG [Mass/volume] in Serum or Plasma",), ()),
         ("Blood Glucose", ("Calcium",), ()), ("Vitamin B6", ("Vitamin B12",), ()), ("Urine sodium", ("Sodium",), ()),
         ("Abdomen", ("General Appearance (Physical Examination)", "Skin (Physical Examination)"), ()),
         ("CT Chest", ("MRI", "CT Head"), ()),

@@ -12,6 +12,7 @@ from typing import Literal
 
 from ..files import parse_yaml, shipped_text
 from .imaging import imaging_words, modality, regions
+from .standard_names import clinical_names
 from .vocabulary import Term, examinations, normalise
 
 MatchKind = Literal["name", "alias", "analyte"]
@@ -88,6 +89,9 @@ def meaning(name: str) -> Meaning:
     listed, remark, plain = _listed(name), no_examination(name), normalise(name)
     if listed is None and not remark and (_VITAL.fullmatch(plain) or _BEDSIDE.fullmatch(plain)):
         return Meaning(kind=VITAL_SIGNS if _VITAL.fullmatch(plain) else BEDSIDE, whole=False)
+    if listed is None and (standard := clinical_names(name)):
+        kind = _class(standard[0]) or "laboratory test"
+        return next(filter(None, map(_by_name, standard)), Meaning(kind=kind, whole=False))
     whole = listed or _imaging(name) or _without_aside(name) or _by_words(name)
     if whole is not None or remark:
         return whole or Meaning()
@@ -122,7 +126,7 @@ def names_no_place(name: str) -> bool:
 
 def quantity_words(name: str) -> frozenset[str]:
     """The words of a quantity, which is the same in serum, plasma and blood."""
-    return words_of(name) - _BLOOD
+    return words_of((clinical_names(name) or (name,))[0]) - _BLOOD
 
 
 def class_of(term: Term) -> str:
@@ -150,6 +154,10 @@ def _listed(name: str) -> Meaning | None:
         if plain in examinations().parts:
             return Meaning((examinations().parts[plain],), "analyte")
     return None
+
+
+def _by_name(name: str) -> Meaning | None:
+    return _listed(name) or _by_words(name)
 
 
 def _imaging(name: str) -> Meaning | None:
@@ -209,7 +217,7 @@ def _without_aside(name: str) -> Meaning | None:
     makes another examination."""
     aside = _ASIDE.search(name)
     if aside is None:  # "Edrophonium (Tensilon) test"
-        result = _listed(plain) or _by_words(plain) if (plain := _WITHIN.sub(" ", name)) != name else None
+        result = _by_name(plain) if (plain := _WITHIN.sub(" ", name)) != name else None
         return result and Meaning(result.terms, result.how, whole=False)
     bare, remark = name[: aside.start()], aside[1]
     specimen = _SPECIMEN.search(normalise(remark))
@@ -218,7 +226,7 @@ def _without_aside(name: str) -> Meaning | None:
         if result is None and remark.isupper() and len(remark) > 1:
             result = _listed(remark)
     elif "urine" in normalise(remark):
-        result = _listed(f"Urine {bare}") or _by_words(f"Urine {bare}")
+        result = _by_name(f"Urine {bare}")
         analyte = _listed(bare)
         if result is None and analyte is not None and analyte.terms[0].name == "Urine Analysis":
             result = analyte

@@ -12,6 +12,7 @@ from rapidfuzz import fuzz, process
 from ..cases.imaging import imaging_words, modality
 from ..cases.naming import Meaning, class_of, joined_parts, meaning, names_no_place, quantity_words, whole_kind
 from ..cases.record import PHYSICAL_SUFFIX, is_physical
+from ..cases.standard_names import clinical_names
 from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
 
 # Between alternatives; "with or without" is none.
@@ -126,7 +127,9 @@ class TableMatcher:
             study = next((key for key in keys if (imaging_words(key) or (None, ""))[0] == region), None)
             if study is not None:
                 return known[normalise(study)]
-        alike = self._fuzzy(plain, known) if term is None and self.fuzzy_cutoff < 100 else ()
+        # Whoever writes a standard name makes no slip: "IgA [Mass/volume] in Serum" is not IgG.
+        may_slip = term is None and not clinical_names(requested)
+        alike = self._fuzzy(plain, known) if may_slip and self.fuzzy_cutoff < 100 else ()
         return alike or _in_a_whole(requested, request, keys)
 
     def _fuzzy(self, requested: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
