@@ -610,6 +610,22 @@ def test_agentclinic_headings_that_name_a_modality_are_read_with_what_stands_bel
     assert attrition.events[NO_EXAMINATION] == 1
 
 
+def test_agentclinic_names_say_with_their_heading_which_examination_they_are(tmp_path):
+    tests = {"Stool": {"Occult_Blood_Test": "Positive"}, "Skin_Scraping": {"Culture": "A dermatophyte."},
+             "Skin_Biopsy": {"Histopathology": {"Findings": "Blisters."}}, "Blood_Works": {"FSH": "30", "Cr": "1"},
+             "Serum_Levels": {"Varicella": "None"}, "Routine_Blood_Tests": {"ESR": "10"},
+             "Biopsy_Left_Femur": "Necrosis.", "CBC_Normal_Range": "Yes",
+             "Electromyography": {"Findings": "Normal."}}  # fmt: skip
+    (tmp_path / "cases.jsonl").write_text(json.dumps(osce(Test_Results=tests)))
+    (record,), _ = ingest("agentclinic", Settings(), tmp_path)
+    results = {k: v for k, v in record.key_pertinent_results_dict.items() if not is_physical(k)}
+    assert set(results) == {
+        "Fecal Occult Blood Test", "Fungal Culture", "Skin Biopsy", "Follicle Stimulating Hormone", "Bone Biopsy",
+        "Kidney Function Tests", "Varicella-Zoster Antibody", "Erythrocyte Sedimentation Rate", "Complete Blood Count",
+        "Electromyography"}  # fmt: skip
+    assert "Left Femur" in results["Bone Biopsy"] and results["Skin Biopsy"].endswith("Blisters.")
+
+
 @pytest.mark.parametrize(
     ("written", "seen"),
     [

@@ -52,6 +52,8 @@ _SIGNS = str.maketrans(
 _HAN_AND_LATIN = re.compile(r"(?<=[\u3400-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u3400-\u9fff])")
 _ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
 _WITHIN = re.compile(r"\s+\([^()]*\)\s+(?=\w)")
+_RESULT = re.compile(r"(?<=\w)\s+normal range$", re.IGNORECASE)
+_POSSESSIVE = re.compile(r"(?<=\w\w)['’]s\b|(?<=s)['’](?!\w)")
 _SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
 _AND = re.compile(r"\s*(?:[,;&+/]|\band\b|\bwith\b|\bplus\b)\s*", re.IGNORECASE)
 # Cultures and stains are one code, whatever is cultured or stained.
@@ -85,6 +87,7 @@ def meaning(name: str) -> Meaning:
     """What a name of an examination other than physical means; an empty meaning for what is not understood."""
     if len(name) > _LONGEST:
         return Meaning()
+    name = _RESULT.sub("", name)
     name = _HAN_AND_LATIN.sub(" ", _CHARGE.sub(r"\1", name.translate(_SIGNS)))
     listed, remark, plain = _listed(name), no_examination(name), normalise(name)
     if listed is None and not remark and (_VITAL.fullmatch(plain) or _BEDSIDE.fullmatch(plain)):
@@ -164,7 +167,8 @@ def _imaging(name: str) -> Meaning | None:
     key = imaging_words(name)
     if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(_alike(name)):
         return None
-    term = _study(*key)
+    # Colour is a mode of the ultrasound, where the vessels of a place have no study of their own.
+    term = _study(*key) or _study(key[0] - {"doppler"}, key[1])
     return Meaning((term,), "alias") if term else None
 
 
@@ -249,7 +253,7 @@ def words_of(name: str) -> frozenset[str]:
 @functools.lru_cache(maxsize=1 << 14)
 def _alike(name: str) -> str:
     """The normalised name in American spelling, with one ending for what is done and what it gives."""
-    plain = normalise(name)
+    plain = normalise(_POSSESSIVE.sub("", name))
     for spelling, alike in _SPELT:
         plain = spelling.sub(alike, plain)
     return plain
@@ -286,7 +290,9 @@ def _by_words(name: str) -> Meaning | None:
     """By the words in any order, with and without the word for blood."""
     words = words_of(name)
     fluid = words - _FLUIDS | {"body", "fluid"} if words & _FLUIDS else words
-    for wording in dict.fromkeys((words, words - _BLOOD, fluid)):
+    # "Blood and urine cultures" are not those of urine.
+    bloodless = words if words & _HEADS and _SPECIMEN.search(_alike(name)) else words - _BLOOD
+    for wording in dict.fromkeys((words, bloodless, fluid)):
         entry = _index().get(wording)
         if entry is None or not _telling(wording):
             continue
@@ -311,7 +317,10 @@ def _joined(name: str) -> Meaning | None:
     terms: list[Term] = []
     kinds: set[str] = set()
     for part in parts:
-        result = _listed(part) or _imaging(part) or _by_words(part) or _regions(part) or _by_words(f"{part} {head}")
+        result = (
+            _by_name(f"{part} {head}") if words_of(part) <= _BLOOD or _SPECIMEN.fullmatch(normalise(part)) else None
+        )
+        result = result or _by_name(part) or _imaging(part) or _regions(part) or _by_words(f"{part} {head}")
         if result is None and (kind := _class(part)):
             kinds.add(kind)
         elif result is None:

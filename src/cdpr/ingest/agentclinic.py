@@ -116,6 +116,8 @@ def _examinations(tests: Mapping[str, Any] | None, heading: str = "") -> Iterato
                 yield name, rest, heading
         elif _is_heading(name, content):
             yield from _examinations(content, heading=name)
+        elif len(content) == 1 and (joint := _joint_name(name, content)):
+            yield joint, *content.values(), heading
         else:
             apart = {n: part for n, part in content.items() if isinstance(part, Mapping) and term_of(readable(n))}
             if len(apart) < len(content):
@@ -130,6 +132,15 @@ def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
     plain = normalise(name)
     repeated = all(isinstance(part, Mapping) and plain in normalise(inner) for inner, part in content.items())
     return repeated or _HEADING_WORDS.issuperset(plain.split())
+
+
+def _joint_name(name: str, content: Mapping[str, Any]) -> str:
+    """The name of an examination and the only one below it, where both name one: another one ("Stool", "Occult Blood
+    Test"), or the same in another's words ("Skin Biopsy", "Histopathology"); else nothing."""
+    ((inner, part),) = content.items()
+    joint = term_of(readable(f"{name}_{inner}"))
+    is_other = joint is not term_of(readable(name)) or (isinstance(part, Mapping) and term_of(readable(inner)))
+    return f"{name}_{inner}" if joint is not None and is_other else ""
 
 
 def _is_place(name: str, how: str) -> bool:
