@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cdpr.cases import is_physical, parse_analytes
+from cdpr.cases import is_physical, meaning, parse_analytes
 from cdpr.costs import load_catalogue
 from cdpr.files import TableError
 from cdpr.ingest import IngestError, ingest
@@ -567,6 +567,43 @@ def test_image_challenges_are_sorted_sentence_by_sentence(tmp_path):
         with pytest.raises(IngestError) as error:
             ingest("agentclinic_nejm", Settings(), file)
         assert (error.value.line, error.value.field) == (2, field)
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("Which of the following is the most likely diagnosis?", True),
+        ("What is this patient's underlying diagnosis?", True),
+        ("Which diagnosis explains it?", True),
+        ("Which substance is elevated in this diagnosis?", False),
+        ("What delayed the diagnosis?", False),
+        ("Which test is best to confirm the diagnosis?", False),
+    ],
+)
+def test_a_challenge_asks_for_the_diagnosis_itself(tmp_path, question, asked):
+    other = NEJM.replace("What is the most likely diagnosis?", question).replace("cyst", "node")
+    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge()) + "\n" + json.dumps(challenge(other)))
+    assert len(ingest("agentclinic_nejm", Settings(), tmp_path)[0]) == 1 + asked
+
+
+def test_each_test_of_a_sentence_is_ordered_by_itself(tmp_path):
+    told = (
+        "A 9-year-old girl had a cough. High-resolution CT of the chest, with contrast, was performed, and blood was "
+        "drawn. Strength testing was normal. A CT scan of the chest showed a cyst and a rim, and serologic testing was "
+        "positive for echinococcus. TSH was elevated. Molecular testing revealed plasmodium. What is the diagnosis?"
+    )
+    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge(told)))
+    (record,), _ = ingest("agentclinic_nejm", Settings(), tmp_path)
+    assert record.key_pertinent_results_dict == {
+        "General Appearance (Physical Examination)": "Strength testing was normal.",
+        "CT Chest": "A CT scan of the chest showed a cyst and a rim",
+        "Infectious Disease Panel": "serologic testing was positive for echinococcus.",
+        "Thyroid Function Tests": "TSH was elevated.",
+        "Molecular testing": "Molecular testing revealed plasmodium."}  # fmt: skip
+    assert (
+        load_catalogue().class_rates["molecular test"].usd < 100
+        and meaning("Molecular testing").kind == "molecular test"
+    )
 
 
 def test_clinicalbench_headings_behind_a_bracket_are_cut(tmp_path):
