@@ -58,11 +58,12 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         ("Bacteria identified in Specimen by Anaerobe culture", "Anaerobic Culture"),
         ("Cat dander IgE Ab [Units/volume] in Serum", "Specific IgE"),
         ("SARS-CoV-2 (COVID-19) RNA [Presence] in Respiratory specimen by NAA with probe detection", "COVID-19 PCR"),
+        ("Influenza virus A and B RNA panel - Respiratory specimen by NAA with probe detection", "Influenza PCR"),
         ("HIV 1 RNA [#/volume] (viral load) in Serum or Plasma by NAA with probe detection", "HIV Viral Load"),
         ("Hemoglobin A1c/Hemoglobin.total in Blood", "HbA1c"),
         ("Oxygen [Partial pressure] in Arterial blood", "Arterial Blood Gas"),
         ("Glucose [Mass/volume] in Pleural fluid", "Body Fluid Glucose"),
-        ("Neutrophils/100 leukocytes in Synovial fluid", "Body Fluid Cell Count"),
+        ("Neutrophils/100 leukocytes in Synovial fluid|Blasts [#/volume] in Pleural fluid", "Body Fluid Cell Count"),
         ("INR in Platelet poor plasma by Coagulation assay", "Coagulation Profile"),
         ("Microscopic observation [Identifier] in Specimen by Gram stain", "Gram Stain"),
         # No other organism's test, and no culture for what is not cultured.

@@ -59,7 +59,7 @@ def clinical_names(name: str) -> tuple[str, ...]:
     component, system = said["component"], _specimen(said["system"])
     for short, long in _WORDS.items():
         component = short.sub(long, component)
-    if said["panel"]:
+    if said["panel"] and not _GENOME.search(component):
         component = f"{_COUNTED.sub('', component)} panel"
     elif said["property"] == "Partial pressure":
         component += " partial pressure"
@@ -87,7 +87,8 @@ def _wider(component: str, system: str, said: dict[str, str]) -> list[str]:
         return ["Specific IgE"]
     if re.match(r"CD\d", component) or re.match(r"/100 (?!leukocytes|erythrocytes)", said["share"]):
         return ["Immunophenotyping"]
-    if "leukocytes" in said["share"]:
+    counted = said["property"] == "#/volume" and not component.endswith("viral load")
+    if "leukocytes" in said["share"] or (counted and system.endswith(("fluid", "CSF"))):
         return [f"{system} cell count" if system else "WBC differential"]
     if "sediment" in said["system"] and "culture" not in said["method"]:
         return ["Urine microscopy"]
