@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cdpr.cases import is_physical, parse_analytes
+from cdpr.cases import is_physical, meaning, parse_analytes
 from cdpr.costs import load_catalogue
 from cdpr.files import TableError
 from cdpr.ingest import IngestError, ingest
@@ -569,6 +569,43 @@ def test_image_challenges_are_sorted_sentence_by_sentence(tmp_path):
         assert (error.value.line, error.value.field) == (2, field)
 
 
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("Which of the following is the most likely diagnosis?", True),
+        ("What is this patient's underlying diagnosis?", True),
+        ("Which diagnosis explains it?", True),
+        ("Which substance is elevated in this diagnosis?", False),
+        ("What delayed the diagnosis?", False),
+        ("Which test is best to confirm the diagnosis?", False),
+    ],
+)
+def test_a_challenge_asks_for_the_diagnosis_itself(tmp_path, question, asked):
+    other = NEJM.replace("What is the most likely diagnosis?", question).replace("cyst", "node")
+    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge()) + "\n" + json.dumps(challenge(other)))
+    assert len(ingest("agentclinic_nejm", Settings(), tmp_path)[0]) == 1 + asked
+
+
+def test_each_test_of_a_sentence_is_ordered_by_itself(tmp_path):
+    told = (
+        "A 9-year-old girl had a cough. High-resolution CT of the chest, with contrast, was performed, and blood was "
+        "drawn. Strength testing was normal. A CT scan of the chest showed a cyst and a rim, and serologic testing was "
+        "positive for echinococcus. TSH was elevated. Molecular testing revealed plasmodium. What is the diagnosis?"
+    )
+    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge(told)))
+    (record,), _ = ingest("agentclinic_nejm", Settings(), tmp_path)
+    assert record.key_pertinent_results_dict == {
+        "General Appearance (Physical Examination)": "Strength testing was normal.",
+        "CT Chest": "A CT scan of the chest showed a cyst and a rim",
+        "Infectious Disease Panel": "serologic testing was positive for echinococcus.",
+        "Thyroid Function Tests": "TSH was elevated.",
+        "Molecular testing": "Molecular testing revealed plasmodium."}  # fmt: skip
+    assert (
+        load_catalogue().class_rates["molecular test"].usd < 100
+        and meaning("Molecular testing").kind == "molecular test"
+    )
+
+
 def test_clinicalbench_headings_behind_a_bracket_are_cut(tmp_path):
     summary = (
         "【患者基本信息】女，40岁。【主诉】腹痛（三天）【病史】中午起（加重）（二）体格检查：腹部压痛。"
@@ -608,6 +645,22 @@ def test_agentclinic_headings_that_name_a_modality_are_read_with_what_stands_bel
     assert set(results) == {"Knee X-ray", "Hip X-ray", "CT", "Lymph Node Biopsy", "Biopsy"}
     assert "20 mmHg" in record.key_pertinent_results_dict["Vital Signs (Physical Examination)"]
     assert attrition.events[NO_EXAMINATION] == 1
+
+
+def test_agentclinic_names_say_with_their_heading_which_examination_they_are(tmp_path):
+    tests = {"Stool": {"Occult_Blood_Test": "Positive"}, "Skin_Scraping": {"Culture": "A dermatophyte."},
+             "Skin_Biopsy": {"Histopathology": {"Findings": "Blisters."}}, "Blood_Works": {"FSH": "30", "Cr": "1"},
+             "Serum_Levels": {"Varicella": "None"}, "Routine_Blood_Tests": {"ESR": "10"},
+             "Biopsy_Left_Femur": "Necrosis.", "CBC_Normal_Range": "Yes",
+             "Electromyography": {"Findings": "Normal."}}  # fmt: skip
+    (tmp_path / "cases.jsonl").write_text(json.dumps(osce(Test_Results=tests)))
+    (record,), _ = ingest("agentclinic", Settings(), tmp_path)
+    results = {k: v for k, v in record.key_pertinent_results_dict.items() if not is_physical(k)}
+    assert set(results) == {
+        "Fecal Occult Blood Test", "Fungal Culture", "Skin Biopsy", "Follicle Stimulating Hormone", "Bone Biopsy",
+        "Kidney Function Tests", "Varicella-Zoster Antibody", "Erythrocyte Sedimentation Rate", "Complete Blood Count",
+        "Electromyography"}  # fmt: skip
+    assert "Left Femur" in results["Bone Biopsy"] and results["Skin Biopsy"].endswith("Blisters.")
 
 
 @pytest.mark.parametrize(

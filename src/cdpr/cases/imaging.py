@@ -30,7 +30,8 @@ _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITH
 def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
     """(region and modality as a set of words, contrast) of an imaging name; None for any other name.
 
-    Side and views are left out: they do not change the code. A name with views but without a modality is an X-ray.
+    Side and views are left out: they do not change the code. A name with views but without a modality is an X-ray,
+    one with Doppler an ultrasound.
     """
     text, contrast = _plain(name), ""
     for phrase, pattern in _CONTRAST:
@@ -41,6 +42,8 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
     words = frozenset(_WORDS.get(token, token) for token in tokens if token not in _NOISE)
     if not words & _MODALITIES and _VIEWS.intersection(tokens):
         words |= {"xray"}
+    if not words & _MODALITIES and "doppler" in words:
+        words |= {"ultrasound"}
     return (words, contrast) if words & _MODALITIES and words - _MODALITIES else None
 
 

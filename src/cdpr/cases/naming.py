@@ -12,6 +12,7 @@ from typing import Literal
 
 from ..files import parse_yaml, shipped_text
 from .imaging import imaging_words, modality, regions
+from .standard_names import clinical_names
 from .vocabulary import Term, examinations, normalise
 
 MatchKind = Literal["name", "alias", "analyte"]
@@ -51,6 +52,8 @@ _SIGNS = str.maketrans(
 _HAN_AND_LATIN = re.compile(r"(?<=[\u3400-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u3400-\u9fff])")
 _ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
 _WITHIN = re.compile(r"\s+\([^()]*\)\s+(?=\w)")
+_RESULT = re.compile(r"(?<=\w)\s+normal range$", re.IGNORECASE)
+_POSSESSIVE = re.compile(r"(?<=\w\w)['’]s\b|(?<=s)['’](?!\w)")
 _SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
 _AND = re.compile(r"\s*(?:[,;&+/]|\band\b|\bwith\b|\bplus\b)\s*", re.IGNORECASE)
 # Cultures and stains are one code, whatever is cultured or stained.
@@ -84,10 +87,14 @@ def meaning(name: str) -> Meaning:
     """What a name of an examination other than physical means; an empty meaning for what is not understood."""
     if len(name) > _LONGEST:
         return Meaning()
+    name = _RESULT.sub("", name)
     name = _HAN_AND_LATIN.sub(" ", _CHARGE.sub(r"\1", name.translate(_SIGNS)))
     listed, remark, plain = _listed(name), no_examination(name), normalise(name)
     if listed is None and not remark and (_VITAL.fullmatch(plain) or _BEDSIDE.fullmatch(plain)):
         return Meaning(kind=VITAL_SIGNS if _VITAL.fullmatch(plain) else BEDSIDE, whole=False)
+    if listed is None and (standard := clinical_names(name)):
+        kind = _class(standard[0]) or "laboratory test"
+        return next(filter(None, map(_by_name, standard)), Meaning(kind=kind, whole=False))
     whole = listed or _imaging(name) or _without_aside(name) or _by_words(name)
     if whole is not None or remark:
         return whole or Meaning()
@@ -103,8 +110,12 @@ def no_examination(name: str) -> bool:
 
 @functools.lru_cache(maxsize=1 << 15)
 def whole_kind(name: str) -> str | None:
-    """The kind of examinations that a name gathers (``Laboratory Tests``, ``Imaging``); None for any other name."""
+    """The kind of examinations that a name gathers (``Laboratory Tests``, ``Imaging``); None for any other name, and
+    for one that the vocabulary lists as a panel (``Routine Blood Test``)."""
     plain = normalise(name)
+    listed = examinations().spellings.get(plain)
+    if listed is not None and listed.parts:
+        return None
     return next((kind for kind, pattern in _WHOLES.items() if pattern.fullmatch(plain)), None)
 
 
@@ -118,7 +129,7 @@ def names_no_place(name: str) -> bool:
 
 def quantity_words(name: str) -> frozenset[str]:
     """The words of a quantity, which is the same in serum, plasma and blood."""
-    return words_of(name) - _BLOOD
+    return words_of((clinical_names(name) or (name,))[0]) - _BLOOD
 
 
 def class_of(term: Term) -> str:
@@ -148,11 +159,16 @@ def _listed(name: str) -> Meaning | None:
     return None
 
 
+def _by_name(name: str) -> Meaning | None:
+    return _listed(name) or _by_words(name)
+
+
 def _imaging(name: str) -> Meaning | None:
     key = imaging_words(name)
     if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(_alike(name)):
         return None
-    term = _study(*key)
+    # Colour is a mode of the ultrasound, where the vessels of a place have no study of their own.
+    term = _study(*key) or _study(key[0] - {"doppler"}, key[1])
     return Meaning((term,), "alias") if term else None
 
 
@@ -205,7 +221,7 @@ def _without_aside(name: str) -> Meaning | None:
     makes another examination."""
     aside = _ASIDE.search(name)
     if aside is None:  # "Edrophonium (Tensilon) test"
-        result = _listed(plain) or _by_words(plain) if (plain := _WITHIN.sub(" ", name)) != name else None
+        result = _by_name(plain) if (plain := _WITHIN.sub(" ", name)) != name else None
         return result and Meaning(result.terms, result.how, whole=False)
     bare, remark = name[: aside.start()], aside[1]
     specimen = _SPECIMEN.search(normalise(remark))
@@ -214,7 +230,7 @@ def _without_aside(name: str) -> Meaning | None:
         if result is None and remark.isupper() and len(remark) > 1:
             result = _listed(remark)
     elif "urine" in normalise(remark):
-        result = _listed(f"Urine {bare}") or _by_words(f"Urine {bare}")
+        result = _by_name(f"Urine {bare}")
         analyte = _listed(bare)
         if result is None and analyte is not None and analyte.terms[0].name == "Urine Analysis":
             result = analyte
@@ -237,7 +253,7 @@ def words_of(name: str) -> frozenset[str]:
 @functools.lru_cache(maxsize=1 << 14)
 def _alike(name: str) -> str:
     """The normalised name in American spelling, with one ending for what is done and what it gives."""
-    plain = normalise(name)
+    plain = normalise(_POSSESSIVE.sub("", name))
     for spelling, alike in _SPELT:
         plain = spelling.sub(alike, plain)
     return plain
@@ -274,7 +290,9 @@ def _by_words(name: str) -> Meaning | None:
     """By the words in any order, with and without the word for blood."""
     words = words_of(name)
     fluid = words - _FLUIDS | {"body", "fluid"} if words & _FLUIDS else words
-    for wording in dict.fromkeys((words, words - _BLOOD, fluid)):
+    # "Blood and urine cultures" are not those of urine.
+    bloodless = words if words & _HEADS and _SPECIMEN.search(_alike(name)) else words - _BLOOD
+    for wording in dict.fromkeys((words, bloodless, fluid)):
         entry = _index().get(wording)
         if entry is None or not _telling(wording):
             continue
@@ -283,10 +301,15 @@ def _by_words(name: str) -> Meaning | None:
     return None
 
 
+def joined_parts(name: str) -> list[str]:
+    """What a name joins: "CT + echocardiogram" a CT and an echocardiogram."""
+    return list(filter(str.strip, _AND.split(name)))
+
+
 def _joined(name: str) -> Meaning | None:
     """Several examinations in one name: "CRP and ESR", "EMG/NCS"; each part has to be known by itself, or with what the
     last one says of its head ("hip and knee X-ray"), or at least its class."""
-    parts = list(filter(str.strip, _AND.split(name)))
+    parts = joined_parts(name)
     # "Glucose, CSF" is no glucose beside a puncture.
     if not 2 <= len(parts) <= 5 or ("," in name and _SPECIMEN.fullmatch(normalise(_ASIDE.sub("", parts[-1])))):
         return None
@@ -294,7 +317,10 @@ def _joined(name: str) -> Meaning | None:
     terms: list[Term] = []
     kinds: set[str] = set()
     for part in parts:
-        result = _listed(part) or _imaging(part) or _by_words(part) or _regions(part) or _by_words(f"{part} {head}")
+        result = (
+            _by_name(f"{part} {head}") if words_of(part) <= _BLOOD or _SPECIMEN.fullmatch(normalise(part)) else None
+        )
+        result = result or _by_name(part) or _imaging(part) or _regions(part) or _by_words(f"{part} {head}")
         if result is None and (kind := _class(part)):
             kinds.add(kind)
         elif result is None:

@@ -10,8 +10,18 @@ from typing import ClassVar, Literal
 from rapidfuzz import fuzz, process
 
 from ..cases.imaging import imaging_words, modality
-from ..cases.naming import Meaning, class_of, meaning, names_no_place, quantity_words, whole_kind
+from ..cases.naming import (
+    VITAL_SIGNS,
+    Meaning,
+    class_of,
+    joined_parts,
+    meaning,
+    names_no_place,
+    quantity_words,
+    whole_kind,
+)
 from ..cases.record import PHYSICAL_SUFFIX, is_physical
+from ..cases.standard_names import clinical_names
 from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
 
 # Between alternatives; "with or without" is none.
@@ -108,10 +118,10 @@ class TableMatcher:
         known, plain = spellings(keys), normalise(requested)
         if plain in known:
             return known[plain]
-        term = examinations().find(requested)
+        request = meaning(requested)
+        term = examinations().find("Vital Signs" if request.kind == VITAL_SIGNS else requested)
         if whole_kind(requested) == "physical" or (term is not None and term.kind == "physical"):
             return _bedside_items(term, keys, known)
-        request = meaning(requested)
         if request.term is not None and request.how != "analyte":
             same = [key for key in keys if _examination(key) is request.term]
             # The key that bears the canonical name comes before keys that are a part of it.
@@ -126,7 +136,9 @@ class TableMatcher:
             study = next((key for key in keys if (imaging_words(key) or (None, ""))[0] == region), None)
             if study is not None:
                 return known[normalise(study)]
-        alike = self._fuzzy(plain, known) if term is None and self.fuzzy_cutoff < 100 else ()
+        # Whoever writes a standard name makes no slip: "IgA [Mass/volume] in Serum" is not IgG.
+        may_slip = term is None and not clinical_names(requested)
+        alike = self._fuzzy(plain, known) if may_slip and self.fuzzy_cutoff < 100 else ()
         return alike or _in_a_whole(requested, request, keys)
 
     def _fuzzy(self, requested: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -162,7 +174,9 @@ def _related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[s
         words = quantity_words(requested)
         same = tuple(key for key in meanings if key not in panels and quantity_words(key) == words)
         reporting = tuple(key for key, terms in panels.items() if first in terms)
-        return same or reporting[:1] or holders[:1]
+        # A laboratory may report it with a smaller panel: potassium with the kidney function.
+        inner = tuple(k for k, terms in panels.items() if any(t.parts and t.name in first.holds for t in terms))
+        return same or reporting[:1] or (holders[:1] + inner[:1] if holders else ())
     naming = tuple(k for k, m in meanings.items() if set(request.terms) & set(m.terms))
     parts = {name for term in request.terms for name in term.holds}
     inside = tuple(k for k, m in meanings.items() if any(term.name in parts for term in m.terms))
@@ -182,11 +196,10 @@ def _in_a_whole(requested: str, request: Meaning, keys: tuple[str, ...]) -> tupl
     if not kind:
         return ()
 
-    def gathers(key: str) -> bool:
-        of_class = meaning(key).kind in classes and (names_no_place(key) or meaning(key).terms)
-        return not is_physical(key) and bool(whole_kind(key) == kind or of_class)
+    def gathers(name: str) -> bool:
+        return whole_kind(name) == kind or (meaning(name).kind in classes and names_no_place(name))
 
-    return tuple(filter(gathers, keys))
+    return tuple(key for key in keys if not is_physical(key) and any(map(gathers, (key, *joined_parts(key)))))
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -12,6 +12,7 @@ read either: it tells the patient's actor of findings. Questions that ask for so
 case.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,6 +37,7 @@ _PHYSICAL = re.compile(_SAID["physical"], re.IGNORECASE)
 _TEST = re.compile(_SAID["test"], re.IGNORECASE)
 _TOLD = re.compile(rf"(?:(?:an?|the|subsequent|further|both|initial)\s+)*(.{{3,90}}?)\s+(?:{_SAID['tells']})\s", re.I)
 _SHOWN = re.compile(_SAID["only_shown"], re.IGNORECASE)
+_JOINING = re.compile(r"(?:,|;|,?\s(?=and\b|but\b|while\b|whereas\b))\s*(?:and|but|while|whereas)?\s+", re.IGNORECASE)
 _ASIDE = re.compile(r"\s*[([][^)\]]*[)\]]")
 _FINDINGS_KEY = physical_key("General Appearance")
 
@@ -116,6 +118,8 @@ def _examinations(tests: Mapping[str, Any] | None, heading: str = "") -> Iterato
                 yield name, rest, heading
         elif _is_heading(name, content):
             yield from _examinations(content, heading=name)
+        elif len(content) == 1 and (joint := _joint_name(name, content)):
+            yield joint, *content.values(), heading
         else:
             apart = {n: part for n, part in content.items() if isinstance(part, Mapping) and term_of(readable(n))}
             if len(apart) < len(content):
@@ -130,6 +134,15 @@ def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
     plain = normalise(name)
     repeated = all(isinstance(part, Mapping) and plain in normalise(inner) for inner, part in content.items())
     return repeated or _HEADING_WORDS.issuperset(plain.split())
+
+
+def _joint_name(name: str, content: Mapping[str, Any]) -> str:
+    """The name of an examination and the only one below it, where both name one: another one ("Stool", "Occult Blood
+    Test"), or the same in another's words ("Skin Biopsy", "Histopathology"); else nothing."""
+    ((inner, part),) = content.items()
+    joint = term_of(readable(f"{name}_{inner}"))
+    is_other = joint is not term_of(readable(name)) or (isinstance(part, Mapping) and term_of(readable(inner)))
+    return f"{name}_{inner}" if joint is not None and is_other else ""
 
 
 def _is_place(name: str, how: str) -> bool:
@@ -192,20 +205,41 @@ def _challenge(challenge: Element, attrition: Attrition) -> Draft:
     )
 
 
+def _told_name(sentence: str) -> str:
+    """What a sentence begins with before it tells a result."""
+    match = None if _PATIENT.search(sentence) else _TOLD.match(sentence)
+    return _ASIDE.sub("", match[1]) if match else ""
+
+
+def _names_test(name: str) -> bool:
+    return bool(_TEST.search(name) or meaning(name).terms)
+
+
+def _clauses(sentence: str) -> list[str]:
+    """A sentence, cut where it turns to the result of another test: each is ordered by itself."""
+    clauses = [sentence]
+    while _names_test(_told_name(clauses[-1])):
+        rest = clauses[-1]
+        cuts = (j for j in _JOINING.finditer(rest) if _names_test(_JOINING.split(_told_name(rest[j.end() :]))[0]))
+        if (cut := next(cuts, None)) is None:
+            break
+        clauses[-1:] = [rest[: cut.start()], rest[cut.end() :]]
+    return clauses
+
+
 def _sorted(sentences: list[str], attrition: Attrition) -> tuple[str, dict[str, str]]:
     """History and results; a sentence without a name of its own continues the one before."""
     history: list[str] = []
     results: dict[str, str] = {}
     place: str | None = None
-    for sentence in sentences:
-        match = None if _PATIENT.search(sentence) else _TOLD.match(sentence)
-        name = _ASIDE.sub("", match[1]) if match else ""
-        if _PHYSICAL.search(name or sentence):
+    for sentence in itertools.chain.from_iterable(map(_clauses, sentences)):
+        name = _told_name(sentence)
+        if _PHYSICAL.search(name or sentence) or meaning(name).kind in PHYSICAL:
             place = _FINDINGS_KEY
         elif _TEST.search(sentence) and _SHOWN.search(sentence):
             attrition.count("tests whose result only the image shows")
             continue
-        elif _TEST.search(name):
+        elif _names_test(name):
             term = term_of(name)
             place = term.name if term else examination_name(usual_name(name))
         if place is None:

@@ -41,6 +41,9 @@ _DISEASE = re.compile(r"\w{3}(?:itis|oma|osis|a?emia|pathy|thenia|penia|plegia|r
 _KIND = re.compile(rf"\b((?:{_SAID['kinds']}))\s+$", re.IGNORECASE)
 _SURE = re.compile(_SAID["sure"], re.IGNORECASE)
 TEST = re.compile(rf"(?:[ -]\w+){{0,3}}?[ -](?:{_SAID['tests']})\b", re.IGNORECASE)
+_TEST_ALONE = re.compile(_SAID["tests_alone"], re.IGNORECASE)
+_TISSUE = frozenset(_SAID["tissue"])
+_GREEK = re.compile(r"(?:(?:os|ys|as|it)is|(?:os|ys|tas)es)$", re.IGNORECASE)
 _LINKING, _TOO_GENERAL = frozenset(_SAID["linking"]), frozenset([*_SAID["too_general"], *_SAID["general"]])
 _RELATIVE = rf"(?i:\b{_SAID['relatives']}\b)"
 _SOMEONE = re.compile(_RELATIVE)
@@ -138,7 +141,7 @@ def _pattern(name: str) -> str:
     if len(name) <= 4 and name.isupper():
         return rf"{between.join(map(re.escape, words))}s?(?!\w)"
     closing = r"\)?" if name[-1] == ")" else ""
-    spelt = between.join((*map(_word, words[:-1]), _word(_singular(words[-1])) + "(?:e?s)?"))
+    spelt = between.join((*map(_word, words[:-1]), _last(words[-1])))
     return rf"(?i:{spelt}(?!\w){closing})"
 
 
@@ -146,6 +149,12 @@ def _word(word: str) -> str:
     bare = re.sub(r"['’]s$", "", word)
     spelt = "|".join(map(re.escape, _alike(bare)))
     return f"(?:{spelt})" + ("" if bare == word else "(?:['’]?s)?")
+
+
+def _last(word: str) -> str:
+    """A word in singular or plural, the Greek one too: keratosis, keratoses."""
+    spelt = _word(_singular(word)) + "(?:e?s)?"
+    return f"(?:{re.escape(word[:-2])}[ie]s|{spelt})" if _GREEK.search(word) else spelt
 
 
 def _singular(word: str) -> str:
@@ -157,6 +166,7 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     in another order, without the general ones, or by their initials."""
     spans = exact = [match.span() for match in naming(diagnosis).finditer(text)]
     if loose:
+        exact = [(start, end) for start, end in exact if " " in text[start:end] or not _TEST_ALONE.match(text, end)]
         spans = exact + [
             (start, end)
             for start, end in (match.span() for match in _loosely(diagnosis).finditer(text))
@@ -177,7 +187,7 @@ def _names_another(text: str, start: int, end: int, diagnosis: str) -> bool:
     if TEST.match(text, end):
         return True
     kind = _KIND.search(text, max(0, start - 40), start)
-    known = kind is None or kind[1].casefold() in diagnosis.casefold()
+    known = kind is None or any(word in diagnosis.casefold() for word in _alike(kind[1].casefold()))
     return not known and not _SURE.fullmatch(kind[1]) and not _QUALIFIER.match(f"{kind[1]} x")
 
 
@@ -186,23 +196,32 @@ def _loosely(diagnosis: str) -> re.Pattern[str]:
     """Shortened, reordered and abbreviated names: what is left without general words, alone or in any order with few
     words between, and initials in capitals."""
     patterns: list[str] = []
-    for name in dict.fromkeys((one_line(diagnosis), leading_disease(one_line(diagnosis)))):
+    whole = one_line(diagnosis)
+    leading = leading_disease(whole)
+    for name in dict.fromkeys((whole, leading, _unqualified(leading))):
         patterns += [rf"{re.escape(short)}(?!\w)" for short in _BRACKETED.findall(name)]
         words = [word for word in _WORD.findall(re.sub(r"\([^)]*\)", " ", name)) if word.casefold() not in _LINKING]
         if 3 <= len(words) <= 5 and not CHINESE.search(name):  # two letters say too little
             patterns.append("".join(word[0].upper() for word in words) + r"(?!\w)")
+        # "Gastric peptic ulcer" without one of its adjectives.
+        if 3 <= len(words) <= 5 and name == _unqualified(name) and words[-1].casefold() not in _SAID["general"]:
+            shorter = ((*words[:i], *words[i + 1 :]) for i in range(len(words) - 1))
+            patterns += [rf"(?i:{'[ -]'.join(map(_inflected, part))})" for part in shorter]
         # What gives it away: no general word, no qualifier, none of a few letters.
         long = [word for word in words if len(word) > 4 and word.casefold() not in _TOO_GENERAL]
         telling = list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in long))
         between = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
         if 1 <= len(telling) <= 4:
             patterns += [f"(?i:{between.join(map(_inflected, order))})" for order in itertools.permutations(telling)]
-        patterns += [f"(?i:{_inflected(word)})" for word in telling if _DISEASE.search(word)]
+        patterns += [
+            f"(?i:{_inflected(word)})" for word in telling if _DISEASE.search(word) and word.casefold() not in _TISSUE
+        ]
     return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(patterns))})" if patterns else r"(?!)")
 
 
 def _inflected(word: str) -> str:
-    return rf"{re.escape(_singular(word))}(?:['’]?e?s)?(?!\w)"
+    spelt = f"{word[:-2]}[ie]s" if _GREEK.search(word) else rf"{re.escape(_singular(word))}(?:['’]?e?s)?"
+    return rf"{spelt}(?!\w)"
 
 
 def blanked(text: str, mentions_found: Iterable[Mention]) -> str:
