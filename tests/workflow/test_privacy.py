@@ -100,7 +100,7 @@ def in_note(row: Row, number: int) -> None:
     for heading, word in {"Chief Complaint": "complaint", "History of Present Illness": "hpi",
                           "Past Medical History": "pmh", "Brief Hospital Course": "course"}.items():  # fmt: skip
         text = text.replace(f"{heading}:\n", f"{heading}:\n{STEM}{word} ")
-    text = text.replace("\nGENERAL:", f"\n{STEM.upper()}HEADING: {STEM}body and pale.\nGENERAL:", 1)
+    text = text.replace("\nGENERAL:", f"\n{STEM.upper()}HEADING SIGN: {STEM}body and pale.\nGENERAL:", 1)
     if number % 3 == 0:  # a diagnosis that no table of names knows; the others stay what the judge can judge
         text = re.sub(r"(Discharge Diagnosis:\n)(.*)", rf"\1{STEM.capitalize()}diagnosis", text)
     row["text"] = text

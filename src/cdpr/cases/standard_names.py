@@ -54,47 +54,47 @@ def clinical_names(name: str) -> tuple[str, ...]:
     match = next(filter(None, (pattern.fullmatch(plain) for pattern in _NAMES)), None)
     if match is None:
         return ()
-    said = {"property": "", "share": "", "panel": "", "system": "", "method": ""}
-    said |= {part: text for part, text in match.groupdict().items() if text}
-    component, system = said["component"], _specimen(said["system"])
+    axes = {"property": "", "share": "", "panel": "", "system": "", "method": ""}
+    axes |= {part: text for part, text in match.groupdict().items() if text}
+    component, system = axes["component"], _specimen(axes["system"])
     for short, long in _WORDS.items():
         component = short.sub(long, component)
-    if said["panel"] and not _GENOME.search(component):
+    if axes["panel"] and not _GENOME.search(component):
         component = f"{_COUNTED.sub('', component)} panel"
-    elif said["property"] == "Partial pressure":
+    elif axes["property"] == "Partial pressure":
         component += " partial pressure"
-    elif "culture" in said["method"]:
+    elif "culture" in axes["method"]:
         component += " culture"
     elif _GENOME.search(component):
-        component = _GENOME.sub("viral load" if "/" in said["property"] else "PCR", component)
+        component = _GENOME.sub("viral load" if "/" in axes["property"] else "PCR", component)
     names = [f"{system} {component}".strip()]
-    if said["method"].endswith(("stain", "preparation")):
-        names.insert(0, said["method"])
-    if system == "Urine" and said["property"].startswith("Mass/") and said["method"] != "Test strip":
+    if axes["method"].endswith(("stain", "preparation")):
+        names.insert(0, axes["method"])
+    if system == "Urine" and axes["property"].startswith("Mass/") and axes["method"] != "Test strip":
         names.insert(0, f"Urine total {component}")
     if not system:
         names.append(f"Serum {component}")
     # A microbe is the same everywhere, and a panel mostly says itself of what it is.
-    if system.endswith(" blood") or said["panel"] or component.endswith(("Antigen", "PCR", "viral load")):
+    if system.endswith(" blood") or axes["panel"] or component.endswith(("Antigen", "PCR", "viral load")):
         names.append(component)
     names += [re.sub(r"\bvirus ", "", wording) for wording in names]
-    return tuple(dict.fromkeys((*names, *_wider(component, system, said))))
+    return tuple(dict.fromkeys((*names, *_wider(component, system, axes))))
 
 
-def _wider(component: str, system: str, said: dict[str, str]) -> list[str]:
+def _wider(component: str, system: str, axes: dict[str, str]) -> list[str]:
     """The examination that reports any quantity of this kind."""
     if re.search(r"\w+ IgE\b", component):
         return ["Specific IgE"]
-    if re.match(r"CD\d", component) or re.match(r"/100 (?!leukocytes|erythrocytes)", said["share"]):
+    if re.match(r"CD\d", component) or re.match(r"/100 (?!leukocytes|erythrocytes)", axes["share"]):
         return ["Immunophenotyping"]
-    counted = said["property"] == "#/volume" and not component.endswith("viral load")
-    if "leukocytes" in said["share"] or (counted and system.endswith(("fluid", "CSF"))):
+    counted = axes["property"] == "#/volume" and not component.endswith("viral load")
+    if "leukocytes" in axes["share"] or (counted and system.endswith(("fluid", "CSF"))):
         return [f"{system} cell count" if system else "WBC differential"]
-    if "sediment" in said["system"] and "culture" not in said["method"]:
+    if "sediment" in axes["system"] and "culture" not in axes["method"]:
         return ["Urine microscopy"]
-    if said["method"] == "Screen method":  # of drugs
+    if axes["method"] == "Screen method":  # of drugs
         return ["Toxicology screen"]
-    if said["method"] == "Light microscopy" and not system:
+    if axes["method"] == "Light microscopy" and not system:
         return ["Peripheral blood smear"]
     return []
 

@@ -395,8 +395,10 @@ def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
         filter(None, (re.findall(r"20\d\d", text) for text in (" ".join(columns), titles, table.path.name))), []
     )
     if year and {*years} != {year}:
-        said = f"indices of {' and '.join(sorted({*years})) or 'no stated year'} beside relative values of {year}"
-        raise TableError(f"{table.path}:{table.line}: {said}; set data.fee_schedules.gpci to the file of the same year")
+        problem = f"indices of {' and '.join(sorted({*years})) or 'no stated year'} beside relative values of {year}"
+        raise TableError(
+            f"{table.path}:{table.line}: {problem}; set data.fee_schedules.gpci to the file of the same year"
+        )
 
 
 def _amount(cells: Cells, name: str) -> Decimal:

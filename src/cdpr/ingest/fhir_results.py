@@ -29,7 +29,7 @@ _SYSTEM = re.compile(
 )
 _FURTHER = (re.compile(r"\s+-\s+.*$"), re.compile(r"\s*\([^)]*\)"), re.compile(r"\s+panel\b.*$", re.IGNORECASE))
 _SUSCEPTIBILITY = re.compile(r"\bsusceptibilit(?:y|ies)\b", re.IGNORECASE)
-_DEATH = re.compile(r"\b(?<!brain )death\b|\bdeceased\b", re.IGNORECASE)  # what is known when nobody asks any more
+_DEATH = re.compile(r"\b(?<!brain )death\b|\bdeceased\b", re.IGNORECASE)  # of a death certificate
 _METHOD = re.compile(r"\s+by\s+.+", re.IGNORECASE)
 _IMAGING = {"RAD", "imaging", "LP29684-5", "CT", "NMR", "CUS", "RUS", "VUS", "XRC", "OUS", "EC", "NMS", "RX"}
 

@@ -116,8 +116,8 @@ def _named_by(exam: str, diagnosis: str, loose: bool) -> Mention | None:
     known = meaning(name)
     if (known.terms and known.whole) or examinations().find(name):
         return None
-    told = (m for m in mentions(name, diagnosis, loose) if not TEST.match(name, m.end))
-    return next((mention for mention in told if not _ASKED.search(name[: mention.start])), None)
+    telling = (m for m in mentions(name, diagnosis, loose) if not TEST.match(name, m.end))
+    return next((mention for mention in telling if not _ASKED.search(name[: mention.start])), None)
 
 
 def _pattern(words: str) -> re.Pattern[str]:

@@ -226,7 +226,7 @@ def check_rows(tables: Tables, table: str, key: str, column: str, fits: str, pro
 
 
 def check_strays(tables: Tables, name: str, rows: int, stray: int, attrition: Attrition) -> None:
-    """Warn of a table of events without any row, or with many of admissions that nobody knows. Raises IngestError for
+    """Warn of a table of events without any row, or with many of unknown admissions. Raises IngestError for
     numbers that a spreadsheet has rounded."""
     if not rows:
         attrition.warn(f"{name} has a header and no row")
