@@ -231,7 +231,7 @@ _TITLED = re.compile(r"(?P<name>[^\n:：.;,]{1,60}?)\s*(?P<end>[:：]|\s[-–—
 
 
 def examination_part(text: str) -> tuple[str, str]:
-    """A physical examination, and what stands behind it from the first heading on that is none of its parts."""
+    """A physical examination, and the text from the first heading on that is none of its parts."""
     text = _THOUGHT_WITHIN.sub("\n", _AT_DISCHARGE.split(text, maxsplit=1)[0])
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""What a rule's gain is made of, its choices told apart from its readings; and the grid that chose each rule's settings
+"""What a rule's gain is made of, choices and readings apart; and the grid that chose each rule's settings
 on validation cases."""
 
 from pathlib import Path

@@ -21,8 +21,8 @@ def follow_jobs(executor: Any) -> str:
     if getattr(executor, "status_command", None) != "sacct":
         return ""
     try:
-        asked = subprocess.run(["sacct", "--noheader", "--starttime", "now"], capture_output=True, timeout=60)
-        if asked.returncode == 0:
+        answer = subprocess.run(["sacct", "--noheader", "--starttime", "now"], capture_output=True, timeout=60)
+        if answer.returncode == 0:
             return ""
     except (OSError, subprocess.TimeoutExpired):
         pass
