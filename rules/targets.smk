@@ -35,7 +35,11 @@ for target, files in TARGETS.items():
 
 # Another hospital, and rules beyond the paper: a workflow of its own, whose progress is shown like any other's.
 rule beyond_paper:
+    log:
+        "<logs>/beyond_paper.log",
     localrule: True
+    conda:
+        "../envs/cdpr.yaml"
     threads: workflow.cores or 1
     shell:
-        "snakemake --nolock --cores {threads} frontier --configfile config/beyond_paper.yaml"
+        "snakemake --nolock --cores {threads} --configfile config/beyond_paper.yaml -- frontier 2>&1 | tee {log}"
