@@ -257,6 +257,13 @@ def test_a_policy_scores_a_diagnosis_as_it_would_sample_it(tmp_path):
         )
         again = asyncio.run(sampler.score(turn.prompt_ids, [turn.token_ids]))
         assert again == [turn.logprobs]
+    for text in (
+        "Hmm. ACTION: Final diagnosis\nDiagnosis: Acute appendicitis",
+        "** FINAL_DIAGNOSIS : Acute appendicitis",
+    ):
+        ids = tuple(sampler.tokenizer.encode(text))  # the verb in another spelling, behind a thought
+        start = agent.name_start(Turn(text, (1, 2), ids))
+        assert sampler.tokenizer.decode(ids[start:]).strip() == "Acute appendicitis" and start > 0
     [belief] = asyncio.run(read_beliefs(agent, [state], "probability")).values()
     forced = asyncio.run(agent.score_diagnoses(state, ["Acute appendicitis"], True))[0]
     assert belief == pytest.approx(math.exp(sum(forced.logprobs)))

@@ -4,7 +4,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Self
 
-from ..environment import FORCED_PREFIX, Policy, PromptBuilder, State, Turn
+from ..environment import FORCED_PREFIX, FinalDiagnosis, Policy, PromptBuilder, State, Turn, parse_action
 from ..llm import Model, ModelSpec, Sampling, open_model
 from ..settings.schema import Policy as PolicySettings
 from ..settings.schema import Settings
@@ -65,8 +65,10 @@ class PolicyAgent(Policy):
     def name_start(self, turn: Turn) -> int:
         if turn.prompt_ids[-len(self.prompts.forced_prefix_ids) :] == self.prompts.forced_prefix_ids:
             return 0
+        action = parse_action(turn.text)  # not the verb itself, which a model may spell in other ways
+        place = turn.text.rfind(action.text) if isinstance(action, FinalDiagnosis) else len(turn.text)
         ids, decode = turn.token_ids, self.prompts.tokenizer.decode
-        return bisect.bisect_left(range(len(ids)), True, key=lambda k: self._verb in decode(ids[:k]))
+        return bisect.bisect_left(range(len(ids)), True, key=lambda k: len(decode(ids[: k + 1])) > place)
 
     @property
     def _verb(self) -> str:

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..environment import DiagnosticEnvironment, Policy, Trajectory, Turn
@@ -56,8 +57,8 @@ class Alternative:
     """Replies that leave trajectory ``i`` of their group at one of its states, as training data beside it.
 
     ``turns``: one reply, or several with what was observed between them. ``advantages`` and ``weights`` hold an entry
-    for each: a token of weight w counts in the loss as w tokens of a trajectory. A given reply (``Policy.score``) with
-    the advantage 1 adds its log-likelihood to the loss, which is the way to an auxiliary loss.
+    for each: a token of weight w counts in the loss as w tokens of a trajectory. A given reply
+    (``Policy.score_diagnoses``) with the advantage 1 adds its log-likelihood to the loss: an auxiliary loss.
     """
 
     i: int
@@ -181,6 +182,13 @@ def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] |
 def every_decision(advantages: Sequence[float], group: Group) -> list[list[float]]:
     """One advantage for all decisions of a trajectory, as in GRPO."""
     return [[a] * len(trajectory.steps) for a, trajectory in zip(advantages, group, strict=True)]
+
+
+def standardised(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+    """(x - mean) / (deviation + 1e-6) with mean and population deviation over all values of all rows."""
+    every = [x for row in rows for x in row]
+    mean, deviation = fmean(every), pstdev(every)
+    return [[(x - mean) / (deviation + EPSILON) for x in row] for row in rows]
 
 
 def equal_share(scores: Sequence[Sequence[float]]) -> float:

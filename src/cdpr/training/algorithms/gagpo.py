@@ -1,12 +1,12 @@
 """GAGPO: generalised advantages from the group's own mean returns at identical states (arXiv 2605.13217)."""
 
 from collections import defaultdict
-from statistics import fmean, pstdev
+from statistics import fmean
 
 from ...credit.continuations import group_advantages
 from ...environment.utility import weighted_utility
 from ...settings.section import Section, key
-from ..algorithm import EPSILON, Algorithm, Group, GroupAdvantages
+from ..algorithm import Algorithm, Group, GroupAdvantages, standardised
 
 
 class Gagpo(Algorithm):
@@ -26,7 +26,4 @@ class Gagpo(Algorithm):
                 returns[state.key].append(worth(trajectory.correct, trajectory.effort(t)))
         values = {state: fmean(row) for state, row in returns.items()}
         advantages = group_advantages(group, values, worth, self.options.decay)
-        every = [a for row in advantages for a in row]
-        mean, deviation = fmean(every), pstdev(every)
-        decisions = [[(a - mean) / (deviation + EPSILON) for a in row] for row in advantages]
-        return GroupAdvantages(decisions=decisions, counts={"credit/states": len(values)})
+        return GroupAdvantages(decisions=standardised(advantages), counts={"credit/states": len(values)})

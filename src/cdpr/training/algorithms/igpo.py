@@ -5,13 +5,12 @@ with the sum from its turn on. Here every reward also holds the price of its tur
 which nothing would be cheap.
 """
 
-import math
 from itertools import pairwise
 
 from ...credit.belief import Measure, read_beliefs
 from ...environment.utility import weighted_utility
 from ...settings.section import Section, key
-from ..algorithm import EPSILON, Algorithm, Group, GroupAdvantages
+from ..algorithm import Algorithm, Group, GroupAdvantages, standardised
 
 
 class Igpo(Algorithm):
@@ -31,10 +30,7 @@ class Igpo(Algorithm):
             gains = [after - before for before, after in pairwise(beliefs[s.key] for s in trajectory.states)]
             prices = [worth(0.0, step.effort) / weight for step in trajectory.steps]
             rewards.append([g + p for g, p in zip([*gains, float(trajectory.correct)], prices, strict=True)])
-        every = [r for row in rewards for r in row]
-        mean = sum(every) / len(every)
-        deviation = math.sqrt(sum((r - mean) ** 2 for r in every) / len(every))
-        decisions = [[(r - mean) / (deviation + EPSILON) for r in row] for row in rewards]
+        decisions = standardised(rewards)
         for row in decisions:
             for t in range(len(row) - 2, -1, -1):
                 row[t] += row[t + 1]

@@ -31,12 +31,13 @@ class TreeGrpo(Algorithm):
         worth = weighted_utility(self.settings)
         trees = await asyncio.gather(*(self._grow(first, iteration, i) for i, first in enumerate(group)))
         scores = [[worth(leaf.correct, leaf.effort()) for _, leaf in tree] for tree in trees]
-        among_all = iter(self.normalised([score for tree in scores for score in tree]))
+        among_all, leaves = self.normalised([score for tree in scores for score in tree]), self.options.nodes + 1
         decisions: list[list[PerToken]] = []
         weights: list[list[PerToken]] = []
         alternatives: list[Alternative] = []
         for i, (tree, within) in enumerate(zip(trees, map(self.normalised, scores), strict=True)):
-            advantages = [a + b for a, b in zip(within, among_all, strict=False)]
+            among = among_all[i * leaves : (i + 1) * leaves]
+            advantages = [a + b for a, b in zip(within, among, strict=True)]
             # Before decision t run the first workup and all that branch off from t on.
             shared = [[a for (at, _), a in zip(tree, advantages, strict=True) if at is None or at > t]
                       for t in range(len(group[i].steps))]  # fmt: skip
