@@ -126,9 +126,9 @@ def _archive() -> bytes:
     with tempfile.TemporaryDirectory() as state:
         recordings = Recordings(state, credentialed=False)
         for number in range(8):
-            asked = canonical({"model": "m", "messages": ASK, "sample": number, "sampling": {"temperature": 0.0}})
+            request = canonical({"model": "m", "messages": ASK, "sample": number, "sampling": {"temperature": 0.0}})
             answer = Completion(f"Acute colitis {number}", (), (), "stop", Usage(100, 50), "m")
-            recordings.record("m", asked, answer, "doctor")
+            recordings.record("m", request, answer, "doctor")
         export_recordings(state, Path(state) / "a.zip")
         return (Path(state) / "a.zip").read_bytes()
 

@@ -201,8 +201,8 @@ def test_the_paper_on_a_real_slurm_is_that_of_one_machine_also_after_a_cancelled
                                env=remote.environment, stdout=output, stderr=output)  # fmt: skip
         job = cancel_a_training(remote, run)
         assert run.wait() != 0
-    said = (base / "first.txt").read_text()
-    assert re.search(rf"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED", said), said[-4000:]
+    output_text = (base / "first.txt").read_text()
+    assert re.search(rf"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED", output_text), output_text[-4000:]
     again = remote.snakemake(*targets, *SUBMITTING)
     assert re.search(r"(\d+) of \1 steps \(100%\) done", again)
     assert "Nothing to be done" in remote.run(*targets, "-n").stdout
