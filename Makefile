@@ -6,9 +6,8 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Warnings and errors go to the terminal, all output of pip to a file.
 PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
-# Where uv is installed it does in seconds what takes pip minutes. It reads no pip.conf, so pip follows where uv fails.
-UV := $(shell command -v uv)
-INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(1) || )$(PIP) $(1)
+# The same by uv, which takes seconds; by pip where uv fails.
+INSTALL := $(BIN)/python envs/install.py
 
 .PHONY: env verl gpu-env check-gpu-env reproduce test test-verl test-faults lint ui bench gpu-day local-llm verl-cpu \
   verl-cpu-demo verl-real verl-vllm-cpu slurm-local clean-state
@@ -19,20 +18,21 @@ env: .venv/.installed
 # packages, so pip resolves nothing (a test checks this).
 .venv/.installed: requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: install one, or 'make PYTHON=/path/to/python ...'"; exit 2; }
-	@echo "Installing the environment .venv: some minutes, once. Log: .venv/pip.log"
+	@echo "Installing the environment .venv, once. Log: .venv/pip.log"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(call INSTALL,$$(grep '^torch==' requirements.lock))
-	@$(call INSTALL,--no-deps -r requirements.lock)
-	@$(call INSTALL,--no-deps --editable .)
+	@$(PIP) $$(grep '^uv==' requirements.lock)
+	@$(INSTALL) $$(grep '^torch==' requirements.lock)
+	@$(INSTALL) --no-deps -r requirements.lock
+	@$(INSTALL) --no-deps --editable .
 	@touch $@
 
 # The engine verl for a CPU. Its own requirements name packages that only GPUs need, so they are not used.
 verl: env .venv/.verl
 
 .venv/.verl: envs/verl-cpu.txt .venv/.installed
-	@echo "Installing verl for a CPU: some minutes, once. Log: .venv/pip.log"
-	@$(call INSTALL,-r envs/verl-cpu.txt)
-	@$(call INSTALL,--no-deps verl==0.9.1)
+	@echo "Installing verl for a CPU, once. Log: .venv/pip.log"
+	@$(INSTALL) -r envs/verl-cpu.txt
+	@$(INSTALL) --no-deps verl==0.9.1
 	@touch $@
 
 # The engine verl with vLLM on NVIDIA GPUs: gigabytes. FlashAttention-2 compiles for about an hour and needs the CUDA
