@@ -178,6 +178,7 @@ def plot_frontier(settings: Settings, job: Job) -> None:
 
 
 def _draw(panel: style.Axes, frontiers: Frontiers, at: Places) -> None:
+    dearest: float = 1.0
     for label, methods in frontiers.curves.items():
         draws = frontiers.draws(label, at)
         if isinstance(draws, Hole):
@@ -191,6 +192,8 @@ def _draw(panel: style.Axes, frontiers: Frontiers, at: Places) -> None:
             yerr=[y - _POINTS * low[order, 0], _POINTS * high[order, 0] - y], color=look.colour, marker=look.marker,
             linestyle=look.line, linewidth=1.2, markersize=5, elinewidth=0.7, label=label,
         )  # fmt: skip
+        dearest = max(dearest, float(x.max()))
+    panel.set_xlim(0, 1.2 * dearest)  # intervals of few seeds reach beyond what can be
     for name, share in ((OURS, 1.0), (OUTCOME_ALONE, 0.5)):
         own = frontiers.own(name, at)
         if not isinstance(own, Hole):
