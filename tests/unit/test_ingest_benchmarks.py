@@ -351,7 +351,7 @@ def test_what_reads_like_a_slip_is_shown_but_not_refused(tmp_path, file, change,
     told = [(p.path.name, p.line, p.field, p.remedy) for p in doubts(report.export)]
     assert told == ([(f"{file}.csv", line, field, remedy)] if field else [])
     assert ("worth a look" in report.text()) == bool(field)
-    quiet = check(CREDENTIALED, tmp_path).text()
+    quiet = check(CREDENTIALED, tmp_path).text().replace(str(tmp_path), "")
     assert all(value not in quiet for value in ("131", "J18", "COPD", "肺炎", "#REF"))
 
 
