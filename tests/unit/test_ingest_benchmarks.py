@@ -383,8 +383,8 @@ def test_check_prices_as_map_costs_does(tmp_path):
     )
     text = check(chosen, tmp_path).text()
     assert "2 of 2 names have one" in text and "1 name, from data.price_overrides" in text and "fallback" not in text
-    text = check(FREE, write_private(tmp_path, results=("Chest Film", "胸部正侧位"))).text()
-    assert "'胸部正侧位' (1 case)\n" in f"{text}\n" and "nearest" not in text
+    text = check(FREE, write_private(tmp_path, results=("Chest Film", "经络辨识"))).text()
+    assert "'经络辨识' (1 case)\n" in f"{text}\n" and "nearest" not in text
     own.write_text("examination,price_usd\nChest Flm,much\n")
     with pytest.raises(TableError, match=r"own\.csv:2: field 'price_usd'"):
         check(chosen, tmp_path)
