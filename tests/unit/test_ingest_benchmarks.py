@@ -606,6 +606,19 @@ def test_each_test_of_a_sentence_is_ordered_by_itself(tmp_path):
     )
 
 
+def test_one_study_that_is_told_in_several_sentences_is_one_order(tmp_path):
+    told = (
+        "A 9-year-old girl had a cough. Ultrasonography revealed ascites. Positron-emission tomography and computed "
+        "tomography showed uptake. A PET scan showed no other lesion. CT of the chest showed a cyst. Computed "
+        "tomography also showed a rim. An 18F-fluorodeoxyglucose PET–CT showed less uptake. What is the diagnosis?"
+    )
+    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge(told)))
+    (record,), _ = ingest("agentclinic_nejm", Settings(), tmp_path)
+    results = record.key_pertinent_results_dict
+    assert list(results) == ["Ultrasonography", "PET/CT", "CT Chest"] and "a rim" in results["CT Chest"]
+    assert results["PET/CT"].count("showed") == 3
+
+
 def test_clinicalbench_headings_behind_a_bracket_are_cut(tmp_path):
     summary = (
         "【患者基本信息】女，40岁。【主诉】腹痛（三天）【病史】中午起（加重）（二）体格检查：腹部压痛。"
@@ -661,6 +674,21 @@ def test_agentclinic_names_say_with_their_heading_which_examination_they_are(tmp
         "Kidney Function Tests", "Varicella-Zoster Antibody", "Erythrocyte Sedimentation Rate", "Complete Blood Count",
         "Electromyography"}  # fmt: skip
     assert "Left Femur" in results["Bone Biopsy"] and results["Skin Biopsy"].endswith("Blisters.")
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "examination"),
+    [
+        ("Doppler_Ultrasound_Lower_Limb", "Monophasic flow in the popliteal artery.", "Arterial Duplex Ultrasound"),
+        ("Doppler_Leg", {"Arterial_Flow": "Reduced"}, "Arterial Duplex Ultrasound"),
+        ("Doppler_Ultrasound_Lower_Limb", "No thrombus; arteries patent.", "Venous Duplex Ultrasound"),
+        ("Venous_Doppler", "The popliteal artery is patent.", "Venous Duplex Ultrasound"),
+    ],
+)
+def test_a_doppler_of_a_limb_is_of_the_vessels_that_its_results_tell_of(tmp_path, name, result, examination):
+    (tmp_path / "cases.jsonl").write_text(json.dumps(osce(Test_Results={name: result})))
+    (record,), _ = ingest("agentclinic", Settings(), tmp_path)
+    assert [key for key in record.key_pertinent_results_dict if not is_physical(key)] == [examination]
 
 
 @pytest.mark.parametrize(
