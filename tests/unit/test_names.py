@@ -66,6 +66,23 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         ("Neutrophils/100 leukocytes in Synovial fluid|Blasts [#/volume] in Pleural fluid", "Body Fluid Cell Count"),
         ("INR in Platelet poor plasma by Coagulation assay", "Coagulation Profile"),
         ("Microscopic observation [Identifier] in Specimen by Gram stain", "Gram Stain"),
+        # A fluid has codes of its own; what is counted or separated there is one examination whatever it is called.
+        ("Chloride [Moles/volume] in Cerebral spinal fluid", "Body Fluid Electrolytes"),
+        ("Calcium [Mass/volume] in Body fluid", "Body Fluid Chemistry"),
+        ("Histiocytes/100 cells in Pleural fluid by Manual count", "Body Fluid Cell Count"),
+        ("CD16 cells/100 cells in Body fluid", "Immunophenotyping"),
+        ("Alpha 1 globulin/Protein.total in Urine by Electrophoresis", "Urine Protein Electrophoresis"),
+        ("Protein electrophoresis panel - Body fluid", "Urine Protein Electrophoresis"),
+        ("Gamma globulin [Mass/volume] in Serum or Plasma by Electrophoresis", "Serum Protein Electrophoresis"),
+        ("Creatine kinase.BB/Creatine kinase.total in Serum or Plasma", "Creatine Kinase Isoenzymes"),
+        ("Hemoglobin.other/Hemoglobin.total in Blood", "Hemoglobin Electrophoresis"),
+        # Strains of a virus, the control of a sample, the amount of a factor.
+        ("Influenza virus A H1 2009 pandemic RNA [Presence] in Specimen by NAA with probe detection", "Influenza PCR"),
+        ("Parainfluenza virus 2 [Presence] in Specimen by Organism specific culture", "Viral Culture"),
+        ("aPTT in Control Platelet poor plasma by Coagulation assay", "Coagulation Profile"),
+        ("Protein C Ag actual/normal in Platelet poor plasma by Immunoassay", "Protein C"),
+        ("Base excess in Arterial blood by calculation", "Arterial Blood Gas"),
+        ("Microscopic observation [Identifier] in Bone marrow by Butyrate esterase stain", "Special Stain"),
         # No other organism's test, and no culture for what is not cultured.
         ("Chlamydia trachomatis [Presence] in Specimen by Organism specific culture", ""),
         ("Glucose [Mass/volume] in Sweat", ""),
@@ -142,7 +159,8 @@ def test_imaging_and_procedures_never_cost_less_than_a_blood_count():
     [
         "Remarks", "Additional comments", "Treatment", "Past medical history", "Family history of cancer",
         "Reference range", "Not applicable", "Vital signs trend", "Appendectomy", "Recommended tests", "Follow-up",
-        "Response to treatment", "No specific lab tests", "Neurology consult", "Final diagnosis", "Blood transfusion",
+        "Response to treatment", "No specific lab tests",
+        "Tidal volume setting Ventilator", "Specimen type", "Neurology consult", "Final diagnosis", "Blood transfusion",
     ],
 )  # fmt: skip
 def test_what_is_no_examination_is_not_charged(name):
