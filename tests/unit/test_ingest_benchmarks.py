@@ -665,6 +665,7 @@ def test_agentclinic_names_say_with_their_heading_which_examination_they_are(tmp
              "Skin_Biopsy": {"Histopathology": {"Findings": "Blisters."}}, "Blood_Works": {"FSH": "30", "Cr": "1"},
              "Serum_Levels": {"Varicella": "None"}, "Routine_Blood_Tests": {"ESR": "10"},
              "Biopsy_Left_Femur": "Necrosis.", "CBC_Normal_Range": "Yes",
+             "X_Rays": {"Hip_and_Knee_X_Rays": {"Findings": "Normal."}},
              "Electromyography": {"Findings": "Normal."}}  # fmt: skip
     (tmp_path / "cases.jsonl").write_text(json.dumps(osce(Test_Results=tests)))
     (record,), _ = ingest("agentclinic", Settings(), tmp_path)
@@ -672,7 +673,7 @@ def test_agentclinic_names_say_with_their_heading_which_examination_they_are(tmp
     assert set(results) == {
         "Fecal Occult Blood Test", "Fungal Culture", "Skin Biopsy", "Follicle Stimulating Hormone", "Bone Biopsy",
         "Kidney Function Tests", "Varicella-Zoster Antibody", "Erythrocyte Sedimentation Rate", "Complete Blood Count",
-        "Electromyography"}  # fmt: skip
+        "Electromyography", "Hip and Knee X-ray"}  # fmt: skip
     assert "Left Femur" in results["Bone Biopsy"] and results["Skin Biopsy"].endswith("Blisters.")
 
 

@@ -150,7 +150,7 @@ def _joint_name(name: str, content: Mapping[str, Any]) -> str:
 
 def _is_place(name: str, how: str) -> bool:
     """Whether a name is what the heading above it examines: a knee below "X-rays", a lymph node below "Biopsy"."""
-    terms = meaning(f"{name} {how}").terms if names_no_place(how) else ()
+    terms = meaning(f"{name} {how}").terms if names_no_place(how) and not modality(name) else ()
     return bool(terms) and all(class_of(term) == meaning(how).kind for term in terms)
 
 
