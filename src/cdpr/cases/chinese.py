@@ -5,12 +5,12 @@ import re
 from ..files import parse_yaml, shipped_text
 
 
-def _joined(word: str) -> str:
+def _key(word: str) -> str:
     return re.sub(r"[-\s]", "", word).casefold()
 
 
 _ENGLISH = {
-    _joined(chinese): english
+    _key(chinese): english
     for entries in parse_yaml(shipped_text(__package__, "data", "chinese.yaml")).values()
     for english, spellings in entries.items()
     for chinese in spellings.split()
@@ -27,5 +27,5 @@ def in_english(name: str) -> str:
     """A name with its Chinese words in English, the longest first; what no entry knows stays as it is."""
     if not re.search(_HAN, name):
         return name
-    english = _WORD.sub(lambda word: f" {_ENGLISH[_joined(word[0])]} ", name)
+    english = _WORD.sub(lambda word: f" {_ENGLISH[_key(word[0])]} ", name)
     return " ".join(_BORDER.sub(" ", english).split())

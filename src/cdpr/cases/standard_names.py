@@ -119,8 +119,8 @@ def _wider(component: str, system: str, axes: dict[str, str]) -> list[str]:
         return ["Special stain"]
     if axes["method"] == "Light microscopy" and not system:
         return ["Peripheral blood smear"]
-    measured = axes["property"].startswith(("Mass/vol", "Moles", "Enzymatic")) and "mmuno" not in axes["method"]
-    return [f"Body fluid {component}", *["Body fluid chemistry"] * measured] if is_fluid else []
+    is_chemistry = axes["property"].startswith(("Mass/vol", "Moles", "Enzymatic")) and "mmuno" not in axes["method"]
+    return [f"Body fluid {component}", *["Body fluid chemistry"] * is_chemistry] if is_fluid else []
 
 
 def _specimen(system: str) -> str:

@@ -30,7 +30,7 @@ _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
 _PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
 # A Doppler of a limb that names no vessel: whose results tell of arteries alone is one of these.
-_VEINS_UNLESS_TOLD = "Venous Duplex Ultrasound"
+_OPEN_DOPPLER = "Venous Duplex Ultrasound"
 _ARTERIES, _VEINS = (re.compile(_WORDS[name], re.IGNORECASE) for name in ("arteries", "veins"))
 _PROPOSED = re.compile(r"(?:optional|expected to)\b", re.IGNORECASE)
 _SAID = phrases("agentclinic_nejm")
@@ -163,7 +163,7 @@ def _key(name: str, content: Any, heading: str) -> tuple[str, str]:
         if panel is not None:
             return panel, "" if covers(panel, name) else name
     term = term_of(name)
-    if term is not None and term.name == _VEINS_UNLESS_TOLD and _ARTERIES.search(_text(content)):
+    if term is not None and term.name == _OPEN_DOPPLER and _ARTERIES.search(_text(content)):
         term = term if _VEINS.search(f"{name} {_text(content)}") else term_of(f"Arterial {name}") or term
     if term is None:
         key = usual_name(name)
