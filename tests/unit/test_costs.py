@@ -323,7 +323,7 @@ def test_overrides_come_before_every_other_price(tmp_path):
         ("Knee X-ray,60,", "Knee X-ray|KNEE (AP, LAT & OBLIQUE) LEFT|Right Knee X-ray|X-ray of the left knee", {}),
         ("CT Neck,90,", "CT Neck|NECK CT|CT of the neck|CT Neck (bedside)", {"CT NECK W/CONTRAST": 181.14}),
         ("Odd Test,7,", "Odd Test|ODD TEST|Left Odd Test|Odd Test (seen before)|Odd Test (portable)",
-         {"Odd Test (Urine)": 8.52, "Odd Test (Pleural)": 5.6, "Odd Tests": 5.0}),
+         {"Odd Test (Urine)": 8.52, "Odd Test (Pleural)": 5.18, "Odd Tests": 5.0}),
         ("Left Odd Test,7,", "Left Odd Test|Left Odd Test (portable)", {"Odd Test": 5.0, "Right Odd Test": 5.0}),
         ("Basic Metabolic Panel,20,", "Basic Metabolic Panel|BMP|Sodium|Sodium (seen before)|Potassium",
          {"Glucose (Pleural)": 3.93}),

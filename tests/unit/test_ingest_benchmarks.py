@@ -383,8 +383,8 @@ def test_check_prices_as_map_costs_does(tmp_path):
     )
     text = check(chosen, tmp_path).text()
     assert "2 of 2 names have one" in text and "1 name, from data.price_overrides" in text and "fallback" not in text
-    text = check(FREE, write_private(tmp_path, results=("Chest Film", "胸部正侧位"))).text()
-    assert "'胸部正侧位' (1 case)\n" in f"{text}\n" and "nearest" not in text
+    text = check(FREE, write_private(tmp_path, results=("Chest Film", "经络辨识"))).text()
+    assert "'经络辨识' (1 case)\n" in f"{text}\n" and "nearest" not in text
     own.write_text("examination,price_usd\nChest Flm,much\n")
     with pytest.raises(TableError, match=r"own\.csv:2: field 'price_usd'"):
         check(chosen, tmp_path)
@@ -606,6 +606,19 @@ def test_each_test_of_a_sentence_is_ordered_by_itself(tmp_path):
     )
 
 
+def test_one_study_that_is_told_in_several_sentences_is_one_order(tmp_path):
+    told = (
+        "A 9-year-old girl had a cough. Ultrasonography revealed ascites. Positron-emission tomography and computed "
+        "tomography showed uptake. A PET scan showed no other lesion. CT of the chest showed a cyst. Computed "
+        "tomography also showed a rim. An 18F-fluorodeoxyglucose PET–CT showed less uptake. What is the diagnosis?"
+    )
+    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge(told)))
+    (record,), _ = ingest("agentclinic_nejm", Settings(), tmp_path)
+    results = record.key_pertinent_results_dict
+    assert list(results) == ["Ultrasonography", "PET/CT", "CT Chest"] and "a rim" in results["CT Chest"]
+    assert results["PET/CT"].count("showed") == 3
+
+
 def test_clinicalbench_headings_behind_a_bracket_are_cut(tmp_path):
     summary = (
         "【患者基本信息】女，40岁。【主诉】腹痛（三天）【病史】中午起（加重）（二）体格检查：腹部压痛。"
@@ -652,6 +665,7 @@ def test_agentclinic_names_say_with_their_heading_which_examination_they_are(tmp
              "Skin_Biopsy": {"Histopathology": {"Findings": "Blisters."}}, "Blood_Works": {"FSH": "30", "Cr": "1"},
              "Serum_Levels": {"Varicella": "None"}, "Routine_Blood_Tests": {"ESR": "10"},
              "Biopsy_Left_Femur": "Necrosis.", "CBC_Normal_Range": "Yes",
+             "X_Rays": {"Hip_and_Knee_X_Rays": {"Findings": "Normal."}},
              "Electromyography": {"Findings": "Normal."}}  # fmt: skip
     (tmp_path / "cases.jsonl").write_text(json.dumps(osce(Test_Results=tests)))
     (record,), _ = ingest("agentclinic", Settings(), tmp_path)
@@ -659,8 +673,23 @@ def test_agentclinic_names_say_with_their_heading_which_examination_they_are(tmp
     assert set(results) == {
         "Fecal Occult Blood Test", "Fungal Culture", "Skin Biopsy", "Follicle Stimulating Hormone", "Bone Biopsy",
         "Kidney Function Tests", "Varicella-Zoster Antibody", "Erythrocyte Sedimentation Rate", "Complete Blood Count",
-        "Electromyography"}  # fmt: skip
+        "Electromyography", "Hip and Knee X-ray"}  # fmt: skip
     assert "Left Femur" in results["Bone Biopsy"] and results["Skin Biopsy"].endswith("Blisters.")
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "examination"),
+    [
+        ("Doppler_Ultrasound_Lower_Limb", "Monophasic flow in the popliteal artery.", "Arterial Duplex Ultrasound"),
+        ("Doppler_Leg", {"Arterial_Flow": "Reduced"}, "Arterial Duplex Ultrasound"),
+        ("Doppler_Ultrasound_Lower_Limb", "No thrombus; arteries patent.", "Venous Duplex Ultrasound"),
+        ("Venous_Doppler", "The popliteal artery is patent.", "Venous Duplex Ultrasound"),
+    ],
+)
+def test_a_doppler_of_a_limb_is_of_the_vessels_that_its_results_tell_of(tmp_path, name, result, examination):
+    (tmp_path / "cases.jsonl").write_text(json.dumps(osce(Test_Results={name: result})))
+    (record,), _ = ingest("agentclinic", Settings(), tmp_path)
+    assert [key for key in record.key_pertinent_results_dict if not is_physical(key)] == [examination]
 
 
 @pytest.mark.parametrize(

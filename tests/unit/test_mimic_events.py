@@ -108,6 +108,22 @@ def detail(number, name, value, place="1"):
     return {"note_id": number, "subject_id": "1", "field_name": name, "field_value": value, "field_ordinal": place}
 
 
+@pytest.mark.parametrize("word", ["None", "NONE", "NA", "n/a", "null", "nan", "#N/A", "-", "___", ""])
+def test_a_name_that_says_none_names_no_examination(tmp_path, word):
+    """An item is called by its number, a test without a name is left out, and both are counted; a specimen and an
+    examination of a report are as if they were not there."""
+    tables = mimic_tables()
+    items = [row | {"label": word} if row["itemid"] == "50999" else row for row in tables["hosp/d_labitems"][1]]
+    names = [row | {"field_value": word} for row in tables["note/radiology_detail"][1]]
+    tests = [micro(test=word, comments="Cocci."), micro(specimen=word, comments="Cocci.")]
+    changes = {"hosp/d_labitems": items, "note/radiology_detail": names, "hosp/microbiologyevents": tests}
+    records, attrition = ingested(tmp_path, changes)
+    keys = [key for key in records["1-DS-1"].key_pertinent_results_dict if not key.endswith("(Physical Examination)")]
+    assert keys == ["Complete Blood Count", "Item 50999 (Stool)", "Gram Stain", "Chest X-ray"]
+    assert attrition.events["laboratory items without a name, called by their number"] == 1
+    assert attrition.events["microbiology rows without a test name"] == 1
+
+
 def test_radiology_by_its_examination_names_with_addenda(tmp_path):
     records, attrition = ingested(tmp_path, {
         "note/radiology": [report("1-RR-1", "FINDINGS: Clear."), report("1-RR-2", "FINDINGS: Nodule.", "2150-03-09"),

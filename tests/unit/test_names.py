@@ -28,7 +28,7 @@ FALLBACK = Costs().fallback_usd
         ("Plain computed tomography scan + Contrast enhanced scan of the chest", "CT Chest with and without Contrast"),
         ("CT scan of thorax and abdomen", "CT Abdomen and Pelvis|CT Chest"),
         ("Hip and knee X-ray", "Hip X-ray|Knee X-ray"),
-        ("EMG/NCS", "Electromyography|Nerve Conduction Study"),
+        ("EMG/NCS|Electromyography and nerve conduction studies", "Electromyography|Nerve Conduction Study"),
         ("Biopsy of the right axillary lymph node|Lymph node biopsies", "Lymph Node Biopsy"),
         ("Renal biopsy|Ultrasound-guided kidney biopsy", "Kidney Biopsy"),
         ("Upper GI endoscopy with biopsy", "Endoscopy with Biopsy"),
@@ -66,6 +66,23 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         ("Neutrophils/100 leukocytes in Synovial fluid|Blasts [#/volume] in Pleural fluid", "Body Fluid Cell Count"),
         ("INR in Platelet poor plasma by Coagulation assay", "Coagulation Profile"),
         ("Microscopic observation [Identifier] in Specimen by Gram stain", "Gram Stain"),
+        # A fluid has codes of its own; what is counted or separated there is one examination whatever it is called.
+        ("Chloride [Moles/volume] in Cerebral spinal fluid", "Body Fluid Electrolytes"),
+        ("Calcium [Mass/volume] in Body fluid", "Body Fluid Chemistry"),
+        ("Histiocytes/100 cells in Pleural fluid by Manual count", "Body Fluid Cell Count"),
+        ("CD16 cells/100 cells in Body fluid", "Immunophenotyping"),
+        ("Alpha 1 globulin/Protein.total in Urine by Electrophoresis", "Urine Protein Electrophoresis"),
+        ("Protein electrophoresis panel - Body fluid", "Urine Protein Electrophoresis"),
+        ("Gamma globulin [Mass/volume] in Serum or Plasma by Electrophoresis", "Serum Protein Electrophoresis"),
+        ("Creatine kinase.BB/Creatine kinase.total in Serum or Plasma", "Creatine Kinase Isoenzymes"),
+        ("Hemoglobin.other/Hemoglobin.total in Blood", "Hemoglobin Electrophoresis"),
+        # Strains of a virus, the control of a sample, the amount of a factor.
+        ("Influenza virus A H1 2009 pandemic RNA [Presence] in Specimen by NAA with probe detection", "Influenza PCR"),
+        ("Parainfluenza virus 2 [Presence] in Specimen by Organism specific culture", "Viral Culture"),
+        ("aPTT in Control Platelet poor plasma by Coagulation assay", "Coagulation Profile"),
+        ("Protein C Ag actual/normal in Platelet poor plasma by Immunoassay", "Protein C"),
+        ("Base excess in Arterial blood by calculation", "Arterial Blood Gas"),
+        ("Microscopic observation [Identifier] in Bone marrow by Butyrate esterase stain", "Special Stain"),
         # No other organism's test, and no culture for what is not cultured.
         ("Chlamydia trachomatis [Presence] in Specimen by Organism specific culture", ""),
         ("Glucose [Mass/volume] in Sweat", ""),
@@ -75,6 +92,31 @@ def test_a_standard_name_is_read_by_component_system_and_method(names, examinati
     for name in names.split("|"):
         assert "|".join(term.name for term in meaning(name).terms) == examinations_meant, name
         assert price_of(name, Costs(), load_catalogue()).how != "fallback"
+
+
+@pytest.mark.parametrize(
+    ("names", "examinations_meant"),
+    [
+        ("血常规五分类|血细胞分析", "Complete Blood Count"),
+        ("肝肾功能", "Liver Function Test|Kidney Function Tests"),
+        ("血常规＋CRP", "Complete Blood Count|C-Reactive Protein"),
+        ("超敏C-反应蛋白（hs-CRP）|C 反应蛋白测定", "C-Reactive Protein"),
+        ("乙肝两对半|乙肝五项定量", "Hepatitis B Serology"),
+        ("胸部CT平扫|肺部平扫CT", "CT Chest without Contrast"),
+        ("上腹部CT平扫+增强", "CT Abdomen with and without Contrast"),
+        ("右踝关节正侧位片|踝关节 X线", "Ankle X-ray"),
+        ("肝胆胰脾彩超|腹部B超检查", "Abdominal Ultrasound"),
+        ("双下肢静脉彩超", "Venous Duplex Ultrasound"),
+        ("无痛电子胃镜|胃镜", "Endoscopy"),
+        ("甲状腺细针穿刺", "Thyroid Fine Needle Aspiration"),
+        ("抗Sm抗体", "Anti-Smith Antibody"),
+        # Word by word only: of an unknown word nothing is guessed.
+        ("经络辨识|痰热检测仪", ""),
+    ],
+)
+def test_a_chinese_name_is_read_word_by_word(names, examinations_meant):
+    for name in names.split("|"):
+        assert "|".join(term.name for term in meaning(name).terms) == examinations_meant, name
 
 
 def test_a_cat_is_no_computed_tomograph():
@@ -117,7 +159,8 @@ def test_imaging_and_procedures_never_cost_less_than_a_blood_count():
     [
         "Remarks", "Additional comments", "Treatment", "Past medical history", "Family history of cancer",
         "Reference range", "Not applicable", "Vital signs trend", "Appendectomy", "Recommended tests", "Follow-up",
-        "Response to treatment", "No specific lab tests", "Neurology consult", "Final diagnosis", "Blood transfusion",
+        "Response to treatment", "No specific lab tests",
+        "Tidal volume setting Ventilator", "Specimen type", "Neurology consult", "Final diagnosis", "Blood transfusion",
     ],
 )  # fmt: skip
 def test_what_is_no_examination_is_not_charged(name):
@@ -147,6 +190,8 @@ def test_no_name_of_the_vocabulary_is_no_examination():
         ("Chest X-ray", ("CT Chest", "XR Chest Single view"), ("XR Chest Single view",)),
         ("Na+", ("Potassium", "Serum sodium level"), ("Serum sodium level",)),
         ("Knee X-ray", ("Hip and Knee X-ray",), ("Hip and Knee X-ray",)),
+        ("Cervical spine X-ray", ("X-ray of the spine", "CT Neck"), ("X-ray of the spine",)),
+        ("Spine X-ray", ("Lumbar Spine X-ray", "MRI Spine"), ("Lumbar Spine X-ray",)),
         ("CRP", ("Inflammatory Markers",), ("Inflammatory Markers",)),
         ("CBC", ("Laboratory Tests", "Imaging"), ("Laboratory Tests",)),
         ("Chest CT", ("Laboratory Tests", "Imaging"), ("Imaging",)),
@@ -225,7 +270,7 @@ def _codes(said: str) -> str:
         ("Pelvic ultrasound with Doppler|Ultrasound of the pelvis with colour Doppler", "Pelvic Ultrasound"),
         ("Blood and urine cultures", "Blood Culture|Urine Culture"),
         ("Nitroblue tetrazolium test", "Nitroblue Tetrazolium Test"),
-        ("X-ray of the spine|Spine radiography", "Lumbar Spine X-ray"),
+        ("X-ray of the spine|Spine radiography", "Spine X-ray"),
         ("Coomb's test|Direct Coomb’s test", "Direct Antiglobulin Test"),
         ("Varicella|Varicella IgM", "Varicella-Zoster Antibody"),
         ("Pulmonary capillary wedge pressure", "Right Heart Catheterization"),

@@ -4,6 +4,7 @@ import functools
 import re
 
 from ..files import parse_yaml, shipped_text
+from .chinese import in_english
 from .vocabulary import normalise
 
 # What a name says of contrast, on normalised text ("W/O" is "w o"); "w&w/o" comes first, for it holds the others.
@@ -75,7 +76,7 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
 
 
 def _plain(name: str) -> str:
-    text = normalise(name)
+    text = normalise(in_english(name))
     for word, pattern in _PHRASES.items():
         text = pattern.sub(word, text)
     return text

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..files import parse_yaml, shipped_text
+from .chinese import in_english
 from .imaging import imaging_words, modality, regions
 from .standard_names import clinical_names
 from .vocabulary import Term, examinations, normalise
@@ -46,10 +47,9 @@ _GENERIC, _SAYS_TEST = frozenset(_TABLE["generic"]), re.compile(_TABLE["says_tes
 _SIGNS = str.maketrans(
     {
         "α": "alpha ", "β": "beta ", "γ": "gamma ", "δ": "delta ", "κ": "kappa ", "λ": "lambda ", "μ": "mu ",
-        "ω": "omega ", "⁺": "+", "⁻": "-", "−": "-", "–": "-", "²": "2", "³": "3",
+        "ω": "omega ", "⁺": "+", "⁻": "-", "−": "-", "–": "-", "²": "2", "³": "3", "＋": "+", "（": " (", "）": ")",
     }
 )  # fmt: skip
-_HAN_AND_LATIN = re.compile(r"(?<=[\u3400-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u3400-\u9fff])")
 _ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
 _WITHIN = re.compile(r"\s+\([^()]*\)\s+(?=\w)")
 _RESULT = re.compile(r"(?<=\w)\s+normal range$", re.IGNORECASE)
@@ -88,7 +88,9 @@ def meaning(name: str) -> Meaning:
     if len(name) > _LONGEST:
         return Meaning()
     name = _RESULT.sub("", name)
-    name = _HAN_AND_LATIN.sub(" ", _CHARGE.sub(r"\1", name.translate(_SIGNS)))
+    name = _CHARGE.sub(r"\1", name.translate(_SIGNS))
+    if _listed(name) is None:
+        name = in_english(name)
     listed, remark, plain = _listed(name), no_examination(name), normalise(name)
     if listed is None and not remark and (_VITAL.fullmatch(plain) or _BEDSIDE.fullmatch(plain)):
         return Meaning(kind=VITAL_SIGNS if _VITAL.fullmatch(plain) else BEDSIDE, whole=False)

@@ -10,9 +10,11 @@ import re
 
 _PROPERTY = (
     r"\s*\[(?P<property>[^\]]*/[^\]]*|Presence|[Tt]ype|Identifier|Titer|Interpretation|Appearance|Color|Time|pH"
+    r"|Multiple of the median"
     r"|[\w .#]*(?:[Rr]atio|[Ff]raction|volume|mass|Osmolality|[Pp]ressure|[Gg]ravity|[Aa]ctivity|units))\]"
 )
-_SHARE = r"(?P<share>/(?:100|1\.73)\b[^\[]*?|/[\w ]+\.total|\s+actual/normal)(?:\s*\[[^\]]*\])?"
+_WITHOUT_NUMBER = r"\s+(?:actual/normal|normal/actual|Signal/Cutoff|identified)"
+_SHARE = rf"(?P<share>/(?:100|1\.73)\b[^\[]*?|/[\w ]+\.total|{_WITHOUT_NUMBER})(?:\s*\[[^\]]*\])?"
 _PANEL = r"(?P<panel>\s+(?:19|20)\d\d\s+panel|\s+panel(?=\s+-\s))"
 _METHOD = r"(?:\s+by\s+(?P<method>.+))?"
 _NAMES = (
@@ -22,22 +24,25 @@ _NAMES = (
     # Without a property the case of letters tells it from a sentence.
     re.compile(
         r"(?P<component>.+?)\s+(?:in|of|for)\s+"
-        rf"(?P<system>(?:Serum|Plasma|Platelet poor plasma|Blood|Urine)(?:,? (?:or )?(?:Plasma|Blood))*){_METHOD}"
+        r"(?P<system>(?:(?:Control|Arterial|Venous) )?(?:Serum|Plasma|Platelet poor plasma|[Bb]lood|Urine|\w+ fluid)"
+        rf"(?:,? (?:or )?(?:Plasma|Blood))*){_METHOD}"
     ),
     re.compile(r"(?P<component>.+?)\s+by\s+(?P<method>[A-Z].*(?:assay|count|method|calculation|strip))"),
 )
 _IDENTIFIED = re.compile(
-    r"(?P<what>\w+)(?: sp)? identified(?:\s*\[[^\]]*\])? in (?P<system>.+?)(?: by (?P<method>.*)culture)?",
+    r"(?P<what>\w+) identified(?:\s*\[[^\]]*\])? in (?P<system>.+?)(?: by (?P<method>.*)culture)?",
     re.IGNORECASE,
 )
 _CULTURES = {"fungus": "Fungal ", "yeast": "Fungal ", "virus": "Viral ", "mycobacterium": "Acid-fast "}
 # Times and challenges, a second name, units.
-_NOISE = re.compile(r"\s*--.*|\^.*|\s*\([^()]*\)|\b(?:FEU|DDU)\b")
+_NOISE = re.compile(r"\s*--.*|\^.*|\s*\([^()]*\)|\b(?:FEU|DDU)\b|\s+sp(?=\s)")
 # How the parts of a panel are counted.
-_COUNTED = re.compile(r"\b(?:W|Auto|Automated|Manual|complete|macro|W Reflex.*)\b")
+_COUNTED = re.compile(r"\b(?:W|Ordered|Auto|Automated|Manual|complete|macro|W Reflex.*)\b")
 _BLOOD = re.compile(r"\b(?:serum|plasma|blood)\b", re.IGNORECASE)
 _VESSEL = re.compile(r"\b(?:arterial|venous|cord)\b", re.IGNORECASE)
 _SPECIMENS = {"cerebral spinal fluid": "CSF", "urine sediment": "Urine", "24 hour urine": "Urine", "specimen": ""}
+# The kinds of one virus.
+_STRAIN = re.compile(r"(?<=virus)(?:\s(?:[A-D]|H?\d|2009 pandemic))+(?= PCR)")
 _GENOME = re.compile(r"\b(?:r?RNA|DNA|genes?)(?!.*\bAntibody)\b")
 _WORDS = {re.compile(r"\bAb\b"): "Antibody", re.compile(r"\bAg\b"): "Antigen", re.compile(r"(?<=\w)\.(?=\w)"): " "}
 
@@ -75,8 +80,12 @@ def clinical_names(name: str) -> tuple[str, ...]:
     if not system:
         names.append(f"Serum {component}")
     # A microbe is the same everywhere, and a panel mostly says itself of what it is.
-    if system.endswith(" blood") or axes["panel"] or component.endswith(("Antigen", "PCR", "viral load")):
+    own = axes["panel"] and not system.endswith("fluid")
+    if system.endswith(" blood") or own or component.endswith(("Antigen", "PCR", "viral load")):
         names.append(component)
+    if "actual" in axes["share"] or axes["system"] == "Platelet poor plasma":
+        names.append(re.sub(r" (?:Antigen|activity)\b", "", component))
+    names += [_STRAIN.sub("", wording) for wording in names]
     names += [re.sub(r"\bvirus ", "", wording) for wording in names]
     return tuple(dict.fromkeys((*names, *_wider(component, system, axes))))
 
@@ -85,18 +94,33 @@ def _wider(component: str, system: str, axes: dict[str, str]) -> list[str]:
     """The examination that reports any quantity of this kind."""
     if re.search(r"\w+ IgE\b", component):
         return ["Specific IgE"]
-    if re.match(r"CD\d", component) or re.match(r"/100 (?!leukocytes|erythrocytes)", axes["share"]):
+    if axes["share"].endswith("/Hemoglobin.total"):
+        return ["Hemoglobin electrophoresis"]
+    if "ectrophoresis" in axes["method"] + component and re.search(r"globulin\b|\bProtein|\bAlbumin", component):
+        return [f"{'Urine' if system else 'Serum'} protein electrophoresis"]  # one code for urine and any fluid
+    is_fluid = system.endswith(("fluid", "CSF"))
+    by_surface = re.match(r"/100 (?!leukocytes|erythrocytes)", axes["share"]) and "count" not in axes["method"]
+    if by_surface or re.match(r"CD\d", component):
         return ["Immunophenotyping"]
     counted = axes["property"] == "#/volume" and not component.endswith("viral load")
-    if "leukocytes" in axes["share"] or (counted and system.endswith(("fluid", "CSF"))):
+    if re.search("cells|leukocytes", axes["share"]) or (counted and is_fluid):
         return [f"{system} cell count" if system else "WBC differential"]
     if "sediment" in axes["system"] and "culture" not in axes["method"]:
         return ["Urine microscopy"]
     if axes["method"] == "Screen method":  # of drugs
         return ["Toxicology screen"]
+    if "culture" in axes["method"] and "virus" in component:
+        return ["Viral culture"]
+    if axes["share"].endswith(".total") and component.startswith(whole := axes["share"][1:-6]):
+        return [f"{whole} isoenzymes"]
+    if re.search(r"\b(?:Wright|Giemsa)\b", axes["method"]):
+        return ["Peripheral blood smear"]
+    if axes["method"].endswith("stain") and system != "Stool":
+        return ["Special stain"]
     if axes["method"] == "Light microscopy" and not system:
         return ["Peripheral blood smear"]
-    return []
+    is_chemistry = axes["property"].startswith(("Mass/vol", "Moles", "Enzymatic")) and "mmuno" not in axes["method"]
+    return [f"Body fluid {component}", *["Body fluid chemistry"] * is_chemistry] if is_fluid else []
 
 
 def _specimen(system: str) -> str:

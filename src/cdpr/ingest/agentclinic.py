@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..cases import PHYSICAL, CaseRecord, class_of, meaning, names_no_place, normalise
+from ..cases import PHYSICAL, CaseRecord, class_of, meaning, modality, names_no_place, normalise
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
@@ -29,13 +29,16 @@ from .texts import examination_name, is_absent, one_line, phrases, spans
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
 _PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
+# A Doppler of a limb that names no vessel: whose results tell of arteries alone is one of these.
+_OPEN_DOPPLER = "Venous Duplex Ultrasound"
+_ARTERIES, _VEINS = (re.compile(_WORDS[name], re.IGNORECASE) for name in ("arteries", "veins"))
 _PROPOSED = re.compile(r"(?:optional|expected to)\b", re.IGNORECASE)
 _SAID = phrases("agentclinic_nejm")
 _ABOUT = re.compile(_SAID["asks_for_diagnosis"], re.IGNORECASE)
 _PATIENT = re.compile(_SAID["patient"], re.IGNORECASE)
 _PHYSICAL = re.compile(_SAID["physical"], re.IGNORECASE)
 _TEST = re.compile(_SAID["test"], re.IGNORECASE)
-_TOLD = re.compile(rf"(?:(?:an?|the|subsequent|further|both|initial)\s+)*(.{{3,90}}?)\s+(?:{_SAID['tells']})\s", re.I)
+_TOLD = re.compile(rf"(?:(?:an?|the|subsequent|further|both|initial)\s+)*(.{{3,90}}?)\s+{_SAID['says']}\s", re.I)
 _SHOWN = re.compile(_SAID["only_shown"], re.IGNORECASE)
 _JOINING = re.compile(r"(?:,|;|,?\s(?=and\b|but\b|while\b|whereas\b))\s*(?:and|but|while|whereas)?\s+", re.IGNORECASE)
 _ASIDE = re.compile(r"\s*[([][^)\]]*[)\]]")
@@ -147,7 +150,7 @@ def _joint_name(name: str, content: Mapping[str, Any]) -> str:
 
 def _is_place(name: str, how: str) -> bool:
     """Whether a name is what the heading above it examines: a knee below "X-rays", a lymph node below "Biopsy"."""
-    terms = meaning(f"{name} {how}").terms if names_no_place(how) else ()
+    terms = meaning(f"{name} {how}").terms if names_no_place(how) and not modality(name) else ()
     return bool(terms) and all(class_of(term) == meaning(how).kind for term in terms)
 
 
@@ -160,6 +163,8 @@ def _key(name: str, content: Any, heading: str) -> tuple[str, str]:
         if panel is not None:
             return panel, "" if covers(panel, name) else name
     term = term_of(name)
+    if term is not None and term.name == _OPEN_DOPPLER and _ARTERIES.search(_text(content)):
+        term = term if _VEINS.search(f"{name} {_text(content)}") else term_of(f"Arterial {name}") or term
     if term is None:
         key = usual_name(name)
         return key, "" if covers(key, name) else name
@@ -220,7 +225,12 @@ def _clauses(sentence: str) -> list[str]:
     clauses = [sentence]
     while _names_test(_told_name(clauses[-1])):
         rest = clauses[-1]
-        cuts = (j for j in _JOINING.finditer(rest) if _names_test(_JOINING.split(_told_name(rest[j.end() :]))[0]))
+        told = _TOLD.match(rest)
+        cuts = (
+            j
+            for j in _JOINING.finditer(rest, told.end())
+            if _names_test(_JOINING.split(_told_name(rest[j.end() :]))[0])
+        )
         if (cut := next(cuts, None)) is None:
             break
         clauses[-1:] = [rest[: cut.start()], rest[cut.end() :]]
@@ -240,8 +250,10 @@ def _sorted(sentences: list[str], attrition: Attrition) -> tuple[str, dict[str, 
             attrition.count("tests whose result only the image shows")
             continue
         elif _names_test(name):
-            term = term_of(name)
-            place = term.name if term else examination_name(usual_name(name))
+            # Without a place "the CT" is the last one before.
+            how, term = modality(name) if names_no_place(name) else None, term_of(name)
+            before = [key for key in results if how and modality(key) == how]
+            place = before[-1] if before else term.name if term else examination_name(usual_name(name))
         if place is None:
             history.append(sentence)
         else:

@@ -96,11 +96,12 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
         SELECT sum(rows), sum(stray), sum(rows) FILTER (case_id IS NULL), sum(untimed) FILTER (case_id IS NOT NULL),
                sum(empty) FILTER (case_id IS NOT NULL),
                count(DISTINCT (case_id, exam, name)) FILTER (first IS NOT NULL AND examined),
-               sum(rows - untimed - empty) FILTER (NOT examined)
+               sum(rows - untimed - empty) FILTER (NOT examined),
+               count(DISTINCT item) FILTER (first IS NOT NULL AND name = 'Item ' || item)
         FROM lab LEFT JOIN items USING (item)
     """)
     attrition.tables["hosp/labevents"] = "laboratory rows"
-    total, stray, outside, untimed, empty, used, unexamined = (number or 0 for number in next(counts))
+    total, stray, outside, untimed, empty, used, unexamined, nameless = (number or 0 for number in next(counts))
     check_strays(tables, "hosp/labevents", total, stray, attrition)
     for what, rows in (
         ("", total),
@@ -113,6 +114,8 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
         (" used", used),
     ):
         attrition.count(f"laboratory rows{what}", rows)
+    if nameless:
+        attrition.count("laboratory items without a name, called by their number", nameless)
 
 
 def link_microbiology(tables: Tables, attrition: Attrition) -> None:

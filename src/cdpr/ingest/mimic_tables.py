@@ -19,6 +19,9 @@ from .texts import quoted
 _ENDINGS = (".csv.gz", ".csv", ".parquet")
 # What tools write where nothing is; exactly so, since a result may read NONE.
 MISSING = ("NULL", "\\N", "nan", "NaN", "None", "<NA>")
+# A name that says so, in any letters; nothing that is examined is called by it. Sodium is "Na" in no table of MIMIC.
+_NAMELESS = r"(?i)[\W_]*(?:n[/.]?a\.?|nan|nil|none|null)?[\W_]*"
+_NAMES = ("label", "fluid", "test_name", "spec_type_desc", "field_value")
 _WHOLE_NUMBER = re.compile(r"\w*(?:id|_seq|_num|_ordinal)|anchor_\w+")  # columns
 LONGEST_ROW = 1024 * 1024  # of tables without notes: the engine's buffers grow with it
 _MEMORY = "4GB"  # of the engine, what is larger goes to disk: the whole of MIMIC-IV takes 6 GB of the job's 8
@@ -155,6 +158,8 @@ def _cleaned(column: str) -> str:
         text = f"CASE WHEN ends_with({text}, '.0') THEN {text}[:-3] ELSE {text} END"
     if column == "hadm_id":  # a number; in its place tools write NA, 0, ... where there is none
         text = f"CASE WHEN regexp_matches({text}, '[1-9]') THEN {text} END"
+    if column in _NAMES:
+        text = f"CASE WHEN NOT regexp_full_match({text}, '{_NAMELESS}') THEN {text} END"
     return f"CASE WHEN {text} IN ({', '.join(map(_literal, ('', *MISSING)))}) THEN NULL ELSE {text} END"
 
 

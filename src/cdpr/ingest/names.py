@@ -59,9 +59,10 @@ def _analyte_words(name: str) -> frozenset[str]:
 
 @functools.cache
 def panels() -> tuple[tuple[str, str, str], ...]:
-    """Rows of ``panels.csv`` in report order: examination, label, fluid; label ``*`` takes what no other row of its
+    """Labels of ``panels.csv`` in report order: examination, label, fluid; label ``*`` takes what no other row of its
     fluid names."""
-    return tuple((r["examination"], r["label"], r["fluid"]) for r in shipped_table("cdpr.ingest", "panels.csv"))
+    rows = shipped_table("cdpr.ingest", "panels.csv")
+    return tuple((r["examination"], label, r["fluid"]) for r in rows for label in r["labels"].split("|"))
 
 
 _XRAY = re.compile(r"\bx[\s-]?rays?\b", re.IGNORECASE)
