@@ -127,8 +127,8 @@ def _rules() -> str:
         "# Rules\n\nMade from `workflow/targets.yaml` and `src/cdpr/workflow/stages.py`.\n\n## Targets\n\n"
         "`snakemake --cores all TARGET` makes one of these.\n\n"
         + _table(("target", "makes", "its stages"), *public)
-        + "\n## Stages\n\nA stage is a rule and a subcommand of `cdpr`, with one job for each value of its options. A job "
-        "runs again when one of the settings in its last column changes.\n\n"
+        + "\n## Stages\n\nA stage is a rule and a subcommand of `cdpr`, with one job for each value of its options. A "
+        "job runs again when one of the settings in its last column changes.\n\n"
         + _table(("stage", "does", "options", "settings"), *stages)
     )
 
@@ -137,8 +137,9 @@ def _files() -> str:
     rows = [(f"`{out.path}`", out.about, f"`{name}`")
             for name, stage in _stages().items() for out in stage.outputs.values()]  # fmt: skip
     return (
-        "# Files\n\nMade from `src/cdpr/workflow/stages.py`. `<results>` is the setting `paths.results`, `{run}` a run such "
-        "as `cdpr-seed0`, `{dataset}` a data set such as `mimic_iv`. Beside the first file of a job lies its `run.json`.\n\n"
+        "# Files\n\nMade from `src/cdpr/workflow/stages.py`. `<results>` is the setting `paths.results`, `{run}` a run "
+        "such as `cdpr-seed0`, `{dataset}` a data set such as `mimic_iv`. Beside the first file of a job lies its "
+        "`run.json`.\n\n"
         + _table(("file", "content", "written by"), *sorted(rows))
     )
 
@@ -158,8 +159,8 @@ def _live_example() -> str:
     head = "# Live example\n\n"
     if not (ROOT / RESULTS / "report.html").exists():
         return (
-            f"{head}This site was built without results. `snakemake --cores all reproduce_paper inspector` makes them in 12 "
-            "to 25 minutes on two cores; `make docs` then copies the results page and the inspector into the site.\n"
+            f"{head}This site was built without results. `snakemake --cores all reproduce_paper inspector` makes them in "
+            "12 to 25 minutes on two cores; `make docs` then copies the results page and the inspector into the site.\n"
         )
     text = (
         f"{head}These are results of the last run before this site was built (`{RESULTS}`).\n\n"
