@@ -139,8 +139,7 @@ def _files() -> str:
     return (
         "# Files\n\nMade from `src/cdpr/workflow/stages.py`. `<results>` is the setting `paths.results`, `{run}` a run "
         "such as `cdpr-seed0`, `{dataset}` a data set such as `mimic_iv`. Beside the first file of a job lies its "
-        "`run.json`.\n\n"
-        + _table(("file", "content", "written by"), *sorted(rows))
+        "`run.json`.\n\n" + _table(("file", "content", "written by"), *sorted(rows))
     )
 
 
@@ -159,8 +158,8 @@ def _live_example() -> str:
     head = "# Live example\n\n"
     if not (ROOT / RESULTS / "report.html").exists():
         return (
-            f"{head}This site was built without results. `snakemake --cores all reproduce_paper inspector` makes them in "
-            "12 to 25 minutes on two cores; `make docs` then copies the results page and the inspector into the site.\n"
+            f"{head}This site was built without results. `snakemake --cores all reproduce_paper inspector` makes them "
+            "in 12 to 25 minutes on two cores; `make docs` then copies results page and inspector into the site.\n"
         )
     text = (
         f"{head}These are results of the last run before this site was built (`{RESULTS}`).\n\n"
