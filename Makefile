@@ -1,4 +1,4 @@
-# Every target is one or two plain commands. `make env` makes the environment that all others use.
+# Every target is one or two plain commands. `make env` makes the environment that most others use.
 PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && command -v $$p; done))
 BIN := .venv/bin
@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 # The same by uv, which takes seconds; by pip where uv fails.
 INSTALL := $(BIN)/python envs/install.py
 
-.PHONY: env verl gpu-env check-gpu-env reproduce test test-verl test-faults lint ui bench gpu-day local-llm verl-cpu \
+.PHONY: env verl gpu-env check-gpu-env reproduce test test-verl test-faults lint docs ui bench gpu-day local-llm verl-cpu \
   verl-cpu-demo verl-real verl-vllm-cpu slurm-local clean-state
 
 env: .venv/.installed
@@ -134,6 +134,19 @@ verl-cpu-demo: verl
 slurm-local: env
 	@command -v slurmctld >/dev/null || { apt-get update -qq && apt-get install -y -qq slurm-wlm munge; }
 	CDPR_SLURM=1 $(BIN)/python -m pytest -k real_slurm tests/workflow/test_cluster.py
+
+# The documentation site, site/index.html, with the results page and the inspector of the last run if there are any.
+# RESULTS=results/ci takes those of the miniature. A broken link is an error.
+docs: .venv-docs/.installed
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@echo "Open site/index.html"
+
+.venv-docs/.installed: envs/docs.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: 'make docs PYTHON=/path/to/python'"; exit 2; }
+	@echo "Installing the environment .venv-docs, once"
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r envs/docs.txt
+	@touch $@
 
 clean-state: env
 	$(BIN)/snakemake --cores 1 clean_state

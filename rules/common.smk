@@ -14,6 +14,7 @@ import re
 import shlex
 import sys
 
+import yaml
 from snakemake.logging import logger
 
 try:
@@ -30,15 +31,16 @@ plan = Plan(config)
 # Jobs that start a server of their model (rules/jobs.smk), by their rule.
 SERVED = {job.rule: job for job in served.served_jobs(plan)}
 
+with open("workflow/targets.yaml", encoding="utf-8") as file:
+    TARGETS = yaml.safe_load(file)
+
 if not workflow.is_main_process:  # a job on another machine; the main process writes when work begins
     plan.write_settings()
 
 
 def inputs(stage):
     """Input files by name, as functions of the wildcards."""
-    files = {
-        need: lambda wildcards, need=need: plan.input(stage, need, dict(wildcards)) for need in STAGES[stage].needs
-    }
+    files = {need: lambda options, need=need: plan.input(stage, need, dict(options)) for need in STAGES[stage].needs}
     files["evidence"] = plan.evidence_files(stage)
     if stage == "train_policy":
         files["tracking"] = ancient(plan.output("init_tracking", "ready"))
@@ -141,10 +143,7 @@ onstart:
 onsuccess:
     jobs = workflow.dag.targetjobs
     files = [str(file) for job in jobs for file in job.output or job.input]
-    show(
-        outcome(plan, files, [str(file) for job in jobs for file in job.log]),
-        outcome=True,
-    )
+    show(outcome(plan, files, [str(file) for job in jobs for file in job.log]), outcome=True)
 
 
 onerror:

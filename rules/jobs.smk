@@ -8,21 +8,16 @@ only a scheduler needs. Memory is in MB, runtime in minutes.
 ACTS = machines.acting_machine(
     plan.settings, lambda run: run in plan.settings.agents and plan.settings.agents[run].knows_hospital
 )
-# Heavy stages in the order of the pipeline.
 # All other stages are light and run on the machine that submits.
 HEAVY = {
     "make_hospital": {"mem_mb": 2000, "runtime": 10},
     "ingest_dataset": {"mem_mb": 8000, "runtime": 120},
-    "map_costs": {"mem_mb": 2000, "runtime": 30},
-    "remove_leaks": {"mem_mb": 2000, "runtime": 30},
-    "warm_start_policy": ACTS | {"runtime": 240},
+    **dict.fromkeys(("map_costs", "remove_leaks"), {"mem_mb": 2000, "runtime": 30}),
     # A longer training continues from its checkpoint in the next attempt (`retries` of the profile).
     "train_policy": machines.training_machine(plan.settings) | {"runtime": 2880},
     "evaluate_agent": ACTS | {"runtime": 720},
-    "measure_credit_quality": ACTS | {"runtime": 120},
-    "credit_workups": ACTS | {"runtime": 120},
-    "sample_states": ACTS | {"runtime": 240},
-    "propose_actions": ACTS | {"runtime": 240},
+    **dict.fromkeys(("measure_credit_quality", "credit_workups"), ACTS | {"runtime": 120}),
+    **dict.fromkeys(("warm_start_policy", "sample_states", "propose_actions"), ACTS | {"runtime": 240}),
 }
 LIGHT = {"mem_mb": 2000, "runtime": 60}
 THREADS = {
@@ -30,17 +25,11 @@ THREADS = {
     "warm_start_policy": max(plan.settings.warm_start.threads, machines.acting_threads(plan.settings)),
     "train_policy": machines.training_threads(plan.settings),
 }
-# Tables of costs wait for this answer: it says whether the experiment can show a difference at all.
-FIRST = {"check_headroom": 100}
 # Runs that a job with a server evaluates are not evaluated by a job of their own.
 SERVED_RUNS = "|".join(re.escape(run) for job in SERVED.values() for run in job.runs)
-CONSTRAINTS = {
-    **dict.fromkeys(
-        ("ingest_dataset", "map_costs", "remove_leaks", "write_data_card"),
-        {"dataset": "|".join(DATASETS)},  # not a leak-controlled variant
-    ),
-    "evaluate_agent": {"run": (rf"(?!(?:{SERVED_RUNS})/)" if SERVED else "") + RUN},
-}
+CONSTRAINTS = {"evaluate_agent": {"run": (rf"(?!(?:{SERVED_RUNS})/)" if SERVED else "") + RUN}}
+for stage in ("ingest_dataset", "map_costs", "remove_leaks", "write_data_card"):
+    CONSTRAINTS[stage] = {"dataset": "|".join(DATASETS)}  # not a leak-controlled variant
 
 # `write_timings` depends on no job in particular: rules/tracking.smk has it.
 for stage in (name for name in STAGES if name != "write_timings"):
@@ -56,7 +45,7 @@ for stage in (name for name in STAGES if name != "write_timings"):
             log_file(stage),
         wildcard_constraints:
             **CONSTRAINTS.get(stage, {}),
-        priority: FIRST.get(stage, 0)
+        priority: 100 if stage == "check_headroom" else 0  # it says whether the experiment can show a difference
         localrule: stage not in HEAVY
         conda:
             "../envs/cdpr.yaml"

@@ -1,45 +1,38 @@
-"""What a user asks for: `snakemake --cores all reproduce_paper`, `snakemake ablations`, ..."""
+"""What a user asks for: `snakemake --cores all reproduce_paper`, `snakemake ablations`, ... (workflow/targets.yaml)"""
 
-TARGETS = {
-    "main_table": of("write_main_table", "write_effort", "check_headroom"),
-    "headroom": of("write_headroom", "plot_headroom"),
-    "ablations": of("write_ablations"),
-    "dynamic_vs_static": of("write_dynamic_vs_static"),
-    "sensitivity": of("plot_sensitivity"),
-    "sensitivity_all": of("plot_sensitivity_all", "plot_further_sensitivity"),
-    "efficiency": of("plot_training_efficiency", "plot_training_time"),
-    "learning_curves": of("plot_learning_curves"),
+import difflib
+
+# What no list of stages says.
+MORE = {
     "figures": of(*(stage for stage in FIGURES if stage in plan.on_page)),
-    "claims": of("write_claims"),
     "data_cards": cards(),
-    "comparators": of("write_comparators"),
-    "frontier": of("write_frontier", "plot_frontier", "write_frontier_parts"),
-    "credit_quality": of("measure_credit_quality", "plot_credit_quality"),
-    "inspector": [*of("write_inspector"), "<results>/tracking.traced"],
-    "judge_agreement": of("write_judge_agreement"),
-    "leak_control": of("write_leak_control"),
-    "expert_study": of("write_expert_study", "plot_expert_study"),
-    "engines": of("plot_engines"),
-    "open_cases": of("write_open_cases"),
+    "inspector": ["<results>/tracking.traced"],
     "smoke": plan.smoke(),
 }
 
-for target, files in TARGETS.items():
+for target, parts in TARGETS.items():
+    if target != "reproduce_paper" and "command" not in parts:
 
-    rule:
-        name:
-            target
-        input:
-            files,
+        rule:
+            name:
+                target
+            input:
+                of(*parts.get("stages", [])),
+                MORE.get(target, []),
 
 
-# Another hospital, and rules beyond the paper: a workflow of its own, whose progress is shown like any other's.
-rule beyond_paper:
-    log:
-        "<logs>/beyond_paper.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    threads: workflow.cores or 1
-    shell:
-        "snakemake --nolock --cores {threads} --configfile config/beyond_paper.yaml -- frontier 2>&1 | tee {log}"
+def list_rules(only_targets=False):
+    """What `--list-rules` prints; `--list-target-rules` leaves out the single stages."""
+    abouts = {name: parts["about"] for name, parts in TARGETS.items()}
+    stages = {} if only_targets else {name: stage.summary for name, stage in STAGES.items()}
+    for name, about in sorted((stages | abouts).items()):
+        print(f"{name:24} {about}")
+
+
+workflow.list_rules = list_rules
+
+# Of a mistyped target Snakemake says only that no rule makes it.
+known = [*TARGETS, *(rule.name for rule in workflow.rules)]
+for word in set(sys.argv[1:]) - set(known) if workflow.is_main_process else ():
+    for near in difflib.get_close_matches(word, known, 1, 0.8):
+        logger.warning(f"{word} is no target. Did you mean {near}? All targets: snakemake --list-target-rules")

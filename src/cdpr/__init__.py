@@ -1,3 +1,3 @@
 """Cost-aware sequential diagnosis: counterfactual diagnostic process rewards (CDPR), trained with GRPO."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
