@@ -5,7 +5,7 @@
 or after the files named as input.
 """
 
-COMMANDS = {name: parts["command"] for name, parts in TARGETS.items() if "command" in parts}
+COMMANDS = {name: parts["command"] for name, parts in TARGETS.items() if "command" in parts and name != "beyond_paper"}
 # Name: input, output. All other commands have none.
 FILES = {
     "index_runs": (of("check_headroom", "write_report"), touch("<results>/tracking.indexed")),
@@ -28,8 +28,23 @@ for name, command in {"index_runs": "cdpr rebuild_tracking", **COMMANDS}.items()
         localrule: True
         conda:
             "../envs/cdpr.yaml"
-        threads: (workflow.cores or 1) if "{threads}" in command else 1
         resources:
             **LIGHT,
+        params:
+            command=command,  # a shell line is read when its job runs, and `command` is then that of the last rule
         shell:
-            command if "{log}" in command else f"{command} {LOG}"
+            f"{{params.command}} {LOG}"
+
+
+# Another hospital, and rules beyond the paper: a workflow of its own, whose progress is shown like any other's.
+rule beyond_paper:
+    log:
+        "<logs>/beyond_paper.log",
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    threads: workflow.cores or 1
+    params:
+        command=TARGETS["beyond_paper"]["command"],
+    shell:
+        "{params.command} --nolock --cores {threads} 2>&1 | tee {log}"
