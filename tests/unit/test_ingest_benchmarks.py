@@ -586,15 +586,20 @@ def test_a_challenge_asks_for_the_diagnosis_itself(tmp_path, question, asked):
     assert len(ingest("agentclinic_nejm", Settings(), tmp_path)[0]) == 1 + asked
 
 
+def results_of(tmp_path, text: str) -> dict[str, str]:
+    """What can be ordered in the case of an image challenge."""
+    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge(text)))
+    (record,), _ = ingest("agentclinic_nejm", Settings(), tmp_path)
+    return record.key_pertinent_results_dict
+
+
 def test_each_test_of_a_sentence_is_ordered_by_itself(tmp_path):
-    told = (
+    text = (
         "A 9-year-old girl had a cough. High-resolution CT of the chest, with contrast, was performed, and blood was "
         "drawn. Strength testing was normal. A CT scan of the chest showed a cyst and a rim, and serologic testing was "
         "positive for echinococcus. TSH was elevated. Molecular testing revealed plasmodium. What is the diagnosis?"
     )
-    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge(told)))
-    (record,), _ = ingest("agentclinic_nejm", Settings(), tmp_path)
-    assert record.key_pertinent_results_dict == {
+    assert results_of(tmp_path, text) == {
         "General Appearance (Physical Examination)": "Strength testing was normal.",
         "CT Chest": "A CT scan of the chest showed a cyst and a rim",
         "Infectious Disease Panel": "serologic testing was positive for echinococcus.",
@@ -606,15 +611,13 @@ def test_each_test_of_a_sentence_is_ordered_by_itself(tmp_path):
     )
 
 
-def test_one_study_that_is_told_in_several_sentences_is_one_order(tmp_path):
-    told = (
+def test_several_sentences_about_one_study_are_one_order(tmp_path):
+    text = (
         "A 9-year-old girl had a cough. Ultrasonography revealed ascites. Positron-emission tomography and computed "
         "tomography showed uptake. A PET scan showed no other lesion. CT of the chest showed a cyst. Computed "
         "tomography also showed a rim. An 18F-fluorodeoxyglucose PET–CT showed less uptake. What is the diagnosis?"
     )
-    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge(told)))
-    (record,), _ = ingest("agentclinic_nejm", Settings(), tmp_path)
-    results = record.key_pertinent_results_dict
+    results = results_of(tmp_path, text)
     assert list(results) == ["Ultrasonography", "PET/CT", "CT Chest"] and "a rim" in results["CT Chest"]
     assert results["PET/CT"].count("showed") == 3
 

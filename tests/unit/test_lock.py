@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import runpy
 from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = ROOT / "requirements.lock"
 
 
 def test_the_lock_names_everything_that_the_package_needs_in_versions_that_serve():
@@ -29,3 +31,17 @@ def test_the_lock_names_everything_that_the_package_needs_in_versions_that_serve
             assert needed.specifier.contains(locked[key], prereleases=True), f"{name} needs {needed}: {locked[key]}"
             waiting.append((key, frozenset(needed.extras)))
     assert len({name for name, _ in seen}) > 100, "the walk went somewhere"
+
+
+def test_uv_installs_from_the_indexes_that_pip_is_configured_for():
+    uv_variables = runpy.run_path(str(ROOT / "envs/install.py"))["uv_variables"]
+    configuration = (
+        "global.extra-index-url='https://one.example/simple\\nhttps://two.example/simple'\n"
+        "global.timeout='60'\nglobal.find-links='/old'\n:env:.find-links='/wheels /more'\n"
+    )
+    assert uv_variables(configuration) == {
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_INDEX": "https://one.example/simple https://two.example/simple",
+        "UV_FIND_LINKS": "/wheels,/more",
+    }
+    assert uv_variables("") == {"UV_INDEX_STRATEGY": "unsafe-best-match"}
