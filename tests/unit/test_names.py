@@ -35,6 +35,7 @@ FALLBACK = Costs().fallback_usd
         ("Wound swab|Culture of the wound", "Wound Culture"),
         ("C-peptide level", "C-Peptide"),
         ("Urine protein electrophoresis", "Urine Protein Electrophoresis"),
+        ("18F-fluorodeoxyglucose PET–CT|F-18 FDG PET/CT|FDG positron emission tomography|CT and PET", "PET/CT"),
         # Chinese names, word by word.
         ("血常规五分类|血细胞分析", "Complete Blood Count"),
         ("肝肾功能", "Liver Function Test|Kidney Function Tests"),
