@@ -38,6 +38,7 @@ from cdpr.study.analysis import Analysis, Interval
 from cdpr.study.records import StateMeans, state_digest, write_lines
 from cdpr.study.rubric import dimensions
 from cdpr.tracking.traces import log_traces
+from cdpr.workflow.plan import Plan
 
 RUN, OTHER, DATASET = "cdpr-seed0", "grpo-seed0", "mimic_iv"
 SCRIPT = "<script>document.title='taken over'</script>"
@@ -383,7 +384,8 @@ def test_a_number_of_the_page_and_a_rated_state_lead_to_their_decisions(world, t
         (results / "tables").mkdir(exist_ok=True)
         (results / "tables" / f"{table}.md").write_text("made")
     settings = world.settings.model_copy(update={"seeds": [0]})
-    write_report(settings, Job("write_report", "0" * 16, {"results": results}, {"html": results / "report.html"}))
+    report = {"html": results / "report.html"}
+    write_report(settings, Job("write_report", "0" * 16, {"results": results}, report, page=Plan(settings).page))
     cell = f"document.querySelector('#main_table a.n[href=\"#made-{RUN}-{DATASET}\"]')"
     state = "document.querySelector('#expert_study a[href^=inspector]')"
     for number, (way, told) in enumerate({
