@@ -7,7 +7,7 @@ The log is written by Inspect's own ``write_eval_log`` (https://inspect.aisi.org
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
@@ -80,7 +80,7 @@ class Exported:
     def time(self, before_end: float = 0.0) -> str:
         """Seconds before the end of the evaluation. The export has its times, so the same run gives the same log."""
         after = timedelta(seconds=self.record.wall_seconds - before_end)
-        ended = datetime.fromisoformat(self.record.started) + after
+        ended = self.record.started + after
         return ended.astimezone(UTC).isoformat(timespec="seconds")
 
     def test_cases(self) -> dict[str, CaseRecord]:

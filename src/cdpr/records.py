@@ -3,10 +3,11 @@ it."""
 
 import functools
 from collections.abc import Container
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from .files import path_digest
 
@@ -29,9 +30,9 @@ class FileDigest(BaseModel):
 
 class RunRecord(BaseModel):
     """A ``run.json``. ``parameters`` are the settings that decide the outputs, by section. Fields that an older record
-    lacks are empty."""
+    lacks are empty, its start is 1970."""
 
-    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True, ser_json_inf_nan="constants")
 
     schema_version: int = SCHEMA_VERSION
     stage: str = ""
@@ -47,8 +48,8 @@ class RunRecord(BaseModel):
     code_digest: str = ""
     inputs: dict[str, FileDigest] = {}
     outputs: dict[str, FileDigest] = {}
-    started: str = ""
-    wall_seconds: float = 0.0
+    started: datetime = datetime.fromtimestamp(0, UTC)
+    wall_seconds: FiniteFloat = 0.0
     cpu_seconds: float = 0.0
     peak_memory_mb: float = 0.0
     versions: dict[str, str] = {}

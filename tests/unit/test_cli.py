@@ -93,7 +93,8 @@ def test_a_missing_input_is_a_message_and_leaves_nothing(tmp_path, capsys):
 
 
 DAMAGED = {"empty": b"", "cut": b'{"stage": "train', "text": b"soon", "list": b"[]", "bytes": b"\xff\xfe",
-           "type": b'{"stage": 7, "settings": 7}'}  # fmt: skip
+           "type": b'{"stage": 7, "settings": 7}', "start": b'{"started": "soon"}',
+           "length": b'{"started": "2026-01-01T00:00:00Z", "wall_seconds": NaN}'}  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGED)

@@ -3,7 +3,6 @@
 import fcntl
 import functools
 import hashlib
-import json
 import os
 import platform
 import resource
@@ -67,9 +66,7 @@ def stage(
                 "wall_seconds": round(time.perf_counter() - clock, 3), "cpu_seconds": round(time.process_time(), 3),
                 "peak_memory_mb": peak_memory_mb(), "versions": versions(), "commit": _commit(),
             }  # fmt: skip
-            write_text(
-                record, json.dumps(RunRecord.model_validate(finished).model_dump(), indent=2, ensure_ascii=False) + "\n"
-            )
+            write_text(record, RunRecord.model_validate(finished).model_dump_json(indent=2) + "\n")
         finally:
             for folder in staging:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ class MlflowIndex:
             if run.data.tags.get(CURRENT_TAG) != "true":
                 self.client.set_tag(run.info.run_id, CURRENT_TAG, "true")
             return False
-        started = int(datetime.fromisoformat(record.started).timestamp() * 1000)
+        started = int(record.started.timestamp() * 1000)
         run_id = (run or self.create(record, started)).info.run_id
         last = self.last_step(run_id) if run else -1  # live tracking has written part of the metrics
         final = {**record.metrics, "wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
