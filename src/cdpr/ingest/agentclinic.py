@@ -29,17 +29,19 @@ from .texts import examination_name, is_absent, one_line, phrases, spans
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
 _PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
-# A Doppler of a limb that names no vessel: whose results tell of arteries alone is one of these.
+# What a Doppler of a limb is where its name has no vessel, unless its results describe arteries alone.
 _OPEN_DOPPLER = "Venous Duplex Ultrasound"
 _ARTERIES, _VEINS = (re.compile(_WORDS[name], re.IGNORECASE) for name in ("arteries", "veins"))
 _PROPOSED = re.compile(r"(?:optional|expected to)\b", re.IGNORECASE)
-_SAID = phrases("agentclinic_nejm")
-_ABOUT = re.compile(_SAID["asks_for_diagnosis"], re.IGNORECASE)
-_PATIENT = re.compile(_SAID["patient"], re.IGNORECASE)
-_PHYSICAL = re.compile(_SAID["physical"], re.IGNORECASE)
-_TEST = re.compile(_SAID["test"], re.IGNORECASE)
-_TOLD = re.compile(rf"(?:(?:an?|the|subsequent|further|both|initial)\s+)*(.{{3,90}}?)\s+{_SAID['says']}\s", re.I)
-_SHOWN = re.compile(_SAID["only_shown"], re.IGNORECASE)
+_PHRASES = phrases("agentclinic_nejm")
+_ABOUT = re.compile(_PHRASES["asks_for_diagnosis"], re.IGNORECASE)
+_PATIENT = re.compile(_PHRASES["patient"], re.IGNORECASE)
+_PHYSICAL = re.compile(_PHRASES["physical"], re.IGNORECASE)
+_TEST = re.compile(_PHRASES["test"], re.IGNORECASE)
+_STATEMENT = re.compile(
+    rf"(?:(?:an?|the|subsequent|further|both|initial)\s+)*(.{{3,90}}?)\s+{_PHRASES['says']}\s", re.I
+)
+_SHOWN = re.compile(_PHRASES["only_shown"], re.IGNORECASE)
 _JOINING = re.compile(r"(?:,|;|,?\s(?=and\b|but\b|while\b|whereas\b))\s*(?:and|but|while|whereas)?\s+", re.IGNORECASE)
 _ASIDE = re.compile(r"\s*[([][^)\]]*[)\]]")
 _FINDINGS_KEY = physical_key("General Appearance")
@@ -210,9 +212,9 @@ def _challenge(challenge: Element, attrition: Attrition) -> Draft:
     )
 
 
-def _told_name(sentence: str) -> str:
+def _subject(sentence: str) -> str:
     """What a sentence begins with before it tells a result."""
-    match = None if _PATIENT.search(sentence) else _TOLD.match(sentence)
+    match = None if _PATIENT.search(sentence) else _STATEMENT.match(sentence)
     return _ASIDE.sub("", match[1]) if match else ""
 
 
@@ -223,13 +225,13 @@ def _names_test(name: str) -> bool:
 def _clauses(sentence: str) -> list[str]:
     """A sentence, cut where it turns to the result of another test: each is ordered by itself."""
     clauses = [sentence]
-    while _names_test(_told_name(clauses[-1])):
+    while _names_test(_subject(clauses[-1])):
         rest = clauses[-1]
-        told = _TOLD.match(rest)
+        statement = _STATEMENT.match(rest)
         cuts = (
             j
-            for j in _JOINING.finditer(rest, told.end())
-            if _names_test(_JOINING.split(_told_name(rest[j.end() :]))[0])
+            for j in _JOINING.finditer(rest, statement.end())
+            if _names_test(_JOINING.split(_subject(rest[j.end() :]))[0])
         )
         if (cut := next(cuts, None)) is None:
             break
@@ -243,7 +245,7 @@ def _sorted(sentences: list[str], attrition: Attrition) -> tuple[str, dict[str, 
     results: dict[str, str] = {}
     place: str | None = None
     for sentence in itertools.chain.from_iterable(map(_clauses, sentences)):
-        name = _told_name(sentence)
+        name = _subject(sentence)
         if _PHYSICAL.search(name or sentence) or meaning(name).kind in PHYSICAL:
             place = _FINDINGS_KEY
         elif _TEST.search(sentence) and _SHOWN.search(sentence):
