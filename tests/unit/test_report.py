@@ -28,7 +28,7 @@ from cdpr.report.learning_curves import plot_learning_curves, plot_training_effi
 from cdpr.report.main_table import sheet, write_main_table
 from cdpr.results import methods
 from cdpr.results.curves import CurveError, diverged_at, read_curves
-from cdpr.results.methods import main_methods, trained
+from cdpr.results.methods import main_methods, pictured_methods, trained
 from cdpr.results.paper import read_paper
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.table import Cell, Column, Table, marks, to_csv, to_latex, to_markdown
@@ -267,6 +267,22 @@ def test_same_input_same_bytes(pristine, tmp_path):
         assert first[".png"].startswith(b"\x89PNG") and first[".pdf"].startswith(b"%PDF")
         assert b"CreationDate" not in first[".pdf"] and b"/FontFile2" in first[".pdf"]
         assert ink(first[".png"]) > 0.01
+
+
+def test_every_legend_is_within_its_figure(results, tmp_path, monkeypatch):
+    """Of all agents that the demo can run, as of a few."""
+    for run in {run for method in pictured_methods(SETTINGS) for run in method.runs} - RUNS.keys():
+        shutil.copytree(results / "evaluations" / "grpo-seed0", results / "evaluations" / run)
+    figures, save = [], style.save
+    monkeypatch.setattr(style, "save", lambda figure, out: (figures.append(figure), save(figure, out)))
+    for plot in PLOTS:
+        make(plot, results, tmp_path / plot.__name__)
+    legends = [(figure, legend) for figure in figures
+               for legend in (*figure.legends, *(panel.get_legend() for panel in figure.axes)) if legend]  # fmt: skip
+    assert len(legends) >= len(PLOTS)
+    for figure, legend in legends:
+        box = legend.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
 
 
 def ink(png: bytes) -> float:

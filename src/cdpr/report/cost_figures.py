@@ -24,8 +24,8 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     methods = [method for method in pictured_methods(settings) if method.runs]
     results = Results(settings, job.inputs["results"], methods)
     decoding = settings.evaluation.decodings[0]
-    with style.drawing(7.2, 5.0, job.out) as figure:
-        panels, legend = _panels(figure, [1.75, 1], 0.28)
+    with style.drawing(7.2, 5.3, job.out) as figure:
+        panels, legend = _panels(figure, [1.75, 1], 0.07 * (len(methods) // 3 + 1))
         missing: set[str] = set()
         highest = 0.0
         for dataset, panel in panels.items():
@@ -42,7 +42,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
             _cost_axis(panel, highest, "average cost per case (USD)")
         handles, labels = panels[IN_DOMAIN].get_legend_handles_labels()
         if handles:
-            legend.legend(handles, labels, loc="center", ncols=4, fontsize=7, columnspacing=1.5)
+            legend.legend(handles, labels, loc="center", ncols=3, fontsize=7, columnspacing=1.5)
         note = f"{decoding} decoding; bars: 95% intervals over seeds and cases"
         style.foot(figure, settings, [*notices(settings), style.missing_note(sorted(missing)),
                                       *style.folded(results.divergences()), note])  # fmt: skip
