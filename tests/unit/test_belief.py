@@ -168,6 +168,25 @@ def test_the_reading_loss_raises_the_true_name_at_every_visit(reading, weigh):
     assert 0.0 < metrics["credit/belief"] < 1.0
 
 
+def test_a_critic_predicts_the_mean_gain_and_replaces_the_gain_of_the_case():
+    ctx = context(training={"normalise": "none", "options": {"critic": True}})
+    plain = context(training={"normalise": "none"})
+    group, rule = workups(ctx, n=6), BeliefGain(ctx)
+    for _ in range(300):  # the prior of the regression fades
+        [made] = asyncio.run(score_groups(rule, [group], 0))
+        rule.finish([made])
+    predicted, own = scored_again(rule, group), scored(plain, BeliefGain, group)[0].decisions
+    differences = [a - b for p, q in zip(predicted, own, strict=True) for a, b in zip(p[:-1], q[:-1], strict=True)]
+    assert max(map(abs, differences)) > 1e-3  # single gains differ from their mean
+    assert sum(differences) == pytest.approx(0.0, abs=1e-2)  # whose residuals cancel, as in any regression
+    assert [row[-1] for row in predicted] == [row[-1] for row in own]
+
+
+def scored_again(rule, group):
+    [made] = asyncio.run(score_groups(rule, [group], 0))
+    return made.decisions
+
+
 def test_igpo_sums_normalised_gains_from_each_turn_on():
     ctx = context(utility={"lambda_test": 0.0, "lambda_cost": 0.0, "lambda_na": 0.0})
     group = workups(ctx)

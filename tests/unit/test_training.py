@@ -202,8 +202,10 @@ def test_without_weight_or_without_states_training_is_grpo_to_the_bit(case, tmp_
         {"credit": {"cache": {"capacity": 5}, "select_all": True}},
         {"training": {"algorithm": "all_actions"}},
         {"training": {"algorithm": "vineppo"}},
+        {"training": {"algorithm": "belief_gain", "options": {"critic": True}}},
+        {"training": {"algorithm": "belief_gain", "options": {"policy": "frozen", "refresh": 2}}},
     ],
-    ids=["current", "bounded cache", "all_actions", "vineppo"],
+    ids=["current", "bounded cache", "all_actions", "vineppo", "critic", "lagged"],
 )
 def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, changes):
     settings, cases, policy = small_run(tmp_path, case, **changes)

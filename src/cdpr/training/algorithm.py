@@ -93,7 +93,8 @@ class Algorithm(ABC):
 
     ``reads`` names the settings that it reads beside those that every training reads; a variant that sets another one
     is refused. ``Options`` declares settings of its own, the keys of ``training.options``. ``extra_samples``: whether
-    it trains on :class:`Alternative` replies.
+    it trains on :class:`Alternative` replies. ``refresh``: iterations after which the frozen policy takes the current
+    weights; 0 for never.
     """
 
     class Options(Section):
@@ -101,6 +102,7 @@ class Algorithm(ABC):
 
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
+    refresh: int = 0
 
     def __init__(self, context: Context):
         self.context, self.settings = context, context.settings

@@ -9,20 +9,32 @@ estimates and names its relatives, potential-based shaping (Ng et al., 1999) and
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import pstdev
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import NonNegativeFloat
 
 from ...credit.belief import Measure, on_name, read_beliefs, true_names
 from ...credit.continuations import group_advantages
+from ...credit.critic import GainCritic
 from ...credit.states import Node, build_tree
-from ...environment import FinalDiagnosis, Trajectory
+from ...environment import FinalDiagnosis, RequestTest, Trajectory
 from ...environment.utility import weighted_utility
 from ...settings import Settings
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
+
+Gain = tuple[str, float, int, float]
+"""Examination, belief before it, turn, gain in belief."""
+
+
+@dataclass(kw_only=True)
+class BeliefAdvantages(GroupAdvantages):
+    """``gains``: those of every request, for the critic."""
+
+    gains: Sequence[Gain] = ()
 
 
 class BeliefGain(Algorithm):
@@ -32,9 +44,13 @@ class BeliefGain(Algorithm):
         policy: Literal["current", "frozen"] = key(
             "current", "Whose belief: that of the policy in training or of the initial one."
         )
+        refresh: int = key(0, ge=0)
+        """Iterations after which the frozen policy takes the current weights (a lagged policy); 0: never."""
         measure: Measure = key("probability", "Probability of the whole name, or its geometric mean over the tokens.")
         decay: float = key(0.0, ge=0, le=1)
         """lambda of generalised advantage estimation: 0 credits a decision with its own gain, 1 with all later ones."""
+        critic: bool = key(False)
+        """Whether examinations are credited with the gain that a critic predicts, instead of the gain in this case."""
         choice: bool = key(True, "Whether decisions are credited; off, only readings are trained.")
         reading: Literal["none", "probability", "likelihood"] = key("none")
         """Auxiliary loss that raises, at every visited state, the probability of the true name, or its logarithm."""
@@ -47,6 +63,11 @@ class BeliefGain(Algorithm):
         super().__init__(context)
         self.worth, self.weight = weighted_utility(self.settings), self.settings.comparators.correctness_weight
         self.reader = context.frozen() if self.options.policy == "frozen" else context.policy
+        self.refresh, self.critic = self.options.refresh, GainCritic()
+        if self.refresh and self.options.policy != "frozen":
+            raise ValueError("training.options.refresh: it needs training.options.policy: frozen")
+        if self.options.critic and self.options.decay:
+            raise ValueError("training.options.critic: it replaces the gain of one step: set training.options.decay: 0")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per decision, of a diagnosis one per token."""
@@ -54,6 +75,11 @@ class BeliefGain(Algorithm):
         beliefs = await read_beliefs(self.reader, states, self.options.measure)
         values = {state: self.weight * belief for state, belief in beliefs.items()}
         advantages = group_advantages(group, values, self.worth, self.options.decay)
+        gains = [_gains(trajectory, beliefs) for trajectory in group]
+        if self.options.critic:
+            for row, examples in zip(advantages, gains, strict=True):
+                for exam, belief, turn, gain in examples:
+                    row[turn] += self.weight * (self.critic.predict(exam, belief, turn) - gain)
         scale = self.weight
         if self.settings.training.normalise == "group_std":  # not centred: 0 is the value of diagnosing now
             scale = pstdev([a for row in advantages for a in row]) or 1.0
@@ -62,7 +88,8 @@ class BeliefGain(Algorithm):
         if self.options.reading != "none":
             alternatives = list(await asyncio.gather(*map(self._reading, build_tree(group).values())))
         counts = {"credit/states": len(beliefs), "credit/belief": sum(beliefs.values())}
-        return GroupAdvantages(decisions=decisions, alternatives=alternatives, counts=counts)
+        every_gain = [gain for row in gains for gain in row]
+        return BeliefAdvantages(decisions=decisions, alternatives=alternatives, counts=counts, gains=every_gain)
 
     def _decisions(self, trajectory: Trajectory, advantages: Sequence[float], scale: float) -> list[PerToken]:
         if not self.options.choice:
@@ -82,11 +109,32 @@ class BeliefGain(Algorithm):
         return Alternative(node.visits[0][0], (turn,), (1.0,), (on_name(policy, turn, 0.0, weight),))
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Metrics; ``credit/belief`` is the mean over states."""
+        """Metrics; ``credit/belief`` is the mean over states. The critic learns from the batch for the next one."""
+        if self.options.critic:
+            for scored in batch:
+                self.critic.learn(scored.gains)
         metrics = super().finish(batch)
         return metrics | {"credit/belief": metrics["credit/belief"] / metrics["credit/states"]}
+
+    def state_dict(self) -> Any:
+        """The critic's sums."""
+        return self.critic.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        """The inverse of :meth:`state_dict`."""
+        self.critic.load_state_dict(state)
 
     @classmethod
     def needs_frozen(cls, settings: Settings) -> bool:
         """Whether the initial policy's belief counts."""
         return settings.training.options.get("policy") == "frozen"
+
+
+def _gains(trajectory: Trajectory, beliefs: Mapping[tuple, float]) -> list[Gain]:
+    """The gain in belief of each request of a workup."""
+    values = [beliefs[state.key] for state in trajectory.states]
+    return [
+        (step.observation.exam_key or step.action.name, values[turn], turn, values[turn + 1] - values[turn])
+        for turn, step in enumerate(trajectory.steps[:-1])
+        if isinstance(step.action, RequestTest)
+    ]

@@ -38,6 +38,7 @@ class Trainer:
         self.model = load_model(run.policy, self.device)
         self.sampler = InProcessSampler.from_model(self.model, run.tokenizer, memory_share=_CACHES)
         self.samplers = [self.sampler]
+        self.reference: torch.nn.Module | None = None  # the frozen policy's model, where an algorithm uses it
         self.policy = run.agent(self.sampler)
         self.update = PolicyUpdate(self.model, run.settings.training)
         context = Context(run.settings, run.environment, self.policy, self._frozen, run.seed)
@@ -73,6 +74,8 @@ class Trainer:
     def iterate(self, record: Log = lambda row: None) -> dict:
         """One iteration; returns its metrics."""
         start = time.perf_counter()
+        if self.algorithm.refresh and self.step % self.algorithm.refresh == 0 and self.reference is not None:
+            self.reference.load_state_dict(self.model.state_dict())
         # A resumed run has no prefix stores, so no iteration may inherit any: reuse changes sums in the last bit.
         for sampler in self.samplers:
             sampler.refresh()
@@ -136,7 +139,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "optimizer": self.update.optimizer.state_dict(),
             "algorithm": self.algorithm.state_dict(),
-        }
+        } | ({"reference": self.reference.state_dict()} if self.reference and self.algorithm.refresh else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of :meth:`state_dict`."""
@@ -144,11 +147,12 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self.update.optimizer.load_state_dict(state["optimizer"])
         self.algorithm.load_state_dict(state["algorithm"])
+        if self.reference and "reference" in state:
+            self.reference.load_state_dict(state["reference"])
 
     def _frozen(self) -> PolicyAgent:
-        sampler = InProcessSampler.from_folder(
-            self.run.policy, device=self.device, dtype=torch.float32, memory_share=_CACHES
-        )
+        self.reference = load_model(self.run.policy, self.device)
+        sampler = InProcessSampler.from_model(self.reference, self.run.tokenizer, _CACHES)
         self.samplers.append(sampler)
         return self.run.agent(sampler)
 

@@ -86,6 +86,11 @@ def check(settings: Settings) -> None:
         f"({plan.prompts_per_batch}), or training.engine: torch",
     )
     refuse(
+        plan.options.get("refresh"),
+        "training.options.refresh: the weights of verl's frozen server do not change: leave it out, or set "
+        "training.engine: torch",
+    )
+    refuse(
         gpus % verl.tensor_parallel,
         f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide {gpus} GPUs",
     )
