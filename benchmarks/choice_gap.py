@@ -53,9 +53,7 @@ def main() -> None:
     spent = fmean(workup.effort().cost_usd for workup in reference)
     print(f"reference: accuracy {fmean(workup.correct for workup in reference):.3f} at {spent:.1f} USD")
     for run in options.runs:
-        rows = [
-            row for row in read_rows(folder / "evaluations" / run / f"{HOSPITAL}.jsonl") if row.decoding == "greedy"
-        ]
+        rows = read_rows(folder / "evaluations" / run / f"{HOSPITAL}.jsonl")
         rows = [row for row in rows if row.decoding == "greedy" and row.note_id in names]
         workups = [asyncio.run(replay(environment, cases[row.note_id], row.replies or (), row.forced)) for row in rows]
         report(run, oracle, workups)
