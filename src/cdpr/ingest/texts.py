@@ -5,6 +5,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from ..cases import PHYSICAL_SUFFIX, SECTIONS
@@ -56,6 +57,11 @@ def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
     if isinstance(entry, list):
         return [_filled(part, known) for part in entry]
     return {name: _filled(part, known) for name, part in entry.items()} if isinstance(entry, dict) else entry
+
+
+def patterns(module: str) -> SimpleNamespace:
+    """The entry ``patterns`` of a module: regular expressions by name, compiled."""
+    return SimpleNamespace(**{name: re.compile(text) for name, text in phrases(module)["patterns"].items()})
 
 
 @functools.cache
