@@ -25,6 +25,7 @@ from .texts import (
     is_absent,
     one_line,
     only_refers,
+    patterns,
     phrases,
     quoted,
     says_something,
@@ -34,7 +35,6 @@ NOTICE = (
     "Evaluated using ClinicalBench (https://github.com/WeixiangYAN/ClinicalLab, arXiv 2406.13890). Its licence allows "
     "evaluation only: no training on its cases, no publication of them or of anything made from them"
 )
-_BACKSLASH = re.compile(r'(?P<valid>\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(?P<mark>[#%&_$])|\\')
 _WORDS = phrases("clinicalbench")
 _HEADING = re.compile(
     r"(?:^|(?<=[\n。.;；)）\]】]))[^\S\n]*(?:[（(]?(?:\d+|[一二三四五六七八九十]+)[.、)）]\s*)?[*#\[【]*\s*(?:"
@@ -42,9 +42,7 @@ _HEADING = re.compile(
     + r")\s*(?:[\]】*]*\s*[:：]|[\]】]+)",
     re.IGNORECASE,
 )
-# A heading within a text: "Chest CT:" at its beginning, on a line of its own or behind the end of a sentence.
-_NAMED = re.compile(r"(?:^|(?<=[\n;；。])|(?<=\. ))\s*([^\s:：;；。\n][^.:：;；。\n]{1,80}?)\s*[:：]")
-_NONE = re.compile(r"(?:none|nil|无)\W*", re.IGNORECASE)
+_PATTERN = patterns("clinicalbench")
 _BLOCKS = {
     "laboratory_examination": "Laboratory Tests",
     "imageological_examination": "Imaging",
@@ -62,7 +60,7 @@ def repair_backslashes(text: str) -> str:
 
     A backslash before a mark that Markdown or LaTeX escapes is dropped (``50\%`` is ``50%``), any other is doubled.
     """
-    return _BACKSLASH.sub(lambda match: match["valid"] or match["mark"] or r"\\", text)
+    return _PATTERN.backslash.sub(lambda match: match["valid"] or match["mark"] or r"\\", text)
 
 
 def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[CaseRecord]:
@@ -171,7 +169,7 @@ def _add_examinations(results: dict[str, str], case: Element, kind: str, languag
 def _labelled(text: str) -> Iterator[tuple[str, str]]:
     """Examinations that a text tells one after another, by their headings ("Chest CT: ..."); what stands under no
     heading has no name."""
-    heads = [heading for heading in _NAMED.finditer(text) if meaning(heading[1]).terms or modality(heading[1])]
+    heads = [heading for heading in _PATTERN.named.finditer(text) if meaning(heading[1]).terms or modality(heading[1])]
     for heading, body in headed(text, heads):
         body = one_line(body) if heading is None else one_line(body).strip(";； ")
         if body.strip(" ;；.。" if heading is None else ""):
@@ -203,7 +201,7 @@ def _result(content: Any, language: str) -> str:
 
 def _text(content: Any) -> str:
     """Any value as one line; what says that there is no result is empty."""
-    return flat_text(content, _spaced, lambda text: not is_absent(text) and not _NONE.fullmatch(text))
+    return flat_text(content, _spaced, lambda text: not is_absent(text) and not _PATTERN.none.fullmatch(text))
 
 
 def _spaced(name: str) -> str:
