@@ -196,7 +196,9 @@ def _challenge(challenge: Element, attrition: Attrition) -> Draft:
         history={"Patient Information": patient[0] if patient else "", "History of Present Illness": history},
         results=results,
         diagnosis=diagnosis,
-        rejected=None if _CHALLENGE.asks_for_diagnosis.search(question_text) else "question about something else than the diagnosis",
+        rejected=None
+        if _CHALLENGE.asks_for_diagnosis.search(question_text)
+        else "question about something else than the diagnosis",
     )
 
 

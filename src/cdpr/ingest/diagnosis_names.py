@@ -131,7 +131,9 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     in another order, without the general ones, or by their initials."""
     spans = exact = [match.span() for match in naming(diagnosis).finditer(text)]
     if loose:
-        exact = [(start, end) for start, end in exact if " " in text[start:end] or not _PATTERN.test_alone.match(text, end)]
+        exact = [
+            (start, end) for start, end in exact if " " in text[start:end] or not _PATTERN.test_alone.match(text, end)
+        ]
         spans = exact + [
             (start, end)
             for start, end in (match.span() for match in _loosely(diagnosis).finditer(text))
@@ -165,7 +167,9 @@ def _loosely(diagnosis: str) -> re.Pattern[str]:
     leading = leading_disease(whole)
     for name in dict.fromkeys((whole, leading, _unqualified(leading))):
         patterns += [rf"{re.escape(short)}(?!\w)" for short in _PATTERN.bracketed.findall(name)]
-        words = [word for word in _PATTERN.word.findall(re.sub(r"\([^)]*\)", " ", name)) if word.casefold() not in _LINKING]
+        words = [
+            word for word in _PATTERN.word.findall(re.sub(r"\([^)]*\)", " ", name)) if word.casefold() not in _LINKING
+        ]
         if 3 <= len(words) <= 5 and not CHINESE.search(name):  # two letters say too little
             patterns.append("".join(word[0].upper() for word in words) + r"(?!\w)")
         # "Gastric peptic ulcer" without one of its adjectives.
@@ -179,7 +183,9 @@ def _loosely(diagnosis: str) -> re.Pattern[str]:
         if 1 <= len(telling) <= 4:
             patterns += [f"(?i:{between.join(map(_inflected, order))})" for order in itertools.permutations(telling)]
         patterns += [
-            f"(?i:{_inflected(word)})" for word in telling if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE
+            f"(?i:{_inflected(word)})"
+            for word in telling
+            if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE
         ]
     return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(patterns))})" if patterns else r"(?!)")
 

@@ -65,8 +65,6 @@ def panels() -> tuple[tuple[str, str, str], ...]:
     return tuple((r["examination"], label, r["fluid"]) for r in rows for label in r["labels"].split("|"))
 
 
-
-
 def term_of(name: str) -> Term | None:
     """The examination that a name means, if it is one; of the physical ones only vital signs."""
     known = examinations().find(name)
