@@ -13,7 +13,6 @@ case.
 """
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -190,15 +189,13 @@ def _challenge(challenge: Element, attrition: Attrition) -> Draft:
     sentences = [one_line(question[start:end]) for start, end in spans(question)]
     question_text = " ".join(sentence for sentence in sentences if sentence.endswith("?"))
     history, results = _sorted([sentence for sentence in sentences if not sentence.endswith("?")], attrition)
-    patient = _CHALLENGE.patient.search(history)
+    patient, of_diagnosis = _CHALLENGE.patient.search(history), _CHALLENGE.asks_for_diagnosis.search(question_text)
     return Draft(
         note_id=number_of("nejm", [question, diagnosis]),
         history={"Patient Information": patient[0] if patient else "", "History of Present Illness": history},
         results=results,
         diagnosis=diagnosis,
-        rejected=None
-        if _CHALLENGE.asks_for_diagnosis.search(question_text)
-        else "question about something else than the diagnosis",
+        rejected=None if of_diagnosis else "question about something else than the diagnosis",
     )
 
 

@@ -102,7 +102,7 @@ class Tables:
             raise self._explain(str(error)) from error
 
     def query(self, name: str, parameters: Sequence[Any] = (), **parts: Any) -> list[tuple[Any, ...]]:
-        """Rows of a statement of ``mimic_queries.yaml``, with these parts in it. Raises IngestError like :meth:`rows`."""
+        """Rows of a statement of ``mimic_queries.yaml`` with these parts. Raises IngestError like :meth:`rows`."""
         return list(self.rows(statement(name, **parts), parameters))
 
     def _explain(self, message: str) -> IngestError:

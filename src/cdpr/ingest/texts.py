@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..cases import PHYSICAL_SUFFIX, SECTIONS
+from ..cases.patterns import compile_patterns, fill
 from ..files import parse_yaml, shipped_text
 
 LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
@@ -16,30 +17,17 @@ LONGEST_NAME = 120  # characters of an identifier or of the name of an examinati
 HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 _BLANKED = re.compile(r"_{2,}")
 CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _LONG_CLAUSE = 80  # characters
 
 
 def phrases(module: str) -> dict[str, Any]:
-    """The entries of a module. A text is the alternatives of a regular expression, one or more a line; ``{name}`` in
-    it stands for the entry of this name above, or of ``shared``."""
-    table: dict[str, Any] = {}
-    for name, entry in (_entries()["shared"] | _entries()[module]).items():
-        table[name] = _filled(entry, table)
-    return table
-
-
-def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
-    if isinstance(entry, str):
-        return _PLACEHOLDER.sub(lambda name: known.get(name[1], name[0]), "|".join(entry.splitlines()))
-    if isinstance(entry, list):
-        return [_filled(part, known) for part in entry]
-    return {name: _filled(part, known) for name, part in entry.items()} if isinstance(entry, dict) else entry
+    """The words of a module (:func:`cdpr.cases.patterns.fill`), and those that all modules share."""
+    return fill(_entries()["shared"] | _entries()[module])
 
 
 def patterns(module: str) -> SimpleNamespace:
-    """The entry ``patterns`` of a module: regular expressions by name, compiled."""
-    return SimpleNamespace(**{name: re.compile(text) for name, text in phrases(module)["patterns"].items()})
+    """The regular expressions of a module by name."""
+    return compile_patterns(phrases(module)["patterns"])
 
 
 @functools.cache
