@@ -43,16 +43,7 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 _PATTERN = patterns("clinicalbench")
-_BLOCKS = {
-    "laboratory_examination": "Laboratory Tests",
-    "imageological_examination": "Imaging",
-    "pathological_examination": "Pathology",
-}
-_FIELDS = {
-    "id", "clinical_case_uid", "language", "clinical_department", "principal_diagnosis", "preliminary_diagnosis",
-    "diagnostic_basis", "differential_diagnosis", "treatment_plan", "clinical_case_summary", "therapeutic_principle",
-    *_BLOCKS,
-}  # fmt: skip
+_BLOCKS = _WORDS["blocks"]
 
 
 def repair_backslashes(text: str) -> str:
@@ -85,7 +76,7 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
         cases = parse_json(file, repair_backslashes(read_text(file)))
         for index, value in enumerate(cases if isinstance(cases, list) else [cases]):
             case = Element(value, file, place=f"[{index}]")
-            if unknown := set(value) - _FIELDS:
+            if unknown := set(value).difference(_WORDS["fields"], _BLOCKS):
                 attrition.count("fields that the format does not know", len(unknown))
             # What the case says of its language, else what its summary is written in.
             language = _WORDS["languages"].get(str(value.get("language")).strip().casefold())

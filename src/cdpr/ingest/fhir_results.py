@@ -15,15 +15,12 @@ from .names import Workup, covers, examination_of, physical_key, result_part, te
 from .notes import report_text
 from .texts import examination_name, is_absent, one_line, patterns, phrases, says_something
 
-FINAL = {"final", "amended", "corrected", "appended", "preliminary", "partial", "completed"}
+_WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
+FINAL, _NO_EXAMINATION, _ABNORMAL, _IMAGING = (
+    frozenset(_WORDS[name]) for name in ("final", "no_examination", "abnormal", "imaging")
+)
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"
-_NO_EXAMINATION = {"survey", "activity", "therapy"}
-_ABNORMAL = {"A", "AA", "H", "HH", "HU", "HX", "L", "LL", "LU", "LX", "E"}
-_SAYS = {"POS": "positive", "NEG": "negative", "IND": "indeterminate", "DET": "detected", "ND": "not detected",
-         "R": "resistant", "S": "susceptible", "I": "intermediate"}  # fmt: skip
 _LONG = 80  # characters of a value that is a report rather than a quantity
-_PATTERN, _FURTHER = patterns("fhir"), phrases("fhir")["further"]
-_IMAGING = {"RAD", "imaging", "LP29684-5", "CT", "NMR", "CUS", "RUS", "VUS", "XRC", "OUS", "EC", "NMS", "RX"}
 
 
 def time_of(resource: Resource) -> datetime | None:
@@ -125,10 +122,9 @@ def _fluid(resource: Resource) -> str:
     system = _PATTERN.system.search(resource.concept("code"))
     parts = (specimen.concept("type") if specimen else "", system[1] if system else "")
     description = " ".join(filter(None, parts)).casefold()
-    for word, fluid in (("urine", "Urine"), ("csf", "Cerebrospinal Fluid"), ("cerebr", "Cerebrospinal Fluid")):
-        if word in description:
-            return fluid
-    return "Blood" if not description or re.search("blood|serum|plasma|venous|arterial", description) else ""
+    if not description:
+        return "Blood"
+    return next((fluid for words, fluid in _WORDS["fluids"].items() if re.search(words, description)), "")
 
 
 def _key(resource: Resource, analytes: Iterable[Analyte], listed: str) -> str | None:
@@ -153,7 +149,7 @@ def _key(resource: Resource, analytes: Iterable[Analyte], listed: str) -> str | 
 def _usual(name: str) -> str:
     """The vocabulary's name where it knows the name in a shorter form ("... panel - Blood", "... (hemogram)")."""
     shorter = [name]
-    for pattern in _FURTHER:
+    for pattern in _WORDS["further"]:
         shorter.append(re.sub(pattern, "", shorter[-1]))
     return next((term.name for term in map(term_of, shorter) if term), name)
 
@@ -167,7 +163,7 @@ def _add_text(workup: Workup, name: str, text: str) -> None:
 def _analytes(content: FhirElement, within: str = "") -> Iterable[Analyte]:
     """What an observation and its components measured."""
     value_text, flags = _value(content), content.codes("interpretation")
-    words = [_SAYS[flag] for flag in sorted(flags & _SAYS.keys())]
+    words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]
     notes = [note.text("text") for note in content.many("note")]
     value, unit = value_text if value_text else (words.pop(0) if words else "", "")
     label = result_part(_PATTERN.system.sub("", _name(content, "code"))) or within

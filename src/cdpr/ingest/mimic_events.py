@@ -16,15 +16,10 @@ from .attrition import Attrition
 from .mimic_tables import Tables, check_strays, check_times, statement
 from .names import ANY_LABEL, exam_key, panels
 from .notes import examination_heading, report_text
-from .texts import one_line, says_something
+from .texts import one_line, phrases, says_something
 
-# Tests that are done on any specimen, and what stands in place of a result when one was not done.
-_ANY_SPECIMEN = {
-    "GRAM STAIN", "FLUID CULTURE", "ANAEROBIC CULTURE", "FUNGAL CULTURE", "ACID FAST CULTURE", "ACID FAST SMEAR",
-    "VIRAL CULTURE", "POTASSIUM HYDROXIDE PREPARATION",
-}  # fmt: skip
-_CANCELLED = re.compile(r"\s*(test )?cancelled\b", re.IGNORECASE)
-_ADDENDUM = re.compile(r"addendum:?\s*", re.IGNORECASE)
+_WORDS = phrases("mimic_events")
+_CANCELLED, _ADDENDUM = (re.compile(_WORDS[name], re.IGNORECASE) for name in ("cancelled", "addendum"))
 # Rows behind the examinations of some admissions, by admission: laboratory, microbiology, radiology.
 Events = tuple[dict[str, list[tuple]], ...]
 
@@ -145,7 +140,7 @@ def _with_specimen(test: str, specimen: str | None) -> str:
     """The test's name, with its specimen where the name does not tell: a Gram stain of sputum is not one of liquor."""
     first = one_line((specimen or "").partition(";")[0])
     words = set(re.findall(r"[A-Z]{3,}", first.upper()))
-    if not words or words & set(re.findall(r"[A-Z]{3,}", test.upper())) or test.upper() not in _ANY_SPECIMEN:
+    if not words or words & set(re.findall(r"[A-Z]{3,}", test.upper())) or test.upper() not in _WORDS["any_specimen"]:
         return test
     return f"{test} ({first if len(first) <= len('CSF') else first.capitalize()})"
 

@@ -30,6 +30,7 @@ from .draft import CUT, Draft, Import
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
 from .mimic_tables import (
     OLDEST,
+    QUERIES,
     Tables,
     check_references,
     check_rows,
@@ -47,18 +48,6 @@ Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 _log = logging.getLogger(__name__)
 THREADS = 2  # of the table engine, and as many processes read notes: all of MIMIC-IV takes 12 minutes
 CHUNK = 500  # notes; also the smallest import for which worker processes pay
-_COLUMNS = {
-    "note/discharge": "note_id subject_id hadm_id text",
-    "hosp/admissions": "subject_id hadm_id admittime",
-    "hosp/patients": "subject_id gender anchor_age anchor_year",
-    "hosp/labevents": "subject_id hadm_id itemid charttime labevent_id value valuenum valueuom ref_range_lower "
-                      "ref_range_upper flag comments",
-    "hosp/d_labitems": "itemid label fluid",
-    "hosp/microbiologyevents": "subject_id hadm_id charttime chartdate microevent_id spec_type_desc test_seq test_name "
-                               "org_name isolate_num quantity ab_name interpretation comments",
-    "note/radiology": "note_id subject_id hadm_id charttime text",
-    "note/radiology_detail": "note_id field_name field_value field_ordinal",
-}  # fmt: skip
 
 
 class Note(NamedTuple):
@@ -111,8 +100,8 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
 
 def _open(tables: Tables, attrition: Attrition) -> None:
     """Views of the tables, and of what they hold one row for each patient and admission."""
-    for name, columns in _COLUMNS.items():
-        tables.add(name, columns.split())
+    for name, columns in QUERIES["columns"].items():
+        tables.add(name, columns)
     check_sums(tables)
     count_rows(tables, attrition)
     check_times(tables, "hosp/admissions", "admittime", tables.query("admission_times")[0], attrition)

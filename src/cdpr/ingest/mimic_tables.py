@@ -26,7 +26,7 @@ _WHOLE_NUMBER = re.compile(r"\w*(?:id|_seq|_num|_ordinal)|anchor_\w+")  # column
 LONGEST_ROW = 1024 * 1024  # of tables without notes: the engine's buffers grow with it
 _MEMORY = "4GB"  # of the engine, what is larger goes to disk: the whole of MIMIC-IV takes 6 GB of the job's 8
 _FETCH = 2048  # rows in memory at a time; the engine's own batch
-_QUERIES = parse_yaml(shipped_text(__package__, "mimic_queries.yaml"))
+QUERIES = parse_yaml(shipped_text(__package__, "mimic_queries.yaml"))
 CHECKSUMS = "SHA256SUMS.txt"
 AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
 _NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
@@ -55,7 +55,7 @@ class Tables:
         self.connection = duckdb.connect(str(scratch / "tables.duckdb"), config=options)
         self.connection.execute("SET enable_progress_bar = false")
         for macro in ("moment", "blank"):
-            self.connection.execute(_QUERIES[macro])
+            self.connection.execute(QUERIES[macro])
         self.paths: dict[str, Path] = {}  # by the names of the tables
         self._widths: dict[Path, int] = {}  # of the CSV files
 
@@ -135,7 +135,7 @@ class Tables:
 
 def statement(name: str, **parts: Any) -> str:
     """A statement of ``mimic_queries.yaml``, with these parts in it."""
-    return _QUERIES[name].format(times=_QUERIES["times"], **parts)
+    return QUERIES[name].format(times=QUERIES["times"], **parts)
 
 
 def line_of(path: Path, column: str, value: str) -> int | None:
@@ -246,7 +246,7 @@ def check_strays(tables: Tables, name: str, rows: int, stray: int, attrition: At
 def check_references(tables: Tables, attrition: Attrition) -> None:
     """Warn of identifiers that lead nowhere, of people without age or sex, and of an event table that ends long before
     the patients do."""
-    for check in _QUERIES["fit"]:
+    for check in QUERIES["fit"]:
         total, lost = next(tables.rows(check["query"]))
         if total >= check["few"] and lost > check["share"] * total:
             attrition.warn(check["warning"].format(lost=lost, total=total, rest=total - lost))
