@@ -59,37 +59,15 @@ def clinical_names(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*names, *_wider(component, system, axes))))
 
 
-def _wider(component: str, system: str, axes: dict[str, str]) -> list[str]:
-    """The examination that reports any quantity of this kind."""
-    if re.search(r"\w+ IgE\b", component):
-        return ["Specific IgE"]
-    if axes["share"].endswith("/Hemoglobin.total"):
-        return ["Hemoglobin electrophoresis"]
-    if "ectrophoresis" in axes["method"] + component and re.search(r"globulin\b|\bProtein|\bAlbumin", component):
-        return [f"{'Urine' if system else 'Serum'} protein electrophoresis"]  # one code for urine and any fluid
-    is_fluid = system.endswith(("fluid", "CSF"))
-    by_surface = re.match(r"/100 (?!leukocytes|erythrocytes)", axes["share"]) and "count" not in axes["method"]
-    if by_surface or re.match(r"CD\d", component):
-        return ["Immunophenotyping"]
-    counted = axes["property"] == "#/volume" and not component.endswith("viral load")
-    if re.search("cells|leukocytes", axes["share"]) or (counted and is_fluid):
-        return [f"{system} cell count" if system else "WBC differential"]
-    if "sediment" in axes["system"] and "culture" not in axes["method"]:
-        return ["Urine microscopy"]
-    if axes["method"] == "Screen method":  # of drugs
-        return ["Toxicology screen"]
-    if "culture" in axes["method"] and "virus" in component:
-        return ["Viral culture"]
-    if axes["share"].endswith(".total") and component.startswith(whole := axes["share"][1:-6]):
-        return [f"{whole} isoenzymes"]
-    if re.search(r"\b(?:Wright|Giemsa)\b", axes["method"]):
-        return ["Peripheral blood smear"]
-    if axes["method"].endswith("stain") and system != "Stool":
-        return ["Special stain"]
-    if axes["method"] == "Light microscopy" and not system:
-        return ["Peripheral blood smear"]
-    is_chemistry = axes["property"].startswith(("Mass/vol", "Moles", "Enzymatic")) and "mmuno" not in axes["method"]
-    return [f"Body fluid {component}", *["Body fluid chemistry"] * is_chemistry] if is_fluid else []
+def _wider(component: str, specimen: str, axes: dict[str, str]) -> list[str]:
+    """The examinations that report any quantity of this kind."""
+    share = axes["share"]
+    name = axes | {"component": component, "specimen": specimen, "manner": axes["method"] + component}
+    name |= {"pair": f"{share}|{component}", "whole": share[1:].removesuffix(".total")}
+    for rule, wordings in _TABLE["wider"]:
+        if all(re.search(pattern, name[axis]) for axis, pattern in rule.items()):
+            return [wording.format(**name) for wording in wordings]
+    return []
 
 
 def _specimen(system: str) -> str:

@@ -20,15 +20,7 @@ from .texts import quoted
 
 _SHOWN = 20  # problems of one kind, and names
 _COMMON = 3  # cases in which a name stands before it is shown without asking
-LAYOUT = f"""\
-A private data set is a folder in one of two layouts, UTF-8, each file plain or compressed (.gz): cases.csv, one row a
-case, and results.csv, one row a value or report; or cases.jsonl, one object a case with its `results` as a list.
-
-  columns of cases.csv     {", ".join(CASE_COLUMNS)}
-  columns of results.csv   {", ".join(RESULT_COLUMNS)}
-
-A category is one of {", ".join(FORMAT["categories"])}; a flag is H, L, A or empty.
-An example: cdpr check_export --template FOLDER. All about it: docs/reference/private-format.md."""
+LAYOUT = FORMAT["summary"].format(**{name: ", ".join(columns) for name, columns in FORMAT.items() if "columns" in name})
 
 
 @dataclass

@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
@@ -18,7 +19,6 @@ from .texts import gaps, headed, one_line, only_refers, patterns, phrases, says_
 _HEADINGS, _SHORT = (phrases("notes")[name] for name in ("headings", "short"))
 _ALL = [*_HEADINGS, *_SHORT]
 _NOTE, _REPORT, _EXAM = map(patterns, ("notes", "radiology", "physical"))
-_HAN = r"\u3400-\u9fff"
 _HEADING = re.compile(
     r"^[^\S\n]*(?:(?:\*+|#+|[=_]+)[^\S\n]*)?(?:"
     + "|".join(f"(?P<s{i}>{pattern})" for i, (_, pattern) in enumerate(_ALL))
@@ -249,7 +249,7 @@ def _is_title(name: str, rest: str) -> bool:
 def _unheaded(line: str, current: str | None) -> str:
     """The key of a line without a heading: the system that it begins with, else that of the line before; behind vital
     signs a sentence without numbers is the general appearance."""
-    system = _patterns()["leading"].match(line)
+    system = _systems().leading.match(line)
     if system:
         return physical_key(system[1])
     if current not in (None, _VITAL_SIGNS):
@@ -261,26 +261,16 @@ def _unheaded(line: str, current: str | None) -> str:
 def _one_system_a_line(text: str) -> str:
     """Paragraphs that name several systems, broken before each name that the vocabulary knows; one that begins with
     vital signs and has no headings, broken into its sentences."""
-    patterns = _patterns()
-    text = patterns["inline"].sub(r"\n\1", text)
-    if _EXAM.vital_numbers.search(text) and not patterns["heading"].search(text):
-        text = patterns["sentence"].sub("\n", text)
+    systems = _systems()
+    text = systems.inline.sub(r"\n\1", text)
+    if _EXAM.vital_numbers.search(text) and not systems.heading.search(text):
+        text = systems.sentence.sub("\n", text)
     return text
 
 
 @functools.cache
-def _patterns() -> dict[str, re.Pattern[str]]:
+def _systems() -> SimpleNamespace:
     """What finds the systems that the vocabulary knows, at the beginning of a line or of a sentence."""
     terms = [term for term in examinations().terms.values() if term.kind == "physical" and term.name != "Vital Signs"]
     spellings = sorted((name for term in terms for name in (term.name, *term.aliases)), key=len, reverse=True)
-    systems = "|".join(map(re.escape, spellings))
-    headed = rf"((?:{systems})[^\S\n]*:(?!\s*\d)|(?:vs|vitals|vital signs)[^\S\n]*:)"  # "Resp: 16" is a vital sign
-    side = "".join(rf"(?<!\b{word})" for word in ("lower", "upper", "left", "right", "r", "l", "and", "&"))
-    space = rf"(?=[^\S\n])(?<=\S)(?:(?<=[.;])[^\S\n]+|[^\S\n]{{2,}}|{side}[^\S\n](?-i:(?=[A-Z])))"
-    chinese = rf"(?:(?<=[。；;])|(?<=\S)[^\S\n]+)(?=[{_HAN}]{{1,10}}[：:])"
-    return {
-        "inline": re.compile(f"{space}{headed}|{chinese}", re.IGNORECASE),
-        "heading": re.compile(rf"^[^\S\n]*[*•-]*[^\S\n]?(?:{systems})[^\S\n]*:", re.IGNORECASE | re.MULTILINE),
-        "leading": re.compile(rf"\s*(?=(?-i:[A-Z]))({systems})(?=\s+[A-Za-z])", re.IGNORECASE),
-        "sentence": re.compile(rf"(?<=[.;])[^\S\n]+(?=[A-Z])|(?<=\S)[^\S\n]+(?=(?:{systems})\s+[A-Za-z])"),
-    }
+    return patterns("systems", systems="|".join(map(re.escape, spellings)))

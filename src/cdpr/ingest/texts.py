@@ -20,14 +20,14 @@ CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of
 _LONG_CLAUSE = 80  # characters
 
 
-def phrases(module: str) -> dict[str, Any]:
-    """The words of a module (:func:`cdpr.cases.patterns.fill`), and those that all modules share."""
-    return fill(_entries()["shared"] | _entries()[module])
+def phrases(module: str, **words: str) -> dict[str, Any]:
+    """The entries of a module (:func:`cdpr.cases.patterns.fill`), the shared ones, and further ``words``."""
+    return fill(words | _entries()["shared"] | _entries()[module])
 
 
-def patterns(module: str) -> SimpleNamespace:
-    """The regular expressions of a module by name."""
-    return compile_patterns(phrases(module)["patterns"])
+def patterns(module: str, **words: str) -> SimpleNamespace:
+    """The regular expressions of a module by name, made of its words and of these."""
+    return compile_patterns(phrases(module, **words)["patterns"])
 
 
 @functools.cache
