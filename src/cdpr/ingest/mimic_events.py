@@ -33,21 +33,12 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
     check_times(tables, "hosp/labevents", "charttime", tables.query("lab_times")[0], attrition)
     tables.query("panels", [*map(list, zip(*panels(), strict=True)), len(panels())])
     tables.query("items", held=held, any_label=ANY_LABEL)
-    counts = tables.query("lab_counts")[0]
     attrition.tables["hosp/labevents"] = "laboratory rows"
-    total, stray, outside, untimed, empty, used, unexamined, nameless = (number or 0 for number in counts)
-    check_strays(tables, "hosp/labevents", total, stray, attrition)
-    for what, rows in (
-        ("", total),
-        (" of no known admission", stray),
-        (" in no case's window", outside - stray),
-        (" without a readable time", untimed),
-        (" without a result", empty),
-        (" repeated later", total - outside - untimed - empty - used - unexamined),
-        (" of held specimens", unexamined),
-        (" used", used),
-    ):
-        attrition.count(f"laboratory rows{what}", rows)
+    counts = dict(tables.query("lab_counts"))
+    check_strays(tables, "hosp/labevents", counts[""], counts[" of no known admission"], attrition)
+    for what, rows in counts.items():
+        attrition.count(f"laboratory rows{what}", int(rows))
+    [(nameless,)] = tables.query("nameless_items")
     if nameless:
         attrition.count("laboratory items without a name, called by their number", nameless)
 
