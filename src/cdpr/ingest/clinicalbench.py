@@ -160,7 +160,7 @@ def _add_examinations(results: dict[str, str], case: Element, kind: str, languag
 def _labelled(text: str) -> Iterator[tuple[str, str]]:
     """Examinations that a text tells one after another, by their headings ("Chest CT: ..."); what stands under no
     heading has no name."""
-    heads = [heading for heading in _PATTERN.named.finditer(text) if meaning(heading[1]).terms or modality(heading[1])]
+    heads = [label for label in _PATTERN.label.finditer(text) if meaning(label[1]).terms or modality(label[1])]
     for heading, body in headed(text, heads):
         body = one_line(body) if heading is None else one_line(body).strip(";； ")
         if body.strip(" ;；.。" if heading is None else ""):
