@@ -215,28 +215,6 @@ def test_a_file_that_is_not_as_expected_is_an_error(tmp_path, reader, content, s
         reader(tmp_path / "gone.csv")
 
 
-WHOLE = {
-    "clfs.csv": (read_clfs, clfs_bytes()),
-    "pfs.csv": (read_pfs, pfs_bytes()),
-}
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
-@given(st.sampled_from(sorted(WHOLE)), st.data())
-def test_damage_is_an_error_or_a_listed_rejection_and_never_a_price_of_none(tmp_path, name, data):
-    reader, content = WHOLE[name]
-    damaged = bytearray(content[: data.draw(st.integers(0, len(content)))])
-    for _ in range(data.draw(st.integers(0, 3)) if damaged else 0):
-        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        schedule = reader(save(tmp_path, name, bytes(damaged)))
-    except TableError as error:
-        assert name in str(error)
-    else:
-        assert schedule.rates and all(0 < usd < 1e7 for usd in schedule.rates.values())
-        assert len(schedule.rates) + sum(schedule.left_out.values()) + len(schedule.rejected) >= schedule.rows
-
-
 def test_a_locality_needs_its_indices_and_unknown_ones_are_told(tmp_path):
     gpci = save(tmp_path, "gpci.csv", as_csv([
         ["CY 2026 GPCIs"], [], ["Medicare Administrative Contractor (MAC)", "State", "Locality Number", "Locality Name",

@@ -5,19 +5,11 @@ import re
 
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
+from .patterns import fill
 from .vocabulary import normalise
 
-# What a name says of contrast, on normalised text ("W/O" is "w o"); "w&w/o" comes first, for it holds the others.
-_WITH, _WITHOUT, _AGENT = r"w(ith)?", r"(w ?o|without)", r"( i ?v)? ?(contrast|dye|gad(olinium)?|c)\b"
-_ENHANCED = r"\b(contrast|enhanced)( (enhanced|enhancement))?( scan)?\b"
-_PLAIN = r"non ?enhanced|plain(?= (ct|mri|scan)\b)"
-_CONTRAST = (
-    ("with and without", re.compile(rf"\b({_WITH}( and)? {_WITHOUT}|{_WITHOUT}( and)? {_WITH})\b({_AGENT})?")),
-    ("with and without", re.compile(rf"\b(plain|unenhanced)\b(?=.*{_ENHANCED})|(?<=\+) ?{_ENHANCED}")),
-    ("without", re.compile(rf"\b({_WITHOUT}|non|no){_AGENT}|\b(noncontrast|unenhanced|{_PLAIN})\b")),
-    ("with", re.compile(rf"\b{_WITH}{_AGENT}|\b(contrast enhanced|post contrast|enhanced)\b")),
-)
-_TABLE = parse_yaml(shipped_text(__package__, "data", "imaging.yaml"))
+_TABLE = fill(parse_yaml(shipped_text(__package__, "data", "imaging.yaml")))
+_CONTRAST = [(phrase, re.compile(text)) for phrase, text in _TABLE["contrast"]]
 _PHRASES = {word: re.compile(rf"\b({phrase})\b") for word, phrase in _TABLE["phrases"].items()}
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
 _NOISE = _VIEWS.union(_TABLE["noise"])

@@ -13,51 +13,25 @@ from typing import Literal
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
 from .imaging import imaging_words, modality, regions
+from .patterns import compile_patterns, fill
 from .standard_names import clinical_names
 from .vocabulary import Term, examinations, normalise
 
 MatchKind = Literal["name", "alias", "analyte"]
 _Named = tuple[str, Term, MatchKind]
 
-_TABLE = parse_yaml(shipped_text(__package__, "data", "naming.yaml"))
-
-
-def _pattern(phrase: str) -> re.Pattern[str]:
-    return re.compile("|".join(phrase.split("\n")).strip("|"))
-
-
-_FILLERS, _BLOOD = frozenset(_TABLE["fillers"]), frozenset(_TABLE["blood"])
+_TABLE = fill(parse_yaml(shipped_text(__package__, "data", "naming.yaml")))
+_PATTERN = compile_patterns(_TABLE["patterns"])
 _SYNONYMS: dict[str, str] = _TABLE["synonyms"]
-_CHARGE = re.compile(rf"(?<![^\W_])({_TABLE['ions']})(?:\d?[+-]+|[+-]\d)(?![^\W_])", re.IGNORECASE)
-_SPECIMEN = re.compile(rf"\b(?:{_TABLE['specimens'].strip()})\b".replace("\n", "|"))
-_CLASSES = {name: _pattern(phrase) for name, phrase in _TABLE["classes"].items()}
-_WHOLES = {kind: _pattern(phrase) for kind, phrase in _TABLE["wholes"].items()}
-_NONE = _pattern(_TABLE["no_examination"])
-_VITAL, _BEDSIDE = _pattern(_TABLE["vital_signs"]), _pattern(_TABLE["bedside"])
+_CLASSES, _WHOLES = ({name: re.compile(text) for name, text in _TABLE[key].items()} for key in ("classes", "wholes"))
 # Classes of what belongs to the physical examination, and is free.
 PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
-_FLUIDS = frozenset(_TABLE["fluids"])
-_HEADS = frozenset(_TABLE["heads"])
-_ANTIBODY = frozenset(_TABLE["antibody"])
-_TECHNIQUES = frozenset(_TABLE["techniques"])
+# Words that name a test only beside one that says so are generic: "cardiac markers", not "cardiac evaluation".
+_FILLERS, _BLOOD, _FLUIDS, _HEADS, _ANTIBODY, _TECHNIQUES, _GENERIC = (
+    frozenset(_TABLE[name]) for name in ("fillers", "blood", "fluids", "heads", "antibody", "techniques", "generic")
+)
 _SPELT = [(re.compile(phrase), alike) for phrase, alike in _TABLE["spellings"].items()]
-# Words that name a test only beside one that says so: "cardiac markers", not "cardiac evaluation".
-_GENERIC, _SAYS_TEST = frozenset(_TABLE["generic"]), re.compile(_TABLE["says_test"])
-# Signs that are letters or numbers to whoever reads them.
-_SIGNS = str.maketrans(
-    {
-        "α": "alpha ", "β": "beta ", "γ": "gamma ", "δ": "delta ", "κ": "kappa ", "λ": "lambda ", "μ": "mu ",
-        "ω": "omega ", "⁺": "+", "⁻": "-", "−": "-", "–": "-", "²": "2", "³": "3", "＋": "+", "（": " (", "）": ")",
-    }
-)  # fmt: skip
-_ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
-_WITHIN = re.compile(r"\s+\([^()]*\)\s+(?=\w)")
-_RESULT = re.compile(r"(?<=\w)\s+normal range$", re.IGNORECASE)
-_POSSESSIVE = re.compile(r"(?<=\w\w)['’]s\b|(?<=s)['’](?!\w)")
-_SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
-_AND = re.compile(r"\s*(?:[,;&+/]|\band\b|\bwith\b|\bplus\b)\s*", re.IGNORECASE)
-# Cultures and stains are one code, whatever is cultured or stained.
-_ANY_SPECIMEN = re.compile(r"\b(culture|smear|stain|preparation)\s*$", re.IGNORECASE)
+_SIGNS = str.maketrans(_TABLE["signs"])
 _LONGEST = 200  # characters; what is longer is no name
 
 
@@ -87,13 +61,13 @@ def meaning(name: str) -> Meaning:
     """What a name of an examination other than physical means; an empty meaning for what is not understood."""
     if len(name) > _LONGEST:
         return Meaning()
-    name = _RESULT.sub("", name)
-    name = _CHARGE.sub(r"\1", name.translate(_SIGNS))
+    name = _PATTERN.result.sub("", name)
+    name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
     if _listed(name) is None:
         name = in_english(name)
     listed, remark, plain = _listed(name), no_examination(name), normalise(name)
-    if listed is None and not remark and (_VITAL.fullmatch(plain) or _BEDSIDE.fullmatch(plain)):
-        return Meaning(kind=VITAL_SIGNS if _VITAL.fullmatch(plain) else BEDSIDE, whole=False)
+    if listed is None and not remark and (_PATTERN.vital_signs.fullmatch(plain) or _PATTERN.bedside.fullmatch(plain)):
+        return Meaning(kind=VITAL_SIGNS if _PATTERN.vital_signs.fullmatch(plain) else BEDSIDE, whole=False)
     if listed is None and (standard := clinical_names(name)):
         kind = _class(standard[0]) or "laboratory test"
         return next(filter(None, map(_by_name, standard)), Meaning(kind=kind, whole=False))
@@ -106,8 +80,9 @@ def meaning(name: str) -> Meaning:
 def no_examination(name: str) -> bool:
     """Whether a name is that of a remark, an intervention, a history, ...: of nothing that is examined."""
     plain = normalise(name)
-    known = examinations()
-    return not plain or (plain not in known.spellings and plain not in known.parts and bool(_NONE.fullmatch(plain)))
+    if plain in examinations().spellings or plain in examinations().parts:
+        return False
+    return not plain or _PATTERN.no_examination.fullmatch(plain) is not None
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -151,7 +126,7 @@ def _class(name: str) -> str:
 
 def _listed(name: str) -> Meaning | None:
     """As the vocabulary has it, with a side or without; a physical examination is none."""
-    for spelling in dict.fromkeys((name, _SIDE.sub(" ", name), _alike(name))):
+    for spelling in dict.fromkeys((name, _PATTERN.side.sub(" ", name), _alike(name))):
         plain = normalise(spelling)
         term = examinations().spellings.get(plain)
         if term is not None and term.kind != "physical":
@@ -221,13 +196,13 @@ def _ranks() -> tuple[list[_Named], list[_Named], list[_Named]]:
 def _without_aside(name: str) -> Meaning | None:
     """The name without a remark in brackets, or what the brackets spell out; a remark that names a specimen
     makes another examination."""
-    aside = _ASIDE.search(name)
+    aside = _PATTERN.aside.search(name)
     if aside is None:  # "Edrophonium (Tensilon) test"
-        result = _by_name(plain) if (plain := _WITHIN.sub(" ", name)) != name else None
+        result = _by_name(plain) if (plain := _PATTERN.within.sub(" ", name)) != name else None
         return result and Meaning(result.terms, result.how, whole=False)
     bare, remark = name[: aside.start()], aside[1]
-    specimen = _SPECIMEN.search(normalise(remark))
-    if specimen is None or _ANY_SPECIMEN.search(bare):
+    specimen = _PATTERN.specimen.search(normalise(remark))
+    if specimen is None or _PATTERN.any_specimen.search(bare):
         result = _listed(bare) or _imaging(bare) or _by_words(bare)
         if result is None and remark.isupper() and len(remark) > 1:
             result = _listed(remark)
@@ -255,7 +230,7 @@ def words_of(name: str) -> frozenset[str]:
 @functools.lru_cache(maxsize=1 << 14)
 def _alike(name: str) -> str:
     """The normalised name in American spelling, with one ending for what is done and what it gives."""
-    plain = normalise(_POSSESSIVE.sub("", name))
+    plain = normalise(_PATTERN.possessive.sub("", name))
     for spelling, alike in _SPELT:
         plain = spelling.sub(alike, plain)
     return plain
@@ -293,19 +268,19 @@ def _by_words(name: str) -> Meaning | None:
     words = words_of(name)
     fluid = words - _FLUIDS | {"body", "fluid"} if words & _FLUIDS else words
     # "Blood and urine cultures" are not those of urine.
-    bloodless = words if words & _HEADS and _SPECIMEN.search(_alike(name)) else words - _BLOOD
+    bloodless = words if words & _HEADS and _PATTERN.specimen.search(_alike(name)) else words - _BLOOD
     for wording in dict.fromkeys((words, bloodless, fluid)):
         entry = _index().get(wording)
         if entry is None or not _telling(wording):
             continue
-        if not wording <= _GENERIC or _SAYS_TEST.search(_alike(name)):
+        if not wording <= _GENERIC or _PATTERN.says_test.search(_alike(name)):
             return Meaning((entry[0],), entry[1])
     return None
 
 
 def joined_parts(name: str) -> list[str]:
     """What a name joins: "CT + echocardiogram" a CT and an echocardiogram."""
-    return list(filter(str.strip, _AND.split(name)))
+    return list(filter(str.strip, _PATTERN.joint.split(name)))
 
 
 def _joined(name: str) -> Meaning | None:
@@ -313,16 +288,16 @@ def _joined(name: str) -> Meaning | None:
     last one says of its head ("hip and knee X-ray"), or at least its class."""
     parts = joined_parts(name)
     # "Glucose, CSF" is no glucose beside a puncture.
-    if not 2 <= len(parts) <= 5 or ("," in name and _SPECIMEN.fullmatch(normalise(_ASIDE.sub("", parts[-1])))):
+    is_specimen = _PATTERN.specimen.fullmatch
+    if not 2 <= len(parts) <= 5 or ("," in name and is_specimen(normalise(_PATTERN.aside.sub("", parts[-1])))):
         return None
     head = parts[-1].split()[-1]
     terms: list[Term] = []
     kinds: set[str] = set()
     for part in parts:
-        result = (
-            _by_name(f"{part} {head}") if words_of(part) <= _BLOOD or _SPECIMEN.fullmatch(normalise(part)) else None
-        )
-        result = result or _by_name(part) or _imaging(part) or _regions(part) or _by_words(f"{part} {head}")
+        whole = f"{part} {head}"
+        result = _by_name(whole) if words_of(part) <= _BLOOD or is_specimen(normalise(part)) else None
+        result = result or _by_name(part) or _imaging(part) or _regions(part) or _by_words(whole)
         if result is None and (kind := _class(part)):
             kinds.add(kind)
         elif result is None:

@@ -8,52 +8,21 @@ so only where it is not blood.
 import functools
 import re
 
-_PROPERTY = (
-    r"\s*\[(?P<property>[^\]]*/[^\]]*|Presence|[Tt]ype|Identifier|Titer|Interpretation|Appearance|Color|Time|pH"
-    r"|Multiple of the median"
-    r"|[\w .#]*(?:[Rr]atio|[Ff]raction|volume|mass|Osmolality|[Pp]ressure|[Gg]ravity|[Aa]ctivity|units))\]"
-)
-_WITHOUT_NUMBER = r"\s+(?:actual/normal|normal/actual|Signal/Cutoff|identified)"
-_SHARE = rf"(?P<share>/(?:100|1\.73)\b[^\[]*?|/[\w ]+\.total|{_WITHOUT_NUMBER})(?:\s*\[[^\]]*\])?"
-_PANEL = r"(?P<panel>\s+(?:19|20)\d\d\s+panel|\s+panel(?=\s+-\s))"
-_METHOD = r"(?:\s+by\s+(?P<method>.+))?"
-_NAMES = (
-    re.compile(
-        rf"(?P<component>.+?)(?:{_PROPERTY}|{_SHARE}|{_PANEL})(?:\s+(?:in|of|from|for|-)\s+(?P<system>.+?))?{_METHOD}"
-    ),
-    # Without a property the case of letters tells it from a sentence.
-    re.compile(
-        r"(?P<component>.+?)\s+(?:in|of|for)\s+"
-        r"(?P<system>(?:(?:Control|Arterial|Venous) )?(?:Serum|Plasma|Platelet poor plasma|[Bb]lood|Urine|\w+ fluid)"
-        rf"(?:,? (?:or )?(?:Plasma|Blood))*){_METHOD}"
-    ),
-    re.compile(r"(?P<component>.+?)\s+by\s+(?P<method>[A-Z].*(?:assay|count|method|calculation|strip))"),
-)
-_IDENTIFIED = re.compile(
-    r"(?P<what>\w+) identified(?:\s*\[[^\]]*\])? in (?P<system>.+?)(?: by (?P<method>.*)culture)?",
-    re.IGNORECASE,
-)
-_CULTURES = {"fungus": "Fungal ", "yeast": "Fungal ", "virus": "Viral ", "mycobacterium": "Acid-fast "}
-# Times and challenges, a second name, units.
-_NOISE = re.compile(r"\s*--.*|\^.*|\s*\([^()]*\)|\b(?:FEU|DDU)\b|\s+sp(?=\s)")
-# How the parts of a panel are counted.
-_COUNTED = re.compile(r"\b(?:W|Ordered|Auto|Automated|Manual|complete|macro|W Reflex.*)\b")
-_BLOOD = re.compile(r"\b(?:serum|plasma|blood)\b", re.IGNORECASE)
-_VESSEL = re.compile(r"\b(?:arterial|venous|cord)\b", re.IGNORECASE)
-_SPECIMENS = {"cerebral spinal fluid": "CSF", "urine sediment": "Urine", "24 hour urine": "Urine", "specimen": ""}
-# The kinds of one virus.
-_STRAIN = re.compile(r"(?<=virus)(?:\s(?:[A-D]|H?\d|2009 pandemic))+(?= PCR)")
-_GENOME = re.compile(r"\b(?:r?RNA|DNA|genes?)(?!.*\bAntibody)\b")
-_WORDS = {re.compile(r"\bAb\b"): "Antibody", re.compile(r"\bAg\b"): "Antigen", re.compile(r"(?<=\w)\.(?=\w)"): " "}
+from ..files import parse_yaml, shipped_text
+from .patterns import compile_patterns, fill
+
+_TABLE = fill(parse_yaml(shipped_text(__package__, "data", "standard_names.yaml")))
+_NAMES = [re.compile(name) for name in _TABLE["names"]]
+_PATTERN = compile_patterns(_TABLE["patterns"])
 
 
 @functools.lru_cache(maxsize=1 << 15)
 def clinical_names(name: str) -> tuple[str, ...]:
     """What a clinician may call the examination that a standard name means, the closest first; none for any other
     name."""
-    plain = _NOISE.sub("", name).strip()
-    if culture := _IDENTIFIED.fullmatch(plain):
-        kind = _CULTURES.get(culture["what"].casefold(), "")
+    plain = _PATTERN.noise.sub("", name).strip()
+    if culture := _PATTERN.identified.fullmatch(plain):
+        kind = _TABLE["cultures"].get(culture["what"].casefold(), "")
         kind = "Anaerobic " if "anaerob" in (culture["method"] or "").casefold() else kind
         return f"{_specimen(culture['system']) or 'Blood'} {kind}culture", f"{kind or 'Bacterial '}culture"
     match = next(filter(None, (pattern.fullmatch(plain) for pattern in _NAMES)), None)
@@ -62,16 +31,16 @@ def clinical_names(name: str) -> tuple[str, ...]:
     axes = {"property": "", "share": "", "panel": "", "system": "", "method": ""}
     axes |= {part: text for part, text in match.groupdict().items() if text}
     component, system = axes["component"], _specimen(axes["system"])
-    for short, long in _WORDS.items():
-        component = short.sub(long, component)
-    if axes["panel"] and not _GENOME.search(component):
-        component = f"{_COUNTED.sub('', component)} panel"
+    for short, long in _TABLE["words"].items():
+        component = re.sub(short, long, component)
+    if axes["panel"] and not _PATTERN.genome.search(component):
+        component = f"{_PATTERN.count.sub('', component)} panel"
     elif axes["property"] == "Partial pressure":
         component += " partial pressure"
     elif "culture" in axes["method"]:
         component += " culture"
-    elif _GENOME.search(component):
-        component = _GENOME.sub("viral load" if "/" in axes["property"] else "PCR", component)
+    elif _PATTERN.genome.search(component):
+        component = _PATTERN.genome.sub("viral load" if "/" in axes["property"] else "PCR", component)
     names = [f"{system} {component}".strip()]
     if axes["method"].endswith(("stain", "preparation")):
         names.insert(0, axes["method"])
@@ -85,46 +54,24 @@ def clinical_names(name: str) -> tuple[str, ...]:
         names.append(component)
     if "actual" in axes["share"] or axes["system"] == "Platelet poor plasma":
         names.append(re.sub(r" (?:Antigen|activity)\b", "", component))
-    names += [_STRAIN.sub("", wording) for wording in names]
+    names += [_PATTERN.strain.sub("", wording) for wording in names]
     names += [re.sub(r"\bvirus ", "", wording) for wording in names]
     return tuple(dict.fromkeys((*names, *_wider(component, system, axes))))
 
 
-def _wider(component: str, system: str, axes: dict[str, str]) -> list[str]:
-    """The examination that reports any quantity of this kind."""
-    if re.search(r"\w+ IgE\b", component):
-        return ["Specific IgE"]
-    if axes["share"].endswith("/Hemoglobin.total"):
-        return ["Hemoglobin electrophoresis"]
-    if "ectrophoresis" in axes["method"] + component and re.search(r"globulin\b|\bProtein|\bAlbumin", component):
-        return [f"{'Urine' if system else 'Serum'} protein electrophoresis"]  # one code for urine and any fluid
-    is_fluid = system.endswith(("fluid", "CSF"))
-    by_surface = re.match(r"/100 (?!leukocytes|erythrocytes)", axes["share"]) and "count" not in axes["method"]
-    if by_surface or re.match(r"CD\d", component):
-        return ["Immunophenotyping"]
-    counted = axes["property"] == "#/volume" and not component.endswith("viral load")
-    if re.search("cells|leukocytes", axes["share"]) or (counted and is_fluid):
-        return [f"{system} cell count" if system else "WBC differential"]
-    if "sediment" in axes["system"] and "culture" not in axes["method"]:
-        return ["Urine microscopy"]
-    if axes["method"] == "Screen method":  # of drugs
-        return ["Toxicology screen"]
-    if "culture" in axes["method"] and "virus" in component:
-        return ["Viral culture"]
-    if axes["share"].endswith(".total") and component.startswith(whole := axes["share"][1:-6]):
-        return [f"{whole} isoenzymes"]
-    if re.search(r"\b(?:Wright|Giemsa)\b", axes["method"]):
-        return ["Peripheral blood smear"]
-    if axes["method"].endswith("stain") and system != "Stool":
-        return ["Special stain"]
-    if axes["method"] == "Light microscopy" and not system:
-        return ["Peripheral blood smear"]
-    is_chemistry = axes["property"].startswith(("Mass/vol", "Moles", "Enzymatic")) and "mmuno" not in axes["method"]
-    return [f"Body fluid {component}", *["Body fluid chemistry"] * is_chemistry] if is_fluid else []
+def _wider(component: str, specimen: str, axes: dict[str, str]) -> list[str]:
+    """The examinations that report any quantity of this kind."""
+    share = axes["share"]
+    name = axes | {"component": component, "specimen": specimen, "manner": axes["method"] + component}
+    name |= {"pair": f"{share}|{component}", "whole": share[1:].removesuffix(".total")}
+    for rule, wordings in _TABLE["wider"]:
+        if all(re.search(pattern, name[axis]) for axis, pattern in rule.items()):
+            return [wording.format(**name) for wording in wordings]
+    return []
 
 
 def _specimen(system: str) -> str:
     """The system as a clinician would name it; nothing for blood, whichever part of it."""
-    if _BLOOD.search(system):
-        return f"{vessel[0]} blood" if (vessel := _VESSEL.search(system)) else ""
-    return _SPECIMENS.get(system.casefold(), system)
+    if _PATTERN.blood.search(system):
+        return f"{vessel[0]} blood" if (vessel := _PATTERN.vessel.search(system)) else ""
+    return _TABLE["specimens"].get(system.casefold(), system)

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any, Self
 from xml.etree.ElementTree import ParseError
 
-from ..files import TableError, csv_records
+from ..files import TableError, csv_records, parse_yaml, shipped_text
 
 CODE = re.compile(r"[A-Z0-9]\d{3}[A-Z0-9]")
 _BINARY = re.compile(rb"[\0-\x08\x0e-\x1f]")
@@ -35,20 +35,10 @@ _DATE = re.compile(r"20\d\d(0[1-9]|1[0-2])\d\d")
 _YEAR = re.compile(r"\bCY\s*(20\d\d)\b")
 _CENT = Decimal("0.01")
 _DEAREST = Decimal(9_999_999)  # US dollars; dearer is a date or a number of another kind
-# Between these lies the median rate of a whole schedule, US dollars.
-_MEDIANS = {"CLFS": (5, 500), "PFS": (10, 1_000), "OPPS": (50, 5_000)}
 _WHOLE = 50  # rates from which on a schedule is judged as a whole
 _FEW = 0.1  # share of rows that may differ from the others in what all should share
-_QUARTERS = {"JANUARY": "A", "APRIL": "B", "JULY": "C", "OCTOBER": "D"}
-_PRICED = frozenset("ART")  # status codes under which Medicare pays the published amounts of the PFS
-_FACTORS = 10, 200  # US dollars per unit; 32 to 40 since 1998
-# Columns of work, practice expense and malpractice units, of their total, and of the two that imaging is capped by.
-_UNITS = (
-    "WORK RVU", "NON-FAC PE RVU", "MP RVU", "NON-FACILITY TOTAL",
-    "NON-FACILITY PE USED FOR OPPS PAYMENT AMOUNT", "MP USED FOR OPPS PAYMENT AMOUNT",
-)  # fmt: skip
-# Plausible ranges of geographic indices; in 2025: 0.99 to 1.5, 0.87 to 1.42 and 0.2 to 2.7.
-_INDICES = {"PW GPCI": ("0.8", "1.6"), "PE GPCI": ("0.6", "2"), "MP GPCI": ("0.1", "4")}
+_LAYOUT = parse_yaml(shipped_text(__package__, "fee_schedules.yaml"))
+_UNITS, _INDICES = _LAYOUT["units"], _LAYOUT["indices"]
 _NAMES = "do the columns stand under their names?"
 
 
@@ -241,7 +231,7 @@ class Schedule:
         usd, times = Counter(self.rates.values()).most_common(1)[0]
         if times * 2 > len(self.rates):
             return f"{times:,} of {len(self.rates):,} rates are {usd:.2f} US dollars"
-        low, high = _MEDIANS[self.kind]
+        low, high = _LAYOUT["medians"][self.kind]
         middle = median(self.rates.values())
         return None if low <= middle <= high else f"half of the rates are above {middle:,.2f} US dollars"
 
@@ -326,7 +316,7 @@ def read_pfs(
         work, expense, malpractice, total, capped_expense, capped_malpractice = (_amount(cells, n) for n in _UNITS)
         if work + expense + malpractice != total:
             raise BadRow("work, non-facility PE and MP do not add up to the non-facility total")
-        if cells["STATUS CODE"] not in _PRICED:
+        if cells["STATUS CODE"] not in _LAYOUT["paid"]:
             return f"status {cells['STATUS CODE'] or 'blank'}"
         usd, cap = in_usd(work, expense, malpractice), in_usd(work, capped_expense, capped_malpractice)
         if capped_expense and cap < usd:  # only imaging that is capped has such units
@@ -339,7 +329,7 @@ def read_pfs(
 
 def _printed_factor(rows: Sequence[tuple[int, Cells]], path: Path) -> str:
     """The conversion factor that the file prints."""
-    advice, (low, high) = "set data.fee_schedules.conversion_factor", _FACTORS
+    advice, (low, high) = "set data.fee_schedules.conversion_factor", _LAYOUT["factors"]
     factor = _prevailing(rows, "CONV FACTOR", path, "conversion factor", advice)
     usd = _decimal(factor)
     if usd is None or not low <= usd <= high:
@@ -352,7 +342,7 @@ def _release(table: Table) -> tuple[str, str]:
     """Year and release, for example ``2025`` and ``RVU25D``, from the title."""
     for title in (plain(" ".join(row)) for row in table.titles):
         if "PHYSICIAN FEE SCHEDULE" in title and title[:4].isdigit():
-            letters = [letter for month, letter in _QUARTERS.items() if month in title]
+            letters = [letter for month, letter in _LAYOUT["quarters"].items() if month in title]
             return title[:4], f"RVU{title[2:4]}{letters[0]}" if letters else ""
     return "", ""
 

@@ -20,7 +20,6 @@ _DATA = read_data("clinicalbench")
 RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
 _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
 _HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
-_ABSENT = "Not available."
 _EVERY = 10  # one case in so many has the benchmark's names
 
 
@@ -39,23 +38,15 @@ def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: boo
     site = site.style(patient.generator(905))
     laboratory, imaging = _results(hospital, site, patient, benchmark_names)
     disease = hospital.diseases[patient.disease].name
-    term = diagnoses().find(disease)
-    return {
-        "id": patient.index + 1,
-        "clinical_case_uid": f"CB{patient.index + 1:06d}",
-        "language": "en",
-        "clinical_department": _DATA["departments"].get(term.kind, "Internal Medicine"),
-        "principal_diagnosis": term.aliases[0] if patient.generator(903).random() < 0.3 else disease,
-        "preliminary_diagnosis": f"Suspected {disease.lower()}",
-        "diagnostic_basis": f"History and results are consistent with {disease.lower()}.",
-        "differential_diagnosis": "Conditions with similar complaints were considered.",
-        "treatment_plan": "Treatment by the department's routine.",
-        "clinical_case_summary": _summary(hospital, site, patient, laboratory, imaging),
-        "imageological_examination": imaging or _ABSENT,
-        "laboratory_examination": laboratory or _ABSENT,
-        "pathological_examination": _ABSENT,
-        "therapeutic_principle": f"Treat {disease.lower()} and watch for complications.",
-    }
+    term, number = diagnoses().find(disease), patient.index + 1
+    diagnosis = term.aliases[0] if patient.generator(903).random() < 0.3 else disease
+    department = _DATA["departments"].get(term.kind, "Internal Medicine")
+    words = {"number": number, "department": department, "diagnosis": diagnosis, "disease": disease.lower()}
+    case = {name: text.format(**words) for name, text in _DATA["case"].items()}
+    results = {"imageological_examination": imaging, "laboratory_examination": laboratory}
+    case |= {name: block for name, block in results.items() if block}
+    summary = _summary(hospital, site, patient, laboratory, imaging)
+    return case | {"id": number, "clinical_case_summary": summary}
 
 
 def _results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> tuple[dict, dict]:

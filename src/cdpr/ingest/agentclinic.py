@@ -13,7 +13,6 @@ case.
 """
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -24,26 +23,14 @@ from .attrition import Attrition
 from .draft import Draft, Import
 from .flat_files import Element, flat_text, json_lines, number_of
 from .names import Workup, add_text, covers, examination_of, physical_key, term_of, usual_name
-from .texts import examination_name, is_absent, one_line, phrases, spans
+from .texts import examination_name, is_absent, one_line, patterns, phrases, spans
 
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
 _PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
 # What a Doppler of a limb is where its name has no vessel, unless its results describe arteries alone.
 _OPEN_DOPPLER = "Venous Duplex Ultrasound"
-_ARTERIES, _VEINS = (re.compile(_WORDS[name], re.IGNORECASE) for name in ("arteries", "veins"))
-_PROPOSED = re.compile(r"(?:optional|expected to)\b", re.IGNORECASE)
-_PHRASES = phrases("agentclinic_nejm")
-_ABOUT = re.compile(_PHRASES["asks_for_diagnosis"], re.IGNORECASE)
-_PATIENT = re.compile(_PHRASES["patient"], re.IGNORECASE)
-_PHYSICAL = re.compile(_PHRASES["physical"], re.IGNORECASE)
-_TEST = re.compile(_PHRASES["test"], re.IGNORECASE)
-_STATEMENT = re.compile(
-    rf"(?:(?:an?|the|subsequent|further|both|initial)\s+)*(.{{3,90}}?)\s+{_PHRASES['says']}\s", re.I
-)
-_SHOWN = re.compile(_PHRASES["only_shown"], re.IGNORECASE)
-_JOINING = re.compile(r"(?:,|;|,?\s(?=and\b|but\b|while\b|whereas\b))\s*(?:and|but|while|whereas)?\s+", re.IGNORECASE)
-_ASIDE = re.compile(r"\s*[([][^)\]]*[)\]]")
+_PATTERN, _CHALLENGE = patterns("agentclinic"), patterns("agentclinic_nejm")
 _FINDINGS_KEY = physical_key("General Appearance")
 
 
@@ -107,7 +94,7 @@ def _findings(content: Any, events: Counter[str], label: str = "") -> Any:
         inner = {name: _findings(part, events, normalise(name)) for name, part in content.items()}
         return {name: part for name, part in inner.items() if part is not None} or None
     text = _text(content)
-    empty = is_absent(text) or label in _WORDS["proposed"] or _PROPOSED.match(text)
+    empty = is_absent(text) or label in _WORDS["proposed"] or _PATTERN.proposed.match(text)
     events["entries without a result" if empty else "results"] += 1
     return None if empty else content
 
@@ -165,8 +152,8 @@ def _key(name: str, content: Any, heading: str) -> tuple[str, str]:
         if panel is not None:
             return panel, "" if covers(panel, name) else name
     term = term_of(name)
-    if term is not None and term.name == _OPEN_DOPPLER and _ARTERIES.search(_text(content)):
-        term = term if _VEINS.search(f"{name} {_text(content)}") else term_of(f"Arterial {name}") or term
+    if term is not None and term.name == _OPEN_DOPPLER and _PATTERN.arteries.search(_text(content)):
+        term = term if _PATTERN.veins.search(f"{name} {_text(content)}") else term_of(f"Arterial {name}") or term
     if term is None:
         key = usual_name(name)
         return key, "" if covers(key, name) else name
@@ -202,24 +189,24 @@ def _challenge(challenge: Element, attrition: Attrition) -> Draft:
     sentences = [one_line(question[start:end]) for start, end in spans(question)]
     question_text = " ".join(sentence for sentence in sentences if sentence.endswith("?"))
     history, results = _sorted([sentence for sentence in sentences if not sentence.endswith("?")], attrition)
-    patient = _PATIENT.search(history)
+    patient, of_diagnosis = _CHALLENGE.patient.search(history), _CHALLENGE.asks_for_diagnosis.search(question_text)
     return Draft(
         note_id=number_of("nejm", [question, diagnosis]),
         history={"Patient Information": patient[0] if patient else "", "History of Present Illness": history},
         results=results,
         diagnosis=diagnosis,
-        rejected=None if _ABOUT.search(question_text) else "question about something else than the diagnosis",
+        rejected=None if of_diagnosis else "question about something else than the diagnosis",
     )
 
 
 def _subject(sentence: str) -> str:
     """What a sentence begins with before it tells a result."""
-    match = None if _PATIENT.search(sentence) else _STATEMENT.match(sentence)
-    return _ASIDE.sub("", match[1]) if match else ""
+    match = None if _CHALLENGE.patient.search(sentence) else _CHALLENGE.statement.match(sentence)
+    return _CHALLENGE.aside.sub("", match[1]) if match else ""
 
 
 def _names_test(name: str) -> bool:
-    return bool(_TEST.search(name) or meaning(name).terms)
+    return bool(_CHALLENGE.test.search(name) or meaning(name).terms)
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -227,11 +214,11 @@ def _clauses(sentence: str) -> list[str]:
     clauses = [sentence]
     while _names_test(_subject(clauses[-1])):
         rest = clauses[-1]
-        statement = _STATEMENT.match(rest)
+        statement = _CHALLENGE.statement.match(rest)
         cuts = (
             j
-            for j in _JOINING.finditer(rest, statement.end())
-            if _names_test(_JOINING.split(_subject(rest[j.end() :]))[0])
+            for j in _CHALLENGE.joint.finditer(rest, statement.end())
+            if _names_test(_CHALLENGE.joint.split(_subject(rest[j.end() :]))[0])
         )
         if (cut := next(cuts, None)) is None:
             break
@@ -246,9 +233,9 @@ def _sorted(sentences: list[str], attrition: Attrition) -> tuple[str, dict[str, 
     place: str | None = None
     for sentence in itertools.chain.from_iterable(map(_clauses, sentences)):
         name = _subject(sentence)
-        if _PHYSICAL.search(name or sentence) or meaning(name).kind in PHYSICAL:
+        if _CHALLENGE.physical.search(name or sentence) or meaning(name).kind in PHYSICAL:
             place = _FINDINGS_KEY
-        elif _TEST.search(sentence) and _SHOWN.search(sentence):
+        elif _CHALLENGE.test.search(sentence) and _CHALLENGE.only_shown.search(sentence):
             attrition.count("tests whose result only the image shows")
             continue
         elif _names_test(name):

@@ -15,36 +15,12 @@ from ..settings.schema import Costs, Settings
 from .attrition import Attrition
 from .draft import Import
 from .flat_files import IngestError, collected
-from .private import CASE_COLUMNS, CATEGORIES, RESULT_COLUMNS, Export, drafts, read_export
+from .private import CASE_COLUMNS, FORMAT, RESULT_COLUMNS, Export, drafts, read_export
 from .texts import quoted
 
 _SHOWN = 20  # problems of one kind, and names
 _COMMON = 3  # cases in which a name stands before it is shown without asking
-# What may be a slip of the export: where it stands (None: in any field), how it looks, what to do about it.
-_SLIPS = tuple(
-    (column, re.compile(pattern, re.IGNORECASE | re.DOTALL), problem, remedy)
-    for column, pattern, problem, remedy in (
-        (None, r"#(?:DIV/0!|N/A|NAME\?|NULL!|NUM!|REF!|VALUE!|#+)",
-         "is an error of a spreadsheet", "correct it or leave it empty"),
-        ("discharge_diagnosis", r"[A-TV-Z]\d[\dA-Z](?:\.[\dA-Z]{1,4})?|\d{3}\.\d{1,2}",  # ICD-10, ICD-9
-         "looks like a code", "write the name of the disease"),
-        ("discharge_diagnosis", r"\(?1\s*[.)、](?!\d).+?(?<!\d)2\s*[.)、](?!\d).*",
-         "looks like a list", "keep the primary diagnosis alone"),
-        ("value", r"[<>≤≥=\s]*[-+]?\d+,\d+", "has a comma", "write decimals with a point"),
-        ("value", r"[<>≤≥=\s]*[-+]?\d+(?:\.\d+)?\s*(?:%|°|(?!e\d+$)[a-zµμ][\w/%^*.·-]*)",
-         "seems to hold the unit", "write the unit into the column unit"),
-    )
-)  # fmt: skip
-
-LAYOUT = f"""\
-A private data set is a folder in one of two layouts, UTF-8, each file plain or compressed (.gz): cases.csv, one row a
-case, and results.csv, one row a value or report; or cases.jsonl, one object a case with its `results` as a list.
-
-  columns of cases.csv     {", ".join(CASE_COLUMNS)}
-  columns of results.csv   {", ".join(RESULT_COLUMNS)}
-
-A category is one of {", ".join(CATEGORIES)}; a flag is H, L, A or empty.
-An example: cdpr check_export --template FOLDER. All about it: docs/reference/private-format.md."""
+LAYOUT = FORMAT["summary"].format(**{name: ", ".join(columns) for name, columns in FORMAT.items() if "columns" in name})
 
 
 @dataclass
@@ -179,10 +155,11 @@ def doubts(export: Export) -> Iterator[IngestError]:
     """Fields that are worth a look, each as a problem that refuses nothing."""
     for row in (*export.cases, *export.results):
         for name, text in row.value.items():
-            for column, pattern, problem, remedy in _SLIPS:
-                has_unit = name == "value" and row.value.get("unit") and "unit" in problem
-                if column in (None, name) and pattern.fullmatch(text) and not has_unit:
-                    yield row.wrong(name, f"{quoted(text)} {problem}", remedy)
+            for slip in FORMAT["slips"]:
+                has_unit = name == "value" and row.value.get("unit") and "unit" in slip["problem"]
+                fits = re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL)
+                if fits and slip.get("column", name) == name and not has_unit:
+                    yield row.wrong(name, f"{quoted(text)} {slip['problem']}", slip["remedy"])
                     break
 
 

@@ -25,6 +25,7 @@ from .texts import (
     is_absent,
     one_line,
     only_refers,
+    patterns,
     phrases,
     quoted,
     says_something,
@@ -34,7 +35,6 @@ NOTICE = (
     "Evaluated using ClinicalBench (https://github.com/WeixiangYAN/ClinicalLab, arXiv 2406.13890). Its licence allows "
     "evaluation only: no training on its cases, no publication of them or of anything made from them"
 )
-_BACKSLASH = re.compile(r'(?P<valid>\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(?P<mark>[#%&_$])|\\')
 _WORDS = phrases("clinicalbench")
 _HEADING = re.compile(
     r"(?:^|(?<=[\n。.;；)）\]】]))[^\S\n]*(?:[（(]?(?:\d+|[一二三四五六七八九十]+)[.、)）]\s*)?[*#\[【]*\s*(?:"
@@ -42,19 +42,8 @@ _HEADING = re.compile(
     + r")\s*(?:[\]】*]*\s*[:：]|[\]】]+)",
     re.IGNORECASE,
 )
-# A heading within a text: "Chest CT:" at its beginning, on a line of its own or behind the end of a sentence.
-_NAMED = re.compile(r"(?:^|(?<=[\n;；。])|(?<=\. ))\s*([^\s:：;；。\n][^.:：;；。\n]{1,80}?)\s*[:：]")
-_NONE = re.compile(r"(?:none|nil|无)\W*", re.IGNORECASE)
-_BLOCKS = {
-    "laboratory_examination": "Laboratory Tests",
-    "imageological_examination": "Imaging",
-    "pathological_examination": "Pathology",
-}
-_FIELDS = {
-    "id", "clinical_case_uid", "language", "clinical_department", "principal_diagnosis", "preliminary_diagnosis",
-    "diagnostic_basis", "differential_diagnosis", "treatment_plan", "clinical_case_summary", "therapeutic_principle",
-    *_BLOCKS,
-}  # fmt: skip
+_PATTERN = patterns("clinicalbench")
+_BLOCKS = _WORDS["blocks"]
 
 
 def repair_backslashes(text: str) -> str:
@@ -62,7 +51,7 @@ def repair_backslashes(text: str) -> str:
 
     A backslash before a mark that Markdown or LaTeX escapes is dropped (``50\%`` is ``50%``), any other is doubled.
     """
-    return _BACKSLASH.sub(lambda match: match["valid"] or match["mark"] or r"\\", text)
+    return _PATTERN.backslash.sub(lambda match: match["valid"] or match["mark"] or r"\\", text)
 
 
 def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[CaseRecord]:
@@ -87,7 +76,7 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
         cases = parse_json(file, repair_backslashes(read_text(file)))
         for index, value in enumerate(cases if isinstance(cases, list) else [cases]):
             case = Element(value, file, place=f"[{index}]")
-            if unknown := set(value) - _FIELDS:
+            if unknown := set(value).difference(_WORDS["fields"], _BLOCKS):
                 attrition.count("fields that the format does not know", len(unknown))
             # What the case says of its language, else what its summary is written in.
             language = _WORDS["languages"].get(str(value.get("language")).strip().casefold())
@@ -171,7 +160,7 @@ def _add_examinations(results: dict[str, str], case: Element, kind: str, languag
 def _labelled(text: str) -> Iterator[tuple[str, str]]:
     """Examinations that a text tells one after another, by their headings ("Chest CT: ..."); what stands under no
     heading has no name."""
-    heads = [heading for heading in _NAMED.finditer(text) if meaning(heading[1]).terms or modality(heading[1])]
+    heads = [label for label in _PATTERN.label.finditer(text) if meaning(label[1]).terms or modality(label[1])]
     for heading, body in headed(text, heads):
         body = one_line(body) if heading is None else one_line(body).strip(";； ")
         if body.strip(" ;；.。" if heading is None else ""):
@@ -203,7 +192,7 @@ def _result(content: Any, language: str) -> str:
 
 def _text(content: Any) -> str:
     """Any value as one line; what says that there is no result is empty."""
-    return flat_text(content, _spaced, lambda text: not is_absent(text) and not _NONE.fullmatch(text))
+    return flat_text(content, _spaced, lambda text: not is_absent(text) and not _PATTERN.none.fullmatch(text))
 
 
 def _spaced(name: str) -> str:

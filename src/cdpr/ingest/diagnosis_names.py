@@ -8,49 +8,14 @@ from dataclasses import dataclass
 
 from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
 from ..files import shipped_table
-from .texts import CHINESE, LINE_END, one_line, phrases, says_something
+from .texts import CHINESE, one_line, patterns, phrases, says_something
 
 BLANK = "___"
 _SAID = phrases("diagnosis_names")
-_QUALIFIER = re.compile(rf"^(?:{_SAID['before']})\s+|\s+(?:{_SAID['behind']})$", re.IGNORECASE)
-_NUMBER = re.compile(r"(?:^|\s)[#(]?\d{1,2}[.)]\s+")
-_CAUSE = re.compile(r"\b(?:due to|secondary to|caused by|2/2)\s+(.+)", re.IGNORECASE)
-_WORD = re.compile(r"[^\W_]+(?:['’]s\b)?")
-_FALSE_FRIEND = re.compile(_SAID["false_friends"], re.IGNORECASE)
-_NEGATION = re.compile(rf"\b(?:{_SAID['negations']})\b|{_SAID['negations_zh']}", re.IGNORECASE)
-_DENIES = re.compile(r"den(?:y|ies|ied|ying)|否认", re.IGNORECASE)
-_OR = re.compile(r"[^.;:\n]*\bn?or\b", re.IGNORECASE)
-# Phrases that carry a negation on.
-_CARRIES = re.compile(
-    rf"\b(?:{_SAID['carrying']}) for\b|\b(?:diagnosed|consistent|compatible) with\b|\bden(?:y|ies|ied)\s*:",
-    re.IGNORECASE,
-)
-# What ends the reach of a negation: a sentence, or one of these words.
-_BREAK = re.compile(
-    rf"[.!?](?=\s+[\"'(_]*[A-Z0-9_]|\s*$)|[;:。；，]|{LINE_END}|(?i:\b(?:{_SAID['turns']})\b|"
-    rf"(?:,|\band)\s+(?:then |now |later )?(?:{_SAID['predicates']})\b)|{_SAID['turns_zh']}"
-)
-_NEGATED_AFTER = re.compile(
-    r"[\s:-]*(?:screen\w*|tests?|tested|testing|was|were|is|has been|had been|\s)*"
-    r"\b(?:negative|neg|ruled out|excluded|unlikely|denied|absent)\b",
-    re.IGNORECASE,
-)
-_BRACKETED = re.compile(r"\(([A-Z][A-Za-z0-9-]{1,7})\)")
-# A word that names a disease by itself: what is left when its qualifiers are.
-_DISEASE = re.compile(r"\w{3}(?:itis|oma|osis|a?emia|pathy|thenia|penia|plegia|rrhea|ectasis|ism)$", re.IGNORECASE)
-_KIND = re.compile(rf"\b((?:{_SAID['kinds']}))\s+$", re.IGNORECASE)
-_SURE = re.compile(_SAID["sure"], re.IGNORECASE)
-TEST = re.compile(rf"(?:[ -]\w+){{0,3}}?[ -](?:{_SAID['tests']})\b", re.IGNORECASE)
-_TEST_ALONE = re.compile(_SAID["tests_alone"], re.IGNORECASE)
-_TISSUE = frozenset(_SAID["tissue"])
-_GREEK = re.compile(r"(?:(?:os|ys|as|it)is|(?:os|ys|tas)es)$", re.IGNORECASE)
-_LINKING, _TOO_GENERAL = frozenset(_SAID["linking"]), frozenset([*_SAID["too_general"], *_SAID["general"]])
-_RELATIVE = rf"(?i:\b{_SAID['relatives']}\b)"
-_SOMEONE = re.compile(_RELATIVE)
-_IN_RELATIVE = re.compile(rf"[^.;\n]{{0,30}}?\bin\s+(?:\w+\s+){{0,2}}?{_RELATIVE}")
-# A relative who is the subject no more, or who tells about the patient.
-_NOT_OF_RELATIVE = re.compile(rf"[.!?](?=\s+[\"'(_]*[A-Z0-9_])|;|{LINE_END}|(?i:\b(?:{_SAID['not_of_relative']})\b)")
-_TELLER = re.compile(r"\b(?:per|according to|by|via|from)\s+(?:\w+\s+)?$", re.IGNORECASE)
+_PATTERN = patterns("diagnosis_names")
+TEST = _PATTERN.test
+_TISSUE, _LINKING = frozenset(_SAID["tissue"]), frozenset(_SAID["linking"])
+_TOO_GENERAL = frozenset([*_SAID["too_general"], *_SAID["general"]])
 
 
 @dataclass(frozen=True)
@@ -89,12 +54,12 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
     """The diagnosis, the first of a numbered list, its leading disease, these without qualifiers, whatever known
     disease they or their cause begin or end with, and every alias of all of these."""
     whole = one_line(diagnosis)
-    first = next(filter(says_something, _NUMBER.split(whole)), whole).strip(" .,;")
+    first = next(filter(says_something, _PATTERN.number.split(whole)), whole).strip(" .,;")
     leading = leading_disease(first)
     plain = [_unqualified(name) for name in (first, leading)]
     names = dict.fromkeys((whole, first))
     names.update(dict.fromkeys(name for name in (leading, *plain) if name.casefold() not in _SAID["general"]))
-    cause = _CAUSE.search(first)
+    cause = _PATTERN.cause.search(first)
     for phrase in (leading, plain[-1], leading_disease(cause[1]) if cause else ""):
         names.update(dict.fromkeys(_known_parts(phrase)))
     for name in tuple(names):
@@ -104,7 +69,7 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
 
 
 def _unqualified(name: str) -> str:
-    while (shorter := _QUALIFIER.sub("", name).strip(" ,.-")) != name:
+    while (shorter := _PATTERN.qualifier.sub("", name).strip(" ,.-")) != name:
         name = shorter
     return name
 
@@ -135,7 +100,7 @@ def naming(diagnosis: str) -> re.Pattern[str]:
 
 
 def _pattern(name: str) -> str:
-    words, between = _WORD.findall(name), r"[\W_]+"
+    words, between = _PATTERN.word.findall(name), r"[\W_]+"
     if CHINESE.search(name):
         return between.join(map(re.escape, words))
     if len(name) <= 4 and name.isupper():
@@ -154,7 +119,7 @@ def _word(word: str) -> str:
 def _last(word: str) -> str:
     """A word in singular or plural, the Greek one too: keratosis, keratoses."""
     spelt = _word(_singular(word)) + "(?:e?s)?"
-    return f"(?:{re.escape(word[:-2])}[ie]s|{spelt})" if _GREEK.search(word) else spelt
+    return f"(?:{re.escape(word[:-2])}[ie]s|{spelt})" if _PATTERN.greek.search(word) else spelt
 
 
 def _singular(word: str) -> str:
@@ -166,7 +131,9 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     in another order, without the general ones, or by their initials."""
     spans = exact = [match.span() for match in naming(diagnosis).finditer(text)]
     if loose:
-        exact = [(start, end) for start, end in exact if " " in text[start:end] or not _TEST_ALONE.match(text, end)]
+        exact = [
+            (start, end) for start, end in exact if " " in text[start:end] or not _PATTERN.test_alone.match(text, end)
+        ]
         spans = exact + [
             (start, end)
             for start, end in (match.span() for match in _loosely(diagnosis).finditer(text))
@@ -186,9 +153,9 @@ def _names_another(text: str, start: int, end: int, diagnosis: str) -> bool:
         return False
     if TEST.match(text, end):
         return True
-    kind = _KIND.search(text, max(0, start - 40), start)
+    kind = _PATTERN.kind.search(text, max(0, start - 40), start)
     known = kind is None or any(word in diagnosis.casefold() for word in _alike(kind[1].casefold()))
-    return not known and not _SURE.fullmatch(kind[1]) and not _QUALIFIER.match(f"{kind[1]} x")
+    return not known and not _PATTERN.sure.fullmatch(kind[1]) and not _PATTERN.qualifier.match(f"{kind[1]} x")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -199,8 +166,10 @@ def _loosely(diagnosis: str) -> re.Pattern[str]:
     whole = one_line(diagnosis)
     leading = leading_disease(whole)
     for name in dict.fromkeys((whole, leading, _unqualified(leading))):
-        patterns += [rf"{re.escape(short)}(?!\w)" for short in _BRACKETED.findall(name)]
-        words = [word for word in _WORD.findall(re.sub(r"\([^)]*\)", " ", name)) if word.casefold() not in _LINKING]
+        patterns += [rf"{re.escape(short)}(?!\w)" for short in _PATTERN.bracketed.findall(name)]
+        words = [
+            word for word in _PATTERN.word.findall(re.sub(r"\([^)]*\)", " ", name)) if word.casefold() not in _LINKING
+        ]
         if 3 <= len(words) <= 5 and not CHINESE.search(name):  # two letters say too little
             patterns.append("".join(word[0].upper() for word in words) + r"(?!\w)")
         # "Gastric peptic ulcer" without one of its adjectives.
@@ -214,13 +183,15 @@ def _loosely(diagnosis: str) -> re.Pattern[str]:
         if 1 <= len(telling) <= 4:
             patterns += [f"(?i:{between.join(map(_inflected, order))})" for order in itertools.permutations(telling)]
         patterns += [
-            f"(?i:{_inflected(word)})" for word in telling if _DISEASE.search(word) and word.casefold() not in _TISSUE
+            f"(?i:{_inflected(word)})"
+            for word in telling
+            if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE
         ]
     return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(patterns))})" if patterns else r"(?!)")
 
 
 def _inflected(word: str) -> str:
-    spelt = f"{word[:-2]}[ie]s" if _GREEK.search(word) else rf"{re.escape(_singular(word))}(?:['’]?e?s)?"
+    spelt = f"{word[:-2]}[ie]s" if _PATTERN.greek.search(word) else rf"{re.escape(_singular(word))}(?:['’]?e?s)?"
     return rf"{spelt}(?!\w)"
 
 
@@ -235,30 +206,30 @@ def _false_friend(text: str, start: int, end: int) -> bool:
     """Whether the name is but a part of a phrase with another meaning."""
     return any(
         other.start() <= start and end <= other.end() and end - start < other.end() - other.start()
-        for other in _FALSE_FRIEND.finditer(text)
+        for other in _PATTERN.false_friend.finditer(text)
     )
 
 
 def _negated(text: str, start: int, end: int) -> bool:
     """Whether a negation that reaches the name stands before it, or one right after it."""
-    cues = list(_NEGATION.finditer(text, max(0, start - 400), start))
-    return bool((cues and _reaches(text, cues[-1], start)) or _NEGATED_AFTER.match(text, end))
+    cues = list(_PATTERN.negation.finditer(text, max(0, start - 400), start))
+    return bool((cues and _reaches(text, cues[-1], start)) or _PATTERN.negated_after.match(text, end))
 
 
 def _reaches(text: str, cue: re.Match[str], start: int) -> bool:
     """Whether the clause of a negation goes on until ``start``. Beyond a comma it does in "denies a, b" and in "no a, b
     or c", but not in "no a, b"."""
-    between = _CARRIES.sub(" ", text[cue.start() : start])
-    if _BREAK.search(between + text[start]):
+    between = _PATTERN.carries.sub(" ", text[cue.start() : start])
+    if _PATTERN.clause_end.search(between + text[start]):
         return False
-    return "," not in between or bool(_DENIES.match(cue[0]) or _OR.match(text, cue.end()))
+    return "," not in between or bool(_PATTERN.denies.match(cue[0]) or _PATTERN.alternative.match(text, cue.end()))
 
 
 def _of_a_relative(text: str, start: int, end: int) -> bool:
     """Whether a relative is the subject of the sentence up to the name, or has it by what follows."""
-    if _IN_RELATIVE.match(text, end):
+    if _PATTERN.in_relative.match(text, end):
         return True
-    relatives = list(_SOMEONE.finditer(text, max(0, start - 200), start))
-    if not relatives or _TELLER.search(text[: relatives[-1].start()]):
+    relatives = list(_PATTERN.someone.finditer(text, max(0, start - 200), start))
+    if not relatives or _PATTERN.teller.search(text[: relatives[-1].start()]):
         return False
-    return not _NOT_OF_RELATIVE.search(text[relatives[-1].end() : start] + text[start])
+    return not _PATTERN.not_of_relative.search(text[relatives[-1].end() : start] + text[start])

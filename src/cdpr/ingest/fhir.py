@@ -19,24 +19,12 @@ from .draft import CUT, Draft, Import
 from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources, unmarked
 from .fhir_results import FINAL, find_results, time_of
 from .notes import parse_discharge_note
-from .texts import one_line, patient_information, says_something
+from .texts import one_line, patient_information, phrases, says_something
 
-_NEVER = {"planned", "cancelled", "entered-in-error"}
-_REFUTED = {"refuted", "entered-in-error", "provisional", "differential", "unconfirmed"}
-# Roles of a diagnosis in the order in which they are primary; comorbidities and those around an operation are not.
-_ROLES = {"DD": 0, "": 1, "billing": 2, "AD": 3}
+_WORDS = phrases("fhir")
+_ROLES, _SECTIONS = _WORDS["roles"], _WORDS["sections"]
+_NEVER, _REFUTED, _NOTES, _KINDS = (frozenset(_WORDS[name]) for name in ("never", "refuted", "notes", "kinds"))
 _COMPLAINT = "CC"
-# Sections and notes by their LOINC codes, under headings that the reader of notes knows.
-_SECTIONS = {
-    "10154-3": "Chief Complaint", "10164-2": "History of Present Illness", "11348-0": "Past Medical History",
-    "29762-2": "Social History", "10157-6": "Family History", "48765-2": "Allergies", "29545-1": "Physical Exam",
-}  # fmt: skip
-_NOTES = {"34117-2", "11488-4", "18842-5", "11506-3", "34111-5", "28570-0", "51847-2", "34133-9", "11504-8"}
-_KINDS = frozenset({
-    "Patient", "Encounter", "Condition", "Observation", "DiagnosticReport", "Procedure", "Specimen", "Composition",
-    "DocumentReference", "Binary", "ClinicalImpression", "QuestionnaireResponse", "AllergyIntolerance",
-    "FamilyMemberHistory",
-})  # fmt: skip
 _RESULTS = ("Observation", "DiagnosticReport", "Procedure")
 _LAST = datetime.max.replace(tzinfo=UTC)
 

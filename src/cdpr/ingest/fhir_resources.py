@@ -16,20 +16,14 @@ from typing import Any
 
 from .attrition import Attrition
 from .flat_files import Element, IngestError, files_at, filled_lines, parse_json, read_text
-from .texts import one_line, quoted
+from .texts import one_line, phrases, quoted
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
 _KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")
 _LOCAL = re.compile(r"(?:^|/)([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})$")
 _DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T.+)?)?)?")
-# Marks of HTML, and what stands for each in plain text.
-_MARKUP = (
-    (re.compile(r"<!--.*?-->", re.DOTALL), ""),
-    (re.compile(r"</?(?:br|p|div|li|tr|h[1-6])\b[^<>]*>", re.IGNORECASE), "\n"),
-    (re.compile(r"</t[dh]\b[^<>]*>", re.IGNORECASE), " "),
-    (re.compile(r"</?[a-z][^<>]*>|<[!?][^<>]*>", re.IGNORECASE), ""),
-)
-_PLAIN, _MARKED = ("text/plain", "text/markdown", "text"), ("text/html", "application/xhtml+xml", "text/xhtml")
+_WORDS = phrases("fhir")
+_PLAIN, _MARKED = _WORDS["plain"], _WORDS["marked"]
 
 
 class FhirElement(Element):
@@ -182,8 +176,8 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
 
 def unmarked(text: str) -> str:
     """The text of HTML, a block a line."""
-    for mark, replacement in _MARKUP:
-        text = mark.sub(replacement, text)
+    for mark, replacement in _WORDS["markup"]:
+        text = re.sub(mark, replacement, text)
     return "\n".join(filter(None, map(one_line, html.unescape(text).splitlines())))
 
 

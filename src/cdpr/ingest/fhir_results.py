@@ -13,25 +13,14 @@ from .attrition import Attrition
 from .fhir_resources import FhirElement, Resource, concept_text, of_kind
 from .names import Workup, covers, examination_of, physical_key, result_part, term_of
 from .notes import report_text
-from .texts import examination_name, is_absent, one_line, says_something
+from .texts import examination_name, is_absent, one_line, patterns, phrases, says_something
 
-FINAL = {"final", "amended", "corrected", "appended", "preliminary", "partial", "completed"}
-_VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"
-_NO_EXAMINATION = {"survey", "activity", "therapy"}
-_ABNORMAL = {"A", "AA", "H", "HH", "HU", "HX", "L", "LL", "LU", "LX", "E"}
-_SAYS = {"POS": "positive", "NEG": "negative", "IND": "indeterminate", "DET": "detected", "ND": "not detected",
-         "R": "resistant", "S": "susceptible", "I": "intermediate"}  # fmt: skip
-_LONG = 80  # characters of a value that is a report rather than a quantity
-# "Sodium [Moles/volume] in Serum or Plasma by ...": quantity, measure, system.
-_MEASURE = re.compile(r"\s*\[[^\]]*\]")
-_SYSTEM = re.compile(
-    r"\s+(?:in|of)\s+(?=(?:[\w.]+ ){0,2}?(?:Blood|Serum|Plasma|Urine|CSF|Cerebral|Cerebrospinal)\b)(.+)", re.IGNORECASE
+_WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
+FINAL, _NO_EXAMINATION, _ABNORMAL, _IMAGING = (
+    frozenset(_WORDS[name]) for name in ("final", "no_examination", "abnormal", "imaging")
 )
-_FURTHER = (re.compile(r"\s+-\s+.*$"), re.compile(r"\s*\([^)]*\)"), re.compile(r"\s+panel\b.*$", re.IGNORECASE))
-_SUSCEPTIBILITY = re.compile(r"\bsusceptibilit(?:y|ies)\b", re.IGNORECASE)
-_DEATH = re.compile(r"\b(?<!brain )death\b|\bdeceased\b", re.IGNORECASE)  # of a death certificate
-_METHOD = re.compile(r"\s+by\s+.+", re.IGNORECASE)
-_IMAGING = {"RAD", "imaging", "LP29684-5", "CT", "NMR", "CUS", "RUS", "VUS", "XRC", "OUS", "EC", "NMS", "RX"}
+_VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"
+_LONG = 80  # characters of a value that is a report rather than a quantity
 
 
 def time_of(resource: Resource) -> datetime | None:
@@ -50,12 +39,12 @@ def find_results(resources: Sequence[Resource], attrition: Attrition) -> tuple[d
     cultures = {
         _specimen(one): _key(one, _analytes(one), listed.get(id(one.value), "")) or ""
         for one in of_kind(resources, "Observation")
-        if not _SUSCEPTIBILITY.search(one.concept("code"))
+        if not _PATTERN.susceptibility.search(one.concept("code"))
     }
     for resource in resources:
         if resource.kind == "Observation" and id(resource.value) not in panels:
             name = listed.get(id(resource.value), "")
-            if not name and _SUSCEPTIBILITY.search(resource.concept("code")):  # part of what was cultured
+            if not name and _PATTERN.susceptibility.search(resource.concept("code")):  # part of what was cultured
                 name = cultures.get(_specimen(resource) or None, "Antibiotic Susceptibility")
             _add_observation(resource, name, workup, social, attrition)
         elif resource.kind == "DiagnosticReport":
@@ -90,7 +79,7 @@ def _add_observation(resource: Resource, listed: str, workup: Workup, social: li
     categories = resource.codes("category")
     if not _usable(resource, attrition, "observations"):
         return
-    if categories & _NO_EXAMINATION or _DEATH.search(resource.concept("code")):
+    if categories & _NO_EXAMINATION or _PATTERN.death.search(resource.concept("code")):
         attrition.count("observations that are no examination")
         return
     analytes = list(_analytes(resource))
@@ -119,7 +108,7 @@ def _usable(content: FhirElement, attrition: Attrition, what: str) -> bool:
 
 
 def _name(content: FhirElement, name: str) -> str:
-    return examination_name(_METHOD.sub("", _MEASURE.sub("", content.concept(name))))
+    return examination_name(_PATTERN.method.sub("", _PATTERN.measure.sub("", content.concept(name))))
 
 
 def _specimen(resource: Resource) -> str:
@@ -130,13 +119,12 @@ def _fluid(resource: Resource) -> str:
     """What was examined, as the specimen or the name of the observation says; Blood where neither does."""
     reference = resource.one("specimen")
     specimen = resource.find(reference.text("reference")) if reference else None
-    system = _SYSTEM.search(resource.concept("code"))
+    system = _PATTERN.system.search(resource.concept("code"))
     parts = (specimen.concept("type") if specimen else "", system[1] if system else "")
     description = " ".join(filter(None, parts)).casefold()
-    for word, fluid in (("urine", "Urine"), ("csf", "Cerebrospinal Fluid"), ("cerebr", "Cerebrospinal Fluid")):
-        if word in description:
-            return fluid
-    return "Blood" if not description or re.search("blood|serum|plasma|venous|arterial", description) else ""
+    if not description:
+        return "Blood"
+    return next((fluid for words, fluid in _WORDS["fluids"].items() if re.search(words, description)), "")
 
 
 def _key(resource: Resource, analytes: Iterable[Analyte], listed: str) -> str | None:
@@ -144,7 +132,7 @@ def _key(resource: Resource, analytes: Iterable[Analyte], listed: str) -> str | 
     categories = resource.codes("category")
     if _VITAL in categories:
         return physical_key("Vital Signs")
-    own = _SYSTEM.sub("", _name(resource, "code"))
+    own = _PATTERN.system.sub("", _name(resource, "code"))
     if _BODY in categories:
         return physical_key(own) if says_something(own) else None
     if says_something(listed):
@@ -161,8 +149,8 @@ def _key(resource: Resource, analytes: Iterable[Analyte], listed: str) -> str | 
 def _usual(name: str) -> str:
     """The vocabulary's name where it knows the name in a shorter form ("... panel - Blood", "... (hemogram)")."""
     shorter = [name]
-    for pattern in _FURTHER:
-        shorter.append(pattern.sub("", shorter[-1]))
+    for pattern in _WORDS["further"]:
+        shorter.append(re.sub(pattern, "", shorter[-1]))
     return next((term.name for term in map(term_of, shorter) if term), name)
 
 
@@ -175,10 +163,10 @@ def _add_text(workup: Workup, name: str, text: str) -> None:
 def _analytes(content: FhirElement, within: str = "") -> Iterable[Analyte]:
     """What an observation and its components measured."""
     value_text, flags = _value(content), content.codes("interpretation")
-    words = [_SAYS[flag] for flag in sorted(flags & _SAYS.keys())]
+    words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]
     notes = [note.text("text") for note in content.many("note")]
     value, unit = value_text if value_text else (words.pop(0) if words else "", "")
-    label = result_part(_SYSTEM.sub("", _name(content, "code"))) or within
+    label = result_part(_PATTERN.system.sub("", _name(content, "code"))) or within
     low, high, range_text = _range(content)
     if says_something(value) and label:
         remarks = [*words, range_text, *(one_line(note) for note in notes)]
@@ -233,7 +221,7 @@ def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> Non
     """Add the text of a report: what is attached, then the conclusion as its impression."""
     if not _usable(resource, attrition, "reports"):
         return
-    name = _SYSTEM.sub("", _name(resource, "code"))
+    name = _PATTERN.system.sub("", _name(resource, "code"))
     plain = report_text if resource.codes("category") & _IMAGING else one_line
     parts = [plain(text) for text in resource.attached(resource.many("presentedForm"), attrition)]
     concluded = one_line(resource.text("conclusion")) or ", ".join(map(concept_text, resource.many("conclusionCode")))

@@ -24,19 +24,16 @@ from ..settings import Settings
 from ..settings.datasets import Leaks
 from .attrition import Attrition
 from .diagnosis_names import TEST, Mention, blanked, mentions
-from .texts import build_summary, clause_start, phrases, says_something, spans, tells_something
+from .texts import build_summary, clause_start, patterns, phrases, says_something, spans, tells_something
 
 _BLANKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
 STRICT = Leaks(**dict.fromkeys(_BLANKED, "mask"), results_in_history="all", impression="drop", names="loose")
-_ASKED = re.compile(r"\b(?:for|against|to|anti|screen)[\s-]*$", re.IGNORECASE)
 Texts = dict[str, str]  # by section of the history, or by examination
 _BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
 _PRESENT = ("Patient Information", "Chief Complaint", "History of Present Illness", "Allergy History")
-_IMPRESSION = re.compile(
-    r"\s*\b(?:impression|conclusion)s?\s*:\s*(.*)$|\s*(?:印象|诊断意见|结论)\s*[:：]\s*(.*)$", re.IGNORECASE | re.DOTALL
-)
+_PATTERN = patterns("leaks")
 
 
 def control(
@@ -94,7 +91,7 @@ def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leak
     if leaks.diagnosis_in_results != "keep" and (named := _named_by(exam, diagnosis, leaks.names == "loose")):
         attrition.leak("diagnosis named by an examination", "removed", case, exam, named.words)
         return ""
-    impression = _IMPRESSION.search(text)
+    impression = _PATTERN.impression.search(text)
     if impression is not None:
         if leaks.impression == "drop":
             attrition.leak("impression of a report", "removed", case, exam)
@@ -117,7 +114,7 @@ def _named_by(exam: str, diagnosis: str, loose: bool) -> Mention | None:
     if (known.terms and known.whole) or examinations().find(name):
         return None
     telling = (m for m in mentions(name, diagnosis, loose) if not TEST.match(name, m.end))
-    return next((mention for mention in telling if not _ASKED.search(name[: mention.start])), None)
+    return next((mention for mention in telling if not _PATTERN.aim.search(name[: mention.start])), None)
 
 
 def _pattern(words: str) -> re.Pattern[str]:
@@ -128,7 +125,6 @@ def _pattern(words: str) -> re.Pattern[str]:
 _SAID = phrases("told_results")
 _EMERGENCY, _ELSEWHEN = _pattern(_SAID["emergency"]), _pattern(_SAID["elsewhen"])
 _VISITED, _WORKS = _pattern(_SAID["visited"]), _pattern(_SAID["works"])
-_LOOSE_END = re.compile(r"(?:[\s,;:-]|\b(?:and|then|but|where|when)\b)+$", re.IGNORECASE)
 
 _RESULT = re.compile(_SAID["result"])
 
@@ -140,7 +136,7 @@ def before_emergency(text: str) -> str | None:
         for match in _EMERGENCY.finditer(text, sentence, end):
             start = clause_start(text, sentence, match.start())
             if not _another_visit(text[sentence : match.start()], text[start : match.start()], text[match.end() : end]):
-                return _LOOSE_END.sub("", text[: match.start() if match["heading"] or match["line"] else start])
+                return _PATTERN.loose_end.sub("", text[: match.start() if match["heading"] or match["line"] else start])
     return None
 
 

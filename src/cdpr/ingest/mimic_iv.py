@@ -30,6 +30,7 @@ from .draft import CUT, Draft, Import
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
 from .mimic_tables import (
     OLDEST,
+    QUERIES,
     Tables,
     check_references,
     check_rows,
@@ -37,6 +38,7 @@ from .mimic_tables import (
     check_times,
     count_left_out,
     count_rows,
+    statement,
 )
 from .notes import DischargeNote, parse_discharge_note
 from .texts import patient_information
@@ -46,32 +48,6 @@ Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 _log = logging.getLogger(__name__)
 THREADS = 2  # of the table engine, and as many processes read notes: all of MIMIC-IV takes 12 minutes
 CHUNK = 500  # notes; also the smallest import for which worker processes pay
-_COLUMNS = {
-    "note/discharge": "note_id subject_id hadm_id text",
-    "hosp/admissions": "subject_id hadm_id admittime",
-    "hosp/patients": "subject_id gender anchor_age anchor_year",
-    "hosp/labevents": "subject_id hadm_id itemid charttime labevent_id value valuenum valueuom ref_range_lower "
-                      "ref_range_upper flag comments",
-    "hosp/d_labitems": "itemid label fluid",
-    "hosp/microbiologyevents": "subject_id hadm_id charttime chartdate microevent_id spec_type_desc test_seq test_name "
-                               "org_name isolate_num quantity ab_name interpretation comments",
-    "note/radiology": "note_id subject_id hadm_id charttime text",
-    "note/radiology_detail": "note_id field_name field_value field_ordinal",
-}  # fmt: skip
-# Every note with its admission and patient; ``rejected`` where it is not the one that counts for its admission.
-_NOTES = """
-    SELECT coalesce(u.note_id, '(none or repeated)'), coalesce(n.subject_id, ''), n.hadm_id,
-           CASE WHEN u.note_id IS NULL THEN 'note_id missing or repeated'
-                WHEN f.note_id IS NULL THEN 'note of no known admission'
-                WHEN a.admit IS NULL THEN 'admission without a time'
-                WHEN f.note_id <> u.note_id THEN 'another note of the same admission' END,
-           p.anchor_age::INTEGER + year(a.admit) - p.anchor_year::INTEGER, coalesce(p.gender, ''), coalesce(n.text, '')
-    FROM discharge n
-    LEFT JOIN note_ids u ON u.note_id = n.note_id AND u.once
-    LEFT JOIN stays a ON a.hadm_id = n.hadm_id AND a.subject_id = n.subject_id
-    LEFT JOIN persons p ON p.subject_id = a.subject_id
-    LEFT JOIN first_notes f ON f.hadm_id = a.hadm_id
-"""
 
 
 class Note(NamedTuple):
@@ -105,8 +81,9 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
     with Tables(work.path, work.state / "tables", THREADS) as tables:
         _open(tables, work.attrition)
         _log.info("numbering notes and admissions in %s", work.path)
-        _index_notes(tables)
-        _find_windows(tables, source)
+        tables.query("note_ids")
+        tables.query("first_notes")
+        tables.query("cases", [source.hours_before_admission * 3600, source.hours_after_admission * 3600])
         _log.info("linking laboratory, microbiology and radiology rows to admissions")
         link_laboratory(tables, work.attrition, held=source.held_specimens == "keep")
         link_microbiology(tables, work.attrition)
@@ -122,65 +99,27 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
 
 
 def _open(tables: Tables, attrition: Attrition) -> None:
-    for name, columns in _COLUMNS.items():
-        tables.add(name, columns.split())
+    """Views of the tables, and of what they hold one row for each patient and admission."""
+    for name, columns in QUERIES["columns"].items():
+        tables.add(name, columns)
     check_sums(tables)
     count_rows(tables, attrition)
-    time = "moment(admittime)"
-    check_times(tables, "hosp/admissions", "admittime", next(tables.rows(f"""
-        SELECT count(admittime), count(admittime) FILTER ({time} IS NULL),
-               any_value(admittime) FILTER ({time} IS NULL), count(*) FILTER (epoch({time}) % 86400 = 0),
-               bit_or(1 << hour({time}))
-        FROM admissions""")), attrition)  # fmt: skip
+    check_times(tables, "hosp/admissions", "admittime", tables.query("admission_times")[0], attrition)
     problem = "is not a time like 2150-01-31 08:00:00"
-    check_rows(tables, "admissions", "hadm_id", "admittime", f"{time} IS NOT NULL", problem)
+    check_rows(tables, "admissions", "hadm_id", "admittime", "moment(admittime) IS NOT NULL", problem)
     for column in ("anchor_age", "anchor_year"):
         number = f"regexp_full_match({column}, '[0-9]{{1,4}}')"
         check_rows(tables, "patients", "subject_id", column, number, "is not a whole number")
-    tables.run(f"CREATE TABLE stays AS SELECT DISTINCT *, {time} AS admit FROM admissions WHERE hadm_id IS NOT NULL")
-    tables.run("CREATE TABLE persons AS SELECT DISTINCT * FROM patients WHERE subject_id IS NOT NULL")
     for name, table, key in (("admissions", "stays", "hadm_id"), ("patients", "persons", "subject_id")):
+        tables.query(table)
         once = f"{key} NOT IN (SELECT {key} FROM {table} GROUP BY {key} HAVING count(*) > 1)"
         check_rows(tables, name, key, key, once, "stands in several rows that disagree")
-
-
-def _index_notes(tables: Tables) -> None:
-    """Tables ``note_ids``, and ``first_notes``: of each admission the first note, addenda (``-AD-``) last. Notes whose
-    number stands more than once count for none."""
-    tables.run("""
-        CREATE TABLE note_ids AS
-        SELECT note_id, subject_id, hadm_id, count(*) OVER (PARTITION BY note_id) = 1 AS once FROM discharge
-    """)
-    tables.run("""
-        CREATE TABLE first_notes AS
-        SELECT hadm_id, arg_min(note_id, (note_id LIKE '%-AD-%', number, note_id)) AS note_id
-        FROM (SELECT *, try_cast(regexp_extract(note_id, '[0-9]+$') AS INTEGER) AS number FROM note_ids)
-        JOIN stays USING (subject_id, hadm_id) WHERE once AND note_id IS NOT NULL GROUP BY hadm_id
-    """)
-
-
-def _find_windows(tables: Tables, source: MimicSource) -> None:
-    """Table ``cases``: admissions with a note, the time window of their events and the time in which no other
-    admission of the patient is nearer (seconds since 1970)."""
-    tables.run(
-        """
-        CREATE TABLE cases AS
-        WITH neighbours AS (
-            SELECT *, (s + lag(s) OVER patient) / 2 AS since, (s + lead(s) OVER patient) / 2 AS until
-            FROM (SELECT *, epoch(admit) AS s FROM stays WHERE admit IS NOT NULL)
-            WINDOW patient AS (PARTITION BY subject_id ORDER BY s, hadm_id))
-        SELECT hadm_id, subject_id, s - ? AS start, s + ? AS stop,
-               coalesce(since, '-inf'::DOUBLE) AS nearest_from, coalesce(until, 'inf'::DOUBLE) AS nearest_until
-        FROM neighbours WHERE hadm_id IN (SELECT hadm_id FROM first_notes)
-        """,
-        [source.hours_before_admission * 3600, source.hours_after_admission * 3600],
-    )
 
 
 def _read_chunks(tables: Tables, work: Import, processes: int, improve: Improve | None) -> Iterator[Reading]:
     """What each chunk of notes gives, in worker processes where there are many."""
     notes, dataset = int(work.attrition.tables["note/discharge"]), work.attrition.dataset
-    stream = map(Note._make, tables.rows(_NOTES))
+    stream = map(Note._make, tables.rows(statement("notes")))
     chunks = (
         (chunk, events_of(tables, chunk), replace(work, attrition=Attrition(dataset)))
         for chunk in iter(lambda: list(islice(stream, CHUNK)), [])

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from ..files import file_digest
+from ..files import file_digest, parse_yaml, shipped_text
 from .attrition import Attrition
 from .flat_files import LONGEST_NOTE, IngestError, csv_lines, header_faults
 from .texts import quoted
@@ -26,23 +26,14 @@ _WHOLE_NUMBER = re.compile(r"\w*(?:id|_seq|_num|_ordinal)|anchor_\w+")  # column
 LONGEST_ROW = 1024 * 1024  # of tables without notes: the engine's buffers grow with it
 _MEMORY = "4GB"  # of the engine, what is larger goes to disk: the whole of MIMIC-IV takes 6 GB of the job's 8
 _FETCH = 2048  # rows in memory at a time; the engine's own batch
+QUERIES = parse_yaml(shipped_text(__package__, "mimic_queries.yaml"))
 CHECKSUMS = "SHA256SUMS.txt"
 AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
 _NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
 OLDEST = 130  # years
-SEX = "M|F|MALE|FEMALE"
 _FEW = 20  # rows or cases, below which shares say nothing
 _CLOCK = 100  # times from which on it is no chance that none lies outside half a day
 _LOST = 0.01  # share of times that may be unreadable before a warning
-_BEHIND = 0.02  # share of cases that may lie behind the last patient of an event table
-_SELDOM = 0.2  # share of cases with a laboratory result; of the published demo 0.8
-# A time of the engine, and of a 12-hour clock, whose half of the day the engine would drop without a word.
-_MOMENT = r"""
-    CREATE MACRO moment(said) AS CASE
-        WHEN right(said, 1) BETWEEN '0' AND '9' OR said SIMILAR TO '.*(Z|UTC)' THEN try_cast(said AS TIMESTAMP)
-        ELSE try_strptime(regexp_replace(replace(said, 'T', ' '), '\s*([AaPp])\.?[Mm]\.?$', ' \1M'),
-                          ['%Y-%m-%d %I:%M:%S %p', '%Y-%m-%d %I:%M %p', '%Y-%m-%d %I:%M:%S.%f %p']) END
-"""
 _HALF_A_DAY = sum(1 << hour for hour in range(1, 13))
 _LISTED = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
 
@@ -63,7 +54,8 @@ class Tables:
                    "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
         self.connection = duckdb.connect(str(scratch / "tables.duckdb"), config=options)
         self.connection.execute("SET enable_progress_bar = false")
-        self.connection.execute(_MOMENT)
+        for macro in ("moment", "blank"):
+            self.connection.execute(QUERIES[macro])
         self.paths: dict[str, Path] = {}  # by the names of the tables
         self._widths: dict[Path, int] = {}  # of the CSV files
 
@@ -109,9 +101,9 @@ class Tables:
         except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
             raise self._explain(str(error)) from error
 
-    def run(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        """Execute a statement. Raises IngestError like :meth:`rows`."""
-        list(self.rows(sql, parameters))
+    def query(self, name: str, parameters: Sequence[Any] = (), **parts: Any) -> list[tuple[Any, ...]]:
+        """Rows of a statement of ``mimic_queries.yaml`` with these parts. Raises IngestError like :meth:`rows`."""
+        return list(self.rows(statement(name, **parts), parameters))
 
     def _explain(self, message: str) -> IngestError:
         """What the engine says quotes rows, and counts records where files have lines; so only the table is taken from
@@ -139,6 +131,11 @@ class Tables:
             names = " and ".join(path.name for path in paths)
             raise IngestError(paths[0].parent, f"holds {names}", "keep the one that is right")
         return paths[0]
+
+
+def statement(name: str, **parts: Any) -> str:
+    """A statement of ``mimic_queries.yaml``, with these parts in it."""
+    return QUERIES[name].format(times=QUERIES["times"], **parts)
 
 
 def line_of(path: Path, column: str, value: str) -> int | None:
@@ -236,9 +233,7 @@ def check_strays(tables: Tables, name: str, rows: int, stray: int, attrition: At
     if not rows:
         attrition.warn(f"{name} has a header and no row")
     if stray > _LOST * rows:
-        unknown = "hadm_id IS NOT NULL AND hadm_id NOT IN (SELECT hadm_id FROM stays)"
-        sql = f"SELECT mode(hadm_id), count(*) FILTER (hadm_id ILIKE '%E+%') FROM {name.split('/')[-1]} WHERE {unknown}"
-        sample, rounded = next(tables.rows(sql))
+        [(sample, rounded)] = tables.query("unknown_admissions", table=name.split("/")[-1])
         if rounded:
             remedy = "export it again with whole numbers: a spreadsheet has rounded these"
             raise IngestError(tables.paths[name], f"{rounded:,} numbers like 2.1E+07", remedy, field="hadm_id")
@@ -249,46 +244,12 @@ def check_strays(tables: Tables, name: str, rows: int, stray: int, attrition: At
 
 
 def check_references(tables: Tables, attrition: Attrition) -> None:
-    """Warn of identifiers that lead nowhere, and of an event table that ends long before the patients do."""
-    for name, holder, what, numbers, known in (
-        ("hosp/patients", "hosp/admissions", "patients", "subject_id AS id FROM stays", "subject_id FROM persons"),
-        ("hosp/admissions", "note/discharge", "admissions", "hadm_id AS id FROM note_ids", "hadm_id FROM stays"),
-        ("hosp/d_labitems", "hosp/labevents", "items", "item AS id FROM lab",
-         "itemid FROM d_labitems WHERE itemid IS NOT NULL"),
-    ):  # fmt: skip
-        references, lost = next(tables.rows(
-            f"SELECT count(id), count(id) FILTER (id NOT IN (SELECT {known})) FROM (SELECT DISTINCT {numbers})"
-        ))  # fmt: skip
-        if lost > _LOST * references and references >= _FEW:
-            attrition.warn(f"{name} lacks {lost:,} of the {references:,} {what} that {holder} names; is it whole?")
-    stays, behind, patients, sexless, ageless = next(
-        tables.rows(f"""
-        SELECT count(*), count(*) FILTER (try_cast(subject_id AS BIGINT) >
-                                          (SELECT max(try_cast(subject_id AS BIGINT)) FROM note_ids)),
-               (SELECT count(*) FROM persons),
-               (SELECT count(*) FROM persons WHERE NOT coalesce(regexp_full_match(gender, '{SEX}', 'i'), false)),
-               (SELECT count(*) FROM persons WHERE NOT coalesce(anchor_age::INTEGER <= {OLDEST}, false))
-        FROM stays""")
-    )
-    if behind > _BEHIND * stays and stays >= _FEW:
-        attrition.warn(f"note/discharge ends before the last {behind:,} of {stays:,} admissions; was it cut?")
-    for what, lost in (("sex (M or F)", sexless), (f"age up to {OLDEST}", ageless)):
-        if lost > _LOST * patients:
-            attrition.warn(f"hosp/patients: {lost:,} of {patients:,} have no {what}; their summaries lack it")
-    (cases,) = next(tables.rows("SELECT count(*) FROM cases"))
-    if cases < _FEW:
-        return
-    for name, table in (("hosp/labevents", "lab"), ("hosp/microbiologyevents", "micro"), ("note/radiology", "report")):
-        (behind,) = next(tables.rows(
-            f"SELECT count(*) FROM cases WHERE try_cast(subject_id AS BIGINT) > (SELECT max(last) FROM {table})"
-        ))  # fmt: skip
-        if behind > _BEHIND * cases:
-            last = f"the last {behind:,} of {cases:,} cases, which have none of its rows"
-            attrition.warn(f"{name} ends before {last}; was it cut?")
-    (tested,) = next(tables.rows("SELECT count(DISTINCT case_id) FROM lab WHERE first IS NOT NULL"))
-    if tested < _SELDOM * cases:
-        few = f"only {tested:,} of {cases:,} cases have a laboratory result in their window"
-        attrition.warn(f"{few} (in the published demo four of five); do times and identifiers fit, and the window?")
+    """Warn of identifiers that lead nowhere, of people without age or sex, and of an event table that ends long before
+    the patients do."""
+    for check in QUERIES["fit"]:
+        total, lost = next(tables.rows(check["query"]))
+        if total >= check["few"] and lost > check["share"] * total:
+            attrition.warn(check["warning"].format(lost=lost, total=total, rest=total - lost))
 
 
 def count_left_out(attrition: Attrition) -> None:

@@ -6,11 +6,11 @@ import re
 
 from ..cases import PHYSICAL_SUFFIX, VITAL_SIGNS, Analyte, Term, examinations, format_analytes, meaning, normalise
 from ..files import shipped_table
-from .texts import one_line, phrases
+from .texts import one_line, patterns, phrases
 
 _WORDS = phrases("names")
 ANY_LABEL = "*"
-_ENDING = re.compile(r" (?:examination|exam|system)$", re.IGNORECASE)
+_PATTERN = patterns("names")
 
 
 def exam_key(name: str) -> str:
@@ -23,7 +23,7 @@ def exam_key(name: str) -> str:
 def physical_key(name: str) -> str:
     """Key of an item of the physical examination, with its suffix; synonyms share the general name."""
     name = one_line(name).removesuffix(PHYSICAL_SUFFIX)
-    for spelling in (name, _ENDING.sub("", name)):
+    for spelling in (name, _PATTERN.ending.sub("", name)):
         term = examinations().find(spelling)
         if term is not None and term.kind == "physical":
             return term.name + PHYSICAL_SUFFIX
@@ -65,15 +65,6 @@ def panels() -> tuple[tuple[str, str, str], ...]:
     return tuple((r["examination"], label, r["fluid"]) for r in rows for label in r["labels"].split("|"))
 
 
-_XRAY = re.compile(r"\bx[\s-]?rays?\b", re.IGNORECASE)
-_SIDE = re.compile(r"\b(?:left|right|bilateral)\s+", re.IGNORECASE)
-_LONG = ((re.compile(r"\bcomputed tomography\b", re.IGNORECASE), "CT"),
-         (re.compile(r"\bmagnetic resonance imaging\b", re.IGNORECASE), "MRI"),
-         (re.compile(r"\b(?:plain )?radiographs?\b", re.IGNORECASE), "X-ray"))  # fmt: skip
-_PART_FIRST = re.compile(r"(X-ray|(?:Doppler )?Ultrasound)\s+(?:of\s+)?(?:the\s+)?(.+)", re.IGNORECASE)
-_PART_LAST = re.compile(r"(MRI|CT)(?:\s+scan)?\s+(?:of\s+)?(?:the\s+)?(.+)", re.IGNORECASE)
-
-
 def term_of(name: str) -> Term | None:
     """The examination that a name means, if it is one; of the physical ones only vital signs."""
     known = examinations().find(name)
@@ -87,13 +78,13 @@ def term_of(name: str) -> Term | None:
 
 def usual_name(name: str) -> str:
     """A name in the usual order of words, without a side."""
-    usual = _XRAY.sub("X-ray", name)
-    for pattern, short in _LONG:
-        usual = pattern.sub(short, usual)
-    usual = _SIDE.sub("", usual)
-    if placed := _PART_FIRST.fullmatch(usual):
+    usual = _PATTERN.xray.sub("X-ray", name)
+    for short, long in _WORDS["long"].items():
+        usual = re.sub(long, short, usual)
+    usual = _PATTERN.side.sub("", usual)
+    if placed := _PATTERN.part_first.fullmatch(usual):
         usual = f"{placed[2]} {placed[1]}"
-    elif placed := _PART_LAST.fullmatch(usual):
+    elif placed := _PATTERN.part_last.fullmatch(usual):
         usual = f"{placed[1]} {placed[2]}"
     return usual[:1].upper() + usual[1:]
 
@@ -104,7 +95,7 @@ def covers(key: str, name: str) -> bool:
 
 
 def _words(name: str) -> set[str]:
-    words = set(normalise(_XRAY.sub("X-ray", name)).split()) - {"of", "the", "scan"}
+    words = set(normalise(_PATTERN.xray.sub("X-ray", name)).split()) - {"of", "the", "scan"}
     return {word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words}
 
 

@@ -9,16 +9,16 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from .names import add_text, physical_key
-from .texts import gaps, headed, one_line, only_refers, phrases, says_something, visible, with_plain_ends
+from .texts import gaps, headed, one_line, only_refers, patterns, phrases, says_something, visible, with_plain_ends
 
-_SAID = phrases("notes")
-_DIAGNOSES = _SAID["diagnoses"]
-_HEADINGS = _SAID["headings"]
-_ALL = [*_HEADINGS, *_SAID["short"]]
+_HEADINGS, _SHORT = (phrases("notes")[name] for name in ("headings", "short"))
+_ALL = [*_HEADINGS, *_SHORT]
+_NOTE, _REPORT, _EXAM = map(patterns, ("notes", "radiology", "physical"))
 _HEADING = re.compile(
     r"^[^\S\n]*(?:(?:\*+|#+|[=_]+)[^\S\n]*)?(?:"
     + "|".join(f"(?P<s{i}>{pattern})" for i, (_, pattern) in enumerate(_ALL))
@@ -36,25 +36,6 @@ class _Heading(NamedTuple):
     number: int
     name: str | None
     short: bool
-
-
-_BULLET = re.compile(r"^\s*(?:#\s*\d{1,2}[.):]?(?=\s)|[-*#•]+\)?|\(?\d{1,2}[.)](?!\d)|[A-Z]\)(?=\s))\s*")
-_PRIMARY, _LATER, _NEUTRAL = _SAID["primary"], _SAID["later"], _SAID["neutral"]
-_NOUN = rf"{_DIAGNOSES}|dx|problems?(?: list)?|issues?|conditions?"
-_AND = r"(?:\s*[/&,]\s*|\s+(?:and\s+)?)"
-# "PRIMARY DIAGNOSES:", "Acute issues", "Dx:": words of rank and kind only, then a colon, a dash or the end of the line.
-_LABEL = (
-    rf"^(?:(?:{_NEUTRAL}){_AND})?(?:{{rank}})(?!\w){_AND}?"
-    rf"(?:(?:{_PRIMARY}|{_LATER}|{_NEUTRAL}|{_NOUN})(?!\w){_AND}?)*"
-    r"\s*(?::[:\s-]*|[-–—]+\s+(?!on\b)|$)"
-)
-_FIRST_LABEL = re.compile(_LABEL.format(rank=rf"{_PRIMARY}|{_NOUN}|{_NEUTRAL}"), re.IGNORECASE)
-SECONDARY = re.compile(_LABEL.format(rank=_LATER), re.IGNORECASE)
-# Of several diagnoses in one line the first; what was done about it is no part of it.
-_END = re.compile(rf";|\bs/p\b|\bstatus[- ]post\b|\b(?:{_LATER})(?:{_AND}(?:{_NOUN}))?\s*:", re.IGNORECASE)
-_ONE, _TWO = re.compile(r"(?<![\w.])1[.)]\s"), re.compile(r"\s#?\(?2[.)]\s")
-# A disease whose name is de-identified.
-_NAMELESS = re.compile(r"(?=.*__)(?:[\W_]|s\b|syndrome|disease|disorder|sign)+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -150,19 +131,17 @@ def primary_diagnosis(section: str) -> str:
     """The first primary line of a discharge diagnosis, without bullets, ranks and closing punctuation."""
     primary = True
     for raw in section.splitlines():
-        line = _BULLET.sub("", one_line(raw))
-        while label := SECONDARY.match(line) or _FIRST_LABEL.match(line):
-            primary = label.re is not SECONDARY
-            line = _BULLET.sub("", line[label.end() :])
-        if primary and says_something(line) and not _NAMELESS.fullmatch(line):
-            ends = [_END.search(line, 1), _TWO.search(line) if _ONE.search(one_line(raw)) else None]
+        line = _NOTE.bullet.sub("", one_line(raw))
+        while label := _NOTE.secondary.match(line) or _NOTE.first_label.match(line):
+            primary = label.re is not _NOTE.secondary
+            line = _NOTE.bullet.sub("", line[label.end() :])
+        if primary and says_something(line) and not _NOTE.nameless.fullmatch(line):
+            ends = [_NOTE.end.search(line, 1), _NOTE.two.search(line) if _NOTE.one.search(one_line(raw)) else None]
             line = line[: min((end.start() for end in ends if end), default=None)]
             return line.strip(" .,;:-*").rstrip(" (,[-")
     return ""
 
 
-_REPORT_HEADING = re.compile(r"^[^\S\n]*([A-Z][A-Z &/(),-]{2,60}?)[^\S\n]*:", re.MULTILINE)
-_NO_RESULT = re.compile(phrases("radiology")["no_result"])
 _UNNAMED_HEADINGS = {"FINDINGS", "REPORT", "FINAL REPORT"}
 _IMPRESSIONS = {"IMPRESSION", "IMPRESSIONS", "CONCLUSION", "CONCLUSIONS"}
 
@@ -171,7 +150,7 @@ def report_text(text: str) -> str:
     """Findings, any further section and last the impression of a report, in one line; the occasion is left out."""
     parts = []
     for heading, body in sorted(_report_sections(text), key=lambda section: section[0] in _IMPRESSIONS):
-        if _NO_RESULT.fullmatch(heading) or not says_something(body) or only_refers(body):
+        if _REPORT.no_result.fullmatch(heading) or not says_something(body) or only_refers(body):
             continue
         body = one_line(body)
         parts.append(body if not heading or heading in _UNNAMED_HEADINGS else f"{heading.capitalize()}: {body}")
@@ -189,55 +168,22 @@ def examination_heading(text: str) -> str | None:
 def _report_sections(text: str) -> list[tuple[str, str]]:
     text = with_plain_ends(text)
     return [
-        (heading[1].strip() if heading else "", body) for heading, body in headed(text, _REPORT_HEADING.finditer(text))
+        (heading[1].strip() if heading else "", body) for heading, body in headed(text, _REPORT.heading.finditer(text))
     ]
 
 
-_EXAM = phrases("physical")
-_HAN = r"\u3400-\u9fff"
-_HEADED = re.compile(
-    rf"^[\s*•-]*([A-Za-z][A-Za-z0-9 /&,.()+'-]{{0,38}}?|[{_HAN}]{{1,10}}?)\s*(?::|：|\s-\s)[\s*]*(.*)$"
-)
-_VITAL = re.compile(rf"^(?:{_EXAM['vital']})\.?$", re.IGNORECASE)
-VITAL_NUMBERS = re.compile(r"(?<!\d)(?:\d{2,3}/\d{2,3}|(?:9\d|10[0-6])\.\d|3[5-9]\.\d)(?!\d)")
-_STABLE = re.compile(r"\b(?:avss|vss|afebrile|ra|room air)\b", re.IGNORECASE)
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"
 _NO_ITEM = ""
-_TITLE = re.compile(r"^(?:on |at |upon )?(?:admission|initial|presentation|arrival|admit)\b|\bexam(?:ination)?$", re.I)
-_TITLE_ALONE = re.compile(
-    r"[\W_]*+(?:(?:on|at|upon) )?(?:(?:admission|initial|presentation|arrival) )?(?:physical )?(?:exam(?:ination)?|pe)?"
-    r"(?: (?:on|at|upon) )?(?:admission|presentation|arrival)?[\W_]*|体格检查|查体",
-    re.IGNORECASE,
-)
-_NOT_DONE = re.compile(
-    r"\W*(?:exam )?(?:deferred|refused|(?:was )?not (?:done|examined|performed|assessed|tested))\W*", re.IGNORECASE
-)
-_DECORATION = re.compile(r"^[\s#*•=_>-]*(?:\(?\d{1,2}[.)]\s*)?[\s*_]*")
-_CRANIAL = re.compile(r"\b[IVX]+(?:\s*(?:[-,/&–]|and)\s*[IVX]+)*\b")
-
-_AT_DISCHARGE = re.compile(
-    rf"(?:^|(?<=[.;]))[\[(*#=_\d/ \t-]*(?:{_EXAM['at_discharge']})", re.IGNORECASE | re.MULTILINE
-)
-
-_PART = re.compile(_EXAM["parts"], re.IGNORECASE)
-_MANOEUVRE = re.compile(rf"(?:.*\W)?(?:{_EXAM['manoeuvre']})", re.IGNORECASE)
-_THOUGHTS = _EXAM["thoughts"]
-_THOUGHT = re.compile(rf"(?:{_THOUGHTS})(?![a-z]).*|.*(?<![a-z])(?:{_THOUGHTS})", re.IGNORECASE)
-_THOUGHT_WITHIN = re.compile(
-    rf"(?<=[.;。；])\s*(?=(?:[A-Z][a-z]+ )?(?:{_THOUGHTS})(?: (?:and|&) [a-z]+)?\s*[:：])", re.IGNORECASE
-)
-_MARKED, _UNDERLINE = re.compile(r"\s*(?:#+|\*\*|={2,})\s*\w"), re.compile(r"\s*[-=_~]{3,}\s*")
-_TITLED = re.compile(r"(?P<name>[^\n:：.;,]{1,60}?)\s*(?P<end>[:：]|\s[-–—]+\s|$)")
 
 
 def examination_part(text: str) -> tuple[str, str]:
     """A physical examination, and the text from the first heading on that is none of its parts."""
-    text = _THOUGHT_WITHIN.sub("\n", _AT_DISCHARGE.split(text, maxsplit=1)[0])
+    text = _EXAM.thought_within.sub("\n", _EXAM.at_discharge.split(text, maxsplit=1)[0])
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines):
         above, below = "".join(lines[max(0, number - 1) : number]), "".join(lines[number + 1 : number + 2])
-        marked = _MARKED.match(line) or (not above.strip() and _UNDERLINE.fullmatch(below.strip("\n")))
-        if _opens_another(_DECORATION.sub("", line).strip(" \t\n*=_~"), bool(marked)):
+        marked = _EXAM.marked.match(line) or (not above.strip() and _EXAM.underline.fullmatch(below.strip("\n")))
+        if _opens_another(_EXAM.decoration.sub("", line).strip(" \t\n*=_~"), bool(marked)):
             return "".join(lines[:number]), "".join(lines[number:])
     return text, ""
 
@@ -245,11 +191,11 @@ def examination_part(text: str) -> tuple[str, str]:
 def _opens_another(line: str, marked: bool) -> bool:
     """Whether a line begins with a heading of something else: its words are of thoughts, or, where a colon or a mark
     makes it a heading, of no part."""
-    titled = _TITLED.match(line)
+    titled = _EXAM.titled.match(line)
     if titled is None or (not titled["end"].strip() and len(titled["name"].split()) > 6):
         return False
     name = titled["name"].strip("*_# ")
-    if _THOUGHT.fullmatch(name):
+    if _EXAM.thought.fullmatch(name):
         return True
     headed = marked or titled["end"] in (":", "：")
     return headed and name[:1].isupper() and len(name.split()) <= 4 and not _is_part(name)
@@ -257,9 +203,9 @@ def _opens_another(line: str, marked: bool) -> bool:
 
 def _is_part(name: str) -> bool:
     """Whether a heading stands within an examination; one with a number is a finding."""
-    words = re.findall(r"[a-z]+", _CRANIAL.sub("", name).casefold())
-    known = _VITAL.match(name) or _MANOEUVRE.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
-    return bool(known or re.search(r"\d|__", name) or all(map(_PART.fullmatch, words)))
+    words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())
+    known = _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
+    return bool(known or re.search(r"\d|__", name) or all(map(_EXAM.part.fullmatch, words)))
 
 
 def physical_results(text: str) -> dict[str, str]:
@@ -271,18 +217,18 @@ def physical_results(text: str) -> dict[str, str]:
     """
     results: dict[str, str] = {}
     current: str | None = None
-    for line in _one_system_a_line(_AT_DISCHARGE.split(text, maxsplit=1)[0]).splitlines():
-        headed = _HEADED.match(line)
+    for line in _one_system_a_line(_EXAM.at_discharge.split(text, maxsplit=1)[0]).splitlines():
+        headed = _EXAM.headed.match(line)
         name, rest = (headed[1].strip(), headed[2]) if headed else ("", line)
         if _is_title(name, rest):
             current, name, line = None, "", rest if name else ""
-        if name and _VITAL.match(name):
+        if name and _EXAM.vital.match(name):
             current, rest = _VITAL_SIGNS, rest if name[0] in "Vv生" else line
-        elif not name or len(name.split()) > 4 or _CRANIAL.fullmatch(name):
+        elif not name or len(name.split()) > 4 or _EXAM.cranial.fullmatch(name):
             current, rest = _unheaded(line, current), line
         else:
             current = _NO_ITEM if _kind(name) not in (None, "physical") else physical_key(name[0].upper() + name[1:])
-        if current != _NO_ITEM and says_something(rest) and not _NOT_DONE.fullmatch(rest):
+        if current != _NO_ITEM and says_something(rest) and not _EXAM.not_done.fullmatch(rest):
             add_text(results, current, one_line(rest).lstrip("-* "))
     return results
 
@@ -295,46 +241,36 @@ def _kind(name: str) -> str | None:
 def _is_title(name: str, rest: str) -> bool:
     """Whether a line names the examination itself and no system: "ADMISSION PHYSICAL EXAM", "Exam: ..."."""
     if not name:
-        return says_something(rest) and _TITLE_ALONE.fullmatch(rest) is not None
-    titled = _TITLE.search(name) and len(name.split()) > 1 and not rest.strip() and _kind(name) is None
-    return bool(titled or _TITLE_ALONE.fullmatch(name))
+        return says_something(rest) and _EXAM.title_alone.fullmatch(rest) is not None
+    titled = _EXAM.title.search(name) and len(name.split()) > 1 and not rest.strip() and _kind(name) is None
+    return bool(titled or _EXAM.title_alone.fullmatch(name))
 
 
 def _unheaded(line: str, current: str | None) -> str:
     """The key of a line without a heading: the system that it begins with, else that of the line before; behind vital
     signs a sentence without numbers is the general appearance."""
-    system = _patterns()["leading"].match(line)
+    system = _systems().leading.match(line)
     if system:
         return physical_key(system[1])
     if current not in (None, _VITAL_SIGNS):
         return current
     continued = current and (re.search(r"\d", line) or not line.strip()[:1].isupper())
-    return _VITAL_SIGNS if continued or VITAL_NUMBERS.search(line) or _STABLE.search(line) else _GENERAL
+    return _VITAL_SIGNS if continued or _EXAM.vital_numbers.search(line) or _EXAM.stable.search(line) else _GENERAL
 
 
 def _one_system_a_line(text: str) -> str:
     """Paragraphs that name several systems, broken before each name that the vocabulary knows; one that begins with
     vital signs and has no headings, broken into its sentences."""
-    patterns = _patterns()
-    text = patterns["inline"].sub(r"\n\1", text)
-    if VITAL_NUMBERS.search(text) and not patterns["heading"].search(text):
-        text = patterns["sentence"].sub("\n", text)
+    systems = _systems()
+    text = systems.inline.sub(r"\n\1", text)
+    if _EXAM.vital_numbers.search(text) and not systems.heading.search(text):
+        text = systems.sentence.sub("\n", text)
     return text
 
 
 @functools.cache
-def _patterns() -> dict[str, re.Pattern[str]]:
+def _systems() -> SimpleNamespace:
     """What finds the systems that the vocabulary knows, at the beginning of a line or of a sentence."""
     terms = [term for term in examinations().terms.values() if term.kind == "physical" and term.name != "Vital Signs"]
     spellings = sorted((name for term in terms for name in (term.name, *term.aliases)), key=len, reverse=True)
-    systems = "|".join(map(re.escape, spellings))
-    headed = rf"((?:{systems})[^\S\n]*:(?!\s*\d)|(?:vs|vitals|vital signs)[^\S\n]*:)"  # "Resp: 16" is a vital sign
-    side = "".join(rf"(?<!\b{word})" for word in ("lower", "upper", "left", "right", "r", "l", "and", "&"))
-    space = rf"(?=[^\S\n])(?<=\S)(?:(?<=[.;])[^\S\n]+|[^\S\n]{{2,}}|{side}[^\S\n](?-i:(?=[A-Z])))"
-    chinese = rf"(?:(?<=[。；;])|(?<=\S)[^\S\n]+)(?=[{_HAN}]{{1,10}}[：:])"
-    return {
-        "inline": re.compile(f"{space}{headed}|{chinese}", re.IGNORECASE),
-        "heading": re.compile(rf"^[^\S\n]*[*•-]*[^\S\n]?(?:{systems})[^\S\n]*:", re.IGNORECASE | re.MULTILINE),
-        "leading": re.compile(rf"\s*(?=(?-i:[A-Z]))({systems})(?=\s+[A-Za-z])", re.IGNORECASE),
-        "sentence": re.compile(rf"(?<=[.;])[^\S\n]+(?=[A-Z])|(?<=\S)[^\S\n]+(?=(?:{systems})\s+[A-Za-z])"),
-    }
+    return patterns("systems", systems="|".join(map(re.escape, spellings)))

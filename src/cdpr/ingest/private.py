@@ -13,49 +13,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, normalise
+from ..files import parse_yaml, shipped_text
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
 from .flat_files import Element, IngestError, collected, csv_lines, filled_lines, header_faults, parse_json
 from .names import Workup, result_part
-from .texts import LONGEST_NAME, LONGEST_TEXT, one_line, patient_information, quoted, says_something, visible
+from .texts import LONGEST_TEXT, one_line, patient_information, quoted, says_something, visible
 
-_HISTORY = {
-    "chief_complaint": "Chief Complaint",
-    "present_illness": "History of Present Illness",
-    "past_history": "Past Medical History",
-    "personal_history": "Personal History",
-    "family_history": "Family History",
-    "allergy_history": "Allergy History",
-}
-CASE_COLUMNS = ("case_id", "patient_id", "age", "sex", *_HISTORY, "discharge_diagnosis")
-RESULT_COLUMNS = ("case_id", "sequence", "category", "examination", "item", "value", "unit", "reference_low",
-                  "reference_high", "flag", "report")  # fmt: skip
-FILLED = ("case_id", "discharge_diagnosis", "sequence", "category", "examination")
-CATEGORIES = ("lab", "culture", "imaging", "procedure", "physical")
-_SEX = {"m": "M", "male": "M", "男": "M", "f": "F", "female": "F", "女": "F"}
-_NUMBER = r"[-+]?\d{1,100}(?:\.\d+)?(?:[eE][-+]?\d{1,2})?"
+FORMAT = parse_yaml(shipped_text(__package__, "private_format.yaml"))
+CASE_COLUMNS, RESULT_COLUMNS = FORMAT["case_columns"], FORMAT["result_columns"]
 _POWER_OF_TEN = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,2}")
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-_CORRECT, _OWN_NUMBER = "correct it or leave it empty", "give every case a number of its own"
-_IDENTIFIER = (r"(?=.{1,120}$)(?=.*[^\W_])\S+(?: \S+)*", "is no identifier",
-               f"use letters and digits, at most {LONGEST_NAME} characters on one line")  # fmt: skip
-_LIMIT = (_NUMBER, "is not a number", f"write a point, not a comma, or {_CORRECT}", "")
-_CATEGORY = f"use one of {', '.join(CATEGORIES)}"
-# What a column holds: what fits, what is wrong with any other text, what to do about it, and about an empty one.
-_RULES = {
-    "case_id": (*_IDENTIFIER, _OWN_NUMBER),
-    "patient_id": (*_IDENTIFIER, ""),
-    "age": (r"0?\d?\d|1[0-2]\d", "is not an age in whole years", _CORRECT, ""),
-    "sex": ("|".join(_SEX), "is none of M, F, male, female", _CORRECT, ""),
-    "sequence": (*_LIMIT[:3], "number the rows of each case"),
-    "category": ("|".join(CATEGORIES), "is no category", _CATEGORY, _CATEGORY),
-    "examination": (r"(?=.*[^\W_])(?s:.{1,120})", f"is no name of at most {LONGEST_NAME} characters",
-                    "put the text of a report into the column report", "name the examination"),
-    "reference_low": _LIMIT,
-    "reference_high": _LIMIT,
-    "flag": ("[NHLA↑↓]", "is no flag", "use H, L, A or leave it empty", ""),
-}  # fmt: skip
 
 
 class Row(Element):
@@ -134,7 +102,7 @@ def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Exp
     line, header = next(lines, (1, []))
     _check_separator(path, line, header)
     names = [one_line(visible(name)).casefold() for name in header]
-    remedies = {c: "add this column" + ("" if c in FILLED else "; it may be empty") for c in columns}
+    remedies = {c: "add this column" + ("" if c in FORMAT["filled"] else "; it may be empty") for c in columns}
     if faults := list(header_faults(path, line, names, remedies)):
         export.problems += faults
         return
@@ -163,7 +131,7 @@ def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
         problem = "the line sep= that Excel writes stands before the header"
         raise IngestError(path, problem, "remove this line, and save the file with commas", line=line)
     if len(header) == 1 and (mark := re.search(r"[;\t|]", first)):
-        problem = f"columns are separated by {_SEPARATORS[mark[0]]}"
+        problem = f"columns are separated by {FORMAT['separators'][mark[0]]}"
         raise IngestError(path, problem, "save the file with commas", line=line)
 
 
@@ -205,12 +173,13 @@ def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
     for row in _sound(export.cases, export.problems):
         number, age, sex = row["case_id"], row["age"], row["sex"]
         if number in numbers:
-            export.problems.append(row.wrong("case_id", f"{quoted(number)} stands twice", _OWN_NUMBER))
+            remedy = FORMAT["rules"]["case_id"]["empty"]
+            export.problems.append(row.wrong("case_id", f"{quoted(number)} stands twice", remedy))
         if not number or number in numbers:
             continue
         numbers.add(number)
-        history = {name: row[column] for column, name in _HISTORY.items()}
-        person = patient_information(int(age) if age else None, _SEX.get(sex.casefold(), ""))
+        history = {name: row[column] for column, name in FORMAT["history"].items()}
+        person = patient_information(int(age) if age else None, FORMAT["sexes"].get(sex.casefold(), ""))
         yield Draft(
             note_id=number,
             subject_key=row["patient_id"],
@@ -226,13 +195,13 @@ def _sound(rows: Iterable[Row], problems: list[IngestError]) -> Iterator[Row]:
     """The rows with their fields empty that break their rule, which is a problem."""
     for row in rows:
         fields = dict(row.value)
-        for name, (pattern, problem, remedy, if_empty) in _RULES.items():
+        for name, rule in FORMAT["rules"].items():
             text = fields.get(name)
             # The case around an object in JSON says what it belongs to.
-            if text == "" and if_empty and not (name == "case_id" and row.place):
-                problems.append(row.wrong(name, "is empty", if_empty))
-            if text and not re.fullmatch(pattern, text, re.IGNORECASE):
-                problems.append(row.wrong(name, f"{quoted(text)} {problem}", remedy))
+            if text == "" and rule.get("empty") and not (name == "case_id" and row.place):
+                problems.append(row.wrong(name, "is empty", rule["empty"]))
+            if text and not re.fullmatch(rule["fits"], text, re.IGNORECASE):
+                problems.append(row.wrong(name, f"{quoted(text)} {rule['problem']}", rule["remedy"]))
                 fields[name] = ""
         yield row.with_fields(fields)
 

@@ -21,8 +21,8 @@ from ..settings.datasets import Structurer
 from ..settings.models import Calls
 from .draft import Import
 from .names import add_text, physical_key
-from .notes import SECONDARY, VITAL_NUMBERS, DischargeNote, examination_part, note_sections, primary_diagnosis
-from .texts import one_line, phrases, says_something
+from .notes import DischargeNote, examination_part, note_sections, primary_diagnosis
+from .texts import one_line, patterns, phrases, says_something
 
 ASKED = "structurer asked"
 USED = "structurer answers used"
@@ -36,9 +36,7 @@ _WORDS = phrases("structurer")
 
 _MAX_TOKENS = 512  # of an answer, which copies at most one section
 _LONGEST_CLEAR = 12  # words of a diagnosis; what is longer tells a story
-_SENTENCE_END = re.compile(r"(?<=[.;])\s+|\n\s*(?=[A-Z0-9*#•-])|\n\s*\n")  # a new line counts where a new item starts
-_NEGATION = re.compile(r"\b(?:no|non|not|without|den(?:y|ie[sd])|neg|negative|unlikely|rule[sd]? out)\b|\br/o\b", re.I)
-_ALTERNATIVE = re.compile(r"\b(?:or|versus|vs)\b", re.I)
+_PATTERN, _NOTE, _EXAM = map(patterns, ("structurer", "notes", "physical"))
 
 
 class NoteStructurer:
@@ -123,7 +121,7 @@ class NoteStructurer:
             else:
                 self._rejected(AMBIGUOUS)
         for clause in free.values() if results else ():
-            left = "Vital Signs" if VITAL_NUMBERS.search(clause) else "General Appearance"
+            left = "Vital Signs" if _EXAM.vital_numbers.search(clause) else "General Appearance"
             add_text(results, physical_key(left), clause)
         return {key: text.rstrip(" ,;") for key, text in results.items()}
 
@@ -152,7 +150,7 @@ class NoteStructurer:
             self._rejected(ABSENT)
         elif not is_text or len(answer.split()) > _LONGEST_CLEAR:
             self._rejected(MALFORMED)
-        elif any(_NEGATION.search(clause) or _ALTERNATIVE.search(clause) for clause in before):
+        elif any(_PATTERN.negation.search(clause) or _PATTERN.alternative.search(clause) for clause in before):
             self._rejected(NEGATED)
         else:
             self.counters[USED] += 1
@@ -183,7 +181,7 @@ def _unsplit(note: DischargeNote, text: str) -> str:
 def _unclear(note: DischargeNote, text: str) -> str:
     """The primary part of the discharge diagnosis, if the parser found none or a story; else nothing."""
     lines = note_sections(text).get("diagnosis", "").splitlines()
-    section = "\n".join(itertools.takewhile(lambda line: not SECONDARY.match(one_line(line)), lines)).strip()
+    section = "\n".join(itertools.takewhile(lambda line: not _NOTE.secondary.match(one_line(line)), lines)).strip()
     clear = 0 < len(note.primary_diagnosis.split()) <= _LONGEST_CLEAR
     return section if not clear and says_something(section) else ""
 
@@ -192,9 +190,9 @@ def _clauses(section: str) -> list[str]:
     """The section in pieces that can stand alone: sentences, and their parts between commas as far as nothing is
     negated, because a "no" reaches over the commas that follow it."""
     clauses: list[str] = []
-    for sentence in _SENTENCE_END.split(section):
+    for sentence in _PATTERN.sentence_end.split(section):
         parts = one_line(sentence).split(", ")
-        end = next((i for i, part in enumerate(parts) if _NEGATION.search(part)), len(parts))
+        end = next((i for i, part in enumerate(parts) if _PATTERN.negation.search(part)), len(parts))
         clauses += [part + "," for part in parts[:end]] + ([", ".join(parts[end:])] if parts[end:] else [])
         clauses[-1] = clauses[-1].removesuffix(",")
     return [clause for clause in clauses if says_something(clause)]

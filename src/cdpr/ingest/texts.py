@@ -5,62 +5,37 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from ..cases import PHYSICAL_SUFFIX, SECTIONS
+from ..cases.patterns import compile_patterns, fill
 from ..files import parse_yaml, shipped_text
 
 LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
 LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
-# Control characters without meaning for a reader, and marks that make a text look like another one.
-_INVISIBLE = re.compile(
-    r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-)
 HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
-_ABSENT = re.compile(
-    r"\W*(?:(?:(?:data|details?|information|results?)\s+)?(?:(?:is|are|was|were)\s+)?"
-    r"(?:not\s+(?:available|provided|specified|mentioned|indicated|applicable|assessed|performed|done|given)|pending)\b"
-    r"(?!.*\bbut\b).{0,80}|n/?a(?:\s+(?:for|due|given)\b.{0,80})?|暂无.{0,4}|未(?:查|做|检))?\W*",
-    re.IGNORECASE | re.DOTALL,
-)
-_REFERENCE = re.compile(r"(?:as (?:described |noted |stated )?above|see (?:above|findings|report|body))\W*", re.I)
 _BLANKED = re.compile(r"_{2,}")
 CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-# A line end within a sentence is a wrapped line: the next begins with a small letter, or the one before cannot end so.
-_JOINING = (
-    "or", "and", "of", "no", "the", "a", "an", "in", "to", "with", "at", "for", "on", "by", "from", "his", "her",
-)  # fmt: skip
-# What a match begins with is asked first: nearly everywhere it is not there, and looking behind is dear.
-LINE_END = (
-    r"(?=\s)(?<!,)" + "".join(rf"(?<!\b{word})" for word in _JOINING) + r"[^\S\n]*\n+\s*(?=[-*•#(A-Z0-9_\u3400-\u9fff])"
-)
-_STOP = r"(?=\s)(?<=[.!?;])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bvs\.)\s+|(?<=[。！？；])"
-SENTENCE_END = re.compile(rf"{_STOP}|{LINE_END}")
-_CLAUSE = re.compile(r"(?<=[,:])\s+|\s+(?=(?:and|then|but|where|when)\s)", re.IGNORECASE)
 _LONG_CLAUSE = 80  # characters
 
 
-def phrases(module: str) -> dict[str, Any]:
-    """The entries of a module. A text is the alternatives of a regular expression, one or more a line; ``{name}`` in
-    it stands for the entry of this name above."""
-    table: dict[str, Any] = {}
-    for name, entry in _entries()[module].items():
-        table[name] = _filled(entry, table)
-    return table
+def phrases(module: str, **words: str) -> dict[str, Any]:
+    """The entries of a module (:func:`cdpr.cases.patterns.fill`), the shared ones, and further ``words``."""
+    return fill(words | _entries()["shared"] | _entries()[module])
 
 
-def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
-    if isinstance(entry, str):
-        return _PLACEHOLDER.sub(lambda name: known.get(name[1], name[0]), "|".join(entry.splitlines()))
-    if isinstance(entry, list):
-        return [_filled(part, known) for part in entry]
-    return {name: _filled(part, known) for name, part in entry.items()} if isinstance(entry, dict) else entry
+def patterns(module: str, **words: str) -> SimpleNamespace:
+    """The regular expressions of a module by name, made of its words and of these."""
+    return compile_patterns(phrases(module, **words)["patterns"])
 
 
 @functools.cache
 def _entries() -> dict[str, dict[str, Any]]:
     return parse_yaml(shipped_text(__package__, "phrases.yaml"))
+
+
+_PATTERN = patterns("texts")
 
 
 def with_plain_ends(text: str) -> str:
@@ -82,7 +57,7 @@ def visible(text: str) -> str:
     """The text as a reader sees it: composed characters, no control or direction marks, no halves of characters."""
     if text.isascii() and text.isprintable():  # as most are
         return text
-    return HALF_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", unicodedata.normalize("NFC", text)))
+    return HALF_CHARACTER.sub("\ufffd", _PATTERN.invisible.sub("", unicodedata.normalize("NFC", text)))
 
 
 def quoted(value: str) -> str:
@@ -93,7 +68,7 @@ def quoted(value: str) -> str:
 
 def is_absent(text: str) -> bool:
     """Whether a text says that there is no result ("Not available.", "Pending", "暂无。"), or nothing at all."""
-    return _ABSENT.fullmatch(text) is not None
+    return _PATTERN.absent.fullmatch(text) is not None
 
 
 def examination_name(name: str) -> str:
@@ -106,7 +81,7 @@ def examination_name(name: str) -> str:
 
 def only_refers(text: str) -> bool:
     """Whether an impression says nothing but "see above"."""
-    return _REFERENCE.fullmatch(text.strip()) is not None
+    return _PATTERN.reference.fullmatch(text.strip()) is not None
 
 
 def build_summary(sections: Mapping[str, str]) -> str:
@@ -145,12 +120,12 @@ def headed(text: str, headings: Iterable[re.Match[str]]) -> list[tuple[re.Match[
 
 def spans(text: str) -> list[tuple[int, int]]:
     """Start and end of every sentence, without the white space between them."""
-    ends = [match.span() for match in SENTENCE_END.finditer(text)]
+    ends = [match.span() for match in _PATTERN.sentence_end.finditer(text)]
     return [(start, end) for start, end in gaps(text, ends) if text[start:end].strip()]
 
 
 def clause_start(text: str, sentence: int, place: int) -> int:
     """Where the clause that holds ``place`` begins, in the sentence from ``sentence`` on; ``place`` itself where the
     clause is too long to be one."""
-    starts = [sentence, *(sentence + match.end() for match in _CLAUSE.finditer(text[sentence:place]))]
+    starts = [sentence, *(sentence + match.end() for match in _PATTERN.clause.finditer(text[sentence:place]))]
     return starts[-1] if place - starts[-1] <= _LONG_CLAUSE else place
