@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from functools import partial
 
 import numpy as np
@@ -23,6 +22,7 @@ from cdpr.job import Job
 from cdpr.llm import Completion, Model, ModelFailure
 from cdpr.llm.agent_model import metering
 from cdpr.llm.guard import GovernanceError
+from cdpr.llm.recording import Recordings
 from cdpr.llm.types import SYSTEM
 from cdpr.report.judge_agreement import write_judge_agreement
 from cdpr.results.provenance import ProvenanceError, check_provenance
@@ -208,6 +208,9 @@ def test_an_evaluation_judged_by_models_replays_without_a_network(server, tmp_pa
     assert {row.judging for row in rows} == {Judging(by="model", second=False, n_matched=1)}
     assert {row.calls for row in rows} == {2}, "its own two replies"
     assert server.count("referee") == 2 and server.count("referee_strict") == 1, "one question each"
+    journal = Recordings(tmp_path / "state", credentialed=False).journal
+    uses = dict(journal.read("SELECT system, COUNT(*) FROM uses GROUP BY system"))
+    assert (uses["judge"], uses["second_judge"], uses["matcher"]) == (1, 1, 1)
     away = settings(tmp_path, NOWHERE, calls={"mode": "replay"})
     evaluate(away, "mine", benchmark, tmp_path / "b.jsonl", tmp_path / "state" / "b")
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
@@ -354,15 +357,3 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
         write_judge_agreement(
             settings(tmp_path, NOWHERE, judge={"second": None}), Job("t", "0" * 16, {"results": tmp_path}, out)
         )
-
-
-def test_recordings_say_who_asked(server, tmp_path, benchmark):
-    from cdpr.llm.recording import Recordings
-
-    evaluate(settings(tmp_path, server.url), "mine", benchmark, tmp_path / "a.jsonl", tmp_path / "state" / "a")
-    journal = Recordings(tmp_path / "state", credentialed=False).journal
-    asked = dict(journal.read("SELECT system, COUNT(*) FROM uses GROUP BY system"))
-    assert {name: asked[name] for name in ("judge", "second_judge", "matcher")} == dict.fromkeys(
-        ("judge", "second_judge", "matcher"), 1
-    )
-    assert os.path.exists(tmp_path / "a.jsonl")

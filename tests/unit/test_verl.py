@@ -476,16 +476,18 @@ def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
 @pytest.mark.parametrize(
     "change, says",
     [
-        ({"gpu_memory_gb": 40.0}, "rollouts needs"),
-        ({"frozen": {"memory": 0.05}}, "frozen server"),
-        ({"tensor_parallel": 3}, "does not divide"),
-        ({"gpus_per_node": 7, "tensor_parallel": 1}, "do not divide over"),
+        ({"verl": {"gpu_memory_gb": 40.0}}, "rollouts needs"),
+        ({"verl": {"frozen": {"memory": 0.05}}}, "frozen server"),
+        ({"verl": {"tensor_parallel": 3}}, "does not divide"),
+        ({"verl": {"gpus_per_node": 7, "tensor_parallel": 1}}, "do not divide over"),
+        ({"algorithm": "all_actions", "mini_batch_prompts": 8}, "mini_batch_prompts: all_actions"),
     ],
 )
 def test_what_cannot_fit_is_refused_with_a_remedy(tmp_path, change, says):
-    check(paper(tmp_path))
+    for algorithm in ("cdpr", "vineppo", "all_actions"):
+        check(paper(tmp_path, training={"algorithm": algorithm}))
     with pytest.raises(SettingsError, match=says):
-        check(paper(tmp_path, training={"verl": change}))
+        check(paper(tmp_path, training=change))
 
 
 QWEN3_06B = QWEN3_4B | {
@@ -558,13 +560,6 @@ def test_vllm_without_a_gpu_is_the_servers_own(taught, tmp_path):
     assert not rollout["free_cache_engine"] and not rollout["enable_sleep_mode"] and rollout["quantization"] is None
     with pytest.raises(SettingsError, match="without a GPU"):
         check(parse_settings(merge(SMALL, {"training": {"verl": verl | {"lora_rank": 8}}})))
-
-
-def test_what_verl_cannot_follow_is_refused(tmp_path):
-    check(paper(tmp_path, training={"algorithm": "vineppo"}))
-    check(paper(tmp_path, training={"algorithm": "all_actions"}))
-    with pytest.raises(SettingsError, match="mini_batch_prompts: all_actions"):
-        check(paper(tmp_path, training={"algorithm": "all_actions", "mini_batch_prompts": 8}))
 
 
 def test_dry_run_prints_the_plan(tmp_path, capsys):

@@ -252,25 +252,24 @@ def test_a_run_says_what_it_lacks(monkeypatch):
 
 
 def test_several_machines_without_a_cluster_are_refused(tmp_path, monkeypatch):
+    def refused(message: str, error: type[Exception] = SettingsError) -> None:
+        with pytest.raises(error, match=message), ray_cluster(2, tmp_path / "ray.log"):
+            raise AssertionError("it went on")
+
     for name in ("RAY_ADDRESS", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(SettingsError, match="profiles/slurm"), ray_cluster(2, tmp_path / "ray.log"):
-        raise AssertionError("it went on")
+    refused("profiles/slurm")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
-    with pytest.raises(SettingsError, match="this Slurm job has 1"), ray_cluster(2, tmp_path / "ray.log"):
-        raise AssertionError("it went on")
+    refused("this Slurm job has 1")
     monkeypatch.delenv("SLURM_JOB_NUM_NODES")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SettingsError, match="job 17 has"), ray_cluster(2, tmp_path / "ray.log"):
-        raise AssertionError("it went on")
+    refused("job 17 has")
     (tmp_path / "squeue").write_text("#!/bin/sh\necho Invalid job id specified >&2; exit 1\n")
     (tmp_path / "squeue").chmod(0o755)
-    with pytest.raises(SettingsError, match="Invalid job id"), ray_cluster(2, tmp_path / "ray.log"):
-        raise AssertionError("it went on")
+    refused("Invalid job id")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RuntimeError, match="before Ray"), ray_cluster(2, tmp_path / "ray.log"):
-        raise AssertionError("it went on")
+    refused("before Ray", RuntimeError)
     with ray_cluster(1, tmp_path / "ray.log"):
         assert "RAY_ADDRESS" not in os.environ
