@@ -19,6 +19,7 @@ import pytest
 import torch
 from _local_server import LocalServer
 from pydantic import TypeAdapter
+from served import answering
 from toy import ToyPolicy, appendicitis
 
 from cdpr.agents.policy import longest_sequence
@@ -271,39 +272,20 @@ def test_continuations_do_not_wait_for_the_last_episode(taught, tmp_path):
 @pytest.fixture(scope="module")
 def served(taught):
     """The taught policy behind an address, as vLLM answers token prompts; the model ``plain`` gives no token ids."""
-    import socket
-    import threading
-    import time
-
-    import uvicorn
-    from starlette.applications import Starlette
-    from starlette.responses import JSONResponse
-    from starlette.routing import Route
-
     from cdpr.llm.sampler import InProcessSampler
     from cdpr.llm.types import Sampling
 
     sampler = InProcessSampler.from_folder(taught / "policy")
 
-    async def complete(request):
+    async def complete(request, server):
         body = await request.json()
         sampling = Sampling(body["max_tokens"], body["temperature"])
         [drawn] = sampler.sample_batch([Asked(tuple(body["prompt"]), (0,), sampling, body["seed"])])[0]
         choice = {"text": drawn.text, "finish_reason": drawn.finish_reason, "token_ids": drawn.token_ids}
-        return JSONResponse({"choices": [choice if body["model"] != "plain" else {**choice, "token_ids": None}]})
+        return {"choices": [choice if body["model"] != "plain" else {**choice, "token_ids": None}]}
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    app = Starlette(routes=[Route("/v1/completions", complete, methods=["POST"])])
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}/v1", sampler
-    server.should_exit = True
-    thread.join()
+    with answering(complete) as server:
+        yield server.url, sampler
 
 
 def test_a_frozen_server_by_url_answers_token_prompts(served, taught):
