@@ -96,6 +96,55 @@ def test_reused_suffixes_bias_nothing_when_they_are_cut_at_the_horizon(case, cac
     assert error < 0.03 and (abs(fmean(found) - exact) < 4 * error) == unbiased
 
 
+class Scorable(ToyPolicy):
+    """The toy policy with log-probabilities of diagnoses; ``mute``: every request for one fails."""
+
+    mute = False
+
+    async def score_diagnoses(self, state, names, forced):
+        if self.mute:
+            raise ModelFailure("no answer")
+        p = self.distribution(state, forced)
+        return [Turn(text, (), (1,), (math.log(p[text]),)) for text in (f"FINAL_DIAGNOSIS: {name}" for name in names)]
+
+
+def scorable(verdicts, seed=0, **credit):
+    settings, env, made = process(seed=seed, select_all=True, verdicts=verdicts, cache={"scope": "batch"}, **credit)
+    made.policy, made.continuation_policy = Scorable(), Scorable()
+    return settings, env, made
+
+
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_scored_verdicts_have_the_mean_of_drawn_ones_and_less_noise(case, horizon):
+    action, deviation = ("result", "Complete Blood Count"), {}
+    for verdicts in ("drawn", "scored"):
+        estimates = []
+        for seed in range(300):
+            settings, env, made = scorable(verdicts, seed, horizon=horizon, continuations=1, candidates=8)
+            estimates.append(values(root(score(made, group(env, ToyPolicy(), case, n=2, seed=seed)))).get(action))
+        estimates = [value for value in estimates if value is not None]
+        exact = exact_value(env, ToyPolicy(), env.initial(case), settings.utility, horizon, CBC)
+        deviation[verdicts] = stdev(estimates)
+        assert abs(fmean(estimates) - exact) < 4 * stdev(estimates) / len(estimates) ** 0.5
+    assert deviation["scored"] < 0.7 * deviation["drawn"]
+
+
+def test_a_scored_diagnosis_is_worth_its_probability(case):
+    _, env, made = scorable("scored")
+    report = score(made, group(env, ToyPolicy(), case))
+    assert values(root(report))["end", ""] == pytest.approx(0.2)
+    assert made.state_dict()["cache"]
+
+
+def test_a_verdict_that_cannot_be_scored_counts_as_failed(case):
+    _, env, made = scorable("scored")
+    made.continuation_policy.mute = True
+    report = score(made, group(env, ToyPolicy(), case, n=8))
+    assert report.failed > 0 and math.isfinite(sum(r or 0.0 for rewards in report.process for r in rewards))
+    drawn = [c for state in report.states for c in state.candidates if c.action[0] != "end" and c.fresh]
+    assert not drawn and report.unvalued > 0
+
+
 def test_reward_is_the_advantage_over_the_candidates(case):
     for rule in ("uniform", "policy_weighted", "leave_one_out"):
         _, env, made = process(select_all=True, candidates=2, baseline=rule)

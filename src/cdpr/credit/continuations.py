@@ -18,6 +18,7 @@ from ..environment.utility import Worth
 from ..llm import ModelFailure
 from ..seeding import derive_seed
 from ..settings.credit import Credit
+from .belief import read_beliefs
 from .states import Node, action_of, state_identity
 
 MOST_PER_STATE = 32  # continuations kept of one state
@@ -26,22 +27,25 @@ _CUT = 1 << 20  # a suffix that is cut ends with a reply of a number from here o
 
 @dataclass(frozen=True)
 class Continuation:
-    """What followed a state until the diagnosis: verdict and effort. Utilities are computed on reading, so entries stay
-    valid when a lambda changes."""
+    """What followed a state until the diagnosis: verdict (or its probability) and effort. Utilities are computed on
+    reading, so entries stay valid when a lambda changes."""
 
-    correct: bool
+    correct: float
     effort: Effort
 
 
 @dataclass
 class Draws:
     """The replies drawn from one policy, each once. ``stream`` names the random numbers; ``failed`` counts requests
-    without a reply; ``journal`` holds every drawn step with its state, ``tokens`` the number of their tokens."""
+    without a reply; ``journal`` holds every drawn step with its state, ``tokens`` the number of their tokens.
+    ``verdicts`` is that of :class:`~cdpr.settings.credit.Credit`."""
 
     environment: DiagnosticEnvironment
     policy: Policy
     seed: int
     stream: tuple
+    verdicts: str = "drawn"
+    beliefs: dict[tuple, asyncio.Future] = field(default_factory=dict)
     known: dict[tuple, dict[int, Step | asyncio.Future | None]] = field(default_factory=dict)
     failed: int = 0
     tokens: int = 0
@@ -83,17 +87,35 @@ class Draws:
         self.journal += [(state, step) for step in steps]
         return steps
 
+    async def belief(self, state: State) -> float | None:
+        """Probability that a diagnosis at a state is right; None when the request failed."""
+        if state.words not in self.beliefs:
+            self.beliefs[state.words] = asyncio.ensure_future(self._belief(state))
+        return await self.beliefs[state.words]
+
+    async def _belief(self, state: State) -> float | None:
+        try:
+            return (await read_beliefs(self.policy, [state], "probability"))[state.key]
+        except (ModelFailure, TimeoutError):
+            self.failed += 1
+            return None
+
     async def follow(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Continuations ``numbers`` from a state, by number: at most ``horizon`` decisions, then a forced diagnosis
         (equation "rollout"). Those with a failed reply are left out."""
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
+        if forced and self.verdicts == "scored":
+            belief = await self.belief(state)
+            return {} if belief is None else {k: Continuation(belief, Effort()) for k in numbers}
         steps = await self.steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
         onward: dict[str, list[int]] = {}
         for k, step in steps.items():
             if forced or isinstance(step.action, FinalDiagnosis):
-                last, correct = self.environment.conclude(state, step)
-                continuations[k] = Continuation(correct, last.effort)
+                last, verdict = self.environment.conclude(state, step)
+                correct = await self.belief(state) if self.verdicts == "scored" else verdict
+                if correct is not None:
+                    continuations[k] = Continuation(correct, last.effort)
             else:
                 onward.setdefault(step.turn.text, []).append(k)
         branches = [(steps[ks[0]], ks) for ks in onward.values()]
