@@ -52,7 +52,7 @@ def values(state):
     return {candidate.action: candidate.value for candidate in state.candidates}
 
 
-@pytest.mark.parametrize("horizon", [1, 3])
+@pytest.mark.parametrize("horizon", [0, 1, 3])
 @pytest.mark.parametrize("merge", ["ordered", "set", "none"])
 @pytest.mark.parametrize("k", [60, 960])
 def test_values_converge_to_those_by_enumeration(case, horizon, merge, k):
@@ -129,11 +129,14 @@ def test_scored_verdicts_have_the_mean_of_drawn_ones_and_less_noise(case, horizo
     assert deviation["scored"] < 0.7 * deviation["drawn"]
 
 
-def test_a_scored_diagnosis_is_worth_its_probability(case):
-    _, env, made = scorable("scored")
-    report = score(made, group(env, ToyPolicy(), case))
-    assert values(root(report))["end", ""] == pytest.approx(0.2)
-    assert made.state_dict()["cache"]
+def test_scored_verdicts_without_a_further_decision_are_exact(case):
+    settings, env, made = scorable("scored", horizon=0, continuations=1, candidates=8, samples=200)
+    found = values(root(score(made, group(env, ToyPolicy(), case))))
+    for action, text in TEXTS.items():
+        assert found[action] == pytest.approx(
+            exact_value(env, ToyPolicy(), env.initial(case), settings.utility, 0, text)
+        )
+    assert found["end", ""] == pytest.approx(0.2)
 
 
 def test_a_verdict_that_cannot_be_scored_counts_as_failed(case):

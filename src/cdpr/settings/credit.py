@@ -38,7 +38,7 @@ class Credit(Section):
     beta: NonNegativeFloat = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5")
     candidates: PositiveInt = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4")
     continuations: PositiveInt = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch")
-    horizon: PositiveInt = key(
+    horizon: NonNegativeInt = key(
         3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3"
     )
     samples: PositiveInt = key(8, paper="n_s=8 action samples for uncertainty estimation")
