@@ -96,22 +96,11 @@ def test_reused_suffixes_bias_nothing_when_they_are_cut_at_the_horizon(case, cac
     assert error < 0.03 and (abs(fmean(found) - exact) < 4 * error) == unbiased
 
 
-class Scorable(ToyPolicy):
-    """The toy policy with log-probabilities of diagnoses; ``mute``: every request for one fails."""
-
-    mute = False
+class Mute(ToyPolicy):
+    """Every request for log-probabilities fails."""
 
     async def score_diagnoses(self, state, names, forced):
-        if self.mute:
-            raise ModelFailure("no answer")
-        p = self.distribution(state, forced)
-        return [Turn(text, (), (1,), (math.log(p[text]),)) for text in (f"FINAL_DIAGNOSIS: {name}" for name in names)]
-
-
-def scorable(verdicts, seed=0, **credit):
-    settings, env, made = process(seed=seed, select_all=True, verdicts=verdicts, cache={"scope": "batch"}, **credit)
-    made.policy, made.continuation_policy = Scorable(), Scorable()
-    return settings, env, made
+        raise ModelFailure("no answer")
 
 
 @pytest.mark.parametrize("horizon", [1, 2])
@@ -120,7 +109,15 @@ def test_scored_verdicts_have_the_mean_of_drawn_ones_and_less_noise(case, horizo
     for verdicts in ("drawn", "scored"):
         estimates = []
         for seed in range(300):
-            settings, env, made = scorable(verdicts, seed, horizon=horizon, continuations=1, candidates=8)
+            settings, env, made = process(
+                seed=seed,
+                verdicts=verdicts,
+                horizon=horizon,
+                select_all=True,
+                continuations=1,
+                candidates=8,
+                cache={"scope": "batch"},
+            )
             estimates.append(values(root(score(made, group(env, ToyPolicy(), case, n=2, seed=seed)))).get(action))
         estimates = [value for value in estimates if value is not None]
         exact = exact_value(env, ToyPolicy(), env.initial(case), settings.utility, horizon, CBC)
@@ -130,7 +127,9 @@ def test_scored_verdicts_have_the_mean_of_drawn_ones_and_less_noise(case, horizo
 
 
 def test_scored_verdicts_without_a_further_decision_are_exact(case):
-    settings, env, made = scorable("scored", horizon=0, continuations=1, candidates=8, samples=200)
+    settings, env, made = process(
+        verdicts="scored", horizon=0, select_all=True, continuations=1, candidates=8, samples=200
+    )
     found = values(root(score(made, group(env, ToyPolicy(), case))))
     for action, text in TEXTS.items():
         assert found[action] == pytest.approx(
@@ -140,8 +139,8 @@ def test_scored_verdicts_without_a_further_decision_are_exact(case):
 
 
 def test_a_verdict_that_cannot_be_scored_counts_as_failed(case):
-    _, env, made = scorable("scored")
-    made.continuation_policy.mute = True
+    _, env, made = process(verdicts="scored", select_all=True)
+    made.continuation_policy = Mute()
     report = score(made, group(env, ToyPolicy(), case, n=8))
     assert report.failed > 0 and math.isfinite(sum(r or 0.0 for rewards in report.process for r in rewards))
     drawn = [c for state in report.states for c in state.candidates if c.action[0] != "end" and c.fresh]
