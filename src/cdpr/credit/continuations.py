@@ -87,11 +87,11 @@ class Draws:
         self.journal += [(state, step) for step in steps]
         return steps
 
-    async def belief(self, state: State) -> float | None:
-        """Probability that a diagnosis at a state is right; None when the request failed."""
+    def belief(self, state: State) -> "asyncio.Future[float | None]":
+        """Probability that a diagnosis at a state is right, requested at once; None when the request failed."""
         if state.words not in self.beliefs:
             self.beliefs[state.words] = asyncio.ensure_future(self._belief(state))
-        return await self.beliefs[state.words]
+        return self.beliefs[state.words]
 
     async def _belief(self, state: State) -> float | None:
         try:
@@ -100,27 +100,34 @@ class Draws:
             self.failed += 1
             return None
 
+    async def _scored(self, state: State, efforts: Mapping[int, Effort]) -> dict[int, Continuation]:
+        """Continuations that end at a state, with the belief as their verdict; none when it was not read."""
+        belief = await self.belief(state)
+        return {} if belief is None else {k: Continuation(belief, effort) for k, effort in efforts.items()}
+
     async def follow(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Continuations ``numbers`` from a state, by number: at most ``horizon`` decisions, then a forced diagnosis
         (equation "rollout"). Those with a failed reply are left out."""
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
-        if forced and self.verdicts == "scored":
-            belief = await self.belief(state)
-            return {} if belief is None else {k: Continuation(belief, Effort()) for k in numbers}
+        scored = self.verdicts == "scored"
+        if forced and scored:
+            return await self._scored(state, dict.fromkeys(numbers, Effort()))
         steps = await self.steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
         onward: dict[str, list[int]] = {}
         for k, step in steps.items():
             if forced or isinstance(step.action, FinalDiagnosis):
-                last, verdict = self.environment.conclude(state, step)
-                correct = await self.belief(state) if self.verdicts == "scored" else verdict
-                if correct is not None:
-                    continuations[k] = Continuation(correct, last.effort)
+                last, correct = self.environment.conclude(state, step)
+                continuations[k] = Continuation(correct, last.effort)
             else:
                 onward.setdefault(step.turn.text, []).append(k)
+        if continuations and scored:
+            self.belief(state)  # requested now, so that it is read in the wave of the branches
         branches = [(steps[ks[0]], ks) for ks in onward.values()]
         futures = [self.follow(state.after(step), ks, horizon - 1) for step, ks in branches]
         ends = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+        if continuations and scored:
+            continuations = await self._scored(state, {k: end.effort for k, end in continuations.items()})
         for (step, _), end in zip(branches, ends, strict=True):
             continuations.update({k: Continuation(c.correct, step.effort + c.effort) for k, c in end.items()})
         return continuations
