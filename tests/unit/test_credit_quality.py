@@ -129,7 +129,7 @@ def test_the_whole_table(case, tmp_path):
     assert {("vineppo", "continuations", k) for k in VINE_CONTINUATIONS} <= set(rows)
     assert {("cdpr_scored", "horizon, continuations", f"{h}, {k}") for h, k in SCORED} <= set(rows)
     defaults = [row for row in rows.values() if row["default"]]
-    assert {row["value"] for row in defaults} == {3, 4, "uniform", "branching", "drawn"} and len(
+    assert {row["value"] for row in defaults} == {3, 4, "uniform", "branching"} and len(
         {row["rmse"] for row in defaults}
     ) == 1
     assert found["replicate_seeds"][0] != found["replicate_seeds"][1]

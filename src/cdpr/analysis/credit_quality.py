@@ -40,9 +40,8 @@ SWEEPS = {
     "candidates": (2, 3, 4, 6),
     "baseline": ("uniform", "policy_weighted", "leave_one_out"),
     "cache.reuse_group": ("none", "branching", "every"),
-    "verdicts": ("drawn", "scored"),
 }
-SCORED = ((0, 1), (1, 1), (1, 2), (3, 1), (3, 2))  # H and K under scored verdicts
+SCORED = ((0, 1), (1, 1), (1, 2), (3, 2), (3, 4))  # H and K under scored verdicts
 VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)
 Group = Sequence[Trajectory]
 

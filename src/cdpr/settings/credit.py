@@ -46,9 +46,8 @@ class Credit(Section):
     own_actions: Literal["counted", "apart"] = key("counted", decision="D8")
     """Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from others alone."""
     verdicts: Literal["drawn", "scored"] = key("drawn", paper="K=4 continuations per branch", decision="D4c")
-    """Of a diagnosis in a continuation: whether the name that was drawn is right, or the probability that the policy
-    names the truth there. `scored` has less noise, so it needs fewer continuations; the policy must give
-    log-probabilities."""
+    """Of a diagnosis in a continuation: whether the name drawn is right, or, with less noise, the probability that the
+    policy names the truth there (it must give log-probabilities)."""
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
     select_disagreed: bool = key(True, paper="Unified State Selection: the union of both sets", decision="D9")
