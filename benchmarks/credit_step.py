@@ -1,4 +1,5 @@
-"""What credit assignment costs: a GRPO step, a CDPR step, and a literal CDPR step, side by side in one process.
+"""What credit assignment costs: a GRPO step, a CDPR step, one with scored verdicts and no further decision, and a
+literal CDPR step, side by side in one process.
 
 Literal means to the letter of the paper and nothing shared: every trajectory's states are evaluated separately, n_s
 actions are drawn besides the one taken, no continuation is ever reused. The arms take turns, step by step, on the same
@@ -35,27 +36,29 @@ from cdpr.training.training_run import TrainingRun
 
 LITERAL = {"credit": {"merge": "none", "own_actions": "apart", "max_states": None, "cache": {"scope": "off"}}}
 UNBUDGETED = {"credit": {"max_states": None}}
+SCORED = {"credit": {"verdicts": "scored", "horizon": 0, "continuations": 1}}
 BATCHES = (16, 64, 256, 1024)
 
 
 def arms(settings: Settings) -> dict[str, Settings]:
     """The settings of each arm."""
     cdpr = resolve_variant(settings, "cdpr")
-    found = {"grpo": resolve_variant(settings, "grpo"), "cdpr": cdpr}
+    scored = parse_settings(merge(cdpr.model_dump(), SCORED))
+    found = {"grpo": resolve_variant(settings, "grpo"), "cdpr": cdpr, "cdpr_scored": scored}
     if cdpr.credit.max_states is not None:
         found["cdpr_unbudgeted"] = parse_settings(merge(cdpr.model_dump(), UNBUDGETED))
     return found | {"literal": parse_settings(merge(cdpr.model_dump(), LITERAL))}
 
 
 def steps(arms: dict[str, Settings], cases: Path, policy: Path, count: int) -> dict[str, float]:
-    """Mean seconds and tokens of a step of each arm, after one step that does not count."""
+    """Mean seconds, tokens and waves of a step of each arm, after one step that does not count."""
     trainers = {name: Trainer(TrainingRun(s, iterate_records(cases), policy, 0)) for name, s in arms.items()}
     gc.freeze()
     gc.disable()
     totals: dict[str, float] = {}
     for step in range(count + 1):
         for name, trainer in trainers.items():
-            work = [(s.counters.generated_tokens, s.counters.decoded_tokens) for s in trainer.samplers]
+            before = _work(trainer)
             start = time.perf_counter()
             trainer.iterate()
             if torch.cuda.is_available():
@@ -64,17 +67,18 @@ def steps(arms: dict[str, Settings], cases: Path, policy: Path, count: int) -> d
             gc.collect()
             if not step:
                 continue
-            after = [(s.counters.generated_tokens, s.counters.decoded_tokens) for s in trainer.samplers]
-            work += [(0, 0)] * (len(after) - len(work))
-            measured = {
-                "seconds": seconds,
-                "generated_tokens": sum(a - b for (a, _), (b, _) in zip(after, work, strict=True)),
-                "decoded_tokens": sum(a - b for (_, a), (_, b) in zip(after, work, strict=True)),
-            }
+            after = _work(trainer)
+            measured = {"seconds": seconds} | {kind: after[kind] - before[kind] for kind in after}
             for kind, value in measured.items():
                 totals[f"{name}_{kind}"] = totals.get(f"{name}_{kind}", 0.0) + value / count
     gc.enable()
     return totals
+
+
+def _work(trainer: Trainer) -> dict[str, int]:
+    """Tokens and waves of all samplers of a trainer so far."""
+    kinds = ("generated_tokens", "scored_tokens", "prefilled_tokens", "decoded_tokens", "waves")
+    return {kind: sum(getattr(sampler.counters, kind) for sampler in trainer.samplers) for kind in kinds}
 
 
 class AtOnce(Policy):
@@ -155,6 +159,7 @@ def main() -> None:
     alone = report[f"bookkeeping_us_per_trajectory_{BATCHES[0]}"] * group / 1e6
     report |= {
         "cdpr_over_grpo_seconds": report["cdpr_seconds"] / report["grpo_seconds"],
+        "cdpr_scored_over_grpo_seconds": report["cdpr_scored_seconds"] / report["grpo_seconds"],
         "cdpr_over_literal_seconds": report["cdpr_seconds"] / report["literal_seconds"],
         "cdpr_over_literal_tokens": report["cdpr_generated_tokens"] / report["literal_generated_tokens"],
         "cdpr_over_literal_decoded": report["cdpr_decoded_tokens"] / report["literal_decoded_tokens"],

@@ -52,7 +52,7 @@ def values(state):
     return {candidate.action: candidate.value for candidate in state.candidates}
 
 
-@pytest.mark.parametrize("horizon", [1, 3])
+@pytest.mark.parametrize("horizon", [0, 1, 3])
 @pytest.mark.parametrize("merge", ["ordered", "set", "none"])
 @pytest.mark.parametrize("k", [60, 960])
 def test_values_converge_to_those_by_enumeration(case, horizon, merge, k):
@@ -94,6 +94,57 @@ def test_reused_suffixes_bias_nothing_when_they_are_cut_at_the_horizon(case, cac
     exact = exact_value(env, HastyPolicy(), env.initial(case), settings.utility, 1, CBC)
     error = stdev(found) / len(found) ** 0.5
     assert error < 0.03 and (abs(fmean(found) - exact) < 4 * error) == unbiased
+
+
+class Mute(ToyPolicy):
+    """Every request for log-probabilities fails."""
+
+    async def score_diagnoses(self, state, names, forced):
+        raise ModelFailure("no answer")
+
+
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_scored_verdicts_have_the_mean_of_drawn_ones_and_less_noise(case, horizon):
+    action, deviation = ("result", "Complete Blood Count"), {}
+    for verdicts in ("drawn", "scored"):
+        estimates = []
+        for seed in range(300):
+            settings, env, made = process(
+                seed=seed,
+                verdicts=verdicts,
+                horizon=horizon,
+                select_all=True,
+                continuations=1,
+                candidates=8,
+                cache={"scope": "batch"},
+            )
+            estimates.append(values(root(score(made, group(env, ToyPolicy(), case, n=2, seed=seed)))).get(action))
+        estimates = [value for value in estimates if value is not None]
+        exact = exact_value(env, ToyPolicy(), env.initial(case), settings.utility, horizon, CBC)
+        deviation[verdicts] = stdev(estimates)
+        assert abs(fmean(estimates) - exact) < 4 * stdev(estimates) / len(estimates) ** 0.5
+    assert deviation["scored"] < 0.7 * deviation["drawn"]
+
+
+def test_scored_verdicts_without_a_further_decision_are_exact(case):
+    settings, env, made = process(
+        verdicts="scored", horizon=0, select_all=True, continuations=1, candidates=8, samples=200
+    )
+    found = values(root(score(made, group(env, ToyPolicy(), case))))
+    for action, text in TEXTS.items():
+        assert found[action] == pytest.approx(
+            exact_value(env, ToyPolicy(), env.initial(case), settings.utility, 0, text)
+        )
+    assert found["end", ""] == pytest.approx(0.2)
+
+
+def test_a_verdict_that_cannot_be_scored_counts_as_failed(case):
+    _, env, made = process(verdicts="scored", select_all=True)
+    made.continuation_policy = Mute()
+    report = score(made, group(env, ToyPolicy(), case, n=8))
+    assert report.failed > 0 and math.isfinite(sum(r or 0.0 for rewards in report.process for r in rewards))
+    drawn = [c for state in report.states for c in state.candidates if c.action[0] != "end" and c.fresh]
+    assert not drawn and report.unvalued > 0
 
 
 def test_reward_is_the_advantage_over_the_candidates(case):

@@ -81,6 +81,10 @@ class ToyPolicy(Policy):
         options = self.distribution(state, forced)
         return [Turn(random.Random(f"{seed} {k}").choices(list(options), list(options.values()))[0]) for k in numbers]
 
+    async def score_diagnoses(self, state, names, forced):
+        p = self.distribution(state, forced)
+        return [Turn(text, (), (1,), (math.log(p[text]),)) for text in (f"FINAL_DIAGNOSIS: {name}" for name in names)]
+
 
 class HastyPolicy(ToyPolicy):
     """Always begins with a blood count; then half the time it guesses wrong at once, half the time it goes on and,

@@ -36,11 +36,12 @@ SEED = 0  # of workups, truth and replicates
 SWEEPS = {
     "samples": (2, 4, 8, 16),
     "continuations": (1, 2, 4, 8, 16),
-    "horizon": (1, 2, 3, 5, 8),
+    "horizon": (0, 1, 2, 3, 5, 8),
     "candidates": (2, 3, 4, 6),
     "baseline": ("uniform", "policy_weighted", "leave_one_out"),
     "cache.reuse_group": ("none", "branching", "every"),
 }
+SCORED = ((0, 1), (1, 1), (1, 2), (3, 2), (3, 4))  # H and K under scored verdicts
 VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)
 Group = Sequence[Trajectory]
 
@@ -98,6 +99,7 @@ def _rows(settings: Settings, replicates: Sequence[Replicate], workups: Workups)
     """One row per estimator, key and value; the default occurs once in each sweep."""
     points = [("cdpr", key, value, credit) for (key, value), credit in sweeps(settings.credit).items()]
     points += [("vineppo", "continuations", count, count) for count in VINE_CONTINUATIONS]
+    points += [("cdpr_scored", "horizon, continuations", value, credit) for value, credit in scored(settings).items()]
     for estimator, key, value, setting in points:
         values, tokens = zip(*(replicate[setting] for replicate in replicates), strict=True)
         default = estimator == "cdpr" and value == attrgetter(key)(settings.credit)
@@ -253,6 +255,12 @@ def sweeps(credit: Credit) -> dict[tuple[str, int | str], Credit]:
     return settings
 
 
+def scored(settings: Settings) -> dict[str, Credit]:
+    """The settings of :data:`SCORED`, by H and K as text."""
+    base = every_state(settings.credit).model_copy(update={"verdicts": "scored"})
+    return {f"{h}, {k}": base.model_copy(update={"horizon": h, "continuations": k}) for h, k in SCORED}
+
+
 class Remembering(Policy):
     """A policy that generates each reply once. Reply k of a seed is always the same, so settings that draw the same
     replies share them."""
@@ -273,6 +281,9 @@ class Remembering(Policy):
             known.update(zip(missing, await self.policy.sample(state, missing, forced, seed), strict=True))
         return [known[k] for k in numbers]
 
+    async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
+        return await self.policy.score_diagnoses(state, names, forced)
+
 
 @dataclass(frozen=True)
 class Estimators:
@@ -286,7 +297,7 @@ class Estimators:
 
     async def replicate(self) -> Replicate:
         """Every estimate once."""
-        settings = dict.fromkeys(sweeps(self.settings.credit).values())
+        settings = dict.fromkeys([*sweeps(self.settings.credit).values(), *scored(self.settings).values()])
         estimates: Replicate = {credit: await self.cdpr(credit) for credit in settings}
         return estimates | {count: await self.vineppo(count) for count in VINE_CONTINUATIONS}
 

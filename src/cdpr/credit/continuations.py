@@ -18,6 +18,7 @@ from ..environment.utility import Worth
 from ..llm import ModelFailure
 from ..seeding import derive_seed
 from ..settings.credit import Credit
+from .belief import read_beliefs
 from .states import Node, action_of, state_identity
 
 MOST_PER_STATE = 32  # continuations kept of one state
@@ -26,22 +27,25 @@ _CUT = 1 << 20  # a suffix that is cut ends with a reply of a number from here o
 
 @dataclass(frozen=True)
 class Continuation:
-    """What followed a state until the diagnosis: verdict and effort. Utilities are computed on reading, so entries stay
-    valid when a lambda changes."""
+    """What followed a state until the diagnosis: verdict (or its probability) and effort. Utilities are computed on
+    reading, so entries stay valid when a lambda changes."""
 
-    correct: bool
+    correct: float
     effort: Effort
 
 
 @dataclass
 class Draws:
     """The replies drawn from one policy, each once. ``stream`` names the random numbers; ``failed`` counts requests
-    without a reply; ``journal`` holds every drawn step with its state, ``tokens`` the number of their tokens."""
+    without a reply; ``journal`` holds every drawn step with its state, ``tokens`` the number of their tokens.
+    ``verdicts`` is that of :class:`~cdpr.settings.credit.Credit`."""
 
     environment: DiagnosticEnvironment
     policy: Policy
     seed: int
     stream: tuple
+    verdicts: str = "drawn"
+    beliefs: dict[tuple, asyncio.Future] = field(default_factory=dict)
     known: dict[tuple, dict[int, Step | asyncio.Future | None]] = field(default_factory=dict)
     failed: int = 0
     tokens: int = 0
@@ -83,10 +87,31 @@ class Draws:
         self.journal += [(state, step) for step in steps]
         return steps
 
+    def belief(self, state: State) -> "asyncio.Future[float | None]":
+        """Probability that a diagnosis at a state is right, requested at once; None when the request failed."""
+        if state.words not in self.beliefs:
+            self.beliefs[state.words] = asyncio.ensure_future(self._belief(state))
+        return self.beliefs[state.words]
+
+    async def _belief(self, state: State) -> float | None:
+        try:
+            return (await read_beliefs(self.policy, [state], "probability"))[state.key]
+        except (ModelFailure, TimeoutError):
+            self.failed += 1
+            return None
+
+    async def _scored(self, state: State, efforts: Mapping[int, Effort]) -> dict[int, Continuation]:
+        """Continuations that end at a state, with the belief as their verdict; none when it was not read."""
+        belief = await self.belief(state)
+        return {} if belief is None else {k: Continuation(belief, effort) for k, effort in efforts.items()}
+
     async def follow(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Continuations ``numbers`` from a state, by number: at most ``horizon`` decisions, then a forced diagnosis
         (equation "rollout"). Those with a failed reply are left out."""
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
+        scored = self.verdicts == "scored"
+        if forced and scored:
+            return await self._scored(state, dict.fromkeys(numbers, Effort()))
         steps = await self.steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
         onward: dict[str, list[int]] = {}
@@ -96,9 +121,13 @@ class Draws:
                 continuations[k] = Continuation(correct, last.effort)
             else:
                 onward.setdefault(step.turn.text, []).append(k)
+        if continuations and scored:
+            self.belief(state)  # requested now, so that it is read in the wave of the branches
         branches = [(steps[ks[0]], ks) for ks in onward.values()]
         futures = [self.follow(state.after(step), ks, horizon - 1) for step, ks in branches]
         ends = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+        if continuations and scored:
+            continuations = await self._scored(state, {k: end.effort for k, end in continuations.items()})
         for (step, _), end in zip(branches, ends, strict=True):
             continuations.update({k: Continuation(c.correct, step.effort + c.effort) for k, c in end.items()})
         return continuations

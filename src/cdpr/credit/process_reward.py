@@ -111,12 +111,14 @@ def _as_tuple(key: Any) -> Any:
 
 @dataclass
 class _Evaluated:
-    """An action under evaluation: the steps sampled with it, and the pool of its child (None: a diagnosis)."""
+    """An action under evaluation: the steps sampled with it, and the pool of its child, or for a diagnosis its mean
+    ``verdict`` (None: the request failed)."""
 
     action: ActionKey
     in_top_m: bool
     steps: list[Step]
     pool: Pool | None
+    verdict: float | None = None
 
 
 class GroupCredit:
@@ -142,7 +144,8 @@ class GroupCredit:
         selected = self.selected(disagreed, uncertainty, credit)
         chosen = {key for keys in selected for key in keys}
         evaluated = {key: self._evaluated(key, p_hat[key]) for key in nodes if key in chosen}
-        await self.pools.fill()
+        diagnoses = [(key, one) for key, ones in evaluated.items() for one in ones if one.pool is None]
+        await asyncio.gather(self.pools.fill(), *(self._judge(key, one) for key, one in diagnoses))
         for key, node in nodes.items():
             values = tuple(map(self._value, evaluated.get(key, ())))
             tokens = {self._action(step): step.turn.token_ids for step in reversed(node.steps)}
@@ -193,14 +196,20 @@ class GroupCredit:
             evaluated.append(_Evaluated(action, action in top, steps, pool))
         return evaluated
 
+    async def _judge(self, key: tuple, one: _Evaluated) -> None:
+        """U_hat of a diagnosis, which needs no continuation: the mean verdict of those drawn, or its probability."""
+        if self.credit.verdicts == "scored" and self.credit.diagnoses == "one_action":
+            one.verdict = await self._actor(key).belief(self.nodes[key].state)
+            return
+        truth = self.group[0].case.diagnosis_results
+        diagnoses = [step.action.text for step in one.steps if isinstance(step.action, FinalDiagnosis)]
+        one.verdict = mean(self.environment.is_correct(text, truth) for text in diagnoses)
+
     def _value(self, one: _Evaluated) -> CandidateValue:
-        """U_hat of one action; a diagnosis needs no continuation, only its verdict."""
+        """U_hat of one action, with its terms."""
         pool, immediate = one.pool, one.steps[0].effort
         if pool is None:
-            truth = self.group[0].case.diagnosis_results
-            diagnoses = [step.action.text for step in one.steps if isinstance(step.action, FinalDiagnosis)]
-            verdict = mean(self.environment.is_correct(text, truth) for text in diagnoses)
-            return CandidateValue(one.action, one.in_top_m, verdict, verdict)
+            return CandidateValue(one.action, one.in_top_m, one.verdict, one.verdict or 0.0)
         ends = pool.continuations
         if not ends:
             return CandidateValue(one.action, one.in_top_m, None, failed=pool.failed)
@@ -250,7 +259,7 @@ class GroupCredit:
     def _stream(self, stream: tuple, policy: Policy) -> Draws:
         """The draws of a policy under a name: one set for the whole group, or one for each use."""
         if stream not in self.draws:
-            self.draws[stream] = Draws(self.environment, policy, self.process.seed, stream)
+            self.draws[stream] = Draws(self.environment, policy, self.process.seed, stream, self.credit.verdicts)
         return self.draws[stream]
 
     def _count(self) -> None:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import StatisticsError, correlation, fmean, stdev
+from typing import Any
 
 from ..environment.state import Trajectory
 from ..environment.utility import utility
@@ -116,6 +117,11 @@ class CreditRow:
     outcomes: list[bool]
     process: list[list[float | None]]
     states: list[StateCredit]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row for JSON. ``dataclasses.asdict`` would copy every value, which takes 4% of a step."""
+        lists = [{"actions": [*map(vars, s.actions)], "candidates": [*map(vars, s.candidates)]} for s in self.states]
+        return vars(self) | {"states": [vars(s) | more for s, more in zip(self.states, lists, strict=True)]}
 
 
 # Figures for the log

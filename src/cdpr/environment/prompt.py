@@ -52,6 +52,7 @@ def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
     return f"{text}\n{_FORCED_NOTE}" if forced else text
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def compact_presentation(summary: str) -> str:
     """The summary's contents without headings and empty sections, joined by bars."""
     parts = []

@@ -115,8 +115,8 @@ class Work:
     """Work of a sampler since its start: tokens that passed through the model, and tokens from the cache.
 
     ``generated_tokens`` are those of the completions, ``scored_tokens`` those that were given; ``decoded_tokens`` the
-    rows of the decoding steps, in which
-    completions share branches and the first token, which the prefill gives, does not count.
+    rows of the decoding steps, in which completions share branches and the first token, which the prefill gives, does
+    not count.
     """
 
     prefilled_tokens: int = 0

@@ -38,13 +38,16 @@ class Credit(Section):
     beta: NonNegativeFloat = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5")
     candidates: PositiveInt = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4")
     continuations: PositiveInt = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch")
-    horizon: PositiveInt = key(
+    horizon: NonNegativeInt = key(
         3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3"
     )
     samples: PositiveInt = key(8, paper="n_s=8 action samples for uncertainty estimation")
     """n_s: next actions drawn to measure uncertainty."""
     own_actions: Literal["counted", "apart"] = key("counted", decision="D8")
     """Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from others alone."""
+    verdicts: Literal["drawn", "scored"] = key("drawn", paper="K=4 continuations per branch", decision="D4c")
+    """Of a diagnosis in a continuation: whether the name drawn is right, or, with less noise, the probability that the
+    policy names the truth there (it must give log-probabilities)."""
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
     select_disagreed: bool = key(True, paper="Unified State Selection: the union of both sets", decision="D9")

@@ -8,7 +8,7 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -177,7 +177,7 @@ def by_token(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[fl
 
 def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
     """The line of the credit artifact for an iteration; None where the algorithm keeps no records."""
-    rows = [asdict(scored.record) for scored in batch if scored.record]
+    rows = [scored.record.as_dict() for scored in batch if scored.record]
     return {"step": step, "groups": rows} if rows else None
 
 
