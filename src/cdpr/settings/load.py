@@ -127,11 +127,14 @@ def _single() -> dict[str, set[str]]:
 
 
 def _keep(section: Any, names: set[str]) -> Any:
+    below: dict[str, set[str]] = {}
+    for name in names:
+        first, _, rest = name.partition(".")
+        below.setdefault(first, set()).add(rest)
     copy = section.model_copy()
     for name in type(section).model_fields.keys() - names:
-        below = {inner.removeprefix(f"{name}.") for inner in names if inner.startswith(f"{name}.")}
-        if below:
-            copy.__dict__[name] = _keep(getattr(section, name), below)
+        if name in below:
+            copy.__dict__[name] = _keep(getattr(section, name), below[name])
         else:
             del copy.__dict__[name]
     return copy
