@@ -90,7 +90,7 @@ def page_entries(experiment: Experiment) -> tuple[PageEntry, ...]:
 def check_functions(stages: Mapping[str, Stage]) -> None:
     """Raise SettingsError for a function that a stage or a data set names and its module lacks, before hours of work
     end without it: the stage's own, ``sheet`` of a table on the results page, importers and writers."""
-    table, places = "src/cdpr/workflow/stages.py", "src/cdpr/settings/datasets.py"
+    table, places = "src/cdpr/workflow/stages.py", "src/cdpr/settings/datasets.yaml"
     calls = [(f"{table}: {name}", stage.call) for name, stage in stages.items() if isinstance(stage.call, str)]
     calls += [(f"{table}: {name}: the results page", f"{stage.page.module}:sheet")
               for name, stage in stages.items() if stage.page and stage.page.module]  # fmt: skip
