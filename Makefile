@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 # The same by uv, which takes seconds; by pip where uv fails.
 INSTALL := $(BIN)/python envs/install.py
 
-.PHONY: env verl gpu-env check-gpu-env reproduce test test-verl test-faults lint docs ui bench gpu-day local-llm verl-cpu \
+.PHONY: env cluster verl gpu-env check-gpu-env reproduce test test-verl test-faults lint docs ui bench gpu-day local-llm verl-cpu \
   verl-cpu-demo verl-real verl-vllm-cpu slurm-local clean-state
 
 env: .venv/.installed
@@ -27,6 +27,14 @@ env: .venv/.installed
 	@touch $@
 
 # The engine verl for a CPU. Its own requirements name packages that only GPUs need, so they are not used.
+# Snakemake's plugins for clusters. Every start of Snakemake imports them, so only who uses profiles/slurm or
+# profiles/kubernetes installs them.
+cluster: env .venv/.cluster
+
+.venv/.cluster: envs/cluster.txt .venv/.installed
+	@$(INSTALL) --no-deps -r envs/cluster.txt
+	@touch $@
+
 verl: env .venv/.verl
 
 .venv/.verl: envs/verl-cpu.txt .venv/.installed
@@ -131,7 +139,7 @@ verl-cpu-demo: verl
 
 # The cluster profile on a real Slurm of one machine (Debian's; installed as root when it is missing): everything in
 # miniature, with a job that is cancelled, against the results of a run without Slurm.
-slurm-local: env
+slurm-local: cluster
 	@command -v slurmctld >/dev/null || { apt-get update -qq && apt-get install -y -qq slurm-wlm munge; }
 	CDPR_SLURM=1 $(BIN)/python -m pytest -k real_slurm tests/workflow/test_cluster.py
 

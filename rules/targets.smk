@@ -6,7 +6,6 @@ import difflib
 MORE = {
     "figures": of(*(stage for stage in FIGURES if stage in plan.on_page)),
     "data_cards": cards(),
-    "inspector": ["<results>/tracking.traced"],
     "smoke": plan.smoke(),
 }
 

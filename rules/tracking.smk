@@ -6,23 +6,17 @@ or after the files named as input.
 """
 
 COMMANDS = {name: parts["command"] for name, parts in TARGETS.items() if "command" in parts and name != "beyond_paper"}
-# Name: input, output. All other commands have none.
-FILES = {
-    "index_runs": (of("check_headroom", "write_report"), touch("<results>/tracking.indexed")),
-    "log_traces": (of("write_inspector"), touch("<results>/tracking.traced")),
-}
 
 for name, command in {"index_runs": "cdpr rebuild_tracking", **COMMANDS}.items():
-    needs, marker = FILES.get(name, ([], []))
+    follows_the_page = name == "index_runs"
 
     rule:
         name:
             name
         input:
-            needs,
-            tracking=ancient(plan.output("init_tracking", "ready")) if name == "log_traces" else [],
+            of("check_headroom", "write_report") if follows_the_page else [],
         output:
-            marker,
+            touch("<results>/tracking.indexed") if follows_the_page else [],
         log:
             f"<logs>/{name}.log",
         localrule: True

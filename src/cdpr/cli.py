@@ -16,7 +16,7 @@ from typing import Any
 from .files import disk_problem
 from .settings import SettingsError, generate, load_settings
 from .settings.datasets import DATASETS, IN_DOMAIN
-from .tracking import mlflow_index, traces
+from .tracking import mlflow_index
 from .workflow import housekeeping, recordings
 from .workflow.plan import Plan, trainings
 from .workflow.running import run_stage
@@ -241,20 +241,14 @@ def _plan_training(args: argparse.Namespace) -> None:
 
 
 @_command()
-def _rebuild_tracking(args: argparse.Namespace, fill: Callable = mlflow_index.rebuild_tracking) -> None:
+def _rebuild_tracking(args: argparse.Namespace) -> None:
     """Bring the MLflow index up to date with all run.json files."""
     settings = load_settings(*args.settings)
     if not settings.tracking.mlflow:
         print("tracking.mlflow is off: nothing to do")
         return
-    counts = ", ".join(f"{count} {name}" for name, count in fill(settings).items())
+    counts = ", ".join(f"{count} {name}" for name, count in mlflow_index.rebuild_tracking(settings).items())
     print(f"{mlflow_index.tracking_uri(settings)}: {counts}")
-
-
-@_command()
-def _log_traces(args: argparse.Namespace) -> None:
-    """Show workups of the inspector as traces in MLflow, those of each evaluation once."""
-    _rebuild_tracking(args, traces.log_traces)
 
 
 @_command()

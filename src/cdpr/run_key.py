@@ -51,7 +51,7 @@ def import_closure(roots: Sequence[str], source: Path | None = None, cache: Dige
     waiting, names = list(roots), set()
     while waiting:
         name = waiting.pop()
-        if name in (PACKAGE, *names) or f"{name}.".startswith(BOOKKEEPING) or _file_of(name, source) is None:
+        if name == PACKAGE or name in names or f"{name}.".startswith(BOOKKEEPING) or _file_of(name, source) is None:
             continue
         names.add(name)
         waiting += [name.rpartition(".")[0], *_module(name, source, cache)[1]]

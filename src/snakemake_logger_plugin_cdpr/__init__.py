@@ -7,13 +7,14 @@ complete as always. Dry runs and ``--verbose``, ``--printshellcmds`` or ``--debu
 
 import copy
 import errno
+import importlib.util
 import logging
 import re
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -36,6 +37,18 @@ _REMARKS = ("Nothing to be done", "Terminating processes")
 _HIDDEN_REMARKS = ("Config file ", "Assuming unrestricted", "Building DAG")
 # Errors that repeat what the log of the failed job says better.
 _HIDDEN_ERRORS = ("CalledProcessError", "At least one job did not complete", "Exiting because a job execution failed")
+
+
+def check_executors(words: Sequence[str]) -> None:
+    """End with the remedy where a profile or an option of the command line names a cluster whose plugin is missing;
+    Snakemake would call it an invalid choice. It imports this module before it reads its command line."""
+    for name in ("slurm", "kubernetes"):
+        is_used = any(re.fullmatch(rf"(.*[/=])?{name}/?", word) for word in words)
+        if is_used and importlib.util.find_spec(f"snakemake_executor_plugin_{name}") is None:
+            sys.exit(f"Snakemake's plugin for {name} is not installed: make cluster")
+
+
+check_executors(sys.argv[1:])
 
 
 @dataclass

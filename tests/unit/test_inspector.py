@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import pytest
 from browser import CHROMIUM, FRAME, SCROLL, Browser
@@ -29,7 +29,6 @@ from cdpr.inspector.oracle import Oracle
 from cdpr.inspector.write import credit_file, write_inspector
 from cdpr.job import Job
 from cdpr.llm.agent_model import Meter
-from cdpr.records import RunRecord
 from cdpr.report.report_page import write_report
 from cdpr.results.methods import DATASETS
 from cdpr.seeding import derive_seed, stratified_sample
@@ -37,7 +36,6 @@ from cdpr.settings import Settings
 from cdpr.study.analysis import Analysis, Interval
 from cdpr.study.records import StateMeans, state_digest, write_lines
 from cdpr.study.rubric import dimensions
-from cdpr.tracking.traces import log_traces
 from cdpr.workflow.plan import Plan
 
 RUN, OTHER, DATASET = "cdpr-seed0", "grpo-seed0", "mimic_iv"
@@ -464,56 +462,3 @@ def _grow(world: World, site: Path) -> int:
     for name, data in ((f"{RUN}.{DATASET}", workups), (f"{OTHER}.{DATASET}", workups), (DATASET, cases)):
         write_data(site, f"data/{name}", data)
     return count
-
-
-# Traces
-
-
-def test_traces_have_price_value_and_reward_of_every_turn_once(tmp_path, toy_case, monkeypatch):
-    mlflow = pytest.importorskip("mlflow")
-    here = made(tmp_path, toy_case)
-    monkeypatch.setattr("cdpr.tracking.traces.TRACES", 5)
-    for run in (RUN, OTHER):
-        _record(tmp_path / "evaluations" / run / f"{DATASET}.run.json", "evaluate_agent", f"{run == OTHER:016d}",
-                run=run, dataset=DATASET)  # fmt: skip
-    _record(tmp_path / "inspector.run.json", "write_inspector", "9" * 16)
-    assert log_traces(here.settings) == {"traces": 10, "evaluations": 2, "credentialed": 0}
-    assert log_traces(here.settings)["traces"] == 0
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
-    experiment = client.get_experiment_by_name("cdpr/evaluation").experiment_id
-    runs = {run.info.run_id: run.data.tags for run in client.search_runs([experiment])}
-    traces = client.search_traces(locations=[experiment], max_results=100)
-    assert len(traces) == 10 and {trace.info.request_metadata["mlflow.sourceRun"] for trace in traces} == set(runs)
-    told = {w["case"] + w["decoding"]: w for w in here.workups()}
-    seen = 0
-    for trace in traces:
-        address = dict(parse_qsl(urlsplit(trace.info.tags["cdpr.inspector"]).fragment))
-        if address["run"] != RUN:
-            continue
-        steps = told[address["case"] + address["decoding"]]["steps"]
-        spans = [span for span in trace.data.spans if span.parent_id]
-        assert len(spans) == len(steps)
-        for span in spans:
-            step = steps[span.attributes["turn"]]
-            assert span.attributes["price_usd"] == step["charge"]
-            assert span.attributes.get("r_proc") == step.get("credit", {}).get("process")
-            if "credit" in step:
-                (taken,) = (each for each in step["credit"]["candidates"] if each.get("taken"))
-                assert span.attributes["u_hat"] == taken["value"]
-                seen += 1
-    assert seen >= 5
-
-
-def test_credentialed_cases_are_never_traced(tmp_path, toy_case):
-    pytest.importorskip("mlflow")
-    here = made(tmp_path, toy_case, credentialed=True, inspector={"credentialed": True})
-    _record(tmp_path / "inspector.run.json", "write_inspector", "9" * 16)
-    assert log_traces(here.settings) == {"traces": 0, "evaluations": 0, "credentialed": 2}
-    database = tmp_path / "mlflow.db"
-    assert not database.exists() or b"appendicitis" not in database.read_bytes()
-
-
-def _record(path: Path, stage: str, key: str, **options: str) -> None:
-    record = RunRecord(stage=stage, run_key=key, options=options, started="2026-01-01T00:00:00+00:00", tier="demo",
-                       experiment="cdpr/evaluation")  # fmt: skip
-    path.write_text(record.model_dump_json())

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import runpy
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = ROOT / "requirements.lock"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_the_lock_names_everything_that_the_package_needs_in_versions_that_serve():
-    lines = [line.partition("#")[0].strip() for line in LOCK.read_text().splitlines()]
-    locked = {canonicalize_name(r.name): next(iter(r.specifier)).version for r in map(Requirement, filter(None, lines))}
+def locked_versions(*files: str) -> dict[str, str]:
+    lines = [line.partition("#")[0].strip() for file in files for line in (ROOT / file).read_text().splitlines()]
+    return {canonicalize_name(r.name): next(iter(r.specifier)).version for r in map(Requirement, filter(None, lines))}
+
+
+@pytest.mark.parametrize(("extra", "files"), [("dev", ()), ("cluster", ("envs/cluster.txt",))])
+def test_the_lock_names_everything_that_the_package_needs_in_versions_that_serve(extra, files):
+    if extra == "cluster":
+        pytest.importorskip("snakemake_executor_plugin_slurm", reason="make cluster")
+    locked = locked_versions("requirements.lock", *files)
     assert len(locked) > 100
-    waiting, seen = [("cdpr", frozenset({"dev"}))], set()
+    needs = PROJECT["dependencies"] + PROJECT["optional-dependencies"][extra]
+    waiting, seen = [(canonicalize_name(r.name), frozenset(r.extras)) for r in map(Requirement, needs)], set()
     while waiting:
         name, extras = waiting.pop()
         if (name, extras) in seen or name == "torch":  # which is installed first, with what it needs
             continue
         seen.add((name, extras))
+        assert name in locked, f"the lock does not name {name}"
         for needed in map(Requirement, metadata.requires(name) or ()):
             if needed.marker and not any(needed.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
                 continue

@@ -1,5 +1,6 @@
 """The profiles: all can be planned, and Slurm's runs on a real Slurm where one can be started."""
 
+import importlib.util
 import logging
 import os
 import re
@@ -11,19 +12,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import snakemake_executor_plugin_kubernetes as kubernetes
 import yaml
 from comparison import differences, snapshot
 from finished_project import finished_project
 from project import RESULTS, Project
 from slurm_cluster import missing_programs, one_node
-from snakemake_executor_plugin_slurm.submit_string import get_submit_command
-from snakemake_executor_plugin_slurm.utils import set_gres_string
 
-from cdpr.settings import Settings, parse_settings
-from cdpr.workflow.machines import acting_machine, follow_jobs, training_machine, training_threads
+from cdpr.settings import Machine, Settings, parse_settings
+from cdpr.workflow.machines import acting_machine, follow_jobs, serving_machine, training_machine, training_threads
+from snakemake_logger_plugin_cdpr import check_executors
 
 pytestmark = pytest.mark.workflow
+PLUGINS = ("snakemake_executor_plugin_slurm", "snakemake_executor_plugin_kubernetes")
+with_plugins = pytest.mark.skipif(not all(map(importlib.util.find_spec, PLUGINS)), reason="make cluster")
 STORAGE = ("--default-storage-provider", "fs", "--default-storage-prefix")
 
 
@@ -32,7 +33,9 @@ def project(tmp_path_factory) -> Project:
     return Project(tmp_path_factory.mktemp("project"))
 
 
-@pytest.mark.parametrize("profile", ["default", "ci", "slurm", "kubernetes"])
+@pytest.mark.parametrize(
+    "profile", ["default", "ci", *(pytest.param(name, marks=with_plugins) for name in ("slurm", "kubernetes"))]
+)
 def test_every_profile_plans_the_whole_paper(project, profile, tmp_path):
     more = (*STORAGE, str(tmp_path)) if profile == "kubernetes" else ()  # instead of a bucket
     output = project.snakemake("-n", "--workflow-profile", f"profiles/{profile}", *more)
@@ -41,22 +44,32 @@ def test_every_profile_plans_the_whole_paper(project, profile, tmp_path):
     )
 
 
+def test_a_cluster_without_its_plugin_is_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for words in (["--workflow-profile", "profiles/slurm"], ["--executor=kubernetes"], ["-e", "slurm"]):
+        with pytest.raises(SystemExit, match="make cluster"):
+            check_executors(words)
+    check_executors(["--workflow-profile", "profiles/ci", "--executor", "slurm-jobstep"])
+
+
 def training(engine="verl", **verl) -> Settings:
     placed = {"frozen": {"beside": True}, "gpus_per_node": 2, "tensor_parallel": 1, "rollout": "vllm"} | verl
     return parse_settings({"training": {"engine": engine, "verl": placed}, "policy": {"model": "models/some"}})
 
 
-class Resources(SimpleNamespace):
+class Resources(dict):
     """As Snakemake hands resources to the plugin."""
 
-    def get(self, name, default=None):
-        return getattr(self, name, default)
+    __getattr__ = dict.__getitem__
 
 
 def submission(resources, threads) -> str:
     """What the plugin gives to Slurm."""
+    from snakemake_executor_plugin_slurm.submit_string import get_submit_command
+    from snakemake_executor_plugin_slurm.utils import set_gres_string
+
     names = ("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir")
-    job = SimpleNamespace(resources=Resources(**resources, runtime=60), threads=threads)
+    job = SimpleNamespace(resources=Resources({"runtime": 60} | resources), threads=threads)
     return get_submit_command(job, dict.fromkeys(names, "")) + set_gres_string(job)
 
 
@@ -71,6 +84,14 @@ SLURM = {  # a training, and what it requests: GPUs, cores of each task, megabyt
 }  # fmt: skip
 
 
+@with_plugins
+def test_slurm_starts_one_server_however_many_gpus_it_has():
+    command = submission(serving_machine(Machine(gpus=4, memory_gb=100, hours=5)), 8)
+    assert "--ntasks-per-gpu" not in command and "--ntasks=4" not in command
+    assert "--mem 100000" in command and "-t 300" in command
+
+
+@with_plugins
 @pytest.mark.parametrize("name", SLURM)
 def test_what_a_training_requests_of_slurm(name):
     settings, gpus, cores, memory, flags = SLURM[name]
@@ -82,6 +103,8 @@ def test_what_a_training_requests_of_slurm(name):
 
 def pod(resources, threads):
     """The container that the Kubernetes plugin requests for a job."""
+    import snakemake_executor_plugin_kubernetes as kubernetes
+
     bodies = []
     executor = SimpleNamespace(
         logger=logging.getLogger(), run_namespace="run", container_image="image", persistent_volumes=[],
@@ -97,6 +120,7 @@ def pod(resources, threads):
     return body.spec.template.spec.containers[0].resources
 
 
+@with_plugins
 def test_what_jobs_request_of_kubernetes():
     requested = pod(training_machine(training()), training_threads(training()))
     assert requested.requests["nvidia.com/gpu"] == requested.limits["nvidia.com/gpu"] == "2"

@@ -6,14 +6,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from project import ROOT, Project
-from snakemake_executor_plugin_slurm.submit_string import get_submit_command
-
-from cdpr.settings import Machine
-from cdpr.workflow.machines import serving_machine
 
 pytestmark = pytest.mark.workflow
 STUB = ROOT / "tests" / "unit" / "stub_server.py"
@@ -83,19 +78,3 @@ def test_one_job_makes_them_all_and_survives_a_kill_of_either_side(project, tmp_
     serve(project, "--fails")
     result = project.run(*EVALUATIONS, overlay="served")
     assert result.returncode == 0 and before == {path: (project.folder / path).read_bytes() for path in EVALUATIONS}
-
-
-class Resources(SimpleNamespace):
-    """As Snakemake hands resources to the plugin."""
-
-    def get(self, name, default=None):
-        return getattr(self, name, default)
-
-
-def test_slurm_starts_one_server_however_many_gpus_it_has():
-    requested = serving_machine(Machine(gpus=4, memory_gb=100, hours=5))
-    names = ("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir")
-    job = SimpleNamespace(resources=Resources(**requested), threads=8)
-    command = get_submit_command(job, dict.fromkeys(names, ""))
-    assert "--ntasks-per-gpu" not in command and "--ntasks=4" not in command
-    assert "--mem 100000" in command and "-t 300" in command

@@ -77,7 +77,7 @@ def main_methods(settings: Settings) -> list[Method]:
 
 def pictured_methods(settings: Settings) -> list[Method]:
     """The rows of the main table, and further variants that are held against them in the plane of accuracy and cost."""
-    return [*main_methods(settings), *(trained(settings, name) for name in labels_of(settings, "accuracy_cost"))]
+    return [*main_methods(settings), *_variants_in(settings, "accuracy_cost")]
 
 
 def open_methods(settings: Settings) -> list[Method]:
@@ -117,30 +117,34 @@ def dynamic_methods(settings: Settings) -> list[Method]:
 
 def comparator_methods(settings: Settings) -> list[Method]:
     """Ways to assign credit, between the policy that they start from and the best that can be done."""
-    variants = [trained(settings, name) for name in labels_of(settings, "comparators")]
+    variants = _variants_in(settings, "comparators")
     return [agent(settings, "warm_start"), *variants, agent(settings, "value_of_information")]
 
 
 def frontier_methods(settings: Settings) -> list[Method]:
     """Diagnosis at once, where every frontier begins, and the points of all rules."""
-    points = [trained(settings, name) for name in labels_of(settings, "frontier")]
-    return [agent(settings, "immediate"), *points]
+    return [agent(settings, "immediate"), *_variants_in(settings, "frontier")]
 
 
 def part_methods(settings: Settings) -> list[Method]:
     """The policy before training, and what a rule is compared with in part."""
-    return [agent(settings, "warm_start"), *(trained(settings, name) for name in labels_of(settings, "frontier_parts"))]
+    return [agent(settings, "warm_start"), *_variants_in(settings, "frontier_parts")]
 
 
 def grid_methods(settings: Settings) -> list[Method]:
     """Variants that are trained and validated to choose the settings of others."""
-    return [trained(settings, name) for name in labels_of(settings, "frontier_grid")]
+    return _variants_in(settings, "frontier_grid")
 
 
 def leak_methods(settings: Settings) -> list[Method]:
     """The untrained policy, GRPO, ours, and the references with no and with all examinations."""
     ours = [trained(settings, name) for name in ("grpo", OURS)]
     return [agent(settings, "warm_start"), *ours, *(agent(settings, name) for name in ("zero_test", "all_tests"))]
+
+
+def _variants_in(settings: Settings, where: str) -> list[Method]:
+    """The variants of a table or figure, in the order of the experiments."""
+    return [trained(settings, name) for name in labels_of(settings, where)]
 
 
 def trained(settings: Settings, variant: str) -> Method:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import read_table
+from ..settings import project_folder
 
 METRICS = ("acc", "aen", "aec")
 
@@ -14,11 +15,8 @@ class PaperFactsError(ValueError):
 
 
 def facts_folder() -> Path:
-    """``workflow/paper`` of the checkout: below the working directory, else above this package."""
-    for root in (Path.cwd(), Path(__file__).resolve().parents[3]):
-        if (folder := root / "workflow" / "paper").is_dir():
-            return folder
-    raise PaperFactsError("workflow/paper was not found; run from the root of the checkout")
+    """``workflow/paper`` of the checkout."""
+    return project_folder() / "workflow/paper"
 
 
 def printed_rows(file: str, *values: str) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ _HOME = "cdpr.training.algorithms"
 _CONTRACT = "cdpr.training.algorithm"
 
 
+@functools.cache
 def known_algorithms() -> list[str]:
     """Names of the algorithms that come with the package."""
     package: Any = importlib.util.find_spec(_HOME)

@@ -1,16 +1,17 @@
 """Every data set: what it is called, what it is for, who reads it, and under which licence it stands.
 
-One entry of :data:`DATASETS` makes a data set: its section under ``data``, its importer, its jobs, its place in tables
+One entry of ``datasets.yaml`` makes a data set: its section under ``data``, its importer, its jobs, its place in tables
 and its card come from here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, create_model, field_serializer, model_validator
+from pydantic.dataclasses import dataclass
 from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from ..files import parse_yaml, shipped_text
 from .section import Section, key
 
 ADDRESSES = ("http://", "https://", "unix:", "anthropic")  # what begins so is a server; any other model is a folder
@@ -128,86 +129,15 @@ class DataSet:
         return self.settings.under_agreement
 
 
-_KEPT_HERE = (
-    "Records, checkpoints and everything else that holds or has learned their text are kept as the data themselves are."
-)
-_HOSPITAL: dict[str, Any] = {
-    "licence": "The hospital's own",
-    "conditions": ("The hospital decides who may see the cases and what may be reported.", _KEPT_HERE),
-}
-_OSCE = (
-    "Structured examination cases that a language model built from the questions of a medical licensing examination; "
-    "no patient stands behind them"
-)
-_AGENTCLINIC: dict[str, Any] = {
-    "licence": "MIT",
-    "conditions": ("The licence and its copyright notice go along with the cases.",),
-    "links": ("https://github.com/SamuelSchmidgall/AgentClinic", "https://arxiv.org/abs/2405.07960"),
-    "open": True,
-    "settings": FileSource,
-}
+_SOURCES = (MimicSource, ClinicalBenchSource, AgreementSource, FileSource, FhirSource)
+
+
+_BY_NAME = {source.__name__: source for source in _SOURCES}
 DATASETS: Mapping[str, DataSet] = {
-    "mimic_iv": DataSet(
-        "MIMIC-IV", "in_domain", "cdpr.ingest.mimic_iv:read_mimic_iv", "In-domain cases.",
-        "Hospital admissions with discharge notes, and the laboratory, microbiology and radiology events before them, "
-        "of the Beth Israel Deaconess Medical Center, de-identified.",
-        "PhysioNet Credentialed Health Data License 1.5.0 and its data use agreement",
-        ("Only credentialed users may see the cases; they are passed on to nobody, and nobody tries to identify a "
-         "patient.",
-         "Their text goes to no service outside, unless an agreement allows it (`governance.remote_agreement`).",
-         _KEPT_HERE),
-        ("https://physionet.org/content/mimiciv/", "https://physionet.org/content/mimic-iv-note/"),
-        averaged=True, writer="cdpr.hospital.write_mimic:write_mimic", size="mimic_patients", settings=MimicSource,
-    ),
-    "clinicalbench": DataSet(
-        "ClinicalBench", "out_of_domain", "cdpr.ingest.clinicalbench:read_clinicalbench",
-        "First out-of-domain benchmark.",
-        "Clinical cases of many departments, the evaluation benchmark of ClinicalLab (arXiv:2406.13890).",
-        "ClinicalLab's data agreement: evaluation only, for licensees, not commercial",
-        ("Nothing is trained or tuned on the cases.",
-         "Neither they nor anything made from them is passed on, in whole or in part.",
-         "Every report says: Evaluated using ClinicalBench."),
-        ("https://github.com/WeixiangYAN/ClinicalLab", "https://arxiv.org/abs/2406.13890"),
-        averaged=True, writer="cdpr.hospital.write_benchmarks:write_clinicalbench", size="clinicalbench_cases",
-        settings=ClinicalBenchSource,
-    ),
-    "private": DataSet(
-        "Private hospital", "out_of_domain", "cdpr.ingest.private:read_private", "Second out-of-domain benchmark.",
-        "Cases of a hospital's own, in the documented private format.", **_HOSPITAL,
-        averaged=True, writer="cdpr.hospital.write_benchmarks:write_private", size="private_cases", short="Private",
-        settings=AgreementSource,
-    ),
-    "textbook": DataSet(
-        "Textbook", "lessons", "cdpr.ingest.clinicalbench:read_clinicalbench",
-        "Cases in every hospital's names, labels and layout, which the tiny policy reads before it is trained: a "
-        "pretrained model has read all of them.",
-        "Synthetic cases as every synthetic hospital writes them, with no hospital's disease mix or equipment.",
-        "The project's own", open=True, writer="cdpr.hospital.write_benchmarks:write_clinicalbench",
-        size="textbook_cases", settings=ClinicalBenchSource,
-    ),
-    "agentclinic": DataSet(
-        "AgentClinic MedQA", "further", "cdpr.ingest.agentclinic:read_agentclinic",
-        "Openly licensed cases for `open_cases`: `agentclinic_medqa.jsonl`, 107 cases.", f"{_OSCE}.", **_AGENTCLINIC,
-        short="MedQA",
-    ),
-    "agentclinic_extended": DataSet(
-        "AgentClinic MedQA extended", "further", "cdpr.ingest.agentclinic:read_agentclinic",
-        "The longer file, `agentclinic_medqa_extended.jsonl`: 214 cases, the 107 above among them.",
-        f"{_OSCE}; the cases of AgentClinic MedQA and as many again.", **_AGENTCLINIC, short="MedQA extended",
-    ),
-    "agentclinic_nejm": DataSet(
-        "AgentClinic NEJM", "further", "cdpr.ingest.agentclinic:read_agentclinic_nejm",
-        "`agentclinic_nejm_extended.jsonl`: those of 120 image challenges that can be solved from text.",
-        "Image challenges of the New England Journal of Medicine as AgentClinic collected them, without the images: "
-        "what the text tells of history, examination and results. Cases that only the image solves stay unsolvable.",
-        **_AGENTCLINIC, short="NEJM, no images",
-    ),
-    "fhir": DataSet(
-        "FHIR", "further", "cdpr.ingest.fhir:read_fhir", "Encounters of an export in FHIR R4.",
-        "Encounters of a hospital's own export in FHIR R4: observations, reports and procedures as examinations, the "
-        "encounter's primary diagnosis.", **_HOSPITAL, settings=FhirSource,
-    ),
-}  # fmt: skip
+    name: DataSet(**entry | {"settings": _BY_NAME[entry["settings"]]})
+    for name, entry in parse_yaml(shipped_text(__package__, "datasets.yaml")).items()
+    if not name.startswith("x-")
+}
 
 
 def datasets_of(role: str) -> tuple[str, ...]:

@@ -21,19 +21,19 @@ def load_settings(*paths: str | Path) -> Settings:
     """Settings from YAML files, later files overriding earlier ones key by key, all of them over the project's
     files of experiments, agents and models; a resolved file (``.json``) stands alone. Raises SettingsError."""
     alone = bool(paths) and Path(paths[0]).suffix == ".json"
-    if alone and len(paths) == 1 and (named := re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name)):
-        return _resolved(Path(paths[0]), named[1])
+    if alone and len(paths) == 1 and (name := re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name)):
+        return _resolved(Path(paths[0]), name[1])
     merged = {} if alone else {name: read_shipped(file)[name] for name, file in REGISTRIES.items()}
     for path in paths:
         merged = merge(merged, _read(path))
     return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
 
 
-def _resolved(path: Path, named: str) -> Settings:
-    """The settings of a run, as its main process wrote them: its name is their digest."""
+def _resolved(path: Path, expected: str) -> Settings:
+    """The settings of a run, as its main process wrote them; the name of the file holds their digest."""
     with contextlib.suppress(ValueError):
         settings = Settings.model_validate_json(path.read_bytes())
-        if digest(settings) == named:
+        if digest(settings) == expected:
             return settings
     raise SettingsError(f"{path}: damaged or edited; start the same snakemake command again, which writes it anew")
 
@@ -127,11 +127,14 @@ def _single() -> dict[str, set[str]]:
 
 
 def _keep(section: Any, names: set[str]) -> Any:
+    below: dict[str, set[str]] = {}
+    for name in names:
+        first, _, rest = name.partition(".")
+        below.setdefault(first, set()).add(rest)
     copy = section.model_copy()
     for name in type(section).model_fields.keys() - names:
-        below = {inner.removeprefix(f"{name}.") for inner in names if inner.startswith(f"{name}.")}
-        if below:
-            copy.__dict__[name] = _keep(getattr(section, name), below)
+        if name in below:
+            copy.__dict__[name] = _keep(getattr(section, name), below[name])
         else:
             del copy.__dict__[name]
     return copy

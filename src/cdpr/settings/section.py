@@ -47,12 +47,12 @@ def is_section(field: FieldInfo) -> bool:
 def project_folder() -> Path:
     """The checkout: the working directory where it is one, else the folder above this package.
 
-    Raises FileNotFoundError where neither is.
+    Raises SettingsError where neither is.
     """
     for folder in (Path.cwd(), Path(__file__).resolve().parents[3]):
         if (folder / _MARK).is_file():
             return folder
-    raise FileNotFoundError(f"{_MARK} was not found; run from the root of the checkout")
+    raise SettingsError(f"{_MARK} was not found; run from the root of the checkout")
 
 
 def read_shipped(file: str) -> dict[str, Any]:

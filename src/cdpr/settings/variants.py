@@ -9,6 +9,8 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
+from cachetools import LRUCache, cached
+
 from .algorithms import algorithm_class, algorithm_options
 from .experiments import Sweep, Value, Variant
 from .load import merge, parse_settings, without
@@ -20,7 +22,11 @@ _OWNED = ("training.normalise", "utility", "credit", "comparators")
 _VERL = "training.verl"
 """What every training reads; but of these what its algorithm declares, and the last on the engine verl alone."""
 
+# Planning asks for the same variants hundreds of times. Equal settings have the same JSON.
+_once_per_settings = functools.partial(cached, key=lambda settings, *name: (settings.model_dump_json(), *name))
 
+
+@_once_per_settings(LRUCache(64))
 def variants(settings: Settings) -> dict[str, Variant]:
     """All variants by name: those of the experiments file, then the points of its sweeps."""
     by_name = dict(settings.experiments.variants)
@@ -76,35 +82,31 @@ def value_at(settings: Settings, key: str) -> Any:
     return value
 
 
-def resolve_variant(settings: Settings, name: str) -> Settings:
-    """The settings under which a variant is trained, canonical. Raises SettingsError for an unknown name, for a change
-    that is no valid setting, and for one that its training would not notice."""
-    return _resolved(settings.model_dump_json(), name)
-
-
 def job_of(settings: Settings, name: str) -> str:
     """The first variant that trains exactly what ``name`` trains: the name of the one job both share. Raises
     SettingsError as :func:`resolve_variant`."""
-    resolve_variant(settings, name)
-    return _jobs(settings.model_dump_json())[name]
+    jobs = _jobs(settings)
+    if name not in jobs:
+        resolve_variant(settings, name)  # raises
+    return jobs[name]
 
 
-@functools.lru_cache(maxsize=64)
-def _jobs(text: str) -> dict[str, str]:
+@_once_per_settings(LRUCache(64))
+def _jobs(settings: Settings) -> dict[str, str]:
     """Of every variant the first that trains the same. A configuration may choose an algorithm under which some
     variants are invalid: they have no job."""
     jobs: dict[str, str] = {}
     first: dict[str, str] = {}
-    for name in variants(Settings.model_validate_json(text)):
+    for name in variants(settings):
         with contextlib.suppress(SettingsError):
-            jobs[name] = first.setdefault(_resolved(text, name).model_dump_json(), name)
+            jobs[name] = first.setdefault(resolve_variant(settings, name).model_dump_json(), name)
     return jobs
 
 
-@functools.lru_cache(maxsize=1024)
-def _resolved(text: str, name: str) -> Settings:
-    """Canonical settings of a variant of the settings with this JSON."""
-    settings = Settings.model_validate_json(text)
+@_once_per_settings(LRUCache(1024))
+def resolve_variant(settings: Settings, name: str) -> Settings:
+    """The settings under which a variant is trained, canonical. Raises SettingsError for an unknown name, for a change
+    that is no valid setting, and for one that its training would not notice."""
     changed = settings.model_dump()
     change = _variant(settings, name).change
     if "training.algorithm" in change:
@@ -130,13 +132,18 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     """Settings with everything that training does not read put back to the default, so that what trains the same thing
     is the same. ``utility`` is put back to that of ``base``: every run reports it."""
     settings = algorithm_class(settings.training.algorithm).canonical(settings)
-    data, default = settings.model_dump(), Settings()
+    data, default = settings.model_dump(), _default()
     data["training"]["options"] = algorithm_options(settings).model_dump()
     for key in without((*_OWNED, _VERL), _reads(settings)):
         *path, last = key.split(".")
         section = functools.reduce(lambda section, part: section[part], path, data)
         section[last] = value_at(base if path == ["utility"] else default, key)
     return parse_settings(data)
+
+
+@functools.cache
+def _default() -> Settings:
+    return Settings()
 
 
 def _reads(settings: Settings) -> tuple[str, ...]:

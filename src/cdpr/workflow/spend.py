@@ -104,11 +104,11 @@ def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
 
 
 def _stages(target: str) -> list[str]:
-    shown = (*TABLES, *FIGURES, "write_claims", "write_report", "write_inspector")
+    results = (*TABLES, *FIGURES, "write_claims", "write_report", "write_inspector")
     name = {"reproduce_paper": "report"}.get(target, target)
-    stages = [stage for stage in shown if stage in (f"write_{name}", f"plot_{name}", name)]
+    stages = [stage for stage in results if stage in (f"write_{name}", f"plot_{name}", name)]
     if not stages:
-        known = sorted({stage.partition("_")[2] for stage in shown})
+        known = sorted({stage.partition("_")[2] for stage in results})
         raise SettingsError(f"{target} is no table or figure; name one of: {', '.join(known)}")
     return stages
 
