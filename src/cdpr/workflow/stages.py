@@ -3,13 +3,12 @@
 import importlib.util
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..environment.opening import judging_code
-from ..files import parse_yaml, shipped_text
 from ..job import PageEntry
 from ..results.methods import open_datasets
 from ..settings import SettingsError
@@ -30,7 +29,6 @@ _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "traini
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
 _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such as {IN_DOMAIN}_controlled"
 _EvidenceOf = Callable[[Experiment], Evidence]
-_PAGE: Mapping[str, Any] = parse_yaml(shipped_text(__package__, "page.yaml"))
 
 
 # Tables and figures
@@ -44,23 +42,19 @@ def _result(name: str, summary: str, call: str, evidence: _EvidenceOf, outputs: 
                  outputs=outputs, also=also, **more)  # fmt: skip
 
 
-def _page_entry(stage: str, file: str, module: str = "") -> PageEntry | None:
-    """The place of a table or figure on the results page; None where page.yaml does not name its stage."""
-    return PageEntry(**_PAGE[stage], file=file, module=module) if stage in _PAGE else None
-
-
-def _table(name: str, summary: str, evidence: _EvidenceOf, file: str = "", **needs: Need) -> Stage:
-    """``write_<name>``: a table of ``cdpr.report.<name>`` as CSV, Markdown and LaTeX. On the results page its module's
-    ``sheet(settings, results)`` shows it."""
-    stage, stem, module = f"write_{name}", f"tables/{file or name}", f"cdpr.report.{name}"
+def _table(name: str, summary: str, evidence: _EvidenceOf, page: PageEntry | None, file: str = "",
+           **needs: Need) -> Stage:  # fmt: skip
+    """``write_<name>``: a table of ``cdpr.report.<name>`` as CSV, Markdown and LaTeX. On the ``page`` (None: not there)
+    its module's ``sheet(settings, results)`` shows it."""
+    stem, module = f"tables/{file or name}", f"cdpr.report.{name}"
     outputs = {
         "csv": Output(f"<results>/{stem}.csv", "the numbers"),
         "md": Output(f"<results>/{stem}.md", "the table to read"),
         "tex": Output(f"<results>/{stem}.tex", "the table to print"),
     }
-    page = _page_entry(stage, f"{stem}.md", module)
-    also = sources.data_sets_and_paper if page else sources.data_sets
-    return _result(stage, summary, f"{module}:{stage}", evidence, outputs, needs=needs, page=page, also=also)
+    return _result(f"write_{name}", summary, f"{module}:write_{name}", evidence, outputs, needs=needs,
+                   page=page and replace(page, file=f"{stem}.md", module=module),
+                   also=sources.data_sets_and_paper if page else sources.data_sets)  # fmt: skip
 
 
 def _plot(name: str, csv: str = "") -> dict[str, Output]:
@@ -69,11 +63,11 @@ def _plot(name: str, csv: str = "") -> dict[str, Output]:
     return outputs | ({"csv": Output(f"{stem}.csv", csv)} if csv else {})
 
 
-def _figure(name: str, summary: str, evidence: _EvidenceOf, module: str = "", csv: str = "", **needs: Need) -> Stage:
+def _figure(name: str, summary: str, evidence: _EvidenceOf, page: PageEntry | None, module: str = "", csv: str = "",
+            **needs: Need) -> Stage:  # fmt: skip
     """``plot_<name>``: a figure of ``cdpr.report.<module>`` as PNG and PDF."""
-    stage, page = f"plot_{name}", _page_entry(f"plot_{name}", f"figures/{name}.png")
-    call = f"cdpr.report.{module or name}:{stage}"
-    return _result(stage, summary, call, evidence, _plot(name, csv), needs=needs, page=page)
+    return _result(f"plot_{name}", summary, f"cdpr.report.{module or name}:plot_{name}", evidence, _plot(name, csv),
+                   needs=needs, page=page and replace(page, file=f"figures/{name}.png"))  # fmt: skip
 
 
 def stages_on_page(experiment: Experiment) -> list[str]:
@@ -257,58 +251,107 @@ _ALL = (
         | {f"cases_{dataset}": sources.hospital_cases(dataset) for dataset in BENCHMARKS},
         outputs={"preflight": Output("<results>/preflight.json", "headrooms, obstacles, and what can be shown")},
     ),
-    # What the results page shows, in its order: page.yaml has the texts.
+    # What the results page shows, in its order.
     _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
-            behind.pictured, module="cost_figures"),
-    _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", behind.main_runs,
+            behind.pictured, PageEntry(
+                "Accuracy against cost",
+                "Accuracy against average cost per case for every agent, one panel per data set; the line is the best "
+                "accuracy that a reference policy reaches for at most that cost, which is no bound."), "cost_figures"),
+    _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", behind.main_runs, PageEntry(
+               "Main table", "Every agent on every benchmark. Each number leads to the runs that made it.", 3),
            file="main_results"),
     _table("open_cases", "Write the table of open cases: every agent on AgentClinic's, and on your own in FHIR.",
-           behind.open_cases),
+           behind.open_cases, PageEntry(
+               "Open cases",
+               "Every agent on real cases that anyone may have, in the main table's layout; no part of it.")),
     _table("effort", "Write the table of calls, tokens and dollars of every agent, and of its bad replies.",
-           behind.main_runs),
-    _table("ablations", "Write Table 2: CDPR without one of its parts.", behind.ablations),
+           behind.main_runs, PageEntry(
+               "What the systems took",
+               "Calls, tokens and dollars of every system, and what went wrong with its replies: a row whose replies "
+               "often fail shows how a model keeps to the format rather than how it diagnoses.")),
+    _table("ablations", "Write Table 2: CDPR without one of its parts.", behind.ablations, PageEntry(
+               "Ablations", "CDPR without one of its parts, in-domain.", 2)),
     _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once.",
-           behind.dynamic_vs_static),
-    _figure("expert_study", "Draw the radar of the expert study, with marks of significance.", behind.nothing,
+           behind.dynamic_vs_static, PageEntry(
+               "Dynamic against static diagnosis",
+               "CDPR, which asks for one examination at a time, against a diagnosis from the whole record.", 2)),
+    _figure("expert_study", "Draw the radar of the expert study, with marks of significance.",
+            behind.nothing, PageEntry(
+                "Expert study",
+                "Means of the five dimensions per method, as a radar and with intervals; a star marks where ours is "
+                "significantly above the next-best baseline. Who rated stands below it."),
             study="analyse_study.analysis"),
-    _table("expert_study", "Write the table of the expert study.", behind.nothing, study="analyse_study.analysis"),
-    _figure("training_efficiency", "Draw accuracy against generated tokens.", behind.curves("training_efficiency"),
-            module="learning_curves"),
-    _figure("training_time", "Draw accuracy against wall-clock time.", behind.curves("training_efficiency"),
-            module="learning_curves"),
+    _table("expert_study", "Write the table of the expert study.", behind.nothing, PageEntry(
+               "Expert study",
+               "Decisions of several methods at the same states, rated blindly. In the demo the raters are simulated, "
+               "and no physician has seen anything."),
+           study="analyse_study.analysis"),
+    _figure("training_efficiency", "Draw accuracy against generated tokens.",
+            behind.curves("training_efficiency"), PageEntry(
+                "Training efficiency",
+                "Validation accuracy, utility and cost during training, against generated tokens; one line per "
+                "method, a band over its seeds."), "learning_curves"),
+    _figure("training_time", "Draw accuracy against wall-clock time.",
+            behind.curves("training_efficiency"), PageEntry(
+                "Training efficiency",
+                "The same against wall-clock time, as measured on this machine.", apart=True), "learning_curves"),
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
-            behind.swept("sensitivity"), csv="the numbers"),
+            behind.swept("sensitivity"), PageEntry(
+                "Sensitivity",
+                "In-domain results for each value of the paper's six settings M, K, H, β, η and n, one panel each, the "
+                "default marked."),
+            csv="the numbers"),
     _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
-            behind.curves("learning_curves")),
+            behind.curves("learning_curves"), PageEntry(
+                "Learning curves",
+                "Validation accuracy, examinations, cost, unavailable requests and utility by training step; one line "
+                "per method, a band over its seeds.")),
     _figure("learning_path", "Draw the way of each method through accuracy and cost, by iteration.",
-            behind.curves("learning_path"), module="learning_curves"),
-    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", behind.main_runs,
-            module="cost_figures"),
+            behind.curves("learning_path"), PageEntry(
+                "Learning curves",
+                "The way of each method through accuracy and cost on the validation cases, a marker per validation: "
+                "which method passes where another ends, and after how many iterations."), "learning_curves"),
+    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.",
+            behind.main_runs, PageEntry(
+                "Distribution of costs",
+                "How the cost of a work-up is distributed over cases, per data set and agent."), "cost_figures"),
     _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
-           behind.sample_case, cases=sources.IN_DOMAIN_CASES),
+           behind.sample_case, PageEntry(
+               "A sample case",
+               "One test case, chosen by a digest and not by hand: its examinations, and what each agent did."),
+           cases=sources.IN_DOMAIN_CASES),
     _figure("headroom", "Draw accuracy split into evidence, reading errors and choice of examinations.",
-            behind.nothing, preflight="check_headroom.preflight"),
+            behind.nothing, PageEntry(
+                "Can this experiment answer its question?",
+                "What the policy gets right before training, when it must diagnose at once and on the evidence that it "
+                "gathers; what it loses by reading that evidence wrongly; and what value of information reaches for no "
+                "more money. The bracket is the smallest difference that the planned cases and seeds can show."),
+            preflight="check_headroom.preflight"),
     _table("headroom", "Write the table of headrooms and of the smallest differences that can be shown.",
-           behind.nothing, preflight="check_headroom.preflight"),
+           behind.nothing, PageEntry(
+               "Can this experiment answer its question?",
+               "Measured on the policy before training: what there is to learn, and whether it could be seen. Where "
+               "the largest gain is smaller than the smallest difference that can be shown, no result of this "
+               "experiment means anything.", 2),
+           preflight="check_headroom.preflight"),
     # Tables and figures beside the page, each with a target of its own.
     _table("comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
-           behind.comparators),
-    _table("frontier", "Write the table of rules at matched cost.", behind.frontier),
+           behind.comparators, None),
+    _table("frontier", "Write the table of rules at matched cost.", behind.frontier, None),
     _table("frontier_parts", "Write what a rule's gain is made of, and the grid that chose the rules' settings.",
-           behind.frontier_parts, cases=sources.hospital_cases(IN_DOMAIN)),
+           behind.frontier_parts, None, cases=sources.hospital_cases(IN_DOMAIN)),
     _figure("frontier", "Draw accuracy against cost of every rule, swept over the weight of correctness.",
-            behind.frontier),
-    _table("judge_agreement",
-           "Write the table of how far two judges agree, and of the figures that hang on the judge.",
-           behind.judged_twice),
+            behind.frontier, None),
+    _table("judge_agreement", "Write the table of how far two judges agree, and of the figures that hang on the judge.",
+           behind.judged_twice, None),
     _table("leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",
-           behind.leak_control),
+           behind.leak_control, None),
     _figure("sensitivity_all", "Draw the same six panels with every point that the experiments list.",
-            behind.swept("sensitivity", every=True), module="sensitivity", csv="the numbers"),
+            behind.swept("sensitivity", every=True), None, "sensitivity", csv="the numbers"),
     _figure("further_sensitivity", "Draw sweeps of what the paper leaves open: n_s, lambdas, cost unit, ...",
-            behind.swept("further_sensitivity", every=True), module="sensitivity", csv="the numbers"),
-    _figure("engines", "Draw the learning curves of verl beside the torch trainer's.", behind.curves("engines"),
-            module="learning_curves", csv="how they agree"),
+            behind.swept("further_sensitivity", every=True), None, "sensitivity", csv="the numbers"),
+    _figure("engines", "Draw the learning curves of verl beside the torch trainer's.", behind.curves("engines"), None,
+            "learning_curves", csv="how they agree"),
     _result(
         "write_claims", "Judge every claim of the paper by what was measured.",
         "cdpr.ledger.page:write_claims", _page_evidence,
