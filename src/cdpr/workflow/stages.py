@@ -10,7 +10,6 @@ from typing import Any
 
 from ..environment.opening import judging_code
 from ..job import PageEntry
-from ..results.methods import open_datasets
 from ..settings import SettingsError
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
 from . import evidence as behind
@@ -71,8 +70,8 @@ def _figure(name: str, summary: str, evidence: _EvidenceOf, page: PageEntry | No
 
 
 def stages_on_page(experiment: Experiment) -> list[str]:
-    """Stages of the results page in its order; the table of open cases only where there are such cases."""
-    open_cases = bool(open_datasets(experiment.settings))
+    """Stages of the results page in its order; the table of open cases only where some agent works up such cases."""
+    open_cases = bool(behind.open_cases(experiment).evaluations)
     return [name for name, stage in STAGES.items() if stage.page and (open_cases or name != "write_open_cases")]
 
 
