@@ -22,10 +22,10 @@ from toy import CALL_COUNTS
 from cdpr.cases import CaseRecord, write_records
 from cdpr.ingest.attrition import AttritionReport
 from cdpr.job import Job, PageEntry
+from cdpr.ledger.verdict import COUNTED
 from cdpr.llm import ModelSpec, Usage
 from cdpr.llm.spending import Spending
 from cdpr.llm.types import SYSTEM
-from cdpr.ledger.verdict import COUNTED
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_table
 from cdpr.report.report_page import all_methods, banner, headline, shared_runs, write_report
@@ -400,8 +400,8 @@ def test_what_is_no_image_is_named(results, tmp_path):
 CHIPS = """(() => {
   const grounds = element => {
     const {backgroundColor, backgroundImage} = getComputedStyle(element);
-    const found = (backgroundImage + backgroundColor).match(/rgba?\\([^)]*\\)/g).map(text => text.match(/[\\d.]+/g).map(Number));
-    return found.filter(colour => colour[3] !== 0);
+    const colours = (backgroundImage + backgroundColor).match(/rgba?\\([^)]*\\)/g);
+    return colours.map(text => text.match(/[\\d.]+/g).map(Number)).filter(colour => colour[3] !== 0);
   };
   const light = colour => colour.slice(0, 3).map(x => (x /= 255) <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
     .reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0);
@@ -428,7 +428,7 @@ def test_every_verdict_has_a_colour_on_which_its_name_can_be_read(results, tmp_p
     finally:
         browser.close()
     assert [name for name, *_ in chips] == list(COUNTED)
-    assert [(name, contrast) for name, contrast, grounds in chips if not (contrast and contrast >= 4.5 and grounds)] == []
+    assert all(contrast and contrast >= 4.5 and grounds for _, contrast, grounds in chips), chips
 
 
 def test_figures_and_tables_are_whole_on_a_narrow_page(page):
