@@ -254,8 +254,9 @@ _ALL = (
     _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
             behind.pictured, PageEntry(
                 "Accuracy against cost",
-                "Accuracy against average cost per case for every agent, one panel per data set; the line is the best "
-                "accuracy that a reference policy reaches for at most that cost, which is no bound."), "cost_figures"),
+                "Accuracy against average cost per case: above the policy before training and the trained ones on each "
+                "data set, below every agent in-domain. The dotted line joins the best reference policies. It is not "
+                "an upper bound.")),
     _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", behind.main_runs, PageEntry(
                "Main table", "Every agent on every benchmark. Each number leads to the runs that made it.", 3),
            file="main_results"),
