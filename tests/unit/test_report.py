@@ -292,9 +292,7 @@ def test_each_of_five_agents_has_its_name_beside_its_point(results, tmp_path, mo
     for dataset, cases in CASES.items():
         for run in {run for m in pictured_methods(SETTINGS) if m.name in NAMED for run in m.runs}:
             right, tests, price = (5, 3, 10.0) if alike else (*map(int, rng.integers(2, 9, 2)), 10.0)
-            rows = [
-                row(i, d, i % 10 < right, tests, price) for d in ("greedy", "sampled") for i in range(cases)
-            ]
+            rows = [row(i, d, i % 10 < right, tests, price) for d in ("greedy", "sampled") for i in range(cases)]
             write_rows(results / "evaluations" / run / f"{dataset}.jsonl", rows)
     figures, save = [], style.save
     monkeypatch.setattr(style, "save", lambda figure, out: (figures.append(figure), save(figure, out)))

@@ -92,13 +92,16 @@ def _draw_named(panel: style.Axes, settings: Settings, measured: Mapping[Method,
         _draw_point(panel, settings, method, summary, 6)
     if not named:
         style.empty(panel, "missing: no evaluations")
-    dearest = 1.25 * max((summary.estimates["aec"].high for summary in named.values()), default=0.0) or 1.0
+    # Intervals of few seeds reach beyond what can be: they do not set the scale.
+    costs = [summary.estimates["aec"] for summary in named.values()]
+    dearest = max((min(1.25 * cost.high, 1.8 * cost.mean) for cost in costs), default=0.0) or 1.0
     heights = [accuracy for cost, accuracy in _draw_frontier(panel, measured) if cost <= dearest]
     heights += [
         100 * end for s in named.values() for end in (s.estimates["accuracy"].low, s.estimates["accuracy"].high)
     ]
     panel.set_xlim(0, dearest)
-    panel.set_ylim(min(heights, default=0) - 8, max(heights, default=100) + 12)  # room for names and the arrow
+    low, high = max(0.0, min(heights, default=0.0)), min(100.0, max(heights, default=100.0))
+    panel.set_ylim(low - 8, high + 12)  # room for names and the arrow
     panel.set_xlabel("average cost per case (USD)")
     panel.set_ylabel("accuracy (%)")
     panel.annotate("better", (0.02, 0.97), (0.13, 0.83), "axes fraction", fontsize=7, color=style.GREY, ha="center",
@@ -128,7 +131,7 @@ def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method
     """Write the name of each agent beside its point, with a thin line to it where there is no room close by."""
     from matplotlib.patheffects import withStroke
 
-    inverse, scale = panel.transData.inverted(), style.DPI / 72
+    inverse, scale = panel.transData.inverted(), panel.get_figure().dpi / 72
     points = {m: tuple(panel.transData.transform(_point(s))) for m, s in measured.items() if m.name in NAMED}
     bounds: Box = panel.get_window_extent().extents
     arrow = (
