@@ -24,7 +24,12 @@ from cdpr.report import learning_curves, main_table, style
 from cdpr.report.accuracy_cost import NAMED, frontier, plot_accuracy_cost
 from cdpr.report.comparators import write_comparators
 from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
-from cdpr.report.learning_curves import plot_learning_curves, plot_training_efficiency, plot_training_time
+from cdpr.report.learning_curves import (
+    efficiency_curves,
+    plot_learning_curves,
+    plot_training_efficiency,
+    plot_training_time,
+)
 from cdpr.report.main_table import sheet, write_main_table
 from cdpr.results import methods
 from cdpr.results.curves import CurveError, diverged_at, read_curves
@@ -349,6 +354,17 @@ def test_a_path_leads_through_the_means_of_every_validation(results, tmp_path, m
     path, ring = [line.get_xydata().T for line in panel.get_lines() if line.get_color() == colour]
     assert path == pytest.approx(way) and ring == pytest.approx(way[:, -1:])
     assert len(set(map(tuple, way.T))) > 2
+
+
+def test_efficiency_is_compared_over_the_same_seeds(results, tmp_path):
+    """`without_cache` is trained with two seeds: of CDPR, which has three, the third is left out."""
+    three = parse_settings(SETTINGS.model_dump() | {"seeds": [0, 1, 2]})
+    for run in ("cdpr-seed2", "without_cache-seed0", "without_cache-seed1", "grpo-seed2"):
+        shutil.copytree(results / "training/cdpr-seed0", results / "training" / run)
+    curves = {curve.method.name: curve for curve in efficiency_curves(three, job(results, tmp_path / "f"))}
+    assert curves["cdpr"].runs == ("cdpr-seed0", "cdpr-seed1") and len(curves["cdpr"].values["tokens"]) == 2
+    assert curves["without_cache"].method.runs == ("without_cache-seed0", "without_cache-seed1")
+    assert {len(curve.method.runs) for curve in curves.values()} == {2}
 
 
 def test_curves_share_steps_and_never_extrapolate(results):

@@ -58,19 +58,31 @@ def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapp
 def plot_training_efficiency(settings: Settings, job: Job) -> None:
     """Accuracy, utility and AEC on the validation split against generated tokens. With :func:`plot_training_time` the
     counterpart of the paper's figure; both raise as :func:`curves_of`."""
-    curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
+    curves = efficiency_curves(settings, job)
     axis = ("tokens", "generated tokens (millions)", 1e6)
     _draw_efficiency(settings, curves, job.out, axis, "tokens with probes and continuations")
 
 
 def plot_training_time(settings: Settings, job: Job) -> None:
     """The same against wall-clock time."""
-    curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
+    curves = efficiency_curves(settings, job)
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
     unit, seconds = ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
     unit, seconds = ("hours", 3600.0) if longest >= 7200 else (unit, seconds)
     axis = ("seconds", f"training time ({unit})", seconds)
-    _draw_efficiency(settings, curves, job.out, axis, "time on this machine, without validation")
+    _draw_efficiency(settings, curves, job.out, axis, "time on this machine, without validation; jobs shared its cores")
+
+
+def efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
+    """The curves of the efficiency figures, each with the seeds that all of their variants have: price and accuracy of
+    a rule are compared over the same seeds. Raises as :func:`curves_of`."""
+    curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
+    shared = set.intersection(*({_seed(run) for run in curve.method.runs} for curve in curves))
+    return [curve.of_seeds(shared) for curve in curves]
+
+
+def _seed(run: str) -> str:
+    return run.rpartition("-seed")[2]
 
 
 def _draw_efficiency(
