@@ -299,7 +299,7 @@ _ALL = (
             behind.swept("sensitivity"), PageEntry(
                 "Sensitivity",
                 "In-domain results for each value of the paper's six settings M, K, H, β, η and n, one panel each, the "
-                "default marked."),
+                "default marked. A setting with one value has no panel."),
             csv="the numbers"),
     _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
             behind.curves("learning_curves"), PageEntry(
