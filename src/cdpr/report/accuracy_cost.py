@@ -42,7 +42,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
             _draw_named(panel, settings, measured[dataset])
             cases = max((one.cases for one in measured[dataset].values()), default=0)
             panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
-        note = f"{decoding} decoding; bars: 95% intervals over seeds and cases; dotted: the best reference policies"
+        note = f"{decoding} decoding; bars: 95% intervals; dotted: best reference policies"
         style.foot(figure, settings, [*notices(settings), *style.folded([style.missing_note(lost)]),
                                       *style.folded(results.divergences()), note])  # fmt: skip
         figure.draw_without_rendering()  # labels are placed in the final layout
@@ -114,6 +114,8 @@ def _draw_every(panel: style.Axes, legend: style.Axes, settings: Settings, measu
         _draw_point(panel, settings, method, summary, 7 if style.look_of(settings, method.name).marker == "*" else 4.5)
     if not measured:
         style.empty(panel, "missing: no evaluations")
+    low, high = panel.get_ylim()
+    panel.set_ylim(max(low, -5), min(high, 105))
     panel.set_title(f"Every agent, {DATASETS[IN_DOMAIN]}")
     panel.set_ylabel("accuracy (%)")
     highest = max((summary.estimates["aec"].high for summary in measured.values()), default=0.0)

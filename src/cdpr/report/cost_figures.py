@@ -41,11 +41,10 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
             panel.set_ylabel("cases (%)")
             panel.set_ylim(0, 1.02)
             panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
-        note = (
-            f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0; "
-            "axis of cost: linear up to 10, logarithmic beyond"
-        )
-        notes = [*notices(settings), style.missing_note(lost), *style.folded(results.divergences()), note]
+        axis = "cost: linear up to 10 USD, logarithmic beyond"
+        note = f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0"
+        missing, broken = style.missing_note(lost), style.folded(results.divergences())
+        notes = [*notices(settings), missing, *broken, axis, note]
         style.foot(figure, settings, notes)
 
 
