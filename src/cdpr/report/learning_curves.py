@@ -17,8 +17,8 @@ from . import style
 
 # Metric of a panel: label of its axis and factor for printing.
 PANELS = {
-    "accuracy": ("validation accuracy (%)", 100.0), "aen": ("AEN", 1.0), "aec": ("AEC (USD)", 1.0),
-    "n_na": ("N_na per case", 1.0), "utility": ("utility", 1.0),
+    "accuracy": ("validation accuracy (%)", 100.0), "aen": ("examinations per case", 1.0),
+    "aec": ("cost per case (USD)", 1.0), "n_na": ("unavailable requests per case", 1.0), "utility": ("utility", 1.0),
 }  # fmt: skip
 LEARNT = tuple(PANELS)
 EFFICIENCY = ("accuracy", "utility", "aec")
@@ -114,7 +114,7 @@ def plot_learning_path(settings: Settings, job: Job) -> None:
                 panel.plot(piece.mean("aec")[-1], 100 * piece.mean("accuracy")[-1], linestyle="", marker="o",
                            markersize=9, markerfacecolor="none", color=look.colour)  # fmt: skip
                 ends.add(int(piece.mean("step")[-1]))
-        panel.set_xlabel("AEC (USD)")
+        panel.set_xlabel("cost per case (USD)")
         panel.set_ylabel("validation accuracy (%)")
         panel.margins(0.08)
         if not ends:
