@@ -25,7 +25,7 @@ include: "rules/targets.smk"  #  what a user asks for
 rule reproduce_paper:
     default_target: True
     input:
-        of("check_headroom", *plan.on_page, "write_claims", "write_report"),
+        of("check_headroom", *plan.on_page, "write_claims", "write_report", "write_inspector"),
         rules.index_runs.output,
         cards(),
         results=plan.all_results(),

@@ -158,7 +158,7 @@ def _live_example() -> str:
     head = "# Live example\n\n"
     if not (ROOT / RESULTS / "report.html").exists():
         return (
-            f"{head}This site was built without results. `snakemake --cores all reproduce_paper inspector` makes them "
+            f"{head}This site was built without results. `snakemake --cores all reproduce_paper` makes them "
             "in 12 to 25 minutes on two cores; `make docs` then copies results page and inspector into the site.\n"
         )
     text = (

@@ -40,7 +40,7 @@ examples (all commands: docs/reference/commands.md):
   cdpr ingest_dataset --help                        what one stage reads and writes
   cdpr config --explain credit.beta                 what a setting does, its value, its source in the paper
   cdpr systems --configfile mine.yaml               what each row of Table 1 still needs to run here
-  cdpr why results/tables/main_results.run.json     what has changed since a result was made
+  cdpr why results/tables/main_results.md           what has changed since a result was made
 """
 
 _SETTINGS_FILE = "config.yaml"
@@ -323,10 +323,11 @@ def _verify(args: argparse.Namespace) -> int:
     return 1 if altered else 0
 
 
-@_command(_argument("record", metavar="RUN_JSON", help="a run.json"))
+@_command(_argument("result", metavar="RESULT", help="any file of the results, or its run.json"))
 def _why(args: argparse.Namespace) -> None:
     """Say which part of a result's run key has changed since it was made."""
-    changes = housekeeping.differences(_plan(args), Path(args.record))
+    plan = _plan(args)
+    changes = housekeeping.differences(plan, housekeeping.record_of(plan, Path(args.result)))
     print("\n".join(changes) or "nothing has changed: this result is current")
 
 

@@ -74,13 +74,15 @@ class RunRecord(BaseModel):
     def altered(self, place: Path, names: Container[str] | None = None) -> list[Path]:
         """Outputs of the record at ``place`` that are gone or not what was written; only files with these ``names``,
         if given. A file is read again only when its size or time has changed."""
-        outputs = {
-            output.path: output.sha256 for output in self.outputs.values() if output.sha256 and Path(output.path).name
-        }
-        paths = {path: place.with_name(Path(path).name) for path in outputs}
-        files = {paths[path] if paths[path].exists() else Path(path): digest for path, digest in outputs.items()}
-        chosen = {path: digest for path, digest in files.items() if names is None or path.name in names}
+        chosen = {path: digest for path, digest in self.files(place).items() if names is None or path.name in names}
         return [path for path, digest in chosen.items() if not path.exists() or _digest_of(path) != digest]
+
+    def files(self, place: Path) -> dict[Path, str]:
+        """Outputs of the record at ``place`` with their digests. One that lies beside its record is found there, also
+        where the results have been moved."""
+        outputs = {Path(output.path): output.sha256 for output in self.outputs.values() if output.sha256}
+        beside = {path: place.with_name(path.name) for path in outputs if path.name}
+        return {near if near.exists() else path: outputs[path] for path, near in beside.items()}
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cdpr import cli
+from cdpr.records import FileDigest, RunRecord
 from cdpr.settings import Settings, load_settings
 from cdpr.tracking import mlflow_index
 from cdpr.workflow.plan import Plan
@@ -124,6 +125,38 @@ def test_a_damaged_file_of_the_workflow_is_named_with_its_remedy(tmp_path, capsy
         assert str(resolved) in error and "start the same snakemake command again" in error and "Traceback" not in error
         plan.write_settings()
         assert resolved.read_bytes() == whole
+
+
+def test_why_answers_for_every_file_of_a_result_and_names_near_ones(tmp_path, capsys):
+    """A file of a table, a figure, a file in an output folder, in results that have been moved; then names that no job
+    has written."""
+    mine, results = tmp_path / "c.yaml", tmp_path / "results"
+    mine.write_text(f"paths: {{results: {results}, state: {tmp_path}/state}}\n")
+    plan = Plan(load_settings(str(mine)))
+    for stage, files in (("write_main_table", ("tables/main_results.csv", "tables/main_results.md")),
+                         ("plot_accuracy_cost", ("figures/accuracy_cost.png",)),
+                         ("write_inspector", ("inspector",))):  # fmt: skip
+        for file in files:
+            path = results / file if "." in file else results / file / "data/index.js"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("made")
+        outputs = {str(n): FileDigest(path=f"elsewhere/{file}", sha256="0" * 64) for n, file in enumerate(files)}
+        record = RunRecord(stage=stage, run_key=plan.key(stage), outputs=outputs)
+        (results / files[0]).with_suffix(".run.json").write_text(record.model_dump_json())
+
+    def why(file: str) -> tuple[int, str]:
+        code = cli.main(["why", str(results / file), "--settings", str(mine)])
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    for file in ("tables/main_results.csv", "tables/main_results.md", "tables/main_results.run.json",
+                 "figures/accuracy_cost.png", "inspector", "inspector/data/index.js"):  # fmt: skip
+        assert why(file) == (0, "nothing has changed: this result is current\n"), file
+    for file, near in (("tables/main_table.md", "tables/main_results.md"),
+                       ("accuracy_cost.pdf", "figures/accuracy_cost.png"),
+                       ("tables/main_result.run.json", "tables/main_results")):  # fmt: skip
+        code, error = why(file)
+        assert code == 2 and len(error.splitlines()) == 1 and str(results / near) in error, error
 
 
 @pytest.fixture

@@ -404,6 +404,72 @@ def test_a_number_of_the_page_and_a_rated_state_lead_to_their_decisions(world, t
 
 
 @needs_browser
+@pytest.mark.parametrize(
+    ("at", "names"),
+    [
+        ({"run": "cdpr-seed7"}, "run cdpr-seed7"),
+        ({"case": "T-77"}, "case T-77"),
+        ({"dataset": "no", "turn": 9}, "turn 9"),
+        ({"case": "T-1", "turn": 0}, None),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_named(world, tmp_path, at, names):
+    with opened(world.site, tmp_path, **({"run": RUN, "dataset": DATASET, "decoding": "greedy"} | at)) as page:
+        told = page.js("document.getElementById('lost').textContent")
+        assert names in told if names else told == ""
+        page.js("document.querySelector('.row:last-child').click()")
+        page.js("document.querySelector('[name=decoding]').dispatchEvent(new Event('input', {bubbles: true}))")
+        page.wait(lambda: _lost(page, ""))
+
+
+def _lost(page: Browser, told: str) -> None:
+    assert page.js("document.getElementById('lost').textContent") == told
+
+
+@needs_browser
+def test_beside_another_run_tables_are_whole_and_continuations_have_their_width(world, tmp_path):
+    workup = next(w for w in world.workups() if w["case"] in world.credit and len(w["steps"]) > 1)
+    site = tmp_path / "site"
+    shutil.copytree(world.site, site)
+    for run in (RUN, OTHER):  # the toy's actions are not those of the hospital's model
+        workups = read_data(site, f"data/{run}.{DATASET}")
+        for step in (step for w in workups for step in w["steps"] if "credit" in step):
+            for each in step["credit"]["candidates"]:
+                each |= {"true": 0.5} if "value" in each else {}
+        write_data(site, f"data/{run}.{DATASET}", workups)
+    at = {"run": RUN, "beside": OTHER, "dataset": DATASET, "case": workup["case"], "decoding": workup["decoding"]}
+    with opened(site, tmp_path / "browser", **at) as page:
+        assert page.js("[...document.querySelectorAll('.wide')].map(wide => wide.scrollWidth - wide.clientWidth)") == [
+            0,
+            0,
+        ]
+        assert page.js("[...document.querySelectorAll('th')].filter(th => th.textContent === 'true value').length") == 2
+        page.js("document.querySelectorAll('td > button').forEach(button => button.click())")
+        widths = page.js("[...document.querySelectorAll('td ol')].map(list => [list.offsetWidth, "
+                         "list.closest('.wide').clientWidth])")  # fmt: skip
+        assert len(widths) > 2 and all(width > 0.85 * table for width, table in widths)
+        told = page.js("document.getElementById('detail').textContent")
+        assert all(f"{symbol}: " in told for symbol in ("p̂", "Û", "N_na", "true value"))
+
+
+@needs_browser
+def test_a_continuation_that_was_cut_says_so(tmp_path, toy_case):
+    """H is 1: whoever ordered anything after the candidate was cut."""
+    here = made(tmp_path / "cut", toy_case, credit={"horizon": 1})
+    endings = [
+        (workup, t, end) for workup in here.workups() for t, step in enumerate(workup["steps"])
+        for each in step.get("credit", {}).get("candidates", ()) for end in each.get("endings", ())
+    ]  # fmt: skip
+    for _, _, end in endings:
+        assert end["cut"] is (end["path"][0][0] != "end")
+    assert {end["cut"] for *_, end in endings} == {True, False}
+    workup, turn, _ = next(place for place in endings if place[2]["cut"])
+    at = {"case": workup["case"], "decoding": workup["decoding"], "turn": turn}
+    with opened(here.site, tmp_path / "browser", run=RUN, dataset=DATASET, **at) as page:
+        assert "cut at H = 1" in page.js("document.getElementById('detail').textContent")
+
+
+@needs_browser
 def test_a_link_by_digest_finds_a_credentialed_case_whose_text_is_shown(tmp_path, toy_case):
     here = made(tmp_path / "open", toy_case, credentialed=True, inspector={"credentialed": True})
     line = rated(here.settings, here.cases[1])

@@ -120,6 +120,13 @@ def test_the_table(tmp_path):
     assert [m.name for m in open_methods(shown)].count("mine") == 1
 
 
+def test_without_a_model_that_can_run_one_line_says_what_to_do(tmp_path):
+    """Also on the page, which then leaves the table out."""
+    with pytest.raises(SettingsError, match=r"^no model can work up the open cases yet: `make local-llm`.*$"):
+        write(tmp_path, settings(tmp_path, MEDQA))
+    assert "write_open_cases" not in Plan(settings(tmp_path, MEDQA)).on_page
+
+
 def test_without_cases_one_sentence_says_what_to_set(tmp_path):
     with pytest.raises(SettingsError, match=r"^there are no open cases: set data\.agentclinic\.path to .*[^.]$"):
         write(tmp_path, settings(tmp_path))

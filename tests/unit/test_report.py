@@ -21,10 +21,15 @@ from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, of_rows, r
 from cdpr.job import Job
 from cdpr.metrics_log import write_apart
 from cdpr.report import learning_curves, main_table, style
+from cdpr.report.accuracy_cost import NAMED, frontier, plot_accuracy_cost
 from cdpr.report.comparators import write_comparators
-from cdpr.report.cost_figures import frontier, plot_accuracy_cost
 from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
-from cdpr.report.learning_curves import plot_learning_curves, plot_training_efficiency, plot_training_time
+from cdpr.report.learning_curves import (
+    efficiency_curves,
+    plot_learning_curves,
+    plot_training_efficiency,
+    plot_training_time,
+)
 from cdpr.report.main_table import sheet, write_main_table
 from cdpr.results import methods
 from cdpr.results.curves import CurveError, diverged_at, read_curves
@@ -285,6 +290,34 @@ def test_every_legend_is_within_its_figure(results, tmp_path, monkeypatch):
         assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_each_of_five_agents_has_its_name_beside_its_point(results, tmp_path, monkeypatch, alike):
+    """No name lies on another, on a point, or beyond its panel, also where all points coincide."""
+    rng = np.random.default_rng(0)
+    for dataset, cases in CASES.items():
+        for run in {run for m in pictured_methods(SETTINGS) if m.name in NAMED for run in m.runs}:
+            right, tests, price = (5, 3, 10.0) if alike else (*map(int, rng.integers(2, 9, 2)), 10.0)
+            rows = [row(i, d, i % 10 < right, tests, price) for d in ("greedy", "sampled") for i in range(cases)]
+            write_rows(results / "evaluations" / run / f"{dataset}.jsonl", rows)
+    figures, save = [], style.save
+    monkeypatch.setattr(style, "save", lambda figure, out: (figures.append(figure), save(figure, out)))
+    make(plot_accuracy_cost, results, tmp_path / "f")
+    labels = {m.label.partition(" (")[0]: m for m in pictured_methods(SETTINGS) if m.name in NAMED}
+    panels = [panel for panel in figures[0].axes if any(t.get_text() == "better" for t in panel.texts)]
+    assert len(panels) == len(CASES)
+    for panel in panels:
+        names = [text for text in panel.texts if text.get_text() in labels]
+        assert len(names) == len(labels) == len(NAMED)
+        boxes = [text.get_window_extent() for text in names]
+        points = [panel.transData.transform(c.lines[0].get_xydata()[0]) for c in panel.containers]
+        assert len(points) == len(NAMED)
+        whole = panel.get_window_extent()
+        for place, box in enumerate(boxes):
+            assert not any(box.overlaps(other) for other in boxes[:place])
+            assert not any(box.contains(*point) for point in points)
+            assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1
+
+
 def ink(png: bytes) -> float:
     """Share of pixels that are not white."""
     import io
@@ -321,6 +354,17 @@ def test_a_path_leads_through_the_means_of_every_validation(results, tmp_path, m
     path, ring = [line.get_xydata().T for line in panel.get_lines() if line.get_color() == colour]
     assert path == pytest.approx(way) and ring == pytest.approx(way[:, -1:])
     assert len(set(map(tuple, way.T))) > 2
+
+
+def test_efficiency_is_compared_over_the_same_seeds(results, tmp_path):
+    """`without_cache` is trained with two seeds: of CDPR, which has three, the third is left out."""
+    three = parse_settings(SETTINGS.model_dump() | {"seeds": [0, 1, 2]})
+    for run in ("cdpr-seed2", "without_cache-seed0", "without_cache-seed1", "grpo-seed2"):
+        shutil.copytree(results / "training/cdpr-seed0", results / "training" / run)
+    curves = {curve.method.name: curve for curve in efficiency_curves(three, job(results, tmp_path / "f"))}
+    assert curves["cdpr"].runs == ("cdpr-seed0", "cdpr-seed1") and len(curves["cdpr"].values["tokens"]) == 2
+    assert curves["without_cache"].method.runs == ("without_cache-seed0", "without_cache-seed1")
+    assert {len(curve.method.runs) for curve in curves.values()} == {2}
 
 
 def test_curves_share_steps_and_never_extrapolate(results):

@@ -16,11 +16,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from browser import CHROMIUM, Browser
 from toy import CALL_COUNTS
 
 from cdpr.cases import CaseRecord, write_records
 from cdpr.ingest.attrition import AttritionReport
 from cdpr.job import Job, PageEntry
+from cdpr.ledger.verdict import COUNTED
 from cdpr.llm import ModelSpec, Usage
 from cdpr.llm.spending import Spending
 from cdpr.llm.types import SYSTEM
@@ -391,6 +393,42 @@ def test_what_is_no_image_is_named(results, tmp_path):
     (results / "figures/learning_curves.png").write_bytes(b"<svg onload=alert(1)>")
     text = write(results, tmp_path)
     assert "no PNG image: figures/learning_curves.png" in text and text.count("data:image/png") == 2
+
+
+# A page with a chip of every verdict: [verdict, contrast of the chip's text with its ground, ground of its part of the
+# bar]. The ground of a pattern is its darker colour.
+CHIPS = """(() => {
+  const grounds = element => {
+    const {backgroundColor, backgroundImage} = getComputedStyle(element);
+    const colours = (backgroundImage + backgroundColor).match(/rgba?\\([^)]*\\)/g);
+    return colours.map(text => text.match(/[\\d.]+/g).map(Number)).filter(colour => colour[3] !== 0);
+  };
+  const light = colour => colour.slice(0, 3).map(x => (x /= 255) <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0);
+  const contrast = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  return [...document.querySelectorAll(".legend .chip")].map((chip, i) => {
+    const text = light(getComputedStyle(chip).color.match(/[\\d.]+/g).map(Number));
+    const part = document.querySelectorAll(".bar span")[i];
+    return [chip.textContent, Math.min(...grounds(chip).map(g => contrast(text, light(g)))), grounds(part).length];
+  });
+})()"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: set CHROMIUM to a binary, or install one")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_verdict_has_a_colour_on_which_its_name_can_be_read(results, tmp_path, scheme):
+    claims = [{"id": f"c{i}", "place": "Table 1", "says": "a figure", "verdict": v} for i, v in enumerate(COUNTED)]
+    (results / "claims.json").write_text(json.dumps({"tier": "demo", "claims": claims}))
+    write(results, tmp_path)
+    browser = Browser(tmp_path / "profile", tmp_path)
+    try:
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        browser.open(tmp_path / "report.html")
+        chips = browser.js(CHIPS)
+    finally:
+        browser.close()
+    assert [name for name, *_ in chips] == list(COUNTED)
+    assert all(contrast and contrast >= 4.5 and grounds for _, contrast, grounds in chips), chips
 
 
 def test_figures_and_tables_are_whole_on_a_narrow_page(page):

@@ -145,14 +145,26 @@ def test_the_text_names_the_highest_and_a_peak_only_where_one_is_shown(results):
     assert told("horizon").endswith("default 3: missing")
 
 
-def test_too_few_seeds_tell_no_peak_and_a_sweep_that_is_not_chosen_says_how_to_get_it(results):
+def test_a_sweep_of_a_single_point_has_no_panel_and_the_figure_says_how_to_get_it(results, tmp_path, monkeypatch):
+    chosen = parse_settings(merge(SETTINGS.model_dump(), {"experiments": {"swept": ["beta"], "points": 1}}))
+    drawn = []
+    monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure))
+    done = job(results, tmp_path / "a")
+    plot_sensitivity(chosen, done)
+    assert [axes.get_title("left") for axes in drawn[0].axes if axes.lines] == ["weight of the process reward", ""]
+    assert "not swept in the demo: M, K, H, η, n (snakemake sensitivity_all)" in drawn[0].texts[1].get_text()
+    assert {row["sweep"] for row in csv.DictReader(done.out["csv"].read_text().splitlines())} == set(
+        sweeps(SETTINGS, "sensitivity")
+    )
+
+
+def test_too_few_seeds_tell_no_peak(results):
     few = parse_settings(merge(SETTINGS.model_dump(), {"seeds": [0, 1]}))
     assert said(few, results, "candidates") == ("highest 8, 67.8%\nopen: too few seeds at 4", False)
     single = {"experiments": {"sweeps": {"candidates": {"seeds": 1}}}}
     text, peak = said(parse_settings(merge(SETTINGS.model_dump(), single)), results, "candidates")
     assert text.endswith("open: too few seeds at 2, 6, 8") and not peak
     chosen = parse_settings(merge(SETTINGS.model_dump(), {"experiments": {"swept": ["beta"], "points": 1}}))
-    assert said(chosen, results, "horizon") == ("not run in the demo:\nsnakemake sensitivity_all", False)
     assert list(sweeps(chosen, "sensitivity")["beta"]) == [0.0, 0.5]
     assert sweeps(chosen, "sensitivity", every=True) == sweeps(SETTINGS, "sensitivity")
 

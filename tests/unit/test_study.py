@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import html
 import itertools
@@ -11,6 +12,7 @@ import re
 import shutil
 import zipfile
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -772,7 +774,10 @@ def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tm
 # The form in a browser
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: set CHROMIUM to a binary, or install one")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: set CHROMIUM to a binary, or install one")
+
+
+@needs_browser
 def test_a_physician_fills_the_form_in_two_sittings(study, tmp_path):
     """Half of it by keyboard, the browser closed; reopened, finished, exported, imported."""
     form, items = tmp_path / "R1.html", study.items
@@ -826,6 +831,52 @@ def test_a_physician_fills_the_form_in_two_sittings(study, tmp_path):
     for path in back:
         assert read_ratings([path], only).scores == {
             "R1": {codes[code][1]: scores for code, scores in expected.items()}}  # fmt: skip
+
+
+@needs_browser
+def test_a_digit_after_the_last_line_of_a_state_changes_no_score(study, tmp_path):
+    page = study.items.forms["R1"][0]
+    with form_in(study, tmp_path) as browser:
+        for _ in range(len(page.cards) * len(dimensions())):
+            browser.press("4")
+        browser.press("1")
+        kept = browser.js("JSON.stringify(exported().ratings)")
+        assert {tuple(rating[name] for name in dimensions()) for rating in json.loads(kept)} == {(4,) * 5}
+        browser.js("show(kept.at)")  # a state that is whole, once more
+        browser.press("1")
+        assert browser.js("JSON.stringify(exported().ratings)") == kept
+        browser.js("show(kept.at + 1)")
+        browser.press("1")
+        assert len(browser.js("exported().ratings")) == len(page.cards) + 1
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+def test_what_a_score_means_is_in_sight_and_the_header_leaves_room(study, tmp_path, width, height):
+    with form_in(study, tmp_path, width, height) as browser:
+        lines = browser.js("[...document.querySelectorAll('.card fieldset')].map(line => line.innerText)")
+        anchors = [list(dimension.anchors.values()) for dimension in rubric()]
+        assert len(lines) == len(study.items.forms["R1"][0].cards) * len(anchors)
+        for place, line in enumerate(lines):
+            assert [text for text in anchors[place % len(anchors)] if text not in line] == []
+        assert browser.js("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert browser.js("document.querySelector('header').offsetHeight") < 0.15 * height
+
+
+@contextlib.contextmanager
+def form_in(study, folder: Path, width: int = 1280, height: int = 900) -> Iterator[Browser]:
+    """The form of the first rater in a new browser."""
+    profile = folder / "profile"
+    profile.mkdir()
+    shutil.copy(study.folder / "forms" / "R1.html", folder)
+    browser = Browser(profile, folder)
+    try:
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                     mobile=width < 500)  # fmt: skip
+        browser.open(folder / "R1.html")
+        yield browser
+    finally:
+        browser.close()
 
 
 def test_forms_can_be_written_for_one_rater(study, tmp_path):

@@ -3,11 +3,13 @@
 import csv
 import json
 import re
+from pathlib import Path
 
 import pytest
 from finished_project import ON_PAGE
 from project import RESULTS, ROOT
 
+from cdpr.records import RunRecord, record_files
 from cdpr.settings import load_settings
 from cdpr.workflow.plan import Plan
 
@@ -31,6 +33,21 @@ def test_all_results_exist(project):
 
 def test_a_second_run_has_nothing_to_do(project):
     assert "Nothing to be done" in project.snakemake()
+
+
+def test_an_input_has_the_digest_that_its_producer_recorded(project):
+    """Over all records of the project, after Snakemake has marked the folders among its outputs."""
+    records = [RunRecord.read(path) for path in record_files(project.folder / RESULTS)]
+    produced = {output.path: output.sha256 for record in records for output in record.outputs.values()}
+    inputs = [(record.name, read) for record in records for read in record.inputs.values() if read.path in produced]
+    assert len(inputs) > 150 and any(Path(project.folder, read.path).is_dir() for _, read in inputs)
+    assert [(name, read.path) for name, read in inputs if read.sha256 != produced[read.path]] == []
+
+
+def test_every_link_of_the_page_leads_to_a_file(project):
+    page = project.folder / RESULTS / "report.html"
+    links = set(re.findall(r'href="([^"#:]+)[#"]', page.read_text(encoding="utf-8")))
+    assert "inspector/index.html" in links and [link for link in links if not (page.parent / link).exists()] == []
 
 
 def test_the_inspector_shows_what_was_evaluated(project):

@@ -106,9 +106,16 @@ class View:
                     "entropy": _round(state.entropy),
                     "why": credit.selected[place][t],
                     "process": _round(credit.process[place][t]),
-                    "candidates": list(_candidates(state, credit.endings[credits[t]], opinion, show, taken)),
+                    "candidates": list(_candidates(state, credit.endings[credits[t]], opinion, show, taken, self._cut)),
                 }
             yield fields
+
+    def _cut(self, end: Ending) -> bool:
+        """Whether a continuation ended at H, where its diagnosis was forced."""
+        credit = self.settings.credit
+        if end.source == "suffix" and credit.cache.long_suffixes == "keep":
+            return False
+        return sum(kind != "end" for kind, _ in end.path) >= credit.horizon
 
 
 _Show = Callable[[ActionKey], list[str]]
@@ -138,9 +145,11 @@ def credited(credit: CreditedCase, place: int) -> dict[int, int]:
 
 
 def _candidates(
-    state: StateCredit, endings: Iterable[Iterable[Ending]], opinion: Opinion | None, show: _Show, taken: ActionKey
-) -> Iterator[Fields]:
-    """The actions at a state: those that were valued, then the others that the policy drew. ``taken`` is marked."""
+    state: StateCredit, endings: Iterable[Iterable[Ending]], opinion: Opinion | None, show: _Show, taken: ActionKey,
+    cut: Callable[[Ending], bool],
+) -> Iterator[Fields]:  # fmt: skip
+    """The actions at a state: those that were valued, then the others that the policy drew. ``taken`` is marked, and so
+    is a continuation that was ``cut`` at H."""
     share = {one.action: one.p for one in state.actions}
     for value, ends in zip(state.candidates, endings, strict=True):
         candidates = {
@@ -150,7 +159,7 @@ def _candidates(
             "cost": _round(value.cost_usd), "missed": _round(value.infeasible), "failed": value.failed,
             "endings": [
                 {"from": end.source, "right": end.correct, "tests": end.tests, "cost": _round(end.cost_usd),
-                 "missed": end.infeasible, "utility": _round(end.utility),
+                 "missed": end.infeasible, "utility": _round(end.utility), "cut": cut(end),
                  "path": [show(action) for action in end.path]}
                 for end in ends
             ],

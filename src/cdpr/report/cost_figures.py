@@ -1,51 +1,16 @@
-"""Figures of cost: accuracy against it, with the frontier of reference policies, and its distribution over cases."""
+"""The figure of how the cost of a work-up is distributed over cases, and the axis of costs."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..evaluation.metrics import Summary
 from ..job import Job
-from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, main_methods, pictured_methods
+from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, main_methods
 from ..results.results import Hole, Results
 from ..results.sources import notices
 from ..results.table import number
 from ..settings import Settings
 from . import style
-
-
-def plot_accuracy_cost(settings: Settings, job: Job) -> None:
-    """Accuracy against average cost per case: in-domain large, out-of-domain small.
-
-    One point per agent with 95% intervals (main decoding); the line is the best accuracy that a reference policy
-    reaches for at most that cost. Costs are linear up to 10 USD and logarithmic beyond. Agents without evaluations
-    are named as missing. Raises as :class:`Results` does.
-    """
-    methods = [method for method in pictured_methods(settings) if method.runs]
-    results = Results(settings, job.inputs["results"], methods)
-    decoding = settings.evaluation.decodings[0]
-    with style.drawing(7.2, 5.3, job.out) as figure:
-        panels, legend = _panels(figure, [1.75, 1], 0.07 * (len(methods) // 3 + 1))
-        missing: set[str] = set()
-        highest = 0.0
-        for dataset, panel in panels.items():
-            at = {method: results.summary(method, dataset, decoding) for method in methods}
-            holes = [method for method in methods if isinstance(at[method], Hole)]
-            missing |= {f"{method.label} ({DATASETS[dataset]})" for method in holes if at[method].missing}
-            measured = {method: summary for method, summary in at.items() if method not in holes}
-            highest = max([highest, *(summary.estimates["aec"].high for summary in measured.values())])
-            _draw_points(panel, settings, measured)
-            cases = max((summary.cases for summary in measured.values()), default=0)
-            panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
-            panel.set_ylabel("accuracy (%)")
-        for panel in panels.values():
-            _cost_axis(panel, highest, "average cost per case (USD)")
-        handles, labels = panels[IN_DOMAIN].get_legend_handles_labels()
-        if handles:
-            legend.legend(handles, labels, loc="center", ncols=3, fontsize=7, columnspacing=1.5)
-        note = f"{decoding} decoding; bars: 95% intervals over seeds and cases"
-        style.foot(figure, settings, [*notices(settings), style.missing_note(sorted(missing)),
-                                      *style.folded(results.divergences()), note])  # fmt: skip
 
 
 def plot_cost_distribution(settings: Settings, job: Job) -> None:
@@ -72,27 +37,20 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
             _draw_costs(panel, settings, methods, spent[dataset])
             cases = max((len(e[0].note_ids) for e in measured[dataset].values()), default=0)
             panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
-            _cost_axis(panel, highest, "cost of the work-up, at most (USD)")
+            cost_axis(panel, highest, "cost of the work-up, at most (USD)")
             panel.set_ylabel("cases (%)")
             panel.set_ylim(0, 1.02)
             panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
+        axis = "cost: linear up to 10 USD, logarithmic beyond"
         note = f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0"
-        notes = [*notices(settings), style.missing_note(lost), *style.folded(results.divergences()), note]
+        missing, broken = style.missing_note(lost), style.folded(results.divergences())
+        notes = [*notices(settings), missing, *broken, axis, note]
         style.foot(figure, settings, notes)
 
 
 def learned_methods(settings: Settings) -> list[Method]:
     """The agents of the main table that examine and do not know the model that made the cases."""
     return [m for m in main_methods(settings) if m.learned and m.name != "immediate"]
-
-
-def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The (cost, accuracy) points that no other beats in both, by rising cost."""
-    best: list[tuple[float, float]] = []
-    for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not best or accuracy > best[-1][1]:
-            best.append((cost, accuracy))
-    return best
 
 
 def share_at_most(sorted_costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +71,7 @@ def _panels(figure: style.Figure, widths: Sequence[float], below: float) -> tupl
     return panels, lowest
 
 
-def _cost_axis(panel: style.Axes, highest: float, label: str) -> None:
+def cost_axis(panel: style.Axes, highest: float, label: str) -> None:
     """An axis of USD up to ``highest``: linear up to 10, where free work-ups are, and logarithmic beyond."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -123,29 +81,6 @@ def _cost_axis(panel: style.Axes, highest: float, label: str) -> None:
     panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     panel.set_xlim(-1.0, max(100.0, highest * 1.25))
     panel.set_xlabel(label)
-
-
-def _draw_points(panel: style.Axes, settings: Settings, measured: Mapping[Method, Summary]) -> None:
-    means = {method: (at.estimates["aec"].mean, 100 * at.estimates["accuracy"].mean) for method, at in measured.items()}
-    line = frontier([point for method, point in means.items() if method.knows_hospital])
-    if line:
-        line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before
-        panel.plot(*zip(*line, strict=True), color=style.BLACK, linewidth=0.9, linestyle=":", zorder=1,
-                   drawstyle="steps-post", label="reference frontier")  # fmt: skip
-    for method, (cost, accuracy) in means.items():
-        aec, right = measured[method].estimates["aec"], measured[method].estimates["accuracy"]
-        look = style.look_of(settings, method.name)
-        known = method.knows_hospital
-        size = 8 if look.marker == "*" else 5.5
-        panel.errorbar(
-            cost, accuracy, xerr=[[cost - aec.low], [aec.high - cost]],
-            yerr=[[accuracy - 100 * right.low], [100 * right.high - accuracy]],
-            marker=look.marker, linestyle="", color=look.colour, markersize=size,
-            markerfacecolor="white" if known else look.colour, markeredgewidth=0.9, elinewidth=0.8,
-            label=method.label, zorder=2 if known else 3,
-        )  # fmt: skip
-    if not measured:
-        style.empty(panel, "missing: no evaluations")
 
 
 def _draw_costs(

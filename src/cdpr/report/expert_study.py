@@ -96,14 +96,15 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         radar.set_yticks([2, 3, 4, 5], ["2", "3", "4", "5"], fontsize=6)
         points.set_yticks(range(len(facts)), [f"{d.title} {stars[d.name]}" for d in facts], fontsize=7)
         points.invert_yaxis()
-        points.set_title(who(analysis), fontsize=8)
-        points.set_xlabel("mean score [95% interval over cases]")
+        points.set_title(who(analysis), fontsize=7)
+        points.set_xlabel("mean score [95% interval over cases]", fontsize=7.5)
         figure.legend(*radar.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=7)
         style.foot(figure, settings, [
             f"{who(analysis)}; {analysis.states} states of {analysis.cases} cases, "
             f"sampled from {label(settings, analysis.source)}",
             f"*: {label(settings, analysis.ours)} above the next-best baseline, signed-rank test (Pratt), Holm over "
-            f"the dimensions, p < {analysis.level:g}",
+            f"the dimensions, p < {analysis.level:g}" if any(stars.values()) else "",
+            "scores run from 1 (centre of the radar) to 5",
         ])  # fmt: skip
 
 

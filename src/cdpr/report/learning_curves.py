@@ -17,8 +17,8 @@ from . import style
 
 # Metric of a panel: label of its axis and factor for printing.
 PANELS = {
-    "accuracy": ("validation accuracy (%)", 100.0), "aen": ("AEN", 1.0), "aec": ("AEC (USD)", 1.0),
-    "n_na": ("N_na per case", 1.0), "utility": ("utility", 1.0),
+    "accuracy": ("validation accuracy (%)", 100.0), "aen": ("examinations per case", 1.0),
+    "aec": ("cost per case (USD)", 1.0), "n_na": ("unavailable requests per case", 1.0), "utility": ("utility", 1.0),
 }  # fmt: skip
 LEARNT = tuple(PANELS)
 EFFICIENCY = ("accuracy", "utility", "aec")
@@ -58,19 +58,31 @@ def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapp
 def plot_training_efficiency(settings: Settings, job: Job) -> None:
     """Accuracy, utility and AEC on the validation split against generated tokens. With :func:`plot_training_time` the
     counterpart of the paper's figure; both raise as :func:`curves_of`."""
-    curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
+    curves = efficiency_curves(settings, job)
     axis = ("tokens", "generated tokens (millions)", 1e6)
     _draw_efficiency(settings, curves, job.out, axis, "tokens with probes and continuations")
 
 
 def plot_training_time(settings: Settings, job: Job) -> None:
     """The same against wall-clock time."""
-    curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
+    curves = efficiency_curves(settings, job)
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
     unit, seconds = ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
     unit, seconds = ("hours", 3600.0) if longest >= 7200 else (unit, seconds)
     axis = ("seconds", f"training time ({unit})", seconds)
-    _draw_efficiency(settings, curves, job.out, axis, "time on this machine, without validation")
+    _draw_efficiency(settings, curves, job.out, axis, "time on this machine, without validation; jobs shared its cores")
+
+
+def efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
+    """The curves of the efficiency figures, each with the seeds that all of their variants have: price and accuracy of
+    a rule are compared over the same seeds. Raises as :func:`curves_of`."""
+    curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
+    shared = set.intersection(*({_seed(run) for run in curve.method.runs} for curve in curves))
+    return [curve.of_seeds(shared) for curve in curves]
+
+
+def _seed(run: str) -> str:
+    return run.rpartition("-seed")[2]
 
 
 def _draw_efficiency(
@@ -102,7 +114,7 @@ def plot_learning_path(settings: Settings, job: Job) -> None:
                 panel.plot(piece.mean("aec")[-1], 100 * piece.mean("accuracy")[-1], linestyle="", marker="o",
                            markersize=9, markerfacecolor="none", color=look.colour)  # fmt: skip
                 ends.add(int(piece.mean("step")[-1]))
-        panel.set_xlabel("AEC (USD)")
+        panel.set_xlabel("cost per case (USD)")
         panel.set_ylabel("validation accuracy (%)")
         panel.margins(0.08)
         if not ends:

@@ -6,7 +6,7 @@ Table 1's layout without its average: these cases are none of the paper's benchm
 from pathlib import Path
 
 from ..results import frame
-from ..results.methods import open_datasets, open_methods
+from ..results.methods import open_datasets, open_methods, unfit
 from ..results.results import Results
 from ..results.table import Sheet
 from ..settings import Settings, SettingsError
@@ -18,12 +18,18 @@ _LABEL = "open_cases"
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding the agents in Table 1's layout; then counts and intervals, and what was asked of models. Raises
-    SettingsError where the settings name no such cases, and as :class:`Results` does."""
+    SettingsError where the settings name no such cases or no row can be run, and as :class:`Results` does."""
     datasets = open_datasets(settings)
     if not datasets:
         raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "
                             "(docs/how-to/real-data.md names the other files)")  # fmt: skip
-    results = Results(settings, folder, open_methods(settings), datasets)
+    methods = open_methods(settings)
+    if all(unfit(settings, run, dataset) for method in methods for run in method.runs for dataset in datasets):
+        raise SettingsError(
+            "no model can work up the open cases yet: `make local-llm` downloads one, then add "
+            "`--configfile config/local_llm.yaml`; `cdpr systems` says what each row needs"
+        )
+    results = Results(settings, folder, methods, datasets)
     requested = settings.evaluation.open_cases.cases
     mark = (
         f"tier: {settings.tier} — {'all cases' if requested is None else f'up to {requested} cases'} of each data set"

@@ -20,7 +20,7 @@ from ..settings import Settings, Sweep, job_of, sweeps, value_at
 from . import style
 
 # Label of a metric's axis. Below the accuracy stands the cost; for a weight of the utility, what it puts a price on.
-LABELS = {"accuracy": "accuracy (%)", "aec": "AEC (USD)", "aen": "AEN", "n_na": r"$N_{\mathrm{na}}$"}
+LABELS = {"accuracy": "accuracy (%)", "aec": "cost (USD)", "aen": "examinations", "n_na": "unavailable"}
 _PRICES = {"utility.lambda_test": "aen", "utility.lambda_na": "n_na"}
 _COLUMNS = ("tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n", "accuracy", "low",
             "high", "aen", "aec", "n_na", "utility", "difference", "difference_low", "difference_high",
@@ -80,13 +80,14 @@ def read_panels(settings: Settings, folder: Path, where: str, every: bool = Fals
 
 
 def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -> None:
-    """A panel per sweep, and its numbers as CSV.
+    """A panel per sweep of two points or more, and the numbers of all as CSV.
 
     Accuracy (%) by value with 95% intervals over seeds and cases, values evenly spaced, below each its number of
     seeds; below it the cost (or what the swept weight puts a price on). The default is marked, and a peak where one
     is shown. Raises as :func:`read_panels`.
     """
-    results, panels = read_panels(settings, job.inputs["results"], where, every)
+    results, every_panel = read_panels(settings, job.inputs["results"], where, every)
+    panels = [panel for panel in every_panel if len(panel.points) > 1]
     rows = max(1, -(-len(panels) // COLUMNS))
     with style.drawing(7.2, 0.75 + 2.3 * rows, job.out) as figure:
         grid = figure.subplots(2 * rows, COLUMNS, height_ratios=[2.1, 1.0] * rows, squeeze=False)
@@ -98,8 +99,10 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
         _share_scales(pairs, panels)
         handles = _legend(settings, panels)
         figure.legend(handles=handles, loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4)
-        style.foot(figure, settings, _notes(results, panels))
-    write_text(job.out["csv"], to_csv(sweep_table(results, panels)))
+        unswept = ", ".join(panel.sweep.symbol for panel in every_panel if panel not in panels)
+        left_out = f"not swept in the {settings.tier}: {unswept} (snakemake sensitivity_all)" if unswept else ""
+        style.foot(figure, settings, [left_out, *_notes(results, panels)])
+    write_text(job.out["csv"], to_csv(sweep_table(results, every_panel)))
 
 
 # The paper's figure, a panel for each of its six settings; the same with every point of the experiments; and a panel
@@ -132,8 +135,6 @@ def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
     """Two lines, the highest value and how far it is above the default (of the default itself: above the next that is
     not as good), and whether that shows a peak; what is not measured is no part of it."""
     best, measured = panel.best, panel.measured
-    if len(panel.points) == 1:
-        return f"not run in the {results.settings.tier}:\nsnakemake sensitivity_all", False
     if len(measured) < 2:
         if not measured:
             return "nothing measured\n", False

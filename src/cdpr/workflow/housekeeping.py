@@ -1,11 +1,13 @@
 """Between runs: remove work in ``state/`` that no job needs, find altered results, and say why a result would be made
 anew."""
 
+import difflib
 import re
 import shutil
 from pathlib import Path
 
 from ..records import RunRecord, record_files
+from ..settings import SettingsError
 from ..tracking.mlflow_index import flatten
 from .plan import Plan
 from .stages import STAGES
@@ -26,6 +28,25 @@ def altered(results: Path) -> list[Path]:
     itself and is left out."""
     records = ((place, RunRecord.read(place)) for place in record_files(results))
     return [path for place, record in records for path in record.altered(place) if path.name != "mlflow.db"]
+
+
+def record_of(plan: Plan, result: Path) -> Path:
+    """The ``run.json`` of the job that wrote a result: an output, a file in an output folder, or the record itself.
+
+    Raises SettingsError for a file that no record lists; the message names outputs whose paths are similar.
+    """
+    if result.name.endswith("run.json") and result.is_file():
+        return result
+    made = {path: place for place in record_files(Path(plan.results)) for path in RunRecord.read(place).files(place)}
+    places = {path.resolve(): place for path, place in made.items()}
+    sought = result.resolve()
+    for path in (sought, *sought.parents):
+        if path in places:
+            return places[path]
+    near = difflib.get_close_matches(str(result), map(str, made), 3, 0.5)
+    near += sorted(str(path) for path in made if path.stem == result.stem and str(path) not in near)
+    advice = f"did you mean {' or '.join(near[:3])}?" if near else f"results are in {plan.results}"
+    raise SettingsError(f"{result}: no job has written it; {advice}")
 
 
 def differences(plan: Plan, record: Path) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..environment.opening import judging_code
 from ..job import PageEntry
-from ..results.methods import open_datasets
 from ..settings import SettingsError
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
 from . import evidence as behind
@@ -71,8 +70,8 @@ def _figure(name: str, summary: str, evidence: _EvidenceOf, page: PageEntry | No
 
 
 def stages_on_page(experiment: Experiment) -> list[str]:
-    """Stages of the results page in its order; the table of open cases only where there are such cases."""
-    open_cases = bool(open_datasets(experiment.settings))
+    """Stages of the results page in its order; the table of open cases only where some agent works up such cases."""
+    open_cases = bool(behind.open_cases(experiment).evaluations)
     return [name for name, stage in STAGES.items() if stage.page and (open_cases or name != "write_open_cases")]
 
 
@@ -255,8 +254,9 @@ _ALL = (
     _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
             behind.pictured, PageEntry(
                 "Accuracy against cost",
-                "Accuracy against average cost per case for every agent, one panel per data set; the line is the best "
-                "accuracy that a reference policy reaches for at most that cost, which is no bound."), "cost_figures"),
+                "Accuracy against average cost per case: above the policy before training and the trained ones on each "
+                "data set, below every agent in-domain. The dotted line joins the best reference policies. It is not "
+                "an upper bound.")),
     _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", behind.main_runs, PageEntry(
                "Main table", "Every agent on every benchmark. Each number leads to the runs that made it.", 3),
            file="main_results"),
@@ -299,7 +299,7 @@ _ALL = (
             behind.swept("sensitivity"), PageEntry(
                 "Sensitivity",
                 "In-domain results for each value of the paper's six settings M, K, H, β, η and n, one panel each, the "
-                "default marked."),
+                "default marked. A setting with one value has no panel."),
             csv="the numbers"),
     _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
             behind.curves("learning_curves"), PageEntry(

@@ -49,6 +49,8 @@ const inspector = (() => {
     }
   }
 
+  const NAMES = {run: "run", beside: "run beside", dataset: "data set", decoding: "decoding", case: "case", turn: "turn"};
+
   const WHY = {
     disagreed: "Selected: workups that part here end differently (cache disagreement).",
     entropy: "Selected: the policy is uncertain here (entropy).",
@@ -183,6 +185,7 @@ const inspector = (() => {
     const {workup, turn} = item, told = cases[workup.case] ?? {};
     const beside = others?.find(other => other.case === workup.case && other.decoding === workup.decoding);
     const states = [...new Map(ratings(workup).map(each => [each.state, each])).values()];
+    document.body.classList.toggle("two", Boolean(at.beside));
     detail.replaceChildren(
       make("div", {class: "case"},
         make("h2", {}, `${workup.case} · ${workup.decoding}`),
@@ -268,24 +271,35 @@ const inspector = (() => {
           + (step.act[0] === "end" ? " A diagnosis taken is judged by its own words; Û of diagnosing is the share of right ones among those drawn." : "")),
       make("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Candidates"},
         make("table", {}, make("thead", {}, make("tr", {}, ...head.map(text => make("th", {scope: "col"}, text)))),
-          make("tbody", {}, ...candidates.map(each => candidate(each, each.taken, truth))))),
+          make("tbody", {}, ...candidates.flatMap(each => candidate(each, each.taken, truth))))),
+      make("p", {class: "small"}, `p̂: how often the policy chose the action in ${index.credit.samples} samples. `
+        + "Û: mean utility of the action's continuations. right, tests, USD, N_na: the means behind Û, which are the share of right diagnoses, "
+        + "examinations counted, cost, and requests for what is not available."
+        + (truth ? " true value: what the synthetic hospital's exact model says." : "")),
     ];
   }
 
+  // A candidate, and below it a row of its own for its continuations, as wide as the table.
   function candidate(each, taken, truth) {
     const valued = each.value !== undefined, name = label(each.act) + (taken ? " ← taken" : "");
     const cells = valued ? [number(each.value, 3), number(each.right), number(each.tests), number(each.cost), number(each.missed)] : ["", "", "", "", ""];
-    return make("tr", {class: [taken ? "taken" : "", each.top ? "top" : ""].join(" ").trim()},
-      make("td", {}, each.endings?.length ? make("details", {}, make("summary", {}, name), continuations(each)) : name),
+    const below = each.endings?.length ? make("tr", {hidden: true}, make("td", {colspan: truth ? 8 : 7}, continuations(each))) : null;
+    const open = below && make("button", {type: "button", "aria-expanded": "false", onclick: () => {
+      below.hidden = !below.hidden;
+      open.setAttribute("aria-expanded", String(!below.hidden));
+    }}, name);
+    return [make("tr", {class: [taken ? "taken" : "", each.top ? "top" : ""].join(" ").trim()},
+      make("td", {}, open ?? name),
       make("td", {}, bar(each.share), number(each.share)),
       ...cells.map(text => make("td", {}, text)),
-      truth ? make("td", {}, valued ? number(each.true, 3) : "") : "");
+      truth ? make("td", {}, valued ? number(each.true, 3) : "") : ""), ...(below ? [below] : [])];
   }
 
   function continuations(each) {
     return make("ol", {}, ...each.endings.map(end => make("li", {},
       make("span", {class: end.right ? "right" : "wrong"}, end.right ? "✓ " : "✗ "),
       end.path.map(label).join(" → ") || "diagnosed",
+      end.cut ? ` · cut at H = ${index.credit.horizon}: its diagnosis was forced` : "",
       ` · ${number(end.cost)} USD, ${end.tests} tests, ${end.missed} infeasible, U ${number(end.utility, 3)}`,
       end.from === "suffix" ? " · what a workup of the group did" : "")),
       ...(each.failed ? [make("li", {class: "hole"}, `${each.failed} did not come back`)] : []));
@@ -360,7 +374,17 @@ const inspector = (() => {
     return Object.fromEntries(KEYS.map(key => [key, told.get(key) ?? ""]));
   }
 
+  // What the address names and the page does not show: a reader of the link must not take another decision for it.
+  async function visit() {
+    const asked = recall();
+    await set(asked);
+    const shown = {...at, case: [at.case, cases[at.case]?.digest].includes(asked.case) ? asked.case : at.case};
+    const lost = ["run", "beside", "dataset", "decoding", "case", "turn"].filter(key => asked[key] !== "" && asked[key] !== shown[key]);
+    byId("lost").textContent = lost.length ? `Not here: ${lost.map(key => `${NAMES[key]} ${asked[key]}`).join(", ")}. Another decision is shown.` : "";
+  }
+
   async function set(changes) {
+    byId("lost").textContent = "";
     Object.assign(at, changes);
     const views = index.views;
     if (!views.length) throw new Error("no evaluation was found: name runs in inspector.runs");
@@ -406,7 +430,7 @@ const inspector = (() => {
     list.addEventListener("scroll", redraw, {passive: true});
     addEventListener("resize", redraw);
     addEventListener("keydown", press);
-    addEventListener("hashchange", () => set(recall()).catch(fail));
+    addEventListener("hashchange", () => visit().catch(fail));
     form.addEventListener("submit", event => event.preventDefault());
     form.addEventListener("input", event => {
       const {name, value, type, checked} = event.target;
@@ -418,7 +442,7 @@ const inspector = (() => {
     });
     byId("help-open").addEventListener("click", () => byId("help").showModal());
     byId("skip").addEventListener("click", event => { event.preventDefault(); list.focus(); });
-    await set(recall());
+    await visit();
     draw();
     document.documentElement.dataset.ready = Math.round(performance.now());
   }

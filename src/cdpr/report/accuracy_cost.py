@@ -1,0 +1,193 @@
+"""The figure of accuracy against cost: few agents with their names beside their points, and every agent below."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import cos, hypot, pi, sin
+
+from ..evaluation.metrics import Summary
+from ..job import Job
+from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, pictured_methods
+from ..results.results import Hole, Results
+from ..results.sources import notices
+from ..settings import Settings
+from . import style
+from .cost_figures import cost_axis
+
+# The agents of the upper panels: the policy before training, the rules that are compared, and ours.
+NAMED = ("warm_start", "grpo", "utility_grpo", "belief_gain", "cdpr")
+Box = tuple[float, float, float, float]
+"""Left, bottom, right, top."""
+
+
+def plot_accuracy_cost(settings: Settings, job: Job) -> None:
+    """Accuracy against average cost per case, 95% intervals, main decoding.
+
+    Above a panel per data set with the agents of :data:`NAMED` alone, on a linear axis of cost; below every agent on
+    in-domain cases, on an axis that is linear up to 10 USD and logarithmic beyond. The dotted line joins the best
+    reference policies. Agents without evaluations are named as missing. Raises as :class:`Results` does.
+    """
+    methods = [method for method in pictured_methods(settings) if method.runs]
+    results = Results(settings, job.inputs["results"], methods)
+    decoding = settings.evaluation.decodings[0]
+    at = {d: {method: results.summary(method, d, decoding) for method in methods} for d in DATASETS}
+    measured = {d: {m: one for m, one in of_one.items() if not isinstance(one, Hole)} for d, of_one in at.items()}
+    lost = sorted(f"{m.label} ({DATASETS[d]})" for d, of_one in at.items() for m, one in of_one.items()
+                  if isinstance(one, Hole) and one.missing)  # fmt: skip
+    with style.drawing(7.2, 7.4, job.out) as figure:
+        others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
+        layout = [*([IN_DOMAIN, dataset] for dataset in others), ["every", "every"], ["legend", "legend"]]
+        heights = [*[1.0] * len(others), 1.1, 0.45]
+        panels = figure.subplot_mosaic(layout, width_ratios=[1.5, 1], height_ratios=heights)
+        _draw_every(panels.pop("every"), panels.pop("legend"), settings, measured[IN_DOMAIN])
+        for dataset, panel in panels.items():
+            _draw_named(panel, settings, measured[dataset])
+            cases = max((one.cases for one in measured[dataset].values()), default=0)
+            panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
+        note = f"{decoding} decoding; bars: 95% intervals; dotted: best reference policies"
+        style.foot(figure, settings, [*notices(settings), *style.folded([style.missing_note(lost)]),
+                                      *style.folded(results.divergences()), note])  # fmt: skip
+        figure.draw_without_rendering()  # labels are placed in the final layout
+        for dataset, panel in panels.items():
+            _name_points(panel, settings, measured[dataset])
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The (cost, accuracy) points that no other beats in both, by rising cost."""
+    best: list[tuple[float, float]] = []
+    for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not best or accuracy > best[-1][1]:
+            best.append((cost, accuracy))
+    return best
+
+
+def _point(summary: Summary) -> tuple[float, float]:
+    """Mean cost (USD) and accuracy (%)."""
+    return summary.estimates["aec"].mean, 100 * summary.estimates["accuracy"].mean
+
+
+def _draw_frontier(panel: style.Axes, measured: Mapping[Method, Summary]) -> list[tuple[float, float]]:
+    """Draw the frontier of the reference policies, outside of the panel's scale. Returns its points."""
+    line = frontier([_point(summary) for method, summary in measured.items() if method.knows_hospital])
+    if line:
+        line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before
+        panel.plot(*zip(*line, strict=True), color=style.BLACK, linewidth=0.9, linestyle=":", zorder=1,
+                   drawstyle="steps-post", label="best reference policies", scalex=False, scaley=False)  # fmt: skip
+    return line
+
+
+def _draw_point(panel: style.Axes, settings: Settings, method: Method, summary: Summary, size: float) -> None:
+    """A marker with thin intervals; one without fill knows the hospital."""
+    (cost, accuracy), look = _point(summary), style.look_of(settings, method.name)
+    aec, right = summary.estimates["aec"], summary.estimates["accuracy"]
+    panel.errorbar(
+        cost, accuracy, xerr=[[cost - aec.low], [aec.high - cost]],
+        yerr=[[accuracy - 100 * right.low], [100 * right.high - accuracy]], marker=look.marker, linestyle="",
+        color=look.colour, ecolor=(look.colour, 0.5), elinewidth=0.6, markersize=size, markeredgewidth=0.9,
+        markerfacecolor="white" if method.knows_hospital else look.colour, label=method.label, zorder=3,
+    )  # fmt: skip
+
+
+def _draw_named(panel: style.Axes, settings: Settings, measured: Mapping[Method, Summary]) -> None:
+    named = {method: summary for method, summary in measured.items() if method.name in NAMED}
+    for method, summary in named.items():
+        _draw_point(panel, settings, method, summary, 6)
+    if not named:
+        style.empty(panel, "missing: no evaluations")
+    # Intervals of few seeds reach beyond what can be: they do not set the scale.
+    costs = [summary.estimates["aec"] for summary in named.values()]
+    dearest = max((min(1.25 * cost.high, 1.8 * cost.mean) for cost in costs), default=0.0) or 1.0
+    heights = [accuracy for cost, accuracy in _draw_frontier(panel, measured) if cost <= dearest]
+    heights += [
+        100 * end for s in named.values() for end in (s.estimates["accuracy"].low, s.estimates["accuracy"].high)
+    ]
+    panel.set_xlim(0, dearest)
+    low, high = max(0.0, min(heights, default=0.0)), min(100.0, max(heights, default=100.0))
+    panel.set_ylim(low - 8, high + 12)  # room for names and the arrow
+    panel.set_xlabel("average cost per case (USD)")
+    panel.set_ylabel("accuracy (%)")
+    panel.annotate("better", (0.02, 0.97), (0.13, 0.83), "axes fraction", fontsize=7, color=style.GREY, ha="center",
+                   arrowprops={"arrowstyle": "->", "color": style.GREY, "linewidth": 0.9})  # fmt: skip
+
+
+def _draw_every(panel: style.Axes, legend: style.Axes, settings: Settings, measured: Mapping[Method, Summary]) -> None:
+    _draw_frontier(panel, measured)
+    for method, summary in measured.items():
+        _draw_point(panel, settings, method, summary, 7 if style.look_of(settings, method.name).marker == "*" else 4.5)
+    if not measured:
+        style.empty(panel, "missing: no evaluations")
+    low, high = panel.get_ylim()
+    panel.set_ylim(max(low, -5), min(high, 105))
+    panel.set_title(f"Every agent, {DATASETS[IN_DOMAIN]}")
+    panel.set_ylabel("accuracy (%)")
+    highest = max((summary.estimates["aec"].high for summary in measured.values()), default=0.0)
+    cost_axis(panel, highest, "average cost per case (USD; linear up to 10, logarithmic beyond)")
+    legend.set_axis_off()
+    handles, labels = panel.get_legend_handles_labels()
+    if handles:
+        legend.legend(handles, labels, loc="center", ncols=3, fontsize=7, columnspacing=1.5)
+
+
+# Names beside points
+
+
+def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method, Summary]) -> None:
+    """Write the name of each agent beside its point, with a thin line to it where there is no room close by."""
+    from matplotlib.patheffects import withStroke
+
+    inverse, scale = panel.transData.inverted(), panel.get_figure().dpi / 72
+    points = {m: tuple(panel.transData.transform(_point(s))) for m, s in measured.items() if m.name in NAMED}
+    bounds: Box = panel.get_window_extent().extents
+    arrow = (
+        bounds[0],
+        bounds[3] - 0.25 * (bounds[3] - bounds[1]),
+        bounds[0] + 0.25 * (bounds[2] - bounds[0]),
+        bounds[3],
+    )
+    taken = [arrow, *(_around(*point, 4.5 * scale, 4.5 * scale) for point in points.values())]
+    for method, point in sorted(points.items(), key=lambda item: item[1]):
+        own = method.name == "cdpr"
+        text = panel.text(*inverse.transform(point), method.label.partition(" (")[0], ha="center", va="center",
+                          fontsize=7.5, color=style.look_of(settings, method.name).colour, zorder=5,
+                          fontweight="bold" if own else "normal")  # fmt: skip
+        text.set_in_layout(False)
+        text.set_path_effects([withStroke(linewidth=2, foreground="white")])
+        size = text.get_window_extent()
+        centre = free_place(point, size.width / 2, size.height / 2, taken, bounds, 6 * scale)
+        taken.append(_around(*centre, size.width / 2, size.height / 2))
+        text.set_position(inverse.transform(centre))
+        if _gap(point, taken[-1]) > 9 * scale:
+            line = panel.plot(*zip(inverse.transform(point), inverse.transform(centre), strict=True), linewidth=0.5,
+                              color=style.GREY, zorder=2, scalex=False, scaley=False)  # fmt: skip
+            line[0].set_in_layout(False)
+
+
+def free_place(
+    point: tuple[float, float], half_width: float, half_height: float, taken: Iterable[Box], bounds: Box, gap: float
+) -> tuple[float, float]:
+    """Centre of a box near ``point``, at least ``gap`` from it, that lies within ``bounds`` and meets no box that is
+    ``taken``: the nearest on widening rings; beside the point where there is none."""
+    taken = list(taken)
+    x, y = point
+    rings = int(hypot(bounds[2] - bounds[0], bounds[3] - bounds[1]) / 4) + 1
+    for ring in range(rings):
+        for turn in range(24):
+            angle = 2 * pi * turn / 24
+            centre = (x + (half_width + gap + 4 * ring) * cos(angle), y + (half_height + gap + 4 * ring) * sin(angle))
+            box = _around(*centre, half_width, half_height)
+            inside = bounds[0] <= box[0] and bounds[1] <= box[1] and box[2] <= bounds[2] and box[3] <= bounds[3]
+            if inside and not any(_meet(box, other) for other in taken):
+                return centre
+    return x + half_width + gap, y
+
+
+def _around(x: float, y: float, half_width: float, half_height: float) -> Box:
+    return x - half_width, y - half_height, x + half_width, y + half_height
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _gap(point: tuple[float, float], box: Box) -> float:
+    """Distance of a point from a box."""
+    x, y = point
+    return hypot(max(box[0] - x, 0, x - box[2]), max(box[1] - y, 0, y - box[3]))
