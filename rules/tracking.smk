@@ -1,6 +1,6 @@
 """MLflow, an index over every `run.json` and `metrics.jsonl` below `<results>`; and commands about whole folders.
 
-`<results>/mlflow.db` (or the server of `tracking.uri`) is no output of a rule: it can be deleted at any time, and
+`<results>/mlflow.db` (or the server of `tracking.mlflow`) is no output of a rule: it can be deleted at any time, and
 `snakemake rebuild_tracking` makes it anew. These rules have no output that other rules read, so `shell` runs each time
 or after the files named as input.
 """

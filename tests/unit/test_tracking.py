@@ -170,7 +170,7 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
 
 def test_a_tracking_problem_is_a_warning(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    settings = parse_settings({"tracking": {"uri": f"sqlite:///{tmp_path}/file/mlflow.db"}})
+    settings = parse_settings({"tracking": {"mlflow": f"sqlite:///{tmp_path}/file/mlflow.db"}})
     with pytest.warns(UserWarning, match="live tracking stopped"), follow(settings, tmp_path):
         pass
 

@@ -30,7 +30,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     decoding = settings.evaluation.decodings[0]
     at = {d: {method: results.summary(method, d, decoding) for method in methods} for d in DATASETS}
     measured = {d: {m: one for m, one in of_one.items() if not isinstance(one, Hole)} for d, of_one in at.items()}
-    lost = sorted(f"{m.label} ({DATASETS[d]})" for d, of_one in at.items() for m, one in of_one.items()
+    missing = sorted(f"{m.label} ({DATASETS[d]})" for d, of_one in at.items() for m, one in of_one.items()
                   if isinstance(one, Hole) and one.missing)  # fmt: skip
     with style.drawing(7.2, 7.4, job.out) as figure:
         others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
@@ -43,7 +43,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
             cases = max((one.cases for one in measured[dataset].values()), default=0)
             panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
         note = f"{decoding} decoding; bars: 95% intervals; dotted: best reference policies"
-        style.foot(figure, settings, [*notices(settings), *style.folded([style.missing_note(lost)]),
+        style.foot(figure, settings, [*notices(settings), *style.folded([style.missing_note(missing)]),
                                       *style.folded(results.divergences()), note])  # fmt: skip
         figure.draw_without_rendering()  # labels are placed in the final layout
         for dataset, panel in panels.items():
@@ -142,7 +142,7 @@ def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method
         bounds[0] + 0.25 * (bounds[2] - bounds[0]),
         bounds[3],
     )
-    taken = [arrow, *(_around(*point, 4.5 * scale, 4.5 * scale) for point in points.values())]
+    obstacles = [arrow, *(_around(*point, 4.5 * scale, 4.5 * scale) for point in points.values())]
     for method, point in sorted(points.items(), key=lambda item: item[1]):
         own = method.name == "cdpr"
         text = panel.text(*inverse.transform(point), method.label.partition(" (")[0], ha="center", va="center",
@@ -151,21 +151,21 @@ def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method
         text.set_in_layout(False)
         text.set_path_effects([withStroke(linewidth=2, foreground="white")])
         size = text.get_window_extent()
-        centre = free_place(point, size.width / 2, size.height / 2, taken, bounds, 6 * scale)
-        taken.append(_around(*centre, size.width / 2, size.height / 2))
+        centre = free_place(point, size.width / 2, size.height / 2, obstacles, bounds, 6 * scale)
+        obstacles.append(_around(*centre, size.width / 2, size.height / 2))
         text.set_position(inverse.transform(centre))
-        if _gap(point, taken[-1]) > 9 * scale:
+        if _gap(point, obstacles[-1]) > 9 * scale:
             line = panel.plot(*zip(inverse.transform(point), inverse.transform(centre), strict=True), linewidth=0.5,
                               color=style.GREY, zorder=2, scalex=False, scaley=False)  # fmt: skip
             line[0].set_in_layout(False)
 
 
 def free_place(
-    point: tuple[float, float], half_width: float, half_height: float, taken: Iterable[Box], bounds: Box, gap: float
+    point: tuple[float, float], half_width: float, half_height: float, obstacles: Iterable[Box], bounds: Box, gap: float
 ) -> tuple[float, float]:
     """Centre of a box near ``point``, at least ``gap`` from it, that lies within ``bounds`` and meets no box that is
-    ``taken``: the nearest on widening rings; beside the point where there is none."""
-    taken = list(taken)
+    ``obstacles``: the nearest on widening rings; beside the point where there is none."""
+    obstacles = list(obstacles)
     x, y = point
     rings = int(hypot(bounds[2] - bounds[0], bounds[3] - bounds[1]) / 4) + 1
     for ring in range(rings):
@@ -174,7 +174,7 @@ def free_place(
             centre = (x + (half_width + gap + 4 * ring) * cos(angle), y + (half_height + gap + 4 * ring) * sin(angle))
             box = _around(*centre, half_width, half_height)
             inside = bounds[0] <= box[0] and bounds[1] <= box[1] and box[2] <= bounds[2] and box[3] <= bounds[3]
-            if inside and not any(_meet(box, other) for other in taken):
+            if inside and not any(_meet(box, other) for other in obstacles):
                 return centre
     return x + half_width + gap, y
 

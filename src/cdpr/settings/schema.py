@@ -238,8 +238,10 @@ class Evaluation(Section):
 
 
 class Tracking(Section):
-    mlflow: bool = key(True, "Index runs in MLflow (`results/mlflow.db`).")
-    uri: str | None = key(None, "Tracking server; empty: a SQLite file under `results`.")
+    mlflow: bool | str = key(
+        True,
+        "Index runs in MLflow: yes (a SQLite file, `mlflow.db`, under the results), no, or the address of a server.",
+    )
 
 
 class Analysis(Section):

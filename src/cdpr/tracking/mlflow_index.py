@@ -33,7 +33,8 @@ class TrackingError(RuntimeError):
 
 def tracking_uri(settings: Settings) -> str:
     """Address of the index: the configured server, or a SQLite file under ``paths.results``."""
-    return settings.tracking.uri or f"sqlite:///{settings.paths.results}/mlflow.db"
+    address = settings.tracking.mlflow
+    return address if isinstance(address, str) else f"sqlite:///{settings.paths.results}/mlflow.db"
 
 
 def load() -> None:

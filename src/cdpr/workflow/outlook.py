@@ -100,8 +100,8 @@ def outcome(plan: Plan, files: Sequence[str], logs: Sequence[str]) -> str:
         return "Made    " + ", ".join(readable[:6]) + more
     says = RunRecord.read(Path(plan.file("write_report", "record", {}))).tags.get("says", "")
     lines = [f"Report  {page}", f"Says    {says}"]
-    if plan.settings.tracking.mlflow:
-        uri = plan.settings.tracking.uri or f"sqlite:///{plan.results}/mlflow.db"
-        command = "make ui" if plan.results == "results" else f"mlflow ui --backend-store-uri {uri}"
-        lines.append(f"MLflow  {plan.settings.tracking.uri or command}")
+    if server := plan.settings.tracking.mlflow:
+        file = f"mlflow ui --backend-store-uri sqlite:///{plan.results}/mlflow.db"
+        command = "make ui" if plan.results == "results" else file
+        lines.append(f"MLflow  {server if isinstance(server, str) else command}")
     return "\n".join(lines)
