@@ -5,11 +5,11 @@ import contextlib
 import os
 import shutil
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydantic import ValidationError
@@ -33,6 +33,9 @@ from ..settings.datasets import FURTHER
 from ..settings.judging import DECIDING, SECOND
 from .replay import COUNTS
 from .row import EvaluationRow, Judging, public_text, read_rows
+
+# Means over cases in the record of an evaluation, and so in MLflow: name and field of the rows.
+_LOGGED = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_tests", "n_na": "n_na", "utility": "utility"}
 
 if TYPE_CHECKING:
     from ..llm.own_server import OwnServer
@@ -119,9 +122,12 @@ def evaluate(
             f"{sum(row.too_long for row in rows):,} of them because the conversation was too long for the model: give "
             "its server a longer context"
         )
-    right = Counter(row.decoding for row in rows if row.correct)
-    accuracy = {f"{decoding}/accuracy": right[decoding] / len(cases) for decoding in decodings}
-    return accuracy | {"cases": len(cases), "seconds": time.perf_counter() - started}
+    means = {
+        f"{decoding}/{name}": fmean(getattr(row, field) for row in rows if row.decoding == decoding)
+        for decoding in decodings
+        for name, field in _LOGGED.items()
+    }
+    return means | {"cases": len(cases), "seconds": time.perf_counter() - started}
 
 
 async def work_up(

@@ -15,7 +15,7 @@ from .verdict import Effect, NotMeasured, Verdict, directional
 LEAST_FINAL_SEEDS = 3
 # What is compared, its unit, its decimals and what to know of it.
 _SPENT = {
-    "seconds": ("training time", "s", 1, "; wall-clock seconds of jobs that may have run side by side"),
+    "seconds": ("training time", "s", 1, "; of the processor on a CPU (all threads), by the clock on a GPU"),
     "tokens": ("tokens generated in training", "tokens", 0, ""),
 }
 

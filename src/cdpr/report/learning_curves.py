@@ -55,6 +55,9 @@ def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapp
         _foot(figure, settings, curves, note)
 
 
+_TIME = "time on this machine, without validation: of the processor on a CPU (all threads), by the clock on a GPU"
+
+
 def plot_training_efficiency(settings: Settings, job: Job) -> None:
     """Accuracy, utility and AEC on the validation split against generated tokens. With :func:`plot_training_time` the
     counterpart of the paper's figure; both raise as :func:`curves_of`."""
@@ -64,13 +67,13 @@ def plot_training_efficiency(settings: Settings, job: Job) -> None:
 
 
 def plot_training_time(settings: Settings, job: Job) -> None:
-    """The same against wall-clock time."""
+    """The same against the time of training: of the processor on a CPU, by the clock on a GPU."""
     curves = efficiency_curves(settings, job)
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
     unit, seconds = ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
     unit, seconds = ("hours", 3600.0) if longest >= 7200 else (unit, seconds)
     axis = ("seconds", f"training time ({unit})", seconds)
-    _draw_efficiency(settings, curves, job.out, axis, "time on this machine, without validation; jobs shared its cores")
+    _draw_efficiency(settings, curves, job.out, axis, _TIME)
 
 
 def efficiency_curves(settings: Settings, job: Job) -> list[Curves]:

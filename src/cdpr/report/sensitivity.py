@@ -79,6 +79,9 @@ def read_panels(settings: Settings, folder: Path, where: str, every: bool = Fals
     return results, panels
 
 
+_BEST_UTILITY = {"linestyle": "", "marker": "*", "markersize": 8, "color": style.VERMILION, "markeredgecolor": "white"}
+
+
 def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -> None:
     """A panel per sweep of two points or more, and the numbers of all as CSV.
 
@@ -167,6 +170,10 @@ def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: P
         best = [(place, 100 * point["accuracy"]) for place, point in enumerate(panel.points) if point in panel.best]
         above.plot(*zip(*best, strict=True), linestyle="", marker="o", markersize=10, markerfacecolor="none",
                    markeredgecolor=style.VERMILION, markeredgewidth=1.2, zorder=4)  # fmt: skip
+    useful = [place for place, point in enumerate(panel.points) if "utility" in point and "accuracy" in point]
+    if useful:  # training maximises utility, so its best setting need not be the most accurate one
+        best_place = max(useful, key=lambda place: panel.points[place]["utility"])
+        above.plot(best_place, 100 * panel.points[best_place]["accuracy"], zorder=4, **_BEST_UTILITY)
     for axes in (above, below):
         axes.set_xlim(-0.5, len(panel.points) - 0.5)
         axes.set_xticks(range(len(panel.points)))
@@ -235,7 +242,8 @@ def _legend(settings: Settings, panels: Sequence[Panel]) -> list:
         Line2D([], [], color=colour, linewidth=1.2, marker="o", markersize=4.5, markerfacecolor="white",
                label="CDPR, one setting changed"),
         Line2D([], [], color=colour, linestyle="", marker="D", markersize=5, label="default"),
-        Line2D([], [], linestyle="", marker="o", **ring, label="peak, where one is shown"),
+        Line2D([], [], linestyle="", marker="o", **ring, label="peak of accuracy, where one is clear"),
+        Line2D([], [], **_BEST_UTILITY, label="highest mean utility"),
     ]  # fmt: skip
     if any(len(panel.measured) < len(panel.points) for panel in panels):
         handles.append(Line2D([], [], color=style.BLACK, linestyle="", marker="x", markersize=4, label="missing"))

@@ -21,7 +21,14 @@ from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
 from ..settings import Settings
 
 CURRENT_TAG = "cdpr.current"
-EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", PIPELINE)
+# What the experiments hold, as MLflow shows it above their runs.
+EXPERIMENTS = {
+    "cdpr/training": "A run per variant and seed. Compare `validation/utility`, the objective, then accuracy and aec "
+    "(cost per case in USD) over steps; group by the tag `variant`. `credit/*` says how the process reward came about.",
+    "cdpr/evaluation": "A run per agent and data set. Compare utility, the objective, then accuracy, aec (cost per case "
+    "in USD) and aen (examinations), greedy and sampled; group by the tags `run` and `dataset`.",
+    PIPELINE: "All other jobs: ingestion, prices, warm start, tables and figures.",
+}
 _LONGEST, _MOST_RUNS = 6000, 50_000  # characters of a parameter, and runs of a search, that MLflow takes
 # Each entry of these settings is one parameter: a figure reads them all, and a page of a thousand helps no one.
 _REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
@@ -67,7 +74,8 @@ class MlflowIndex:
         if experiment := self.client.get_experiment_by_name(name):
             return experiment.experiment_id
         folder = self.folder and self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]
-        return self.client.create_experiment(name, artifact_location=folder.as_uri() if folder else None)
+        place, tags = folder.as_uri() if folder else None, {"mlflow.note.content": EXPERIMENTS[name]}
+        return self.client.create_experiment(name, place, tags)
 
     def find(self, record: RunRecord) -> Any:
         """MLflow's run of a record's key, None when there is none."""
@@ -78,7 +86,7 @@ class MlflowIndex:
         tags = record_tags(record) | {KEY_TAG: record.run_key, CURRENT_TAG: "true"}
         return self.client.create_run(self.experiment(record.experiment), started, tags, record.name)
 
-    def runs(self, query: str = "", experiments: Sequence[str] = EXPERIMENTS) -> Sequence[Any]:
+    def runs(self, query: str = "", experiments: Iterable[str] = EXPERIMENTS) -> Sequence[Any]:
         """All runs that match the query."""
         return self.client.search_runs([self.experiment(name) for name in experiments], query, max_results=_MOST_RUNS)
 
