@@ -95,7 +95,7 @@ class ComparisonClaim(_Directed):
 
 
 class TrainingClaim(_Directed):
-    """Training of ``of`` beside that of ``than``, ``by`` ``seconds`` (of the processor on a CPU) or generated ``tokens``
+    """Training of ``of`` beside that of ``than``, ``by`` ``seconds`` (processor time on a CPU) or generated ``tokens``
     until validation accuracy reaches ``share`` of its final value (``share: null``: until the last iteration), or by
     ``final_accuracy``. ``nearer_to``: the difference from this variant is compared instead, and ``side`` below means
     that ``of`` is nearer. ``by: probes``: tokens of next-action probes against ``times`` those of continuations, in

@@ -25,8 +25,8 @@ CURRENT_TAG = "cdpr.current"
 EXPERIMENTS = {
     "cdpr/training": "A run per variant and seed. Compare `validation/utility`, the objective, then accuracy and aec "
     "(cost per case in USD) over steps; group by the tag `variant`. `credit/*` says how the process reward came about.",
-    "cdpr/evaluation": "A run per agent and data set. Compare utility, the objective, then accuracy, aec (cost per case "
-    "in USD) and aen (examinations), greedy and sampled; group by the tags `run` and `dataset`.",
+    "cdpr/evaluation": "A run per agent and data set. Compare utility, the objective, then accuracy, aec (cost in "
+    "USD) and aen (examinations), greedy and sampled; group by the tags `run` and `dataset`.",
     PIPELINE: "All other jobs: ingestion, prices, warm start, tables and figures.",
 }
 _LONGEST, _MOST_RUNS = 6000, 50_000  # characters of a parameter, and runs of a search, that MLflow takes
