@@ -5,15 +5,20 @@ snakemake --cores all main_table                            one public target (a
 snakemake --cores all --configfile config/ci.yaml           the same in miniature
 """
 
+from pathlib import Path
+
 from snakemake.utils import min_version
 
 min_version("9.20")
 
+# Beside this file, so that `snakemake -s` and `module` work from any folder; results go to the working directory.
+HERE = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 
-configfile: "workflow/experiments.yaml"
-configfile: "workflow/agents.yaml"
-configfile: "workflow/models.yaml"
-configfile: "config.yaml"
+
+configfile: HERE / "workflow/experiments.yaml"
+configfile: HERE / "workflow/agents.yaml"
+configfile: HERE / "workflow/models.yaml"
+configfile: HERE / "config.yaml"
 
 
 include: "rules/common.smk"

@@ -18,7 +18,7 @@ import yaml
 from snakemake.logging import logger
 
 try:
-    from cdpr.settings import SettingsError
+    from cdpr.settings import SettingsError, project_folder
     from cdpr.settings.datasets import BENCHMARKS, DATASETS
     from cdpr.workflow import forkserver, machines, served
     from cdpr.workflow.outlook import Outlook, outcome
@@ -31,10 +31,11 @@ plan = Plan(config)
 # Jobs that start a server of their model (rules/jobs.smk), by their rule.
 SERVED = {job.rule: job for job in served.served_jobs(plan)}
 
-with open("workflow/targets.yaml", encoding="utf-8") as file:
+with open(project_folder() / "workflow/targets.yaml", encoding="utf-8") as file:
     TARGETS = yaml.safe_load(file)
 
-if not workflow.is_main_process:  # a job on another machine; the main process writes when work begins
+# The main process writes when work begins (`onstart`), which the workflow that uses this one as a module does not call.
+if not workflow.is_main_process or workflow.modifier.is_module:
     plan.write_settings()
 
 

@@ -41,3 +41,19 @@ def test_a_mistyped_target_gets_a_suggestion(checkout):
     done = checkout.run("main_tabel")
     assert done.returncode and "main_tabel is no target. Did you mean main_table?" in done.stdout
     assert "is no target" not in checkout.run("--dry-run", "main_table").stdout
+
+
+@pytest.mark.parametrize("how", ["-s", "module"])
+def test_the_workflow_runs_from_another_folder(checkout, tmp_path, how):
+    """Settings come from the checkout, results go to the working directory."""
+    overlay, snakefile = checkout.folder / "config/ci.yaml", checkout.folder / "Snakefile"
+    if how == "module":
+        (tmp_path / "Snakefile").write_text(
+            f'module cdpr:\n    snakefile: "{snakefile}"\nuse rule * from cdpr\n', encoding="utf-8"
+        )
+    where = ["-s", str(snakefile)] if how == "-s" else []
+    command = [sys.executable, "-m", "snakemake", *where, "--cores", "1", "--configfile", str(overlay), "--"]
+    command += ["results/ci/raw/mimic_iv"]
+    done = subprocess.run(command, cwd=tmp_path, env=checkout.environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "results/ci/raw/mimic_iv").is_dir() and not (checkout.folder / "results/ci/raw").exists()
