@@ -415,15 +415,15 @@ def test_a_number_of_the_page_and_a_rated_state_lead_to_their_decisions(world, t
 )
 def test_an_address_that_leads_nowhere_is_named(world, tmp_path, at, names):
     with opened(world.site, tmp_path, **({"run": RUN, "dataset": DATASET, "decoding": "greedy"} | at)) as page:
-        told = page.js("document.getElementById('lost').textContent")
-        assert names in told if names else told == ""
+        message = page.js("document.getElementById('missing').textContent")
+        assert names in message if names else message == ""
         page.js("document.querySelector('.row:last-child').click()")
         page.js("document.querySelector('[name=decoding]').dispatchEvent(new Event('input', {bubbles: true}))")
-        page.wait(lambda: _lost(page, ""))
+        page.wait(lambda: _missing(page, ""))
 
 
-def _lost(page: Browser, told: str) -> None:
-    assert page.js("document.getElementById('lost').textContent") == told
+def _missing(page: Browser, message: str) -> None:
+    assert page.js("document.getElementById('missing').textContent") == message
 
 
 @needs_browser

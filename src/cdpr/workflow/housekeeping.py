@@ -37,14 +37,14 @@ def record_of(plan: Plan, result: Path) -> Path:
     """
     if result.name.endswith("run.json") and result.is_file():
         return result
-    made = {path: place for place in record_files(Path(plan.results)) for path in RunRecord.read(place).files(place)}
-    places = {path.resolve(): place for path, place in made.items()}
-    sought = result.resolve()
-    for path in (sought, *sought.parents):
+    outputs = {path: place for place in record_files(Path(plan.results)) for path in RunRecord.read(place).files(place)}
+    places = {path.resolve(): place for path, place in outputs.items()}
+    whole = result.resolve()
+    for path in (whole, *whole.parents):
         if path in places:
             return places[path]
-    near = difflib.get_close_matches(str(result), map(str, made), 3, 0.5)
-    near += sorted(str(path) for path in made if path.stem == result.stem and str(path) not in near)
+    near = difflib.get_close_matches(str(result), map(str, outputs), 3, 0.5)
+    near += sorted(str(path) for path in outputs if path.stem == result.stem and str(path) not in near)
     advice = f"did you mean {' or '.join(near[:3])}?" if near else f"results are in {plan.results}"
     raise SettingsError(f"{result}: no job has written it; {advice}")
 

@@ -376,15 +376,15 @@ const inspector = (() => {
 
   // What the address names and the page does not show: a reader of the link must not take another decision for it.
   async function visit() {
-    const asked = recall();
-    await set(asked);
-    const shown = {...at, case: [at.case, cases[at.case]?.digest].includes(asked.case) ? asked.case : at.case};
-    const lost = ["run", "beside", "dataset", "decoding", "case", "turn"].filter(key => asked[key] !== "" && asked[key] !== shown[key]);
-    byId("lost").textContent = lost.length ? `Not here: ${lost.map(key => `${NAMES[key]} ${asked[key]}`).join(", ")}. Another decision is shown.` : "";
+    const address = recall();
+    await set(address);
+    const view = {...at, case: [at.case, cases[at.case]?.digest].includes(address.case) ? address.case : at.case};
+    const missing = ["run", "beside", "dataset", "decoding", "case", "turn"].filter(key => address[key] !== "" && address[key] !== view[key]);
+    byId("missing").textContent = missing.length ? `Not here: ${missing.map(key => `${NAMES[key]} ${address[key]}`).join(", ")}. Another decision is shown.` : "";
   }
 
   async function set(changes) {
-    byId("lost").textContent = "";
+    byId("missing").textContent = "";
     Object.assign(at, changes);
     const views = index.views;
     if (!views.length) throw new Error("no evaluation was found: name runs in inspector.runs");
