@@ -83,7 +83,7 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         ("Microscopic observation [Identifier] in Specimen by Gram stain", "Gram Stain"),
         # A fluid has codes of its own; what is counted or separated there is one examination whatever it is called.
         ("Chloride [Moles/volume] in Cerebral spinal fluid", "Body Fluid Electrolytes"),
-        ("Calcium [Mass/volume] in Body fluid", "Body Fluid Chemistry"),
+        ("Zinc [Mass/volume] in Body fluid", "Body Fluid Chemistry"),
         ("Histiocytes/100 cells in Pleural fluid by Manual count", "Body Fluid Cell Count"),
         ("CD16 cells/100 cells in Body fluid", "Immunophenotyping"),
         ("Alpha 1 globulin/Protein.total in Urine by Electrophoresis", "Urine Protein Electrophoresis"),
@@ -99,7 +99,7 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         ("Base excess in Arterial blood by calculation", "Arterial Blood Gas"),
         ("Microscopic observation [Identifier] in Bone marrow by Butyrate esterase stain", "Special Stain"),
         # No other organism's test, and no culture for what is not cultured.
-        ("Chlamydia trachomatis [Presence] in Specimen by Organism specific culture", ""),
+        ("Bartonella henselae [Presence] in Specimen by Organism specific culture", ""),
         ("Glucose [Mass/volume] in Sweat", ""),
     ],
 )  # fmt: skip
