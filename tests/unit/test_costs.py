@@ -245,6 +245,7 @@ def test_paper_prices_take_precedence_and_the_fallback_catches_the_rest():
     assert list(paper.exam_cost_map.values()) == [8.5, 29.73, 6.0, 6.0, 0.0]
 
 
+RATES = load_catalogue().class_rates
 ORDERABLE = sorted([*load_catalogue().prices, "Sodium", "Bacteria", "MCV", "Odd Test", "HEENT (Physical Examination)"])
 
 
@@ -323,7 +324,8 @@ def test_overrides_come_before_every_other_price(tmp_path):
         ("Knee X-ray,60,", "Knee X-ray|KNEE (AP, LAT & OBLIQUE) LEFT|Right Knee X-ray|X-ray of the left knee", {}),
         ("CT Neck,90,", "CT Neck|NECK CT|CT of the neck|CT Neck (bedside)", {"CT NECK W/CONTRAST": 181.14}),
         ("Odd Test,7,", "Odd Test|ODD TEST|Left Odd Test|Odd Test (seen before)|Odd Test (portable)",
-         {"Odd Test (Urine)": 10.60, "Odd Test (Pleural)": 6.70, "Odd Tests": 5.0}),
+         {"Odd Test (Urine)": RATES["urine test"].usd, "Odd Test (Pleural)": RATES["body fluid analysis"].usd,
+          "Odd Tests": 5.0}),
         ("Left Odd Test,7,", "Left Odd Test|Left Odd Test (portable)", {"Odd Test": 5.0, "Right Odd Test": 5.0}),
         ("Basic Metabolic Panel,20,", "Basic Metabolic Panel|BMP|Sodium|Sodium (seen before)|Potassium",
          {"Glucose (Pleural)": 3.93}),

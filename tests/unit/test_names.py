@@ -82,7 +82,7 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         ("INR in Platelet poor plasma by Coagulation assay", "Coagulation Profile"),
         ("Microscopic observation [Identifier] in Specimen by Gram stain", "Gram Stain"),
         # A fluid has codes of its own; what is counted or separated there is one examination whatever it is called.
-        ("Chloride [Moles/volume] in Cerebral spinal fluid", "Body Fluid Electrolytes"),
+        ("Sodium [Moles/volume] in Cerebral spinal fluid", "Body Fluid Electrolytes"),
         ("Zinc [Mass/volume] in Body fluid", "Body Fluid Chemistry"),
         ("Histiocytes/100 cells in Pleural fluid by Manual count", "Body Fluid Cell Count"),
         ("CD16 cells/100 cells in Body fluid", "Immunophenotyping"),
@@ -95,9 +95,9 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         ("Influenza virus A H1 2009 pandemic RNA [Presence] in Specimen by NAA with probe detection", "Influenza PCR"),
         ("Parainfluenza virus 2 [Presence] in Specimen by Organism specific culture", "Viral Culture"),
         ("aPTT in Control Platelet poor plasma by Coagulation assay", "Coagulation Profile"),
-        ("Protein C Ag actual/normal in Platelet poor plasma by Immunoassay", "Protein C"),
+        ("Protein C Ag actual/normal in Platelet poor plasma by Immunoassay", "Protein C Antigen"),
         ("Base excess in Arterial blood by calculation", "Arterial Blood Gas"),
-        ("Microscopic observation [Identifier] in Bone marrow by Butyrate esterase stain", "Special Stain"),
+        ("Microscopic observation [Identifier] in Bone marrow by Butyrate esterase stain", "Enzyme Stain"),
         # No other organism's test, and no culture for what is not cultured.
         ("Bartonella henselae [Presence] in Specimen by Organism specific culture", ""),
         ("Glucose [Mass/volume] in Sweat", ""),
