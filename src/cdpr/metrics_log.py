@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .files import write_text
+from .files import TableError, write_text
 
 
 class MetricsLog:
@@ -65,7 +65,7 @@ def _text(rows: Iterable[Mapping[str, Any]]) -> str:
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """Rows of a metrics file, none for an absent file; ignores a last line that a kill cut short.
 
-    Raises ValueError for any other line that is not JSON.
+    Raises TableError for any other line that is not JSON.
     """
     path = Path(path)
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
@@ -76,5 +76,5 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError as error:
             if number == len(lines) and not line.endswith("\n"):
                 break
-            raise ValueError(f"{path}:{number}: not JSON ({error.msg}); delete the file to start it anew") from error
+            raise TableError(f"{path}:{number}: not JSON ({error.msg}); delete the file to start it anew") from error
     return rows
