@@ -41,7 +41,8 @@ def clinical_names(name: str) -> tuple[str, ...]:
         component += " culture"
     elif _PATTERN.genome.search(component):
         component = _PATTERN.genome.sub("viral load" if "/" in axes["property"] else "PCR", component)
-    quantity = _quantity(component, system, axes)
+    quantity = axes | {"component": component, "specimen": system, "manner": axes["method"] + component}
+    quantity |= {"pair": f"{axes['share']}|{component}", "whole": axes["share"][1:].removesuffix(".total")}
     names = [*_by_rule("closer", quantity), f"{system} {component}".strip()]
     if not system:
         names.append(f"Serum {component}")
@@ -54,17 +55,6 @@ def clinical_names(name: str) -> tuple[str, ...]:
     names += [_PATTERN.strain.sub("", wording) for wording in names]
     names += [re.sub(r"\bvirus ", "", wording) for wording in names]
     return tuple(dict.fromkeys((*names, *_by_rule("wider", quantity))))
-
-
-def _quantity(component: str, specimen: str, axes: dict[str, str]) -> dict[str, str]:
-    """A quantity by all that a rule may ask of it."""
-    share, technique = axes["share"], axes["method"]
-    quantity = axes | {"component": component, "specimen": specimen, "technique": technique}
-    return quantity | {
-        "manner": technique + component,
-        "pair": f"{share}|{component}",
-        "whole": share[1:].removesuffix(".total"),
-    }
 
 
 def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:
