@@ -113,13 +113,36 @@ def test_a_standard_name_is_read_by_component_system_and_method(names, examinati
 @pytest.mark.parametrize(
     ("components", "properties", "systems", "methods", "code"),
     [
-        ("Estrone|Estrone.total", "Mass/volume|Moles/volume", "Serum|Plasma|Serum or Plasma|Blood|DBS", "|Immunoassay",
-         "82679"),
-        ("Voriconazole", "Mass/volume", "Serum or Plasma|Serum, Plasma or Blood", "|Detection limit <= 0.1 mg/L", "80285"),
-        ("Complement C7|Complement factor H", "Mass/volume|Units/volume", "Serum|Serum or Plasma", "|Nephelometry", "86160"),
+        (
+            "Estrone|Estrone.total",
+            "Mass/volume|Moles/volume",
+            "Serum|Plasma|Serum or Plasma|Blood|DBS",
+            "|Immunoassay",
+            "82679",
+        ),
+        (
+            "Voriconazole",
+            "Mass/volume",
+            "Serum or Plasma|Serum, Plasma or Blood",
+            "|Detection limit <= 0.1 mg/L",
+            "80285",
+        ),
+        (
+            "Complement C7|Complement factor H",
+            "Mass/volume|Units/volume",
+            "Serum|Serum or Plasma",
+            "|Nephelometry",
+            "86160",
+        ),
         ("Plasminogen Ag", "Mass/volume|Units/volume", "Platelet poor plasma|Plasma", "|Immunoassay", "85421"),
-        ("Legionella pneumophila IgG Ab|Legionella pneumophila Ab", "Presence|Titer|Units/volume", "Serum|Serum or Plasma",
-         "|Immunofluorescence|Immunoassay", "86713"),
+        (
+            "Legionella pneumophila IgG Ab|Legionella pneumophila Ab",
+            "Presence|Titer|Units/volume",
+            "Serum|Serum or Plasma",
+            "|Immunofluorescence|Immunoassay",
+            "86713",
+        ),
+        ("Candida albicans IgG Ab|Candida krusei Ab", "Presence|Units/volume", "Serum|Serum or Plasma", "", "86628"),
         ("Nuclear Ab", "Presence|Units/volume", "Serum|Serum or Plasma", "|Immunofluorescence", "86038"),
         ("Nuclear Ab", "Titer", "Serum|Serum or Plasma", "|Immunofluorescence", "86039"),
         ("Foo virus RNA|Foo virus 2 DNA", "Presence", "Specimen|Stool|Throat", "NAA with probe detection", "87798"),
@@ -128,14 +151,36 @@ def test_a_standard_name_is_read_by_component_system_and_method(names, examinati
         ("Magnesium", "Mass/volume|Moles/volume", "Pleural fluid|Pericardial fluid", "", "83735"),
         ("Copper", "Mass/mass|Moles/mass", "Stool", "", "84311"),
         ("Beta-2-Microglobulin", "Mass/volume|Mass/time", "Urine|24 hour Urine", "|Immunoassay", "82232"),
-        ("Creatine kinase 1/Creatine kinase.total|Creatine kinase 3/Creatine kinase.total", "", "Serum|Serum or Plasma",
-         "|Electrophoresis", "82552"),
-        ("CFTR gene mutation analysis", "Presence|Interpretation", "Blood or Tissue|Blood", "Molecular genetics method",
-         "81220"),
-        ("Microscopic observation", "Identifier", "Bone marrow|Blood", "Alpha naphthyl acetate esterase stain", "88319"),
-        ("Histiocytes/100 cells|Lymphocytes/100 cells", "", "Pericardial fluid|Ascites fluid", "|Manual count", "89051"),
+        (
+            "Creatine kinase 1/Creatine kinase.total|Creatine kinase 3/Creatine kinase.total",
+            "",
+            "Serum|Serum or Plasma",
+            "|Electrophoresis",
+            "82552",
+        ),
+        (
+            "CFTR gene mutation analysis",
+            "Presence|Interpretation",
+            "Blood or Tissue|Blood",
+            "Molecular genetics method",
+            "81220",
+        ),
+        (
+            "Microscopic observation",
+            "Identifier",
+            "Bone marrow|Blood",
+            "Alpha naphthyl acetate esterase stain",
+            "88319",
+        ),
+        (
+            "Histiocytes/100 cells|Lymphocytes/100 cells",
+            "",
+            "Pericardial fluid|Ascites fluid",
+            "|Manual count",
+            "89051",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_standard_name_has_the_code_of_its_axes_in_any_combination(components, properties, systems, methods, code):
     axes = itertools.product(*(axis.split("|") for axis in (components, properties, systems, methods)))
     for component, measure, system, method in axes:
