@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .files import write_text
+from .files import TableError, write_text
 
 
 class MetricsLog:
@@ -65,16 +65,20 @@ def _text(rows: Iterable[Mapping[str, Any]]) -> str:
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """Rows of a metrics file, none for an absent file; ignores a last line that a kill cut short.
 
-    Raises ValueError for any other line that is not JSON.
+    Raises TableError for any other line that is no JSON object with an integer ``step``.
     """
     path = Path(path)
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     rows = []
     for number, line in enumerate(lines, 1):
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            if number == len(lines) and not line.endswith("\n"):
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:  # other encodings, brackets without end
+            if number == len(lines) and not line.endswith(b"\n"):
                 break
-            raise ValueError(f"{path}:{number}: not JSON ({error.msg}); delete the file to start it anew") from error
+            problem = f"not JSON ({getattr(error, 'msg', error)})"
+            raise TableError(f"{path}:{number}: {problem}; delete the file to start it anew") from error
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            raise TableError(f"{path}:{number}: no row with an integer 'step'; delete the file to start it anew")
+        rows.append(row)
     return rows

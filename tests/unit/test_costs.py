@@ -245,6 +245,7 @@ def test_paper_prices_take_precedence_and_the_fallback_catches_the_rest():
     assert list(paper.exam_cost_map.values()) == [8.5, 29.73, 6.0, 6.0, 0.0]
 
 
+RATES = load_catalogue().class_rates
 ORDERABLE = sorted([*load_catalogue().prices, "Sodium", "Bacteria", "MCV", "Odd Test", "HEENT (Physical Examination)"])
 
 
@@ -323,7 +324,8 @@ def test_overrides_come_before_every_other_price(tmp_path):
         ("Knee X-ray,60,", "Knee X-ray|KNEE (AP, LAT & OBLIQUE) LEFT|Right Knee X-ray|X-ray of the left knee", {}),
         ("CT Neck,90,", "CT Neck|NECK CT|CT of the neck|CT Neck (bedside)", {"CT NECK W/CONTRAST": 181.14}),
         ("Odd Test,7,", "Odd Test|ODD TEST|Left Odd Test|Odd Test (seen before)|Odd Test (portable)",
-         {"Odd Test (Urine)": 8.52, "Odd Test (Pleural)": 5.18, "Odd Tests": 5.0}),
+         {"Odd Test (Urine)": RATES["urine test"].usd, "Odd Test (Pleural)": RATES["body fluid analysis"].usd,
+          "Odd Tests": 5.0}),
         ("Left Odd Test,7,", "Left Odd Test|Left Odd Test (portable)", {"Odd Test": 5.0, "Right Odd Test": 5.0}),
         ("Basic Metabolic Panel,20,", "Basic Metabolic Panel|BMP|Sodium|Sodium (seen before)|Potassium",
          {"Glucose (Pleural)": 3.93}),
@@ -487,4 +489,4 @@ def test_cultures_and_stains_have_one_price_whatever_the_specimen_and_chemistry_
     assert catalogue.find("GRAM STAIN (CSF)").hcpcs == catalogue.find("Gram Stain (Sputum)").hcpcs == "87205"
     assert catalogue.find("FLUID CULTURE (Pleural fluid)").hcpcs == catalogue.find("FLUID CULTURE").hcpcs
     assert catalogue.find("Lactate (CSF)").group == catalogue.find("CSF Glucose").group == "LUMBAR_PUNCTURE"
-    assert catalogue.find("Lactate (Pleural)") is None
+    assert catalogue.find("Zinc (Pleural)") is None

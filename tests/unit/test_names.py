@@ -1,6 +1,7 @@
 """What free names of examinations mean: the grammar, classes and their rates, what is no examination, requests."""
 
 import csv
+import itertools
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,8 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         ("INR in Platelet poor plasma by Coagulation assay", "Coagulation Profile"),
         ("Microscopic observation [Identifier] in Specimen by Gram stain", "Gram Stain"),
         # A fluid has codes of its own; what is counted or separated there is one examination whatever it is called.
-        ("Chloride [Moles/volume] in Cerebral spinal fluid", "Body Fluid Electrolytes"),
-        ("Calcium [Mass/volume] in Body fluid", "Body Fluid Chemistry"),
+        ("Sodium [Moles/volume] in Cerebral spinal fluid", "Body Fluid Electrolytes"),
+        ("Zinc [Mass/volume] in Body fluid", "Body Fluid Chemistry"),
         ("Histiocytes/100 cells in Pleural fluid by Manual count", "Body Fluid Cell Count"),
         ("CD16 cells/100 cells in Body fluid", "Immunophenotyping"),
         ("Alpha 1 globulin/Protein.total in Urine by Electrophoresis", "Urine Protein Electrophoresis"),
@@ -95,11 +96,11 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         ("Influenza virus A H1 2009 pandemic RNA [Presence] in Specimen by NAA with probe detection", "Influenza PCR"),
         ("Parainfluenza virus 2 [Presence] in Specimen by Organism specific culture", "Viral Culture"),
         ("aPTT in Control Platelet poor plasma by Coagulation assay", "Coagulation Profile"),
-        ("Protein C Ag actual/normal in Platelet poor plasma by Immunoassay", "Protein C"),
+        ("Protein C Ag actual/normal in Platelet poor plasma by Immunoassay", "Protein C Antigen"),
         ("Base excess in Arterial blood by calculation", "Arterial Blood Gas"),
-        ("Microscopic observation [Identifier] in Bone marrow by Butyrate esterase stain", "Special Stain"),
+        ("Microscopic observation [Identifier] in Bone marrow by Butyrate esterase stain", "Enzyme Stain"),
         # No other organism's test, and no culture for what is not cultured.
-        ("Chlamydia trachomatis [Presence] in Specimen by Organism specific culture", ""),
+        ("Bartonella henselae [Presence] in Specimen by Organism specific culture", ""),
         ("Glucose [Mass/volume] in Sweat", ""),
     ],
 )  # fmt: skip
@@ -107,6 +108,84 @@ def test_a_standard_name_is_read_by_component_system_and_method(names, examinati
     for name in names.split("|"):
         assert "|".join(term.name for term in meaning(name).terms) == examinations_meant, name
         assert price_of(name, Costs(), load_catalogue()).how != "fallback"
+
+
+@pytest.mark.parametrize(
+    ("components", "properties", "systems", "methods", "code"),
+    [
+        (
+            "Estrone|Estrone.total",
+            "Mass/volume|Moles/volume",
+            "Serum|Plasma|Serum or Plasma|Blood|DBS",
+            "|Immunoassay",
+            "82679",
+        ),
+        (
+            "Voriconazole",
+            "Mass/volume",
+            "Serum or Plasma|Serum, Plasma or Blood",
+            "|Detection limit <= 0.1 mg/L",
+            "80285",
+        ),
+        (
+            "Complement C7|Complement factor H",
+            "Mass/volume|Units/volume",
+            "Serum|Serum or Plasma",
+            "|Nephelometry",
+            "86160",
+        ),
+        ("Plasminogen Ag", "Mass/volume|Units/volume", "Platelet poor plasma|Plasma", "|Immunoassay", "85421"),
+        (
+            "Legionella pneumophila IgG Ab|Legionella pneumophila Ab",
+            "Presence|Titer|Units/volume",
+            "Serum|Serum or Plasma",
+            "|Immunofluorescence|Immunoassay",
+            "86713",
+        ),
+        ("Candida albicans IgG Ab|Candida krusei Ab", "Presence|Units/volume", "Serum|Serum or Plasma", "", "86628"),
+        ("Nuclear Ab", "Presence|Units/volume", "Serum|Serum or Plasma", "|Immunofluorescence", "86038"),
+        ("Nuclear Ab", "Titer", "Serum|Serum or Plasma", "|Immunofluorescence", "86039"),
+        ("Foo virus RNA|Foo virus 2 DNA", "Presence", "Specimen|Stool|Throat", "NAA with probe detection", "87798"),
+        ("Bartonella henselae DNA", "Presence", "Blood|Specimen", "NAA with probe detection", "87471"),
+        ("Chloride", "Moles/volume", "Synovial fluid|Pericardial fluid|Body fluid", "", "82438"),
+        ("Magnesium", "Mass/volume|Moles/volume", "Pleural fluid|Pericardial fluid", "", "83735"),
+        ("Copper", "Mass/mass|Moles/mass", "Stool", "", "84311"),
+        ("Beta-2-Microglobulin", "Mass/volume|Mass/time", "Urine|24 hour Urine", "|Immunoassay", "82232"),
+        (
+            "Creatine kinase 1/Creatine kinase.total|Creatine kinase 3/Creatine kinase.total",
+            "",
+            "Serum|Serum or Plasma",
+            "|Electrophoresis",
+            "82552",
+        ),
+        (
+            "CFTR gene mutation analysis",
+            "Presence|Interpretation",
+            "Blood or Tissue|Blood",
+            "Molecular genetics method",
+            "81220",
+        ),
+        (
+            "Microscopic observation",
+            "Identifier",
+            "Bone marrow|Blood",
+            "Alpha naphthyl acetate esterase stain",
+            "88319",
+        ),
+        (
+            "Histiocytes/100 cells|Lymphocytes/100 cells",
+            "",
+            "Pericardial fluid|Ascites fluid",
+            "|Manual count",
+            "89051",
+        ),
+    ],
+)
+def test_a_standard_name_has_the_code_of_its_axes_in_any_combination(components, properties, systems, methods, code):
+    axes = itertools.product(*(axis.split("|") for axis in (components, properties, systems, methods)))
+    for component, measure, system, method in axes:
+        name = f"{component}{measure and f' [{measure}]'} in {system}{method and f' by {method}'}"
+        assert price_of(name, Costs(), load_catalogue()).hcpcs == code, name
 
 
 def test_a_cat_is_no_computed_tomograph():

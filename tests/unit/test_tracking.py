@@ -8,6 +8,7 @@ import time
 import pytest
 
 from cdpr.cli import main
+from cdpr.files import TableError
 from cdpr.metrics_log import MetricsLog, read_metrics
 from cdpr.records import RunRecord
 from cdpr.settings import Settings, merge, parse_settings
@@ -111,9 +112,12 @@ def test_an_index_whose_creation_was_killed_is_created_again(tmp_path):
     assert list(MlflowIndex(uri).runs()) == [] and [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
 
 
-def test_a_broken_line_is_named(tmp_path):
-    (tmp_path / "m.jsonl").write_text('{"step": 0}\nnonsense\n{"step": 1}\n')
-    with pytest.raises(ValueError, match=r"m\.jsonl:2"):
+@pytest.mark.parametrize(
+    "line", [b"nonsense", b'{"step": "\xff"}', b"[" * 5000, b"[0]", b'{"loss": 1}', b'{"step": "1"}']
+)
+def test_a_broken_line_is_named(tmp_path, line):
+    (tmp_path / "m.jsonl").write_bytes(b'{"step": 0}\n' + line + b'\n{"step": 1}\n')
+    with pytest.raises(TableError, match=r"m\.jsonl:2"):
         read_metrics(tmp_path / "m.jsonl")
 
 

@@ -41,32 +41,27 @@ def clinical_names(name: str) -> tuple[str, ...]:
         component += " culture"
     elif _PATTERN.genome.search(component):
         component = _PATTERN.genome.sub("viral load" if "/" in axes["property"] else "PCR", component)
-    names = [f"{system} {component}".strip()]
-    if axes["method"].endswith(("stain", "preparation")):
-        names.insert(0, axes["method"])
-    if system == "Urine" and axes["property"].startswith("Mass/") and axes["method"] != "Test strip":
-        names.insert(0, f"Urine total {component}")
+    quantity = axes | {"component": component, "specimen": system, "manner": axes["method"] + component}
+    quantity |= {"pair": f"{axes['share']}|{component}", "whole": axes["share"][1:].removesuffix(".total")}
+    names = [*_by_rule("closer", quantity), f"{system} {component}".strip()]
     if not system:
         names.append(f"Serum {component}")
     # A microbe is the same everywhere, and a panel mostly says itself of what it is.
     own = axes["panel"] and not system.endswith("fluid")
-    if system.endswith(" blood") or own or component.endswith(("Antigen", "PCR", "viral load")):
+    if system.endswith(" blood") or own or component.endswith(("Antigen", "PCR", "toxin", "viral load")):
         names.append(component)
     if "actual" in axes["share"] or axes["system"] == "Platelet poor plasma":
         names.append(re.sub(r" (?:Antigen|activity)\b", "", component))
     names += [_PATTERN.strain.sub("", wording) for wording in names]
     names += [re.sub(r"\bvirus ", "", wording) for wording in names]
-    return tuple(dict.fromkeys((*names, *_wider(component, system, axes))))
+    return tuple(dict.fromkeys((*names, *_by_rule("wider", quantity))))
 
 
-def _wider(component: str, specimen: str, axes: dict[str, str]) -> list[str]:
-    """The examinations that report any quantity of this kind."""
-    share = axes["share"]
-    name = axes | {"component": component, "specimen": specimen, "manner": axes["method"] + component}
-    name |= {"pair": f"{share}|{component}", "whole": share[1:].removesuffix(".total")}
-    for rule, wordings in _TABLE["wider"]:
-        if all(re.search(pattern, name[axis]) for axis, pattern in rule.items()):
-            return [wording.format(**name) for wording in wordings]
+def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:
+    """The names that the first fitting rule of a table has for a quantity."""
+    for rule, wordings in _TABLE[table]:
+        if all(re.search(pattern, quantity[axis]) for axis, pattern in rule.items()):
+            return [wording.format(**quantity) for wording in wordings]
     return []
 
 

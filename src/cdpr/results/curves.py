@@ -128,19 +128,19 @@ def _lines(results: str | Path, run: str, name: str = "metrics.jsonl") -> list[t
     """Place (``file:line``) and row of every line of a run's metrics; none without a file."""
     path = Path(results) / "training" / run / name
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else (), 1):
+    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
         try:
             rows.append((f"{path}:{number}", json.loads(line)))
-        except json.JSONDecodeError as error:
-            place = f"{path}:{number}: not JSON at column {error.colno}"
-            raise CurveError(f"{place} ({error.msg}); train the run again") from error
+        except (ValueError, RecursionError) as error:  # other encodings, brackets without end
+            place = f"{path}:{number}: not JSON at column {getattr(error, 'colno', 1)}"
+            raise CurveError(f"{place} ({getattr(error, 'msg', error)}); train the run again") from error
     return [(place, row) for place, row in rows if isinstance(row, dict)]
 
 
 def _measured(results: str | Path, run: str, metrics: Sequence[str], prefix: str) -> list[list[float]]:
     """Rows that hold a measurement, as numbers in the order step, seconds, tokens, metrics."""
     names, rows = [f"{prefix}{metric}" for metric in metrics], []
-    times = {row["step"]: row for _, row in _lines(results, run, "timings.jsonl")}
+    times = {row.get("step"): row for _, row in _lines(results, run, "timings.jsonl")}
     for place, row in ((place, row | times.get(row.get("step"), {})) for place, row in _lines(results, run)):
         if not any(name in row for name in names):
             continue
