@@ -95,13 +95,12 @@ def _draw_named(panel: style.Axes, settings: Settings, measured: Mapping[Method,
     # Intervals of few seeds reach beyond what can be: they do not set the scale.
     costs = [summary.estimates["aec"] for summary in named.values()]
     dearest = max((min(1.25 * cost.high, 1.8 * cost.mean) for cost in costs), default=0.0) or 1.0
-    heights = [accuracy for cost, accuracy in _draw_frontier(panel, measured) if cost <= dearest]
-    heights += [
-        100 * end for s in named.values() for end in (s.estimates["accuracy"].low, s.estimates["accuracy"].high)
-    ]
+    within = [accuracy for cost, accuracy in _draw_frontier(panel, measured) if cost <= dearest]
+    heights = [100 * end for s in named.values() for end in (s.estimates["accuracy"].low, s.estimates["accuracy"].high)]
     panel.set_xlim(0, dearest)
-    low, high = max(0.0, min(heights, default=0.0)), min(100.0, max(heights, default=100.0))
-    panel.set_ylim(low - 8, high + 12)  # room for names and the arrow
+    # What the references reach at most belongs to the picture; what they reach for nothing would squeeze the points.
+    low, high = max(0.0, min(heights, default=0.0)), min(100.0, max([*heights, *within], default=100.0))
+    panel.set_ylim(low - 6, high + 6)  # room for names and the arrow
     panel.set_xlabel("average cost per case (USD)")
     panel.set_ylabel("accuracy (%)")
     panel.annotate("better", (0.02, 0.97), (0.13, 0.83), "axes fraction", fontsize=7, color=style.GREY, ha="center",

@@ -79,7 +79,7 @@ def read_panels(settings: Settings, folder: Path, where: str, every: bool = Fals
     return results, panels
 
 
-_BEST_UTILITY = {"linestyle": "", "marker": "*", "markersize": 8, "color": style.VERMILION, "markeredgecolor": "white"}
+_BEST_UTILITY = {"linestyle": "", "marker": "*", "markersize": 11, "color": style.VERMILION, "markeredgecolor": "white"}
 
 
 def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -> None:
