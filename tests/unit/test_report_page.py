@@ -41,6 +41,7 @@ from cdpr.workflow.stages import STAGES, check_functions
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
 RUNS = {
+    "utility_grpo-seed0": (5, 12.0), "utility_grpo-seed1": (5, 12.0),
     "warm_start": (4, 20.0), "static": (7, 300.0), "grpo-seed0": (5, 30.0), "grpo-seed1": (5, 30.0),
     "cdpr-seed0": (8, 10.0), "cdpr-seed1": (8, 10.0), "zero_test": (2, 0.0),
 }  # fmt: skip
@@ -249,12 +250,12 @@ def test_a_diverged_seed_stands_beside_the_answer(results, tmp_path):
     path.write_text('{"step": 9, "seconds": 1.0, "tokens": 1, "diverged": true}\n')
     answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
     said = "cdpr-seed1 diverged at step 9"
-    assert len(answers) == 4 and all(f" {said}: evaluated with the weights before." in a.sentence for a in answers)
+    assert len(answers) == 6 and all(f" {said}: evaluated with the weights before." in a.sentence for a in answers)
     for row in (row for row in table.rows if isinstance(row, dict)):
         name = row["method"]
         assert (said in name.note) == name.value.startswith("CDPR (ours)")
     source = write(results, tmp_path)
-    assert source.index(said) < source.index("<nav") and source.count(f"2 seeds; {said}") == 2 * 3
+    assert source.index(said) < source.index("<nav") and source.count(f"2 seeds; {said}") == 2 * 4
     assert [row.title for row in table.rows if isinstance(row, Heading)][1] == "In-domain: ours minus theirs"
 
 
@@ -288,7 +289,7 @@ def test_the_answer_says_what_the_intervals_show(results, right, cost, said, ver
         write_run(results, f"cdpr-seed{seed}", "mimic_iv", right, cost)
         write_run(results, f"grpo-seed{seed}", "mimic_iv", 5, 30.0)
     answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
-    assert answers[0].short == said
+    assert answers[0].short.partition(";")[0] == said
     change = next(row for row in table.rows if isinstance(row, dict) and "−" in row["method"].value)
     assert tuple(change[name].mark for name in ("accuracy", "aec")) == verdicts
 
@@ -298,7 +299,7 @@ def test_what_is_missing_is_a_labelled_hole(tmp_path):
     holes = re.findall(r'<p class="hole">(.*?)</p>', text)
     for path in [*(entry.file for entry in PAGE), "claims.json", "cards/private.json"]:
         assert any(hole.startswith(f"missing: {path}") and f"cores all results/{path}" in hole for hole in holes), path
-    assert text.count("Not known") == 4 and "missing: evaluations/cdpr-seed0/mimic_iv.jsonl" in text
+    assert text.count("Not known") == 6 and "missing: evaluations/cdpr-seed0/mimic_iv.jsonl" in text
 
 
 @pytest.mark.parametrize("stage", Plan(SETTINGS).on_page)
@@ -346,7 +347,7 @@ def test_a_lost_seed_is_a_hole_in_the_head(results, tmp_path):
     (results / "evaluations/grpo-seed1/private.jsonl").unlink()
     text = Page(write(results, tmp_path).partition("<nav")[0]).text
     assert text.count("missing: evaluations/grpo-seed1/private.jsonl") == 3  # answer, row, difference of the average
-    assert text.count("Yes: more accurate and cheaper") == 3
+    assert text.count("Yes: more accurate and cheaper") == 5
 
 
 def test_same_results_same_bytes(results, tmp_path):

@@ -30,7 +30,7 @@ from .effort import spent_table
 from .page_runs import Artifact, Links, Records
 from .sample_case import CREDENTIALED
 
-OURS, RIVALS = "cdpr", ("grpo", "warm_start")
+OURS, RIVALS = "cdpr", ("grpo", "utility_grpo", "warm_start")
 PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}
 # What is asked about: metric, header, unit, and words for what the interval of a difference shows.
 ASKED: tuple[tuple[Metric, str, str, dict[str, str]], ...] = (
@@ -38,7 +38,8 @@ ASKED: tuple[tuple[Metric, str, str, dict[str, str]], ...] = (
      {"better": "more accurate", "worse": "less accurate", "": "accuracy is open"}),
     (AEC, "Cost per case (USD)", " USD",
      {"better": "cheaper", "worse": "costlier", "": "cost is open"}),
-    (UTILITY, "Utility", "", {}),
+    (UTILITY, "Utility", "",
+     {"better": "utility is higher", "worse": "utility is lower", "": "utility is open"}),
 )  # fmt: skip
 
 
@@ -193,8 +194,8 @@ class Answer:
 
 
 def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
-    """Does CDPR beat GRPO and the backbone here? The answers, in-domain first, and a small table: per place the
-    methods, then ours minus each rival."""
+    """Does CDPR beat GRPO, GRPO for the same objective, and the backbone here? The answers, in-domain first, and a table:
+    per place the methods, then ours minus each rival."""
     ours, rivals = results.method(OURS), [results.method(name) for name in RIVALS]
     columns = [METHOD, *(Column(m.name, header) for m, header, *_ in ASKED)]
     answers, lines = [], []
@@ -225,17 +226,20 @@ def _answer(results: Results, place: str, ours: Method, rival: Method, at: Compa
 
 
 def _short(at: Comparison) -> str:
-    """Yes, in part, no or open, judged by accuracy and cost: ``In part: cheaper, but less accurate``."""
+    """Yes, in part, no or open, judged by accuracy and cost; then the objective: ``In part: cheaper, but less accurate;
+    utility is higher``."""
     if at.void:
         return f"Open: {at.void}"
-    verdicts = [favour(at, metric) for metric, *_ in ASKED[:2]]
-    both = [words[verdict] for verdict, (*_, words) in zip(verdicts, ASKED, strict=False)]
-    if verdicts == ["better", "better"]:
-        return f"Yes: {both[0]} and {both[1]}"
-    if "better" in verdicts:
-        good, other = both if verdicts[0] == "better" else reversed(both)
-        return f"In part: {good}, {'but ' if 'worse' in verdicts else ''}{other}"
-    return f"{'No' if 'worse' in verdicts else 'Open'}: {both[0]}, {both[1]}"
+    verdicts = [favour(at, metric) for metric, *_ in ASKED]
+    accuracy, cost, utility = (words[verdict] for verdict, (*_, words) in zip(verdicts, ASKED, strict=True))
+    if verdicts[:2] == ["better", "better"]:
+        answer = f"Yes: {accuracy} and {cost}"
+    elif "better" in verdicts[:2]:
+        good, other = (accuracy, cost) if verdicts[0] == "better" else (cost, accuracy)
+        answer = f"In part: {good}, {'but ' if 'worse' in verdicts[:2] else ''}{other}"
+    else:
+        answer = f"{'No' if 'worse' in verdicts[:2] else 'Open'}: {accuracy}, {cost}"
+    return f"{answer}; {utility}"
 
 
 def _level(results: Results, method: Method, place: str, decoding: str) -> Cells:
