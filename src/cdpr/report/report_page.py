@@ -194,8 +194,8 @@ class Answer:
 
 
 def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
-    """Does CDPR beat GRPO, GRPO for the same objective, and the backbone here? The answers, in-domain first, and a table:
-    per place the methods, then ours minus each rival."""
+    """Does CDPR beat GRPO, GRPO for the same objective, and the backbone here? The answers, in-domain first; and a
+    table: per place the methods, then ours minus each rival."""
     ours, rivals = results.method(OURS), [results.method(name) for name in RIVALS]
     columns = [METHOD, *(Column(m.name, header) for m, header, *_ in ASKED)]
     answers, lines = [], []
