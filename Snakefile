@@ -12,7 +12,7 @@ from snakemake.utils import min_version
 min_version("9.20")
 
 # Beside this file, so that `snakemake -s` and `module` work from any folder; results go to the working directory.
-HERE = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
+HERE = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).resolve()
 
 
 configfile: HERE / "workflow/experiments.yaml"

@@ -35,7 +35,7 @@ with open(project_folder() / "workflow/targets.yaml", encoding="utf-8") as file:
     TARGETS = yaml.safe_load(file)
 
 # The main process writes when work begins (`onstart`), which the workflow that uses this one as a module does not call.
-if not workflow.is_main_process or workflow.modifier.is_module:
+if not workflow.is_main_process or Path(workflow.main_snakefile).resolve().parent not in (HERE, HERE / "workflow"):
     plan.write_settings()
 
 

@@ -138,7 +138,7 @@ def test_the_process_reward_does_not_concern_grpo(tmp_path):
     assert before.key("train_policy", run="grpo-seed0") == after.key("train_policy", run="grpo-seed0")
     grpo, cdpr = (before.code("train_policy", {"run": run}) for run in ("grpo-seed0", "cdpr-seed0"))
     assert grpo != cdpr
-    assert {*before.trained("without_process_reward")} < {*before.trained("grpo")}, "trained once"
+    assert {*before.trained("without_process_reward")} <= {*before.trained("grpo")}, "trained once"
 
 
 def test_no_two_jobs_share_a_key(tmp_path):

@@ -18,7 +18,6 @@ from pydantic import NonNegativeFloat
 
 from ...credit.belief import Measure, on_name, read_beliefs, true_names
 from ...credit.continuations import group_advantages
-from ...credit.critic import GainCritic
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, RequestTest, Trajectory
 from ...environment.utility import weighted_utility
@@ -63,11 +62,15 @@ class BeliefGain(Algorithm):
         super().__init__(context)
         self.worth, self.weight = weighted_utility(self.settings), self.settings.comparators.correctness_weight
         self.reader = context.frozen() if self.options.policy == "frozen" else context.policy
-        self.refresh, self.critic = self.options.refresh, GainCritic()
+        self.refresh = self.options.refresh
         if self.refresh and self.options.policy != "frozen":
             raise ValueError("training.options.refresh: it needs training.options.policy: frozen")
         if self.options.critic and self.options.decay:
             raise ValueError("training.options.critic: it replaces the gain of one step: set training.options.decay: 0")
+        if self.options.critic:
+            from ...credit.critic import GainCritic  # planning imports algorithms, and no numpy
+
+            self.critic = GainCritic()
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per decision, of a diagnosis one per token."""
@@ -117,12 +120,13 @@ class BeliefGain(Algorithm):
         return metrics | {"credit/belief": metrics["credit/belief"] / metrics["credit/states"]}
 
     def state_dict(self) -> Any:
-        """The critic's sums."""
-        return self.critic.state_dict()
+        """The critic's sums; None without a critic."""
+        return self.critic.state_dict() if self.options.critic else None
 
     def load_state_dict(self, state: Any) -> None:
         """The inverse of :meth:`state_dict`."""
-        self.critic.load_state_dict(state)
+        if self.options.critic:
+            self.critic.load_state_dict(state)
 
     @classmethod
     def needs_frozen(cls, settings: Settings) -> bool:
