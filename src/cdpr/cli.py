@@ -27,7 +27,7 @@ from .workflow.systems import render, systems
 
 _ABOUT = """\
 Cost-aware sequential diagnosis: raw clinical files become priced cases, an agent works up a case one
-examination at a time, counterfactual credit turns work-ups into rewards, a policy is trained on them, and
+examination at a time, counterfactual credit turns workups into rewards, a policy is trained on them, and
 every agent is evaluated on the same benchmarks.
 
 Snakemake calls these subcommands in the right order; `snakemake --cores all` makes everything. Called by

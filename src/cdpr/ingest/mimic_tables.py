@@ -125,7 +125,7 @@ class Tables:
     def _find(self, name: str) -> Path:
         paths = [path for ending in _ENDINGS if (path := self.folder / f"{name}{ending}").is_file()]
         if not paths:
-            remedy = "point the data set's path at the folder that holds hosp/ and note/"
+            remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
             raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
         if len(paths) > 1:
             names = " and ".join(path.name for path in paths)

@@ -1,4 +1,4 @@
-"""The figure of how the cost of a work-up is distributed over cases, and the axis of costs."""
+"""The figure of how the cost of a workup is distributed over cases, and the axis of costs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,10 +14,10 @@ from . import style
 
 
 def plot_cost_distribution(settings: Settings, job: Job) -> None:
-    """Share of cases whose work-up costs at most so much, per data set.
+    """Share of cases whose workup costs at most so much, per data set.
 
     One line per agent that does not know the disease model (main decoding, seeds pooled), its median marked; medians
-    and the share of free work-ups stand beside. Costs are linear up to 10 USD and logarithmic beyond. What is missing
+    and the share of free workups stand beside. Costs are linear up to 10 USD and logarithmic beyond. What is missing
     is named. Raises as :class:`Results` does.
     """
     methods = learned_methods(settings)
@@ -25,7 +25,7 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
     decoding = settings.evaluation.decodings[0]
     evaluations = {d: {m: results.evaluations(m, d, decoding) for m in methods} for d in DATASETS}
     measured = {d: {m: e for m, e in at.items() if not isinstance(e, Hole)} for d, at in evaluations.items()}
-    # Cost of every work-up (USD), seeds pooled, sorted.
+    # Cost of every workup (USD), seeds pooled, sorted.
     spent = {d: {m: np.sort(np.concatenate([one.metric("aec") for one in e])) for m, e in at.items()}
              for d, at in measured.items()}  # fmt: skip
     lost = [f"{m.label} ({DATASETS[d]})" for d in DATASETS for m in methods if m not in measured[d]]
@@ -37,7 +37,7 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
             _draw_costs(panel, settings, methods, spent[dataset])
             cases = max((len(e[0].note_ids) for e in measured[dataset].values()), default=0)
             panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
-            cost_axis(panel, highest, "cost of the work-up, at most (USD)")
+            cost_axis(panel, highest, "cost of the workup, at most (USD)")
             panel.set_ylabel("cases (%)")
             panel.set_ylim(0, 1.02)
             panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
@@ -54,7 +54,7 @@ def learned_methods(settings: Settings) -> list[Method]:
 
 
 def share_at_most(sorted_costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct costs and the share of work-ups that cost no more, starting from a share of 0 below zero."""
+    """The distinct costs and the share of workups that cost no more, starting from a share of 0 below zero."""
     values, counts = np.unique(sorted_costs, return_counts=True)
     shares = np.cumsum(counts) / counts.sum()
     return np.concatenate([[-1.0], values, [1e6]]), np.concatenate([[0.0], shares, [1.0]])
@@ -72,7 +72,7 @@ def _panels(figure: style.Figure, widths: Sequence[float], below: float) -> tupl
 
 
 def cost_axis(panel: style.Axes, highest: float, label: str) -> None:
-    """An axis of USD up to ``highest``: linear up to 10, where free work-ups are, and logarithmic beyond."""
+    """An axis of USD up to ``highest``: linear up to 10, where free workups are, and logarithmic beyond."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     panel.set_xscale("symlog", linthresh=10, linscale=0.6)
@@ -100,7 +100,7 @@ def _draw_costs(
 
 def _table(axes: style.Axes, settings: Settings, methods: Sequence[Method], spent: Mapping[str, Mapping]) -> None:
     """Legend and numbers in one: a line per agent; by data set its median and 90th percentile of cost (USD) and its
-    share of free work-ups."""
+    share of free workups."""
     axes.set_xlim(0, 1)
     axes.set_ylim(len(methods) + 1.6, -0.4)
     width = 0.66 / len(DATASETS)  # the labels of the agents take the rest

@@ -142,7 +142,7 @@ def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
         "Smallest shown: the true difference between two trained methods whose 95% interval in these tables excludes "
         "zero with 80% power; its SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
         "v, the variance of the difference between one run of each method on a case, is that between the greedy and "
-        f"the sampled work-ups before training. Assumed are k = {CASE_SHARE:g}, the part of v that stays with the case "
+        f"the sampled workups before training. Assumed are k = {CASE_SHARE:g}, the part of v that stays with the case "
         f"whatever the seed, and s = {SEED_SD:g}, the deviation between seeds of a method's mean.",
         "Best choice: what value of information gains over the policy beyond what reading errors cost, in accuracy at "
         "equal spend, in utility at its own. Chance: always naming the commonest diagnosis of the data set.",

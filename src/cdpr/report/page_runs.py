@@ -43,7 +43,10 @@ class Records:
         """How ``target``, a path below the results, was made; ``record`` where it is not the ``run.json`` beside it."""
         root = self.settings.paths.results
         # An absolute folder is the reader's own matter: it would make the page another one on every machine.
-        command = f"snakemake --cores all {'<results>' if Path(root).is_absolute() else root}/{target}"
+        file = f"{'<results>' if Path(root).is_absolute() else root}/{target}"
+        # Results in another folder are those of an overlay, whose name no record holds.
+        overlays = "" if root == "results" else "--configfile YOUR_OVERLAYS -- "
+        command = f"snakemake --cores all {overlays}{file}"
         place = record or (self.results / target).with_suffix(".run.json")
         if not place.exists():
             return Artifact(target, command)

@@ -20,7 +20,7 @@ from ..settings import Settings, Sweep, job_of, sweeps, value_at
 from . import style
 
 # Label of a metric's axis. Below the accuracy stands the cost; for a weight of the utility, what it puts a price on.
-LABELS = {"accuracy": "accuracy (%)", "aec": "cost (USD)", "aen": "examinations", "n_na": "unavailable"}
+LABELS = {"accuracy": "accuracy (%)", "aec": "USD", "aen": "examinations", "n_na": "unavailable"}
 _PRICES = {"utility.lambda_test": "aen", "utility.lambda_na": "n_na"}
 _COLUMNS = ("tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n", "accuracy", "low",
             "high", "aen", "aec", "n_na", "utility", "difference", "difference_low", "difference_high",

@@ -207,7 +207,7 @@ def protocol(
         "## What is rated", "",
         f"Methods: {', '.join(runs)}." + "".join(f" Left out: {name} ({why})." for name, why in left_out.items()),
         f"{cards} proposals at {len(states)} states{alike}; {len(dimensions())} dimensions.",
-        *(f"{rater}: {cards} proposals, {ratings} ratings, about {cards * _MINUTES_PER_CARD / 60:.0f} hours at "
+        *(f"{rater}: {cards} proposals, {ratings} ratings, {_duration(cards * _MINUTES_PER_CARD)} at "
           f"{_MINUTES_PER_CARD:g} minutes a proposal." for rater in items.forms), "",
         "## Power", "", *_power(len(states), max(1, len(runs) - 1)), "",
     ])  # fmt: skip
@@ -219,6 +219,10 @@ def _open_seed(settings: Settings) -> list[str]:
         return []
     return ["**Anyone knows `study.seed`, as it is the default: set a number that no rater knows, and make the forms "
             "again before they go out.**", ""]  # fmt: skip
+
+
+def _duration(minutes: float) -> str:
+    return f"about {minutes:.0f} minutes" if minutes < 120 else f"about {minutes / 60:.1f} hours"
 
 
 def _strata(states: Sequence[StudyState]) -> list[str]:

@@ -298,8 +298,8 @@ _ALL = (
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
             behind.swept("sensitivity"), PageEntry(
                 "Sensitivity",
-                "In-domain results for each value of the paper's six settings M, K, H, β, η and n, one panel each, the "
-                "default marked. A setting with one value has no panel."),
+                "In-domain results for each value of the paper's six settings M, K, H, β, η and n, the default "
+                "marked. A setting of which only one value was trained has no panel."),
             csv="the numbers"),
     _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
             behind.curves("learning_curves"), PageEntry(
@@ -314,7 +314,7 @@ _ALL = (
     _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.",
             behind.main_runs, PageEntry(
                 "Distribution of costs",
-                "How the cost of a work-up is distributed over cases, per data set and agent."), "cost_figures"),
+                "How the cost of a workup is distributed over cases, per data set and agent."), "cost_figures"),
     _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
            behind.sample_case, PageEntry(
                "A sample case",

@@ -189,7 +189,7 @@ const inspector = (() => {
     detail.replaceChildren(
       make("div", {class: "case"},
         make("h2", {}, `${workup.case} · ${workup.decoding}`),
-        make("p", {}, "Found in the end: ", make("strong", {}, told.gold ?? "–")),
+        make("p", {}, "True diagnosis: ", make("strong", {}, told.gold ?? "–")),
         told.summary ? make("details", {open: innerWidth > 800}, make("summary", {}, "Presentation"), make("p", {class: "text"}, told.summary))
           : make("p", {class: "hole"}, "A credentialed case: its texts are not shown, names of examinations are pseudonyms."),
         states.length ? make("p", {class: "small"}, "Rated in the expert study: ", ...states.map(({source, turn}) => viewOf(source, at.dataset)
@@ -272,7 +272,7 @@ const inspector = (() => {
       make("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Candidates"},
         make("table", {}, make("thead", {}, make("tr", {}, ...head.map(text => make("th", {scope: "col"}, text)))),
           make("tbody", {}, ...candidates.flatMap(each => candidate(each, each.taken, truth))))),
-      make("p", {class: "small"}, `p̂: how often the policy chose the action in ${index.credit.samples} samples. `
+      make("p", {class: "small"}, `Dark bars: the candidates. p̂: how often the policy chose the action in ${index.credit.samples} samples, so the one taken may have 0. `
         + "Û: mean utility of the action's continuations. right, tests, USD, N_na: the means behind Û, which are the share of right diagnoses, "
         + "examinations counted, cost, and requests for what is not available."
         + (truth ? " true value: what the synthetic hospital's exact model says." : "")),
@@ -434,6 +434,7 @@ const inspector = (() => {
     form.addEventListener("submit", event => event.preventDefault());
     form.addEventListener("input", event => {
       const {name, value, type, checked} = event.target;
+      if (event.target.tagName === "SELECT") list.focus();  // so that the arrow keys turn decisions, not the menu
       set({[name]: type === "checkbox" ? (checked ? "yes" : "") : value}).catch(fail);
     });
     form.addEventListener("reset", event => {
