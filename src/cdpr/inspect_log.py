@@ -144,7 +144,9 @@ def write_inspect_log(exported: Exported, file: Path) -> int:
     try:
         from inspect_ai.log import write_eval_log
     except ImportError:
-        raise ExportError("writing logs of Inspect needs the extra `inspect`: pip install 'cdpr[inspect]'") from None
+        raise ExportError(
+            "writing logs of Inspect needs inspect_ai, in an environment of its own: docs/how-to/export.md"
+        ) from None
     if file.suffix != ".eval":
         raise ExportError(f"{file}: a log of Inspect ends in .eval")
     log = build_log(exported)

@@ -87,6 +87,7 @@ def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
                     )  # fmt: skip
     few, usual, many = sum((f.usd for f in forecasts if f.usd is not None), np.zeros(3))
     unknown, decodings = sorted({f.system for f in forecasts if f.unpriced}), settings.evaluation.decodings
+    how_often = "once" if len(decodings) == 1 else f"{len(decodings)} times"
     return "\n".join([
         *_aligned(rows), "",
         f"{sum(f.calls[1] for f in forecasts):,.0f} calls are expected, for {usual:,.2f} USD (least {few:,.2f}, most "
@@ -94,7 +95,7 @@ def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
         *([f"NOT in this sum: {', '.join(unknown)}. The price of their answers is unknown: name `prices` in the "
            "model's entry ({input: 0, output: 0} where they are free)."] if unknown else []),
         f"{_budget(settings.calls.budget_usd)}.", "", "Assumed:",
-        f"- every case is worked up {len(decodings)} times (evaluation.decodings: {', '.join(decodings)})",
+        f"- every case is worked up {how_often} (evaluation.decodings: {', '.join(decodings)})",
         f"- tokens: {_PRESENTATION} of a presentation, {_RESULT} of a result, {_REPLY} of an answer, {_THOUGHT:,} "
         "where the model thinks first",
         f"- turns: the paper's examinations of the row and one more, {_TURNS:g} where it prints none; at most "

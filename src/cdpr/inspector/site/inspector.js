@@ -122,7 +122,7 @@ const inspector = (() => {
     if (current < 0 && at.case) current = items.findIndex(item => item.workup.case === at.case);
     // Unasked, show a decision that training would have credited: it has the most to show.
     if (current < 0 && items.length) current = SORTS[at.sort] ? 0 : Math.max(0, items.findIndex(item => item.step?.credit?.why));
-    rows.style.setProperty("--name", `${Math.max(4, ...Object.keys(cases).slice(0, 50).map(name => Math.min(name.length, 15)))}ch`);
+    rows.style.setProperty("--name", `${Math.max(4, ...Object.keys(cases).slice(0, 50).map(name => Math.min(name.length, 15))) + 1.5}ch`);
     space.style.height = `${items.length * rowHeight}px`;
     go(current, false);
   }

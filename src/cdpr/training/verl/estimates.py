@@ -118,9 +118,9 @@ class MemoryPlan:
             out.append(f"{phase}: {sum(parts.values()):.1f} of {self.gpu_memory:g} GB a GPU ({inside})")
         for server in self.servers:
             out.append(
-                f"{server.name}: {server.count} of {server.gpus} GPU(s), {server.memory:.1f} GB each; weights "
-                f"{server.weights:.1f} GB, cache {server.tokens:,} tokens = {server.tokens // self.longest} sequences "
-                f"of {self.longest:,}, up to {server.at_once} at once"
+                f"{server.name}: {server.count} server(s) with {server.gpus} GPU(s) each, {server.memory:.1f} GB each; "
+                f"weights {server.weights:.1f} GB, cache {server.tokens:,} tokens = "
+                f"{server.tokens // self.longest} sequences of {self.longest:,}, up to {server.at_once} at once"
             )
         return out
 
