@@ -26,9 +26,9 @@ env: .venv/.installed
 	@$(INSTALL) $$(grep '^torch==' requirements.lock)
 	@$(INSTALL) --no-deps -r requirements.lock
 	@$(INSTALL) --no-deps --editable .
+	@$(COMPILE)
 	@touch $@
 
-# The engine verl for a CPU. Its own requirements name packages that only GPUs need, so they are not used.
 # Snakemake's plugins for clusters. Every start of Snakemake imports them, so only who uses profiles/slurm or
 # profiles/kubernetes installs them.
 cluster: env .venv/.cluster
@@ -37,6 +37,7 @@ cluster: env .venv/.cluster
 	@$(INSTALL) --no-deps -r envs/cluster.txt
 	@touch $@
 
+# The engine verl for a CPU. Its own requirements name packages that only GPUs need, so they are not used.
 verl: env .venv/.verl
 
 .venv/.verl: envs/verl-cpu.txt .venv/.installed
