@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 # The same by uv, which takes seconds; by pip where uv fails.
 INSTALL := $(BIN)/python envs/install.py
 # uv leaves compiling to the first import. Where Python may not write its cache, every process would compile again.
-COMPILE = test -z "$$PYTHONDONTWRITEBYTECODE" || $(BIN)/python -m compileall -q -j 0 .venv/lib > /dev/null 2>&1 || true
+COMPILE = test -z "$$PYTHONDONTWRITEBYTECODE" || $(BIN)/python -m compileall -q -j 0 -x '/tests?/' .venv/lib src > /dev/null 2>&1 || true
 
 .PHONY: env cluster verl gpu-env check-gpu-env reproduce test test-verl test-faults lint docs ui bench gpu-day local-llm verl-cpu \
   verl-cpu-demo verl-real verl-vllm-cpu slurm-local clean-state
