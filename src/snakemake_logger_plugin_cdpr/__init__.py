@@ -260,7 +260,8 @@ class LogHandler(LogHandlerBase):
         for log in [] if self._stopped else logs or [""]:
             text = Path(log).read_text(encoding="utf-8", errors="replace") if Path(log).is_file() else ""
             lines = text.splitlines()[-LOG_LINES:]
-            self._print(f"{name} failed. {f'Its log, {log}, ends:' if lines else f'Its log {log} is empty.'}", "red")
+            empty = f"Its log {log} is empty: a signal ended it (lack of memory, a kill). The same command continues."
+            self._print(f"{name} failed. {f'Its log, {log}, ends:' if lines else empty}", "red")
             self._print("\n".join(f"    {line}" for line in lines))
 
     def _print(self, message: str, style: str = "") -> None:
