@@ -78,11 +78,11 @@ def regrets(oracle: Oracle, workup: Trajectory) -> list[tuple[int, str, float]]:
     """(turn, kind, value lost) of each decision; a forced diagnosis can only be misread."""
     rows = []
     for turn, (state, step) in enumerate(zip(workup.states, workup.steps, strict=True)):
-        taken, end = action_of(step, "by_text"), ("end", "")
+        action, end = action_of(step, "by_text"), ("end", "")
         forced = workup.forced and step is workup.steps[-1]
-        opinion = oracle.opinion(state, taken, [end])
+        opinion = oracle.opinion(state, action, [end])
         if isinstance(step.action, FinalDiagnosis):
-            stop, value = opinion.values[end], opinion.values[taken]
+            stop, value = opinion.values[end], opinion.values[action]
             rows.append((turn, "reading", (stop or 0.0) - (value or 0.0)))
             if not forced:
                 rows.append((turn, "early", max(0.0, opinion.best_value - (stop or 0.0))))

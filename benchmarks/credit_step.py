@@ -44,10 +44,10 @@ def arms(settings: Settings) -> dict[str, Settings]:
     """The settings of each arm."""
     cdpr = resolve_variant(settings, "cdpr")
     scored = parse_settings(merge(cdpr.model_dump(), SCORED))
-    found = {"grpo": resolve_variant(settings, "grpo"), "cdpr": cdpr, "cdpr_scored": scored}
+    by_name = {"grpo": resolve_variant(settings, "grpo"), "cdpr": cdpr, "cdpr_scored": scored}
     if cdpr.credit.max_states is not None:
-        found["cdpr_unbudgeted"] = parse_settings(merge(cdpr.model_dump(), UNBUDGETED))
-    return found | {"literal": parse_settings(merge(cdpr.model_dump(), LITERAL))}
+        by_name["cdpr_unbudgeted"] = parse_settings(merge(cdpr.model_dump(), UNBUDGETED))
+    return by_name | {"literal": parse_settings(merge(cdpr.model_dump(), LITERAL))}
 
 
 def steps(arms: dict[str, Settings], cases: Path, policy: Path, count: int) -> dict[str, float]:

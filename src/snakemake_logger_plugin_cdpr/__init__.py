@@ -42,8 +42,9 @@ _HIDDEN_ERRORS = ("CalledProcessError", "At least one job did not complete", "Ex
 def check_executors(words: Sequence[str]) -> None:
     """End with the remedy where a profile or an option of the command line names a cluster whose plugin is missing;
     Snakemake would call it an invalid choice. It imports this module before it reads its command line."""
+    options = " ".join(words)
     for name in ("slurm", "kubernetes"):
-        is_used = any(re.fullmatch(rf"(.*[/=])?{name}/?", word) for word in words)
+        is_used = re.search(rf"(^| )(-e|--executor|--profile|--workflow-profile)[ =](\S*/)?{name}/?( |$)", options)
         if is_used and importlib.util.find_spec(f"snakemake_executor_plugin_{name}") is None:
             sys.exit(f"Snakemake's plugin for {name} is not installed: make cluster")
 

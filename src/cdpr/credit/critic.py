@@ -12,8 +12,8 @@ RIDGE = 1.0  # weight of the prior, which predicts no gain
 class GainCritic:
     """Ridge regression of the gain of each examination on the belief before it and on the turn.
 
-    The prediction has less noise than the gain of one case, and no error of one case in it; it does not see what else
-    the case has shown.
+    A prediction averages over cases, so it has less noise than the gain of one case. It does not see the other results
+    of the case. Gains and beliefs are probabilities, from 0 to 1.
     """
 
     def __init__(self) -> None:
@@ -42,4 +42,5 @@ class GainCritic:
 
 
 def _features(belief: float, turn: int) -> np.ndarray:
+    """A constant, the belief and the turn, on one scale; shape [3]."""
     return np.array([1.0, belief, turn / 10])

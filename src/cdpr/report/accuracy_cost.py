@@ -30,8 +30,8 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     decoding = settings.evaluation.decodings[0]
     at = {d: {method: results.summary(method, d, decoding) for method in methods} for d in DATASETS}
     measured = {d: {m: one for m, one in of_one.items() if not isinstance(one, Hole)} for d, of_one in at.items()}
-    missing = sorted(f"{m.label} ({DATASETS[d]})" for d, of_one in at.items() for m, one in of_one.items()
-                  if isinstance(one, Hole) and one.missing)  # fmt: skip
+    holes = [(m, d) for d, of_one in at.items() for m, one in of_one.items() if isinstance(one, Hole) and one.missing]
+    missing = sorted(f"{method.label} ({DATASETS[dataset]})" for method, dataset in holes)
     with style.drawing(7.2, 7.4, job.out) as figure:
         others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
         layout = [*([IN_DOMAIN, dataset] for dataset in others), ["every", "every"], ["legend", "legend"]]
@@ -65,7 +65,7 @@ def _point(summary: Summary) -> tuple[float, float]:
 
 
 def _draw_frontier(panel: style.Axes, measured: Mapping[Method, Summary]) -> list[tuple[float, float]]:
-    """Draw the frontier of the reference policies, outside of the panel's scale. Returns its points."""
+    """Draw the frontier of the reference policies; it does not set the panel's scale. Returns its points, (USD, %)."""
     line = frontier([_point(summary) for method, summary in measured.items() if method.knows_hospital])
     if line:
         line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before
@@ -135,12 +135,8 @@ def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method
     inverse, scale = panel.transData.inverted(), panel.get_figure().dpi / 72
     points = {m: tuple(panel.transData.transform(_point(s))) for m, s in measured.items() if m.name in NAMED}
     bounds: Box = panel.get_window_extent().extents
-    arrow = (
-        bounds[0],
-        bounds[3] - 0.25 * (bounds[3] - bounds[1]),
-        bounds[0] + 0.25 * (bounds[2] - bounds[0]),
-        bounds[3],
-    )
+    left, bottom, right, top = bounds
+    arrow = (left, top - 0.25 * (top - bottom), left + 0.25 * (right - left), top)
     obstacles = [arrow, *(_around(*point, 4.5 * scale, 4.5 * scale) for point in points.values())]
     for method, point in sorted(points.items(), key=lambda item: item[1]):
         own = method.name == "cdpr"
@@ -162,7 +158,7 @@ def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method
 def free_place(
     point: tuple[float, float], half_width: float, half_height: float, obstacles: Iterable[Box], bounds: Box, gap: float
 ) -> tuple[float, float]:
-    """Centre of a box near ``point``, at least ``gap`` from it, that lies within ``bounds`` and meets no box that is
+    """Centre of a box near ``point``, at least ``gap`` from it, that lies within ``bounds`` and meets none of the
     ``obstacles``: the nearest on widening rings; beside the point where there is none."""
     obstacles = list(obstacles)
     x, y = point

@@ -80,7 +80,8 @@ def efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
     """The curves of the efficiency figures, each with the seeds that all of their variants have: price and accuracy of
     a rule are compared over the same seeds. Raises as :func:`curves_of`."""
     curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
-    shared = set.intersection(*({_seed(run) for run in curve.method.runs} for curve in curves))
+    seeds = [{_seed(run) for run in curve.method.runs} for curve in curves]
+    shared = set.intersection(*seeds) if seeds else set()
     return [curve.of_seeds(shared) for curve in curves]
 
 

@@ -196,7 +196,7 @@ class Answer:
 def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
     """Does CDPR beat GRPO, GRPO for the same objective, and the backbone here? The answers, in-domain first; and a
     table: per place the methods, then ours minus each rival."""
-    ours, rivals = results.method(OURS), [results.method(name) for name in RIVALS]
+    ours, rivals = results.method(OURS), [m for name in RIVALS for m in results.methods if m.name == name]
     columns = [METHOD, *(Column(m.name, header) for m, header, *_ in ASKED)]
     answers, lines = [], []
     for place, label in PLACES.items():

@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pstdev
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, model_validator
 
 from ...credit.belief import Measure, on_name, read_beliefs, true_names
 from ...credit.continuations import group_advantages
@@ -55,6 +55,14 @@ class BeliefGain(Algorithm):
         """Auxiliary loss that raises, at every visited state, the probability of the true name, or its logarithm."""
         reading_weight: NonNegativeFloat = key(0.5, "Weight of a token of that loss.")
 
+        @model_validator(mode="after")
+        def _fit_together(self) -> Self:
+            if self.refresh and self.policy != "frozen":
+                raise ValueError("refresh: only a frozen policy takes new weights; set policy: frozen")
+            if self.critic and self.decay:
+                raise ValueError("critic: it replaces the gain of one step; set decay: 0")
+            return self
+
     reads = ("training.normalise", "utility", "comparators")
     extra_samples = True
 
@@ -63,10 +71,6 @@ class BeliefGain(Algorithm):
         self.worth, self.weight = weighted_utility(self.settings), self.settings.comparators.correctness_weight
         self.reader = context.frozen() if self.options.policy == "frozen" else context.policy
         self.refresh = self.options.refresh
-        if self.refresh and self.options.policy != "frozen":
-            raise ValueError("training.options.refresh: it needs training.options.policy: frozen")
-        if self.options.critic and self.options.decay:
-            raise ValueError("training.options.critic: it replaces the gain of one step: set training.options.decay: 0")
         if self.options.critic:
             from ...credit.critic import GainCritic  # planning imports algorithms, and no numpy
 
