@@ -82,8 +82,8 @@ def evaluate(
     policy, where it has one, and ``server`` the server that the job started for the run's model.
 
     Rows are saved under ``state`` wave by wave, and an interrupted evaluation resumes after the last whole wave; the
-    agent is refreshed before every wave, so that a resumption changes no result. Returns accuracy per decoding, number
-    of cases, and seconds of this attempt. Raises as :func:`~cdpr.agents.build.build_agent`.
+    agent is refreshed before every wave, so that a resumption changes no result. Returns the means of :data:`_LOGGED`
+    per decoding, number of cases, and seconds of this attempt. Raises as :func:`~cdpr.agents.build.build_agent`.
     """
     started = time.perf_counter()
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
