@@ -153,6 +153,8 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     assert rebuild_tracking(settings) == {"records": 2, "new": 1, "superseded": 1}
 
     index = MlflowIndex(tracking_uri(settings))
+    about = index.client.get_experiment_by_name("cdpr/evaluation").tags["mlflow.note.content"]
+    assert "utility, the objective" in about
     runs = {r.data.tags["cdpr.run_key"]: r for r in index.client.search_runs([index.experiment("cdpr/training")])}
     assert set(runs) == {"a" * 16, "b" * 16, "c" * 16}
     assert runs["b" * 16].data.tags["cdpr.current"] == "false"
