@@ -16,7 +16,7 @@ from toy import CALL_COUNTS
 from cdpr.job import Job
 from cdpr.report import style
 from cdpr.report.cost_figures import learned_methods, plot_cost_distribution, share_at_most
-from cdpr.report.sensitivity import plot_further_sensitivity, plot_sensitivity, read_panels, sweep_table, verdict
+from cdpr.report.sensitivity import Panel, plot_further_sensitivity, plot_sensitivity, read_panels, sweep_table, verdict
 from cdpr.results.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.experiments import shipped_experiments
@@ -156,6 +156,13 @@ def test_a_sweep_of_a_single_point_has_no_panel_and_the_figure_says_how_to_get_i
     assert {row["sweep"] for row in csv.DictReader(done.out["csv"].read_text().splitlines())} == set(
         sweeps(SETTINGS, "sensitivity")
     )
+
+
+def test_the_star_is_at_the_highest_utility():
+    points = [{}, {"accuracy": 0.9, "utility": 0.2}, {"accuracy": 0.8, "utility": 0.3}, {"accuracy": 0.8}]
+    sweep = SETTINGS.experiments.sweeps["beta"]
+    assert Panel(sweep, points).most_useful is points[2]
+    assert Panel(sweep, points[:1]).most_useful is None
 
 
 def test_too_few_seeds_tell_no_peak(results):

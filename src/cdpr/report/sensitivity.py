@@ -48,6 +48,12 @@ class Panel:
         return [point for point in self.measured if point["accuracy"] == highest]
 
     @property
+    def most_useful(self) -> Cells | None:
+        """The point with the highest mean utility: training maximises that, so it need not be the most accurate one."""
+        useful = [point for point in self.measured if "utility" in point]
+        return max(useful, key=lambda point: point["utility"], default=None)
+
+    @property
     def below(self) -> str:
         """The metric below the accuracy."""
         return _PRICES.get(self.sweep.setting, "aec")
@@ -170,10 +176,8 @@ def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: P
         best = [(place, 100 * point["accuracy"]) for place, point in enumerate(panel.points) if point in panel.best]
         above.plot(*zip(*best, strict=True), linestyle="", marker="o", markersize=10, markerfacecolor="none",
                    markeredgecolor=style.VERMILION, markeredgewidth=1.2, zorder=4)  # fmt: skip
-    useful = [place for place, point in enumerate(panel.points) if "utility" in point and "accuracy" in point]
-    if useful:  # training maximises utility, so its best setting need not be the most accurate one
-        best_place = max(useful, key=lambda place: panel.points[place]["utility"])
-        above.plot(best_place, 100 * panel.points[best_place]["accuracy"], zorder=4, **_BEST_UTILITY)
+    if star := panel.most_useful:
+        above.plot(panel.points.index(star), 100 * star["accuracy"], zorder=4, **_BEST_UTILITY)
     for axes in (above, below):
         axes.set_xlim(-0.5, len(panel.points) - 0.5)
         axes.set_xticks(range(len(panel.points)))
