@@ -28,12 +28,13 @@ from cdpr.llm.spending import Spending
 from cdpr.llm.types import SYSTEM
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_table
+from cdpr.report.page_runs import Records
 from cdpr.report.report_page import all_methods, banner, headline, shared_runs, write_report
 from cdpr.results.methods import DATASETS, main_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
 from cdpr.results.table import Heading
-from cdpr.settings import ModelEntry, SettingsError, load_settings, parse_settings
+from cdpr.settings import ModelEntry, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.workflow.plan import Plan
 from cdpr.workflow.stages import STAGES, check_functions
@@ -222,6 +223,14 @@ def test_numbers_lead_to_their_runs(page):
     assert 'href="#made-grpo-seed0-mimic_iv" data-also="made-grpo-seed1-mimic_iv made-cdpr-seed0-mimic_iv' in row
 
 
+def test_a_command_for_results_in_another_folder_names_the_overlays(tmp_path):
+    elsewhere = "--configfile YOUR_OVERLAYS --"
+    for folder, command in (("results", "results/x.csv"), ("results/ci", f"{elsewhere} results/ci/x.csv"),
+                            ("/mine", f"{elsewhere} <results>/x.csv")):  # fmt: skip
+        settings = parse_settings(merge(SETTINGS.model_dump(), {"paths": {"results": folder}}))
+        assert Records(settings, tmp_path).artifact("x.csv").command == f"snakemake --cores all {command}"
+
+
 def test_marks_stand_and_what_the_paper_prints_leads_to_no_run(page):
     part = page.source.split("<h2>Ablations</h2>")[1]
     row = part.split('<th scope="row">CDPR (ours)</th>')[1].split("</tr>")[0]
@@ -275,23 +284,23 @@ def test_the_average_of_differences_resamples_each_data_set(pristine):
 
 
 @pytest.mark.parametrize(
-    ("right", "cost", "said", "verdicts"),
+    ("right", "cost", "short", "verdicts"),
     [
-        (8, 10.0, "Yes: more accurate and cheaper", ("better", "better")),
-        (2, 10.0, "In part: cheaper, but less accurate", ("worse", "better")),
-        (5, 10.0, "In part: cheaper, accuracy is open", ("", "better")),
-        (8, 99.0, "In part: more accurate, but costlier", ("better", "worse")),
-        (5, 99.0, "No: accuracy is open, costlier", ("", "worse")),
+        (8, 10.0, "Yes: more accurate and cheaper; utility is higher", ("better", "better", "better")),
+        (2, 10.0, "In part: cheaper, but less accurate; utility is lower", ("worse", "better", "worse")),
+        (5, 10.0, "In part: cheaper, accuracy is open; utility is higher", ("", "better", "better")),
+        (8, 99.0, "In part: more accurate, but costlier; utility is open", ("better", "worse", "")),
+        (5, 99.0, "No: accuracy is open, costlier; utility is lower", ("", "worse", "worse")),
     ],
 )
-def test_the_answer_says_what_the_intervals_show(results, right, cost, said, verdicts):
+def test_the_answer_says_what_the_intervals_show(results, right, cost, short, verdicts):
     for seed in (0, 1):
         write_run(results, f"cdpr-seed{seed}", "mimic_iv", right, cost)
         write_run(results, f"grpo-seed{seed}", "mimic_iv", 5, 30.0)
     answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
-    assert answers[0].short.partition(";")[0] == said
+    assert answers[0].short == short
     change = next(row for row in table.rows if isinstance(row, dict) and "−" in row["method"].value)
-    assert tuple(change[name].mark for name in ("accuracy", "aec")) == verdicts
+    assert tuple(change[name].mark for name in ("accuracy", "aec", "utility")) == verdicts
 
 
 def test_what_is_missing_is_a_labelled_hole(tmp_path):
