@@ -463,10 +463,11 @@ def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
         ({"verl": {"tensor_parallel": 3}}, "does not divide"),
         ({"verl": {"gpus_per_node": 7, "tensor_parallel": 1}}, "do not divide over"),
         ({"algorithm": "all_actions", "mini_batch_prompts": 8}, "mini_batch_prompts: all_actions"),
+        ({"algorithm": "belief_gain", "options": {"policy": "frozen", "refresh": 2}}, "training.options.refresh"),
     ],
 )
 def test_what_cannot_fit_is_refused_with_a_remedy(tmp_path, change, says):
-    for algorithm in ("cdpr", "vineppo", "all_actions"):
+    for algorithm in ("cdpr", "vineppo", "all_actions", "belief_gain"):
         check(paper(tmp_path, training={"algorithm": algorithm}))
     with pytest.raises(SettingsError, match=says):
         check(paper(tmp_path, training=change))
