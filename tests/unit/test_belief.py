@@ -180,6 +180,9 @@ def test_a_critic_predicts_the_mean_gain_and_replaces_the_gain_of_the_case():
     assert max(map(abs, differences)) > 1e-3  # single gains differ from their mean
     assert sum(differences) == pytest.approx(0.0, abs=1e-2)  # whose residuals cancel, as in any regression
     assert [row[-1] for row in predicted] == [row[-1] for row in own]
+    resumed = BeliefGain(ctx)
+    resumed.load_state_dict(rule.state_dict())
+    assert scored_again(resumed, group) == predicted
 
 
 def scored_again(rule, group):
