@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -173,6 +174,13 @@ def test_every_link_of_a_document_leads_somewhere(document):
         assert target.exists(), f"{document.name} links to {link}"
         if anchor:
             assert anchor in anchors(target.read_text(encoding="utf-8")), f"{document.name} links to {link}"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout of git")
+def test_git_ignores_folders_with_text_of_patients():
+    folders = ["kept_study/", "returned/", "my_data/"]
+    done = subprocess.run(["git", "check-ignore", *folders], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split() == folders, done.stderr
 
 
 def test_the_site_shows_every_document():
