@@ -305,6 +305,11 @@ def test_the_protocol_tells_bias_load_and_power(study):
     text = (study.folder / "protocol.md").read_text("utf-8")
     assert "decisions of cheapest_first, which is itself compared" in text and "do not hand it to raters" in text
     assert "| 1 | " in text and "R3: " in text and "Anyone knows" not in text
+    content = next(iter(study.items.contents.values()))
+    for cards, duration in ((4, "about 6 minutes"), (83, "about 2.1 hours")):
+        some = study.items.model_copy(update={"contents": dict.fromkeys(map(str, range(cards)), content)})
+        shown = protocol(study.settings, study.states, some, RUNS, {})
+        assert shown.count(f": {cards} proposals, {5 * cards} ratings, {duration} at 1.5 minutes a proposal.") == 3
     real = {"data": {name: {"path": "/cases"} for name in BENCHMARKS}, "study": STUDY | {"raters": ["R1", "R2", "R3"]}}
     for seed, warned in ((0, True), (83914, False)):
         real["study"]["seed"] = seed
