@@ -153,7 +153,7 @@ def test_why_answers_for_every_file_of_a_result_and_names_near_ones(tmp_path, ca
                  "figures/accuracy_cost.png", "inspector", "inspector/data/index.js"):  # fmt: skip
         assert why(file) == (0, "nothing has changed: this result is current\n"), file
     for file, near in (("tables/main_table.md", "tables/main_results.md"),
-                       ("accuracy_cost.pdf", "figures/accuracy_cost.png"),
+                       ("/accuracy_cost.pdf", "figures/accuracy_cost.png"),
                        ("tables/main_result.run.json", "tables/main_results")):  # fmt: skip
         code, error = why(file)
         assert code == 2 and len(error.splitlines()) == 1 and str(results / near) in error, error
