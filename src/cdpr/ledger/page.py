@@ -23,7 +23,7 @@ _DIGITS = 6
 
 def write_claims(settings: Settings, job: Job) -> None:
     """Stage: hold every claim of the paper against ``inputs["results"]`` and write ``json``, ``md`` and ``csv``, and
-    apart from them what is claimed of wall-clock ``time``; the counts become metrics and tags.
+    apart from them what is claimed of ``time``; the counts become metrics and tags.
 
     What was not run, or is missing, is a verdict of its own. Raises ClaimsError for a malformed ledger,
     ProvenanceError, EvaluationError or CurveError for results that cannot be used; nothing is written then.

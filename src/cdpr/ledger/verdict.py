@@ -30,7 +30,7 @@ COUNTED = {
     "seed, no side above chance, a policy that has stopped ordering",
     DEVIATES: "the interval excludes what is claimed or printed",
     NOT_RUN: "nothing was measured that could be held against it",
-    APART: "about wall-clock time, which is another one at every run: `claims_of_time.md` judges it on this machine",
+    APART: "about time, which is another one at every run: `claims_of_time.md` judges it on this machine",
     STATED: "of the configuration, no result: this run is set up as the paper says",
     OTHERWISE: "of the configuration, no result: this run is set up differently",
     UNDECIDABLE: "no result could ever decide it: a definition, an argument, or a fact of the authors' own setup",

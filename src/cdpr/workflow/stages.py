@@ -291,10 +291,10 @@ _ALL = (
                 "Training efficiency",
                 "Validation accuracy, utility and cost during training, against generated tokens; one line per "
                 "method, a band over its seeds."), "learning_curves"),
-    _figure("training_time", "Draw accuracy against wall-clock time.",
+    _figure("training_time", "Draw accuracy against the time of training.",
             behind.curves("training_efficiency"), PageEntry(
                 "Training efficiency",
-                "The same against wall-clock time, as measured on this machine.", apart=True), "learning_curves"),
+                "The same against the time of training, of the processor on a CPU.", apart=True), "learning_curves"),
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
             behind.swept("sensitivity"), PageEntry(
                 "Sensitivity",
@@ -358,7 +358,7 @@ _ALL = (
         {"json": Output("<results>/claims.json", "the ledger"),
          "md": Output("<results>/claims.md", "the ledger to read"),
          "csv": Output("<results>/claims.csv", "one row per claim"),
-         "time": Output("<results>/claims_of_time.md", "the claims about wall-clock time, judged on this machine")},
+         "time": Output("<results>/claims_of_time.md", "the claims about time, judged on this machine")},
         also=sources.data_sets_and_paper, needs={"study": "analyse_study.analysis"},
     ),
     _result(

@@ -210,7 +210,7 @@ const inspector = (() => {
       box.replaceChildren(
         make("h2", {}, `${run} `, make("span", {class: workup.right ? "right" : "wrong"}, workup.right ? "✓ right" : "✗ wrong")),
         make("p", {class: "small"}, `${workup.said ? `said ${workup.said}` : "named no diagnosis"}${workup.forced ? ", forced" : ""}; `
-          + `${usd(workup.cost)}, ${workup.tests} examinations counted, ${workup.missed} infeasible, utility ${number(workup.utility, 3)}`),
+          + `${usd(workup.cost)}, ${workup.tests} examination${workup.tests === 1 ? "" : "s"} counted, ${workup.missed} not available, utility ${number(workup.utility, 3)}`),
         workup.steps.length ? make("ol", {class: "turns", "aria-label": "Turns"}, ...workup.steps.map((each, t) => make("li", {},
           make("button", {type: "button", "aria-current": t === now ? "step" : null, onclick: () => turnTo ? turnTo(t) : fill(t)},
             `${t + 1} ${label(each.act)}`)))) : make("p", {class: "hole"}, "Its decisions are not told: the agent saw the whole record, or its words are not kept."),
@@ -272,7 +272,7 @@ const inspector = (() => {
       make("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Candidates"},
         make("table", {}, make("thead", {}, make("tr", {}, ...head.map(text => make("th", {scope: "col"}, text)))),
           make("tbody", {}, ...candidates.flatMap(each => candidate(each, each.taken, truth))))),
-      make("p", {class: "small"}, `Dark bars: the candidates. p̂: how often the policy chose the action in ${index.credit.samples} samples, so the one taken may have 0. `
+      make("p", {class: "small"}, `Bars in full colour: the candidates. p̂: how often the policy chose the action in ${index.credit.samples} samples, so the one taken may have 0. `
         + "Û: mean utility of the action's continuations. right, tests, USD, N_na: the means behind Û, which are the share of right diagnoses, "
         + "examinations counted, cost, and requests for what is not available."
         + (truth ? " true value: what the synthetic hospital's exact model says." : "")),
@@ -300,7 +300,7 @@ const inspector = (() => {
       make("span", {class: end.right ? "right" : "wrong"}, end.right ? "✓ " : "✗ "),
       end.path.map(label).join(" → ") || "diagnosed",
       end.cut ? ` · cut at H = ${index.credit.horizon}: its diagnosis was forced` : "",
-      ` · ${number(end.cost)} USD, ${end.tests} tests, ${end.missed} infeasible, U ${number(end.utility, 3)}`,
+      ` · ${number(end.cost)} USD, ${end.tests} tests, ${end.missed} not available, U ${number(end.utility, 3)}`,
       end.from === "suffix" ? " · what a workup of the group did" : "")),
       ...(each.failed ? [make("li", {class: "hole"}, `${each.failed} did not come back`)] : []));
   }
