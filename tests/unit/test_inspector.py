@@ -411,6 +411,7 @@ def test_a_number_of_the_page_and_a_rated_state_lead_to_their_decisions(world, t
         ({"case": "T-77"}, "case T-77"),
         ({"dataset": "no", "turn": 9}, "turn 9"),
         ({"case": "T-1", "turn": 0}, None),
+        ({}, None),
     ],
 )
 def test_an_address_that_leads_nowhere_is_named(world, tmp_path, at, names):

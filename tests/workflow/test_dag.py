@@ -44,6 +44,11 @@ def test_an_input_has_the_digest_that_its_producer_recorded(project):
     assert [(name, read.path) for name, read in inputs if read.sha256 != produced[read.path]] == []
 
 
+def test_the_runs_are_indexed_in_the_end(project):
+    log = (project.folder / RESULTS / "logs/index_runs.log").read_text(encoding="utf-8")
+    assert re.search(r"mlflow\.db: \d{3} records, ", log), log
+
+
 def test_every_link_of_the_page_leads_to_a_file(project):
     page = project.folder / RESULTS / "report.html"
     links = set(re.findall(r'href="([^"#:]+)[#"]', page.read_text(encoding="utf-8")))

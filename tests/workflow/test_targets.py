@@ -52,8 +52,11 @@ def test_the_workflow_runs_from_another_folder(checkout, tmp_path, how):
             f'module cdpr:\n    snakefile: "{snakefile}"\nuse rule * from cdpr\n', encoding="utf-8"
         )
     where = ["-s", str(snakefile)] if how == "-s" else []
-    command = [sys.executable, "-m", "snakemake", *where, "--cores", "1", "--configfile", str(overlay), "--"]
-    command += ["results/ci/raw/mimic_iv"]
-    done = subprocess.run(command, cwd=tmp_path, env=checkout.environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    command = [sys.executable, "-m", "snakemake", *where, "--cores", "1"]
+    for target in (["--dry-run", "results/raw/mimic_iv"],  # an overlay would hide that config.yaml was not found
+                   ["--configfile", str(overlay), "--", "results/ci/raw/mimic_iv"]):  # fmt: skip
+        done = subprocess.run(
+            [*command, *target], cwd=tmp_path, env=checkout.environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "results/ci/raw/mimic_iv").is_dir() and not (checkout.folder / "results/ci/raw").exists()
