@@ -247,9 +247,9 @@ def check_references(tables: Tables, attrition: Attrition) -> None:
     """Warn of identifiers that lead nowhere, of people without age or sex, and of an event table that ends long before
     the patients do."""
     for check in QUERIES["fit"]:
-        total, lost = next(tables.rows(check["query"]))
+        total, lost = next(tables.rows(check["query"].replace("{oldest}", str(OLDEST))))
         if total >= check["few"] and lost > check["share"] * total:
-            attrition.warn(check["warning"].format(lost=lost, total=total, rest=total - lost))
+            attrition.warn(check["warning"].format(lost=lost, total=total, rest=total - lost, oldest=OLDEST))
 
 
 def count_left_out(attrition: Attrition) -> None:
