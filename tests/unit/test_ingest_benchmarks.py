@@ -19,6 +19,7 @@ from cdpr.ingest.check import check, doubts, write_template
 from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
 from cdpr.ingest.draft import NO_EXAMINATION, Import
 from cdpr.ingest.leaks import STRICT
+from cdpr.ingest.private import FORMAT
 from cdpr.ingest.texts import LONGEST_NAME, LONGEST_TEXT, is_absent, visible
 from cdpr.report.card_counts import kind_of
 from cdpr.settings import Settings, parse_settings
@@ -223,6 +224,18 @@ def test_both_private_layouts_and_any_order_of_rows_and_columns_give_the_same_re
         ingest("private", Settings(), folder)
 
 
+def test_the_tables_of_the_private_format_agree():
+    """The same list stands in prose, in a pattern and as columns of private_format.yaml."""
+    rules, categories = FORMAT["rules"], FORMAT["rules"]["category"]["fits"].split("|")
+    assert rules["sex"]["fits"].split("|") == list(FORMAT["sexes"])
+    assert set(FORMAT["history"]) < set(FORMAT["case_columns"])
+    assert set(FORMAT["filled"]) <= {*FORMAT["case_columns"], *FORMAT["result_columns"]} >= set(rules)
+    for text in (FORMAT["summary"], rules["category"]["remedy"], rules["category"]["empty"]):
+        assert f"one of {', '.join(categories)}" in text
+    for rule in ("case_id", "patient_id", "examination"):
+        assert f",{LONGEST_NAME}}}" in rules[rule]["fits"]
+
+
 @pytest.mark.parametrize(
     ("file", "change", "line", "field"),
     [
@@ -239,6 +252,11 @@ def test_both_private_layouts_and_any_order_of_rows_and_columns_give_the_same_re
         ("cases", ("patient_id", "case_id"), 1, "patient_id"),
         ("cases", ("Cellulitis", "Cellulitis,acute"), 3, None),
         ("cases", ("K1,P1", '"K1,P1'), 3, None),
+        ("cases", (",", ";"), 1, None),
+        ("cases", (",", "\t"), 1, None),
+        ("results", (",", "\t"), 1, None),
+        ("cases", ("case_id,", "sep=,\ncase_id,"), 1, None),
+        ("results", ("case_id,", "SEP=;\ncase_id,"), 1, None),
         ("cases", ("K1,P1,40,f,rash,,,,,,Cellulitis", PRIVATE["cases.csv"].splitlines()[0]), 3, None),
         ("cases", ("Cellulitis", "x" * (LONGEST_TEXT + 1)), 3, None),
         ("results", ("2,lab,FBC", "2,blood,FBC"), 2, "category"),
