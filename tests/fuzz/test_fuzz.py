@@ -1,4 +1,4 @@
-"""Two hundred seeded mutations of every input: no fault of the program, no hang, nothing lost silently."""
+"""Seeded mutations of every input: no fault of the program, no hang, nothing lost silently."""
 
 import sys
 from pathlib import Path
@@ -15,6 +15,6 @@ from targets import TARGETS  # noqa: E402
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_damage_is_refused_or_reported(name):
-    tally = fuzz(TARGETS[name], 200)
+    tally = fuzz(TARGETS[name], 80 if name == "mimic_iv" else 200)  # each of its runs takes a third of a second
     assert not tally.faults, "\n".join(f"{name} {case}: {message}" for case, message in list(tally.faults.items())[:5])
     assert tally.outcomes["refused"] > 20, "the damage is too weak to test anything"

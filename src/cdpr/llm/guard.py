@@ -4,10 +4,12 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
-
-import httpx2
+from typing import TYPE_CHECKING
 
 from ..settings.datasets import Governance
+
+if TYPE_CHECKING:
+    import httpx2
 
 NO_TELEMETRY = {
     "DO_NOT_TRACK": "1",
@@ -52,7 +54,9 @@ def host_of(endpoint: str) -> str:
     return "unix socket" if unix_socket(endpoint) is not None else _url(endpoint).netloc.decode("ascii")
 
 
-def _url(endpoint: str) -> httpx2.URL:
+def _url(endpoint: str) -> "httpx2.URL":
+    import httpx2  # here, for it would slow every reading of the workflow
+
     try:
         url = httpx2.URL(endpoint)
     except httpx2.InvalidURL:  # its message would quote the address with its keys

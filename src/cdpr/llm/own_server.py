@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import httpx2
-
 from ..settings import Serving
 from ..settings.models import PROVIDERS
 from . import keeper
@@ -131,6 +129,8 @@ class OwnServer(contextlib.AbstractContextManager):
 
     def _answers(self) -> bool:
         """Whether it answers requests. Raises ModelUnavailable where it calls its model by another name."""
+        import httpx2  # here, for it would slow every reading of the workflow
+
         try:
             health = httpx2.get(f"http://{HOST}:{self.port}/health", timeout=5, trust_env=False)
             models = httpx2.get(f"{self.address}/models", timeout=5, trust_env=False)

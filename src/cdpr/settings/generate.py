@@ -1,11 +1,15 @@
 """Documentation of the settings, generated from their declarations: the JSON schema, ``config/README.md``, and what
 ``cdpr config --explain KEY`` prints."""
 
+import ast
+import functools
+import inspect
+import itertools
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, cast, get_args, get_origin
 
 import yaml
 from pydantic.fields import FieldInfo
@@ -14,7 +18,7 @@ from ..files import parse_yaml, shipped_text, write_text
 from .algorithms import algorithm_class, known_algorithms
 from .load import unknown_key
 from .schema import REGISTRIES, Settings
-from .section import SettingsError, is_section, walk
+from .section import Section, SettingsError, is_section, walk
 from .variants import value_at
 
 _WIDTH, _OPTIONS = 110, "training.options"
@@ -25,6 +29,7 @@ _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 def keys() -> dict[str, FieldInfo]:
     """Every section and setting by its dotted name, in the order of the schema. Registries with a file of their own are
     left out."""
+    _described()
     return {name: field for name, field in walk(Settings) if name.partition(".")[0] not in REGISTRIES}
 
 
@@ -63,8 +68,37 @@ def explain(name: str, settings: Settings) -> str:
 
 def options() -> dict[str, FieldInfo]:
     """The options of the algorithms that come with the package."""
-    return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm in known_algorithms()
-            for name, field in algorithm_class(algorithm).Options.model_fields.items()}  # fmt: skip
+    classes = {algorithm: algorithm_class(algorithm).Options for algorithm in known_algorithms()}
+    _described()
+    return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm, own in classes.items()
+            for name, field in own.model_fields.items()}  # fmt: skip
+
+
+def _described() -> list[type[Section]]:
+    """All groups of settings that are imported, their settings described by the docstrings below them. Only
+    documentation needs these, and to read the sources at every start of a command would take a tenth of a second."""
+    sections = [Section]
+    for section in sections:  # which grows meanwhile
+        sections += section.__subclasses__()
+        for base in section.__mro__[: section.__mro__.index(Section)]:
+            for name, text in _docstrings(base).items():
+                section.model_fields[name].description = section.model_fields[name].description or text
+    return sections
+
+
+@functools.cache
+def _docstrings(section: type) -> dict[str, str]:
+    """The docstrings below the settings of a class; none where the class was not written in a file."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
+    except OSError:
+        return {}
+    texts = {}
+    for setting, text in itertools.pairwise(cast(ast.ClassDef, tree.body[0]).body):
+        match setting, text:
+            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(docstring))):
+                texts[name] = inspect.cleandoc(docstring)
+    return texts
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -80,6 +114,10 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def _schema() -> str:
     """Text of the JSON schema, closed like the settings themselves."""
     schema = Settings.model_json_schema()
+    groups = schema["$defs"] | {"Settings": schema}
+    for section in _described():
+        for name, entry in groups.get(section.__name__, {}).get("properties", {}).items():
+            entry["description"] = section.model_fields[name].description or ""
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "cdpr settings"
     text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

@@ -28,7 +28,7 @@ class SettingsError(ValueError):
 class Section(BaseModel):
     """A closed group of settings: an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 def walk(section: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -14,7 +14,7 @@ from cachetools import LRUCache, cached
 from .algorithms import algorithm_class, algorithm_options
 from .experiments import Sweep, Value, Variant
 from .load import merge, parse_settings, without
-from .schema import Settings
+from .schema import REGISTRIES, Settings
 from .section import SettingsError
 
 _SHARED = ("training", "environment", "policy", "warm_start.cases")
@@ -22,8 +22,22 @@ _OWNED = ("training.normalise", "utility", "credit", "comparators")
 _VERL = "training.verl"
 """What every training reads; but of these what its algorithm declares, and the last on the engine verl alone."""
 
-# Planning asks for the same variants hundreds of times. Equal settings have the same JSON.
-_once_per_settings = functools.partial(cached, key=lambda settings, *name: (settings.model_dump_json(), *name))
+
+class _Same:
+    """The same settings as a key of a cache, which keeps them, so that no others get their place in memory."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+
+    def __hash__(self) -> int:
+        return id(self.settings)
+
+    def __eq__(self, other: Any) -> bool:
+        return self.settings is other.settings
+
+
+# Planning asks for the same variants hundreds of times.
+_once_per_settings = functools.partial(cached, key=lambda settings, *name: (_Same(settings), *name))
 
 
 @_once_per_settings(LRUCache(64))
@@ -107,7 +121,7 @@ def _jobs(settings: Settings) -> dict[str, str]:
 def resolve_variant(settings: Settings, name: str) -> Settings:
     """The settings under which a variant is trained, canonical. Raises SettingsError for an unknown name, for a change
     that is no valid setting, and for one that its training would not notice."""
-    changed = settings.model_dump()
+    changed = _plain(settings)
     change = _variant(settings, name).change
     if "training.algorithm" in change:
         changed["training"]["options"] = {}  # those of another algorithm
@@ -121,6 +135,11 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
     return canonical(resolved, settings)
 
 
+def _plain(settings: Settings) -> dict[str, Any]:
+    """Settings as a dictionary. Registries stay as they are: training reads none, and to check them takes longest."""
+    return settings.model_dump(exclude=set(REGISTRIES)) | {name: getattr(settings, name) for name in REGISTRIES}
+
+
 def _variant(settings: Settings, name: str) -> Variant:
     known = variants(settings)
     if name not in known:
@@ -132,9 +151,9 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     """Settings with everything that training does not read put back to the default, so that what trains the same thing
     is the same. ``utility`` is put back to that of ``base``: every run reports it."""
     settings = algorithm_class(settings.training.algorithm).canonical(settings)
-    data, default = settings.model_dump(), _default()
+    data, default = _plain(settings), _default()
     data["training"]["options"] = algorithm_options(settings).model_dump()
-    for key in without((*_OWNED, _VERL), _reads(settings)):
+    for key in _ignored(_reads(settings)):
         *path, last = key.split(".")
         section = functools.reduce(lambda section, part: section[part], path, data)
         section[last] = value_at(base if path == ["utility"] else default, key)
@@ -152,10 +171,22 @@ def _reads(settings: Settings) -> tuple[str, ...]:
     return (*own, _VERL) if settings.training.engine == "verl" else tuple(own)
 
 
+@functools.cache
+def _ignored(reads: tuple[str, ...]) -> set[str]:
+    """The settings that a training which reads these ignores."""
+    return without((*_OWNED, _VERL), reads)
+
+
+@functools.cache
+def _read(reads: tuple[str, ...]) -> set[str]:
+    """All settings that such a training reads."""
+    return without((*_SHARED, *reads), _ignored(reads))
+
+
 def _check_noticed(name: str, change: Iterable[str], settings: Settings) -> None:
     """Raise SettingsError for a variant that changes what the training with these ``settings`` does not read."""
     training, reads = settings.training, _reads(settings)
-    read = without((*_SHARED, *reads), without((*_OWNED, _VERL), reads))
+    read = _read(reads)
     for key in change:
         if key not in read and not key.startswith("training.options."):
             raise SettingsError(

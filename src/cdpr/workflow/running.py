@@ -39,7 +39,7 @@ def run_stage(
     )  # fmt: skip
     with tracking.stage(about, inputs, outputs, Path(record), Path(plan.state)) as job:
         job.inputs["results"] = Path(paths.get("results") or plan.results)
-        job.page, job.server = plan.page, server
+        job.page, job.server = plan.page if "page" in parameters else (), server  # which reads every variant
         is_live = stage.live and settings.tracking.mlflow
         following = live_run(settings, about, job.state) if is_live else contextlib.nullcontext()
         try:

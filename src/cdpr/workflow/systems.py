@@ -125,7 +125,7 @@ def _lacks(settings: Settings, key: str, name: str, model: ModelEntry, environme
 
 def _address(settings: Settings, key: str, name: str, model: ModelEntry, where: str) -> list[str]:
     """What the address asks for: a price for the budget, and an agreement for the text of credentialed cases."""
-    from ..llm.guard import GovernanceError, is_local  # here, for its client would slow every reading of the workflow
+    from ..llm.guard import GovernanceError, is_local
     from ..llm.spending import unpriced
 
     credentialed = [name for name in BENCHMARKS if settings.data.source(name).credentialed]
