@@ -100,7 +100,12 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         ("Base excess in Arterial blood by calculation", "Arterial Blood Gas"),
         ("Microscopic observation [Identifier] in Bone marrow by Butyrate esterase stain", "Enzyme Stain"),
         # No other organism's test, and no culture for what is not cultured.
-        ("Bartonella henselae [Presence] in Specimen by Organism specific culture", ""),
+        ("Bartonella henselae [Presence] in Specimen by Organism specific culture", "Screening Culture"),
+        ("Tobramycin [Susceptibility]", "Antibiotic Susceptibility"),
+        ("Skin Ab [Titer] in Serum", "Antibody Level"),
+        ("HLA-DQB1 [Type]|Deprecated HLA-C locus [Type]", "HLA Typing"),
+        ("Oxazepam [Mass/volume] in Urine by Confirmatory method", "Definitive Drug Test"),
+        ("dRVVT W excess phospholipid (LA confirm)|aPTT.lupus sensitive (LA screen)", "Lupus Anticoagulant"),
         ("Glucose [Mass/volume] in Sweat", ""),
     ],
 )  # fmt: skip
@@ -378,3 +383,22 @@ def test_an_organ_a_specimen_or_a_technique_is_not_taken_for_a_test(name, kind):
 def test_one_study_gathers_no_others(name, kind):
     """A request that names a whole kind is answered by all of it: one study must not pass for that."""
     assert whole_kind(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("requested", "on_record", "panel"),
+    [
+        ("Fluconazole level", "Verapamil", "Therapeutic drug monitoring"),
+        ("Chagas serology", "Babesia serology", None),
+        ("Cat dander IgE Ab [Units/volume] in Serum", "Haddock IgE Ab [Units/volume] in Serum", "Allergen panel"),
+        ("Zinc [Mass/volume] in Body fluid", "Copper [Mass/volume] in Body fluid", "Body Fluid Chemistry"),
+        ("Smudge cells/100 leukocytes in Blood", "Promonocytes/100 leukocytes in Blood", "WBC differential"),
+    ],
+)
+def test_what_shares_a_code_does_not_answer_for_each_other(requested, on_record, panel):
+    matcher = TableMatcher(90)
+    assert matcher.match(requested, [on_record])[0] == ()
+    assert matcher.match(on_record, [on_record])[0] == (on_record,)
+    assert price_of(requested, Costs(), load_catalogue()).hcpcs == price_of(on_record, Costs(), load_catalogue()).hcpcs
+    if panel is not None:
+        assert matcher.match(requested, [on_record, panel])[0] == (panel,)

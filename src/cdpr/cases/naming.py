@@ -7,14 +7,14 @@ specimen x what is examined, whatever their order, number and fillers. ``data/na
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
 from .imaging import imaging_words, modality, regions
 from .patterns import compile_patterns, fill
-from .standard_names import clinical_names
+from .standard_names import clinical_names, reporting_names
 from .vocabulary import Term, examinations, normalise
 
 MatchKind = Literal["name", "alias", "analyte"]
@@ -70,7 +70,9 @@ def meaning(name: str) -> Meaning:
         return Meaning(kind=VITAL_SIGNS if _PATTERN.vital_signs.fullmatch(plain) else BEDSIDE, whole=False)
     if listed is None and (standard := clinical_names(name)):
         kind = _class(standard[0]) or "laboratory test"
-        return next(filter(None, map(_by_name, standard)), Meaning(kind=kind, whole=False))
+        own = next(filter(None, map(_by_name, standard)), None)
+        panel = next(filter(None, map(_by_name, reporting_names(name))), None)
+        return own or (replace(panel, how="analyte") if panel else Meaning(kind=kind, whole=False))
     whole = listed or _imaging(name) or _without_aside(name) or _by_words(name)
     if whole is not None or remark:
         return whole or Meaning()

@@ -16,18 +16,27 @@ _NAMES = [re.compile(name) for name in _TABLE["names"]]
 _PATTERN = compile_patterns(_TABLE["patterns"])
 
 
-@functools.lru_cache(maxsize=1 << 15)
 def clinical_names(name: str) -> tuple[str, ...]:
     """What a clinician may call the examination that a standard name means, the closest first; none for any other
     name."""
+    return _names(name)[0]
+
+
+def reporting_names(name: str) -> tuple[str, ...]:
+    """Examinations that report what a standard name means among other quantities, the closest first."""
+    return _names(name)[1]
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _names(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     plain = _PATTERN.noise.sub("", name).strip()
     if culture := _PATTERN.identified.fullmatch(plain):
         kind = _TABLE["cultures"].get(culture["what"].casefold(), "")
         kind = "Anaerobic " if "anaerob" in (culture["method"] or "").casefold() else kind
-        return f"{_specimen(culture['system']) or 'Blood'} {kind}culture", f"{kind or 'Bacterial '}culture"
+        return (f"{_specimen(culture['system']) or 'Blood'} {kind}culture", f"{kind or 'Bacterial '}culture"), ()
     match = next(filter(None, (pattern.fullmatch(plain) for pattern in _NAMES)), None)
     if match is None:
-        return ()
+        return (), ()
     axes = {"property": "", "share": "", "panel": "", "system": "", "method": ""}
     axes |= {part: text for part, text in match.groupdict().items() if text}
     component, system = axes["component"], _specimen(axes["system"])
@@ -54,7 +63,7 @@ def clinical_names(name: str) -> tuple[str, ...]:
         names.append(re.sub(r" (?:Antigen|activity)\b", "", component))
     names += [_PATTERN.strain.sub("", wording) for wording in names]
     names += [re.sub(r"\bvirus ", "", wording) for wording in names]
-    return tuple(dict.fromkeys((*names, *_by_rule("wider", quantity))))
+    return tuple(dict.fromkeys(names)), tuple(_by_rule("wider", quantity))
 
 
 def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:
