@@ -38,12 +38,15 @@ def _names(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if match is None:
         return (), ()
     axes = {"property": "", "share": "", "panel": "", "system": "", "method": ""}
+    axes["challenge"] = name.partition(" post ")[2]
     axes |= {part: text for part, text in match.groupdict().items() if text}
     component, system = axes["component"], _specimen(axes["system"])
     for short, long in _TABLE["words"].items():
         component = re.sub(short, long, component)
     if axes["panel"] and not _PATTERN.genome.search(component):
         component = f"{_PATTERN.count.sub('', component)} panel"
+    elif axes["property"] == "Susceptibility":
+        component += " susceptibility"
     elif axes["property"] == "Partial pressure":
         component += " partial pressure"
     elif "culture" in axes["method"]:
@@ -57,7 +60,7 @@ def _names(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         names.append(f"Serum {component}")
     # A microbe is the same everywhere, and a panel mostly says itself of what it is.
     own = axes["panel"] and not system.endswith("fluid")
-    if system.endswith(" blood") or own or component.endswith(("Antigen", "PCR", "toxin", "viral load")):
+    if system.endswith(" blood") or own or component.endswith(("Antibody", "Antigen", "PCR", "toxin", "viral load")):
         names.append(component)
     if "actual" in axes["share"] or axes["system"] == "Platelet poor plasma":
         names.append(re.sub(r" (?:Antigen|activity)\b", "", component))
