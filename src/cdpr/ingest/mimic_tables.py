@@ -87,8 +87,7 @@ class Tables:
         remedies = dict.fromkeys(columns, "use the table as its publisher wrote it")
         for fault in header_faults(path, line, names, remedies):
             raise fault
-        selection = ", ".join(f'{_cleaned(column)} AS "{column}"' for column in columns)
-        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS SELECT {selection} FROM {source}")
+        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {_cleaned(columns, source)}")
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of a query, fetched in batches. Raises IngestError for a table that is broken further down."""
@@ -147,17 +146,22 @@ def line_of(path: Path, column: str, value: str) -> int | None:
     return next((line for line, row in rows if place < len(row) and row[place] in (value, f"{value}.0")), None)
 
 
-def _cleaned(column: str) -> str:
-    """A column as text without white space, NULL where nothing is left or a word says so; whole numbers that another
-    tool wrote as ``20044587.0`` as they were."""
-    text = f'trim("{column}"::VARCHAR)'
-    if _WHOLE_NUMBER.fullmatch(column):
-        text = f"CASE WHEN ends_with({text}, '.0') THEN {text}[:-3] ELSE {text} END"
-    if column == "hadm_id":  # a number; in its place tools write NA, 0, ... where there is none
-        text = f"CASE WHEN regexp_matches({text}, '[1-9]') THEN {text} END"
-    if column in _NAMES:
-        text = f"CASE WHEN NOT regexp_full_match({text}, '{_NAMELESS}') THEN {text} END"
-    return f"CASE WHEN {text} IN ({', '.join(map(_literal, ('', *MISSING)))}) THEN NULL ELSE {text} END"
+def _cleaned(columns: Sequence[str], source: str) -> str:
+    """A query for columns as text without white space, NULL where nothing is left or a word says so; whole numbers that
+    another tool wrote as ``20044587.0`` as they were. In steps, or the engine would trim a field once for each use."""
+    steps = [{column: f'trim("{column}"::VARCHAR)' for column in columns}]
+    steps.append({column: f"CASE WHEN ends_with({column}, '.0') THEN {column}[:-3] ELSE {column} END"
+                  for column in columns if _WHOLE_NUMBER.fullmatch(column)})  # fmt: skip
+    # A number; in its place tools write NA, 0, ... where there is none.
+    steps.append({column: f"CASE WHEN regexp_matches({column}, '[1-9]') THEN {column} END"
+                  for column in columns if column == "hadm_id"})  # fmt: skip
+    steps.append({column: f"CASE WHEN NOT regexp_full_match({column}, '{_NAMELESS}') THEN {column} END"
+                  for column in columns if column in _NAMES})  # fmt: skip
+    missing = ", ".join(map(_literal, ("", *MISSING)))
+    steps.append({column: f"CASE WHEN {column} NOT IN ({missing}) THEN {column} END" for column in columns})
+    for step in filter(None, steps):
+        source = f"(SELECT {', '.join(f'{step.get(column, column)} AS {column}' for column in columns)} FROM {source})"
+    return source
 
 
 def _literal(text: str) -> str:

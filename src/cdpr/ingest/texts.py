@@ -118,10 +118,11 @@ def headed(text: str, headings: Iterable[re.Match[str]]) -> list[tuple[re.Match[
     return list(zip([None, *headings], bodies, strict=True))
 
 
-def spans(text: str) -> list[tuple[int, int]]:
+@functools.lru_cache(maxsize=8)  # several readers of one text need them
+def spans(text: str) -> tuple[tuple[int, int], ...]:
     """Start and end of every sentence, without the white space between them."""
     ends = [match.span() for match in _PATTERN.sentence_end.finditer(text)]
-    return [(start, end) for start, end in gaps(text, ends) if text[start:end].strip()]
+    return tuple((start, end) for start, end in gaps(text, ends) if text[start:end].strip())
 
 
 def clause_start(text: str, sentence: int, place: int) -> int:
