@@ -318,6 +318,8 @@ REGISTRIES = {"experiments": FILE, "agents": AGENTS_FILE, "models": MODELS_FILE}
 class Settings(Section):
     """The whole configuration."""
 
+    __hash__ = object.__hash__  # Planning asks for the same variants hundreds of times; caches know them by identity.
+
     tier: Literal["demo", "small_gpu", "paper"] = key("demo")
     """Scale of the run; every figure and table is marked with it."""
     seeds: list[int] = key([0, 1, 2, 3, 4], "Training seeds; a variant may train with the first few.", min_length=1)

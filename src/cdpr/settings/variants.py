@@ -9,8 +9,6 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from cachetools import LRUCache, cached
-
 from .algorithms import algorithm_class, algorithm_options
 from .experiments import Sweep, Value, Variant
 from .load import merge, parse_settings, without
@@ -23,24 +21,7 @@ _VERL = "training.verl"
 """What every training reads; but of these what its algorithm declares, and the last on the engine verl alone."""
 
 
-class _Same:
-    """The same settings as a key of a cache, which keeps them, so that no others get their place in memory."""
-
-    def __init__(self, settings: Settings):
-        self.settings = settings
-
-    def __hash__(self) -> int:
-        return id(self.settings)
-
-    def __eq__(self, other: Any) -> bool:
-        return self.settings is other.settings
-
-
-# Planning asks for the same variants hundreds of times.
-_once_per_settings = functools.partial(cached, key=lambda settings, *name: (_Same(settings), *name))
-
-
-@_once_per_settings(LRUCache(64))
+@functools.lru_cache(64)
 def variants(settings: Settings) -> dict[str, Variant]:
     """All variants by name: those of the experiments file, then the points of its sweeps."""
     by_name = dict(settings.experiments.variants)
@@ -105,7 +86,7 @@ def job_of(settings: Settings, name: str) -> str:
     return jobs[name]
 
 
-@_once_per_settings(LRUCache(64))
+@functools.lru_cache(64)
 def _jobs(settings: Settings) -> dict[str, str]:
     """Of every variant the first that trains the same. A configuration may choose an algorithm under which some
     variants are invalid: they have no job."""
@@ -117,7 +98,7 @@ def _jobs(settings: Settings) -> dict[str, str]:
     return jobs
 
 
-@_once_per_settings(LRUCache(1024))
+@functools.lru_cache(1024)
 def resolve_variant(settings: Settings, name: str) -> Settings:
     """The settings under which a variant is trained, canonical. Raises SettingsError for an unknown name, for a change
     that is no valid setting, and for one that its training would not notice."""
