@@ -16,7 +16,7 @@ from ..settings.section import read_shipped
 from .plan import Plan
 from .stages import FIGURES, STAGES, TABLES
 
-_SHORT = 5.0  # seconds of a job that nothing is known of and that does not compute with tensors
+_SHORT = 2.0  # seconds of a job that nothing is known of and that does not compute with tensors
 _KINDS = {"train_policy": "trainings", "evaluate_agent": "evaluations",
           **dict.fromkeys((*TABLES, *FIGURES), "tables and figures")}  # fmt: skip
 _SERVED = "evaluate_served_"  # how rules of jobs with a server of their own begin
