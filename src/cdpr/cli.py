@@ -213,9 +213,11 @@ def _check_ratings(args: argparse.Namespace) -> int:
     path = Path(plan.file("analyse_study", "cards", {}))
     if not path.exists():
         raise StudyError(f"{path}: missing: make the forms first, or name the folder of the study in study.kept")
-    ratings, problems = check_ratings(map(Path, args.files), Items.model_validate_json(path.read_text("utf-8")))
-    complete = f"complete: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
-    print("\n".join(problems) or complete)
+    items, allowed = Items.model_validate_json(path.read_text("utf-8")), plan.settings.study.allow_missing
+    ratings, problems = check_ratings(map(Path, args.files), items, allow_missing=allowed)
+    lacks = f" ({ratings.missing} ratings are missing, as study.allow_missing allows)" if ratings.missing else ""
+    found = f"complete{lacks}: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
+    print("\n".join(problems) or found)
     return 1 if problems else 0
 
 
@@ -226,18 +228,16 @@ def _check_ratings(args: argparse.Namespace) -> int:
 def _plan_training(args: argparse.Namespace) -> None:
     """Show how a variant would be trained with verl, and whether it fits."""
     from .training.verl.configuration import report
-    from .training.verl.estimates import target_line
 
     plan = _plan(args)
     settings, _ = plan.settings_of("train_policy", {"run": args.run})
     if settings.training.engine != "verl":
-        print("training.engine is torch: it trains in this process and takes what memory it needs; nothing to plan")
+        print("training.engine is torch, for which there is no plan; name settings of the engine verl, for example "
+              "--configfile config/paper.yaml (docs/how-to/train-at-scale.md)")  # fmt: skip
         return
     state = Path(plan.state) / "RUN_KEY"
-    print(report(settings, state / "session.json", Path(args.init_policy or settings.policy.model), state))
-    if not settings.training.verl.without_gpu:
-        runs = trainings(plan.evidence("write_claims"))
-        print("\n# the whole target\n" + target_line([plan.settings_of("train_policy", {"run": r})[0] for r in runs]))
+    runs = [plan.settings_of("train_policy", {"run": run})[0] for run in trainings(plan.evidence("write_claims"))]
+    print(report(settings, state / "session.json", Path(args.init_policy or settings.policy.model), state, runs))
 
 
 @_command()

@@ -112,6 +112,10 @@ experiments:
     ("experiments", "message"),
     [
         ({"variants": {"x": {"label": "X", "change": {"credit.betta": 1}}}}, r"variant x: unknown key 'credit\.betta'"),
+        (
+            {"variants": {"x": {"label": "X", "change": {"training.options": {"decay": 1}}}}},
+            r"change\.training\.options': name each setting with dots, as training\.options\.KEY: VALUE",
+        ),
         ({"variants": {"x": {"label": "X", "feeds": ["table_9"]}}}, r"feeds.*got 'table_9'"),
         ({"variants": {"X-1": {"label": "X"}}}, r"'X-1' is no name"),
         ({"variants": {"x": {"change": {}, "feed": []}}}, r"unknown key 'experiments\.variants\.x\.feed'"),

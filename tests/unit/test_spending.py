@@ -254,6 +254,8 @@ def test_the_papers_table_is_priced_without_data_or_keys(overlay):
     assert by_name["qwen3_8b"].usd is None and "warm_start" not in by_name
     shown = render_plan(settings, forecasts)
     assert "gpt-5.4" in shown and "2026-11-22" in shown
+    assert "no price: open models without `prices`" in shown and " 0 of them with recorded answers" in shown
+    assert "Not counted: judges" in render_plan(settings, [])
     assert not (overlay.parent / "state").exists(), "nothing is written"
 
 

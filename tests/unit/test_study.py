@@ -28,25 +28,26 @@ from served import answering
 from test_headroom import a_case
 
 from cdpr.cases import iterate_records, write_records
+from cdpr.cli import main
 from cdpr.environment import DiagnosticEnvironment, State
 from cdpr.evaluation.significance import holm
 from cdpr.job import Job
 from cdpr.ledger.claims import read_claims
 from cdpr.ledger.page import make_ledger
 from cdpr.llm.guard import GovernanceError
-from cdpr.report.expert_study import plot_expert_study, states_table, write_expert_study
+from cdpr.report.expert_study import plot_expert_study, states_table, who, write_expert_study
 from cdpr.settings import SettingsError, parse_settings
 from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
 from cdpr.study.analysis import Analysis, analyse, analyse_study
 from cdpr.study.blinding import Items, Key, blind
-from cdpr.study.forms import Presentation, make_forms, protocol, write_forms
+from cdpr.study.forms import Presentation, action, make_forms, protocol, write_forms
 from cdpr.study.methods import left_out, study_run
 from cdpr.study.model_rater import rate_by_model, rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
 from cdpr.study.proposals import blanked, names, propose_actions, reasons, rebuilt
 from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
-from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
+from cdpr.study.records import Content, Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allotted, sample_states, study_state
 from cdpr.study.simulated import _simulated_scores, simulate_ratings
@@ -502,6 +503,26 @@ def test_what_is_missing_may_be_allowed_and_is_counted(study, tmp_path):
     as_json(study, tmp_path, "R2", scores)  # R1, who comes first, sent nothing
     ratings = read_ratings([tmp_path], study.items, allow_missing=True)
     assert ratings.missing == 1 + 2 * 5 * len(study.items.contents)
+
+
+def test_the_check_of_returned_forms_allows_what_the_settings_allow(study, tmp_path, capsys):
+    (tmp_path / "back").mkdir()
+    as_json(study, tmp_path / "back", "R1")
+    mine, asks = tmp_path / "mine.yaml", ["check_ratings", str(tmp_path / "back"), "--configfile"]
+    for allowed, code, told in ((False, 1, "R2: missing"), (True, 0, "ratings are missing, as study.allow_missing")):
+        mine.write_text(json.dumps({"study": STUDY | {"kept": str(study.folder), "allow_missing": allowed}}))
+        assert main([*asks, str(mine)]) == code and told in capsys.readouterr().out
+
+
+def test_a_price_of_nothing_is_explained():
+    asked = {usd: action(Content(state="s", kind="request", action="CBC", usd=usd)) for usd in (0.0, 3.5)}
+    assert asked == {0.0: "Order: CBC (USD 0.00: obtained already, or free of charge)", 3.5: "Order: CBC (USD 3.50)"}
+
+
+def test_raters_of_synthetic_cases_are_not_called_physicians(study):
+    found = study.analysis.model_copy(update={"kind": PHYSICIAN})
+    assert found.synthetic and who(found) == "3 raters of synthetic cases (a trial)"
+    assert who(found.model_copy(update={"synthetic": False})) == "3 physicians"
 
 
 # Statistics

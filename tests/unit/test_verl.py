@@ -374,6 +374,20 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
     assert memory_plan(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
 
 
+def test_a_run_without_a_frozen_policy_plans_no_memory_for_it(tmp_path):
+    for algorithm, there in (("cdpr", True), ("grpo", False)):
+        phases = memory_plan(paper(tmp_path, training={"algorithm": algorithm})).phases.values()
+        assert [parts["frozen server"] > 0 for parts in phases] == [there, there]
+
+
+def test_a_plan_without_the_models_file_or_the_engine_says_what_to_do(tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text(f"policy: {{model: {tmp_path / 'model'}}}\n")
+    assert main(["plan_training", "--configfile", "config/paper.yaml", str(tmp_path / "mine.yaml")]) == 2
+    assert f"hf download OWNER/NAME config.json --local-dir {tmp_path / 'model'}" in capsys.readouterr().err
+    assert main(["plan_training", "--settings", "config.yaml"]) == 0
+    assert "--configfile config/paper.yaml" in capsys.readouterr().out
+
+
 WHOLE = ("override_config", "ray_init", "custom")  # mappings that verl hands on as they are
 OTHER_ENGINES = {"config", "megatron", "veomni", "torchtitan", "automodel", "tests"}
 
@@ -496,7 +510,7 @@ def test_every_shipped_overlay_can_be_planned(tmp_path, capsys, name):
     assert main(["plan_training", "--settings", "config.yaml", *files, str(tmp_path / "mine.yaml")]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"the run: [\d,]+ steps, about [\d.]+ days on \d+ GPU", printed)
-    assert re.search(r"all \d+ trainings of reproduce_paper", printed)
+    assert re.search(r"\nreproduce_paper: \d+ trainings, about [\d,]+ days .* GPU-hours in total\n\n# verl", printed)
     assert ("USD a run" in printed) is (model is QWEN3_4B), "the judge of the paper's cases costs money"
     settings = load_settings("config.yaml", *files)
     server = memory_plan(parse_settings(merge(settings.model_dump(), {"policy": {"model": str(tmp_path)}}))).servers[-1]

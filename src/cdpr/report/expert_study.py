@@ -50,10 +50,11 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
 
 
 def who(analysis: Analysis) -> str:
-    """The raters, so that nobody takes simulated ones for physicians."""
+    """The raters. Neither simulated ones nor those of a trial on synthetic cases are called physicians."""
     if not analysis.kind:
         return "no ratings yet"
-    names = {SIMULATED: "simulated raters (no physician has rated)", PHYSICIAN: "physicians"}
+    people = "raters of synthetic cases (a trial)" if analysis.synthetic else "physicians"
+    names = {SIMULATED: "simulated raters (no physician has rated)", PHYSICIAN: people}
     return f"{len(analysis.raters)} {names.get(analysis.kind, analysis.kind)}"
 
 

@@ -62,6 +62,8 @@ def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Se
         problem = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
         path = [str(part) for part in problem["loc"]]
         message = f"key {'.'.join(path)!r}: {problem['msg']} (got {problem['input']!r})"
+        if "change" in path and isinstance(problem["input"], dict):  # of a variant
+            message = f"key {'.'.join(path[:-1])!r}: name each setting with dots, as {path[-2]}.KEY: VALUE"
         message = unknown_key(path) if problem["type"] == "extra_forbidden" else message
         raise SettingsError(f"{source}: {message}") from error
 

@@ -12,6 +12,7 @@ from ..seeding import derive_seed
 from ..settings import Settings
 from . import statistics
 from .blinding import Items, Key
+from .methods import all_synthetic
 from .ratings import PHYSICIAN, Ratings, read_ratings
 from .records import Record, StateMeans, StudyError, StudyState, read_lines, write_lines
 from .rubric import dimensions
@@ -57,10 +58,12 @@ class Analysis(Record):
     """What the study found. ``kind`` says who rated (empty: nobody has yet), ``runs`` are compared, ours first;
     ``scores`` by dimension and run, ``datasets`` means by data set, dimension and run; ``lead`` by dimension is ours
     above the best baseline, ``ahead`` that lead above the largest other one. ``model_rater`` is how a language model's
-    ratings agree with the raters' means (Krippendorff's alpha), ``model_scores`` what it gave."""
+    ratings agree with the raters' means (Krippendorff's alpha), ``model_scores`` what it gave.
+    ``synthetic``: all cases are."""
 
     study: str
     kind: str = ""
+    synthetic: bool = False
     source: str
     runs: tuple[str, ...]
     left_out: dict[str, str]
@@ -127,7 +130,7 @@ def analyse(
     cases = [(state.dataset, state.note_id) for state in states]
     head = Analysis(
         study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
-        cases=len(set(cases)),
+        cases=len(set(cases)), synthetic=all_synthetic(settings),
     )  # fmt: skip
     if ratings is None:
         return head

@@ -111,7 +111,8 @@ def reasoning(content: Content) -> str:
 def action(content: Content) -> str:
     """What is to be done."""
     if content.kind == "request":
-        return f"Order: {content.action} (USD {content.usd or 0:.2f})"
+        price = f"USD {content.usd:.2f}" if content.usd else "USD 0.00: obtained already, or free of charge"
+        return f"Order: {content.action} ({price})"
     return f"Stop and diagnose: {content.action}" if content.kind == "diagnosis" else "(no readable action)"
 
 

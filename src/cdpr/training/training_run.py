@@ -109,7 +109,8 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
     if len(train) < settings.training.prompts_per_batch:
         raise ValueError(
             f"{len(train)} training cases are left for reinforcement learning, fewer than one batch of "
-            f"{settings.training.prompts_per_batch}: raise data.train_cases or lower warm_start.cases"
+            f"{settings.training.prompts_per_batch}: raise data.train_cases, or lower training.prompts_per_batch or "
+            "warm_start.cases"
         )
     return train, splits["validation"]
 

@@ -23,18 +23,23 @@ def import_(settings: Settings, file: str) -> str:
         f"{file}: {imported.new:,} new answers, {imported.known:,} known ones, {imported.conflicting:,} conflicting"
     )
     message += " (another answer was recorded here, and stays)" if imported.conflicting else ""
-    systems, models, folders = sorted(imported.systems), [], []
+    systems, models, folders, absent = sorted(imported.systems), [], [], []
     for name in systems:
         where = ASKERS.get(name)
         model_name = value_at(settings, where) if where else getattr(settings.agents.get(name), "model", None)
         if name in imported.of_weights:
             folders.append(f"{name} ({model_name})" if model_name else name)
+        elif model_name is None:
+            absent.append(name)
         elif model := settings.models.get(model_name):
             setting = "enabled: true" if model.where else 'at: "http://127.0.0.1/v1"'
             models.append(f"{model_name}: {{{setting}}}")
-    if models:
-        message += (f"\nThey are of {', '.join(systems)}. To replay them without key, server or network:\n"
-                 f"calls: {{mode: replay}}\nmodels: {{{', '.join(dict.fromkeys(models))}}}")  # fmt: skip
+    if len(systems) > len(folders) + len(absent):
+        message += f"\nThey are of {', '.join(systems)}. To replay them without key, server or network:\n"
+        message += "calls: {mode: replay}" + (f"\nmodels: {{{', '.join(dict.fromkeys(models))}}}" if models else "")
+    if absent:
+        message += (f"\nOf {', '.join(absent)} these settings have no row or model: copy the lines of `agents`, "
+                 "`models`, `judge` and `matcher` with which the answers were recorded, and import again")  # fmt: skip
     if folders:
         message += (f"\nOf {', '.join(folders)} each question holds the digest of the model's weights: a replay needs "
                  "the very same files, named as they were there (`at`, or `weights` and `serving`)")  # fmt: skip

@@ -24,6 +24,9 @@ _PRESENTATION, _RESULT, _RECORD = 500, 120, 30 * 120  # tokens of a presentation
 _TURNS = 4.0  # of a workup of an agent whose examinations the paper does not print
 _REPLY, _THOUGHT, _SHORTEST = 150, 1000, 30  # tokens of an answer, of one with thoughts before it, of the shortest
 _WORDS = 700  # tokens of a framework's own words, and of the conversation so far, in each of its prompts
+_NOT_COUNTED = "judges, the matcher, the expert study, training, failed calls"
+_NO_PRICE = ("no price: open models without `prices`. On your own machines they cost nothing; before you use somebody "
+             "else's host, name `prices` in the model's entry.")  # fmt: skip
 _EVERYWHERE = "http://127.0.0.1/v1"  # stands for a server without an address
 
 
@@ -75,7 +78,7 @@ def plan_spending(plan: Plan, target: str) -> list[Forecast]:
 def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
     """A forecast as text, with its assumptions."""
     if not forecasts:
-        return "No evaluation behind this target asks a language model beside those in this project's own processes."
+        return f"No evaluation behind this target asks a model of workflow/models.yaml.\nNot counted: {_NOT_COUNTED}."
     rows = [("system", "model", "cases", "calls", "(least..most)", "recorded", "M in", "M out", "USD", "(least..most)",
              "price of")]  # fmt: skip
     for f in forecasts:
@@ -87,11 +90,13 @@ def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
                     )  # fmt: skip
     few, usual, many = sum((f.usd for f in forecasts if f.usd is not None), np.zeros(3))
     unknown, decodings = sorted({f.system for f in forecasts if f.unpriced}), settings.evaluation.decodings
+    known = sum(min(f.recorded, f.calls[1]) for f in forecasts)
     how_often = "once" if len(decodings) == 1 else f"{len(decodings)} times"
     return "\n".join([
         *_aligned(rows), "",
-        f"{sum(f.calls[1] for f in forecasts):,.0f} calls are expected, for {usual:,.2f} USD (least {few:,.2f}, most "
-        f"{many:,.2f}), where prices are known.",
+        f"{sum(f.calls[1] for f in forecasts):,.0f} calls are expected, {known:,.0f} of them with recorded answers; "
+        f"the others cost {usual:,.2f} USD (least {few:,.2f}, most {many:,.2f}) where prices are known.",
+        *([_NO_PRICE] if any(f.usd is None and not f.unpriced for f in forecasts) else []),
         *([f"NOT in this sum: {', '.join(unknown)}. The price of their answers is unknown: name `prices` in the "
            "model's entry ({input: 0, output: 0} where they are free)."] if unknown else []),
         f"{_budget(settings.calls.budget_usd)}.", "", "Assumed:",
@@ -100,7 +105,7 @@ def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
         "where the model thinks first",
         f"- turns: the paper's examinations of the row and one more, {_TURNS:g} where it prints none; at most "
         f"environment.max_turns, {settings.environment.max_turns}; every turn reads all before",
-        "- not counted: judges, the matcher, the expert study, training, failed calls; no discounts",
+        f"- not counted: {_NOT_COUNTED}; no discounts",
     ])  # fmt: skip
 
 
@@ -162,7 +167,7 @@ def render_spent(state: str, budget: float | None) -> str:
     """What was spent, for people."""
     bills = spent(state)
     if not bills:
-        return f"Nothing was spent: {state} knows of no call of a model with prices."
+        return f"Nothing was spent: {state} holds no call of a model with prices; other models are not listed."
     counted = [field.name for field in fields(Spent) if field.name not in ("system", "model")]
     total = Spent("total", "", *(sum(getattr(bill, name) for bill in bills) for name in counted))
     head = ("system", "model", "calls", "tokens in", "tokens out", "USD", "of it unknown", "under way")

@@ -75,9 +75,14 @@ def actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     return sources.acting_agent(experiment, {**options, "dataset": IN_DOMAIN})
 
 
+def synthetic(experiment: Experiment, options: Options) -> Mapping[str, Any]:
+    """Whether all cases are synthetic, which the forms and the analysis say."""
+    return {"synthetic": all_synthetic(experiment.settings)}
+
+
 def compared(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """Why methods are left out of the comparison, and whether all cases are synthetic, which the forms say."""
-    return {"left_out": left_out(experiment.settings), "synthetic": all_synthetic(experiment.settings)}
+    """Why methods are left out of the comparison, and whether all cases are synthetic."""
+    return {"left_out": left_out(experiment.settings), **synthetic(experiment, options)}
 
 
 def model_rater(experiment: Experiment, options: Options) -> Mapping[str, Any]:
@@ -141,11 +146,12 @@ STAGES = (
     Stage(
         "analyse_study", "Read the forms that came back, open the key, and test.",
         "cdpr.study.analysis:analyse_study",
-        reads=("study", "evaluation.bootstrap"), runtime=("study.ratings", "study.kept"),
+        reads=("study", "evaluation.bootstrap"), runtime=("study.ratings", "study.kept", "data"),
         needs={**ARCHIVED, "ratings": ratings, "model_ratings": model_ratings},
         outputs={
             "analysis": Output(f"{_FOLDER}/analysis.json", "agreement, means, tests"),
             "means": Output(f"{_FOLDER}/means.jsonl", "means by state and run, unsealed; as private as the cases"),
         },
+        also=synthetic,
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """From our settings to verl's: every key that a run sets (also ``overrides.yaml``), and what verl cannot follow."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ...settings.algorithms import algorithm_class
 from ...settings.variants import value_at
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .cpu import LOGICAL
-from .estimates import OWN_SERVER, duration_lines, memory_plan, micro_batch, needs_frozen
+from .estimates import OWN_SERVER, duration_lines, memory_plan, micro_batch, needs_frozen, target_line
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""
@@ -116,10 +116,11 @@ def refuse(wrong: object, message: str) -> None:
         raise SettingsError(message)
 
 
-def report(settings: Settings, session: Path, policy: Path, state: Path) -> str:
-    """What ``cdpr plan_training`` prints. Raises SettingsError where the run would be refused."""
+def report(settings: Settings, session: Path, policy: Path, state: Path, runs: Sequence[Settings]) -> str:
+    """What ``cdpr plan_training`` prints; ``runs`` are all trainings of ``reproduce_paper``. Raises SettingsError
+    where the run would be refused."""
     resolved = resolve(settings, session, policy, state)
     if settings.training.verl.without_gpu:
         return "\n".join(["# memory and time", "without a GPU: not planned", "", "# verl", *overrides(resolved)])
-    plan = ["# memory", *memory_plan(settings).lines(), "", "# time", *duration_lines(settings)]
+    plan = ["# memory", *memory_plan(settings).lines(), "", "# time", *duration_lines(settings), target_line(runs)]
     return "\n".join([*plan, "", "# verl", *overrides(resolved)])

@@ -76,8 +76,8 @@ def model_size(settings: Settings) -> ModelSize:
     except (OSError, ValueError, AttributeError) as error:
         why = "{loc[0]}: {msg}".format(**error.errors()[0]) if isinstance(error, ValidationError) else error
         raise SettingsError(
-            f"{path}: no configuration of a decoder that can be planned ({why}); policy.model must name a Hugging "
-            "Face folder (config.json is enough to plan)"
+            f"{path}: no configuration of a decoder that can be planned ({why}); get this file of the model (hf "
+            f"download OWNER/NAME config.json --local-dir {path.parent}), or name its folder in policy.model"
         ) from error
 
 
@@ -165,7 +165,8 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
     held = model.parameters + (trained if verl.lora_rank else 0)
     resident = {"weights": 4 * held / gpus / GB, "optimiser": 8 * trained / gpus / GB}
-    frozen = verl.frozen.memory * verl.gpu_memory_gb if verl.frozen.url or verl.frozen.beside else 0.0
+    beside = needs_frozen(settings) and (verl.frozen.url or verl.frozen.beside)
+    frozen = verl.frozen.memory * verl.gpu_memory_gb if beside else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
     rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
     rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
@@ -312,7 +313,7 @@ def duration_lines(settings: Settings) -> list[str]:
     phases = ", ".join(f"{name} {time:.0f}" for name, time in step.seconds.items())
     hours, lost = step.total * steps / 3600, step.total * save_every / 3600
     return [
-        f"a step: about {step.total:.0f} s ({phases}); nothing shared, {card}: {tflops} TFLOP/s, {bandwidth} GB/s",
+        f"a step: about {step.total:.0f} s ({phases}), no cache hit; {card}: {tflops} TFLOP/s, {bandwidth} GB/s",
         f"it generates about {step.tokens:,.0f} tokens",
         f"the run: {steps:,} steps, about {hours / 24:.1f} days on {gpus} GPU(s) = {hours * gpus:,.0f} GPU-hours",
         f"a checkpoint every {save_every} steps: a job that is killed loses at most {lost:.1f} hours",
@@ -324,8 +325,8 @@ def target_line(runs: Sequence[Settings]) -> str:
     """Time of all trainings of a target, one after another."""
     seconds = [estimate_step(run).total * steps_of(run) for run in runs]
     hours = sum(time * _gpus(run) for time, run in zip(seconds, runs, strict=True)) / 3600
-    duration = f"about {sum(seconds) / 86400:.0f} days = {hours:,.0f} GPU-hours"
-    return f"all {len(runs)} trainings of reproduce_paper, one after another: {duration}"
+    days = f"about {sum(seconds) / 86400:,.0f} days if they run one after another"
+    return f"reproduce_paper: {len(runs)} trainings, {days} = {hours:,.0f} GPU-hours in total"
 
 
 def _judge_line(settings: Settings, diagnoses: float, steps: int) -> str:
