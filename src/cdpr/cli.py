@@ -216,8 +216,8 @@ def _check_ratings(args: argparse.Namespace) -> int:
     items, allowed = Items.model_validate_json(path.read_text("utf-8")), plan.settings.study.allow_missing
     ratings, problems = check_ratings(map(Path, args.files), items, allow_missing=allowed)
     lacks = f" ({ratings.missing} ratings are missing, as study.allow_missing allows)" if ratings.missing else ""
-    found = f"complete{lacks}: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
-    print("\n".join(problems) or found)
+    complete = f"complete{lacks}: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
+    print("\n".join(problems) or complete)
     return 1 if problems else 0
 
 
