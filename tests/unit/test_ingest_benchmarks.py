@@ -234,6 +234,15 @@ def test_the_tables_of_the_private_format_agree():
         assert f"one of {', '.join(categories)}" in text
     for rule in ("case_id", "patient_id", "examination"):
         assert f",{LONGEST_NAME}}}" in rules[rule]["fits"]
+    for name, rule in rules.items():  # no remedy advises what another one refuses
+        assert not rule.get("empty") or "leave it empty" not in rule["remedy"], name
+
+
+def test_an_object_over_several_lines_is_told_what_json_lines_are(tmp_path):
+    (tmp_path / "cases.jsonl").write_text('{"case_id": "K-1" "age": 40}\n')
+    (problem,) = check(parse_settings({}), tmp_path).problems
+    assert problem.remedy.endswith("(JSON Lines: one object a line)")
+    assert "a comma" in str(problem.without_text())
 
 
 @pytest.mark.parametrize(
