@@ -130,7 +130,7 @@ def read_table(
     first, header = records[0] if records else (1, [])
     for column in columns:
         if column not in header:
-            raise error(f"{path}:{first}: no column {column!r}; expected {', '.join(columns)}")
+            raise error(f"{path}:{first}: no column {column!r}; expected {', '.join(columns)}, with commas between")
     if len(set(header)) < len(header):
         raise error(f"{path}:{first}: a column appears twice")
     for line, fields in records[1:]:

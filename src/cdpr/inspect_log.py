@@ -59,7 +59,8 @@ class Exported:
         """Raises ExportError for a missing file or other cases than those evaluated, ProvenanceError for settings."""
         place = evaluation.with_suffix(".run.json")
         if not evaluation.exists() or not place.exists():
-            raise ExportError(f"{evaluation}: missing, or without its run.json; evaluate first: snakemake {evaluation}")
+            raise ExportError(f"{evaluation}: missing, or without its run.json; correct the name of the run, or "
+                              f"evaluate it, with the same settings: snakemake {evaluation}")  # fmt: skip
         check_provenance(settings, [evaluation])
         record = read_record(place)
         if not cases.exists() or record.digest_of("cases") not in (None, file_digest(cases)):

@@ -90,6 +90,9 @@ def test_the_documentation_tells_the_tables_as_they_are():
             confidence,
             counts,
         )
+    for name, rate in catalogue.class_rates.items():
+        number = re.search(r"\((\d+) rates\)", rate.source)[1]
+        assert f"| {name} | {rate.usd:.2f} | {number} |\n" in text, (name, rate)
     for name, paper in catalogue.paper.items():
         price = catalogue.prices[name]
         row = f"| {name} | {price.hcpcs} | {price.usd:.2f} | {paper:.2f} | {paper / price.usd:.2f} |"

@@ -10,7 +10,7 @@ from cdpr.files import TableError, read_table
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"t\.csv:1: no column 'name'; expected name, price"),
+        ("", r"t\.csv:1: no column 'name'; expected name, price, with commas between"),
         ("name,cost\nCBC,3\n", r"t\.csv:1: no column 'price'"),
         ("name,price,name\nCBC,3,CBC\n", r"t\.csv:1: a column appears twice"),
         ("name,price\n\nCBC,3,4\n", r"t\.csv:3: expected 2 fields, as in the header, but the row has 3"),

@@ -82,6 +82,9 @@ def test_other_cases_are_refused(case, tmp_path):
     write_records(found.cases, [case.model_copy(update={"split": "test", "note_id": "T-0"})])
     with pytest.raises(ExportError, match="not the cases of"):
         Exported.open(found.settings, found.run, found.dataset, found.evaluation, found.cases)
+    absent = tmp_path / "evaluations" / "cpdr-seed0" / "mimic_iv.jsonl"
+    with pytest.raises(ExportError, match=rf"correct the name of the run, or .*the same settings: snakemake {absent}"):
+        Exported.open(found.settings, "cpdr-seed0", found.dataset, absent, found.cases)
 
 
 def test_no_log_is_written_of_credentialed_cases(case, tmp_path, capsys):

@@ -234,6 +234,15 @@ def test_the_tables_of_the_private_format_agree():
         assert f"one of {', '.join(categories)}" in text
     for rule in ("case_id", "patient_id", "examination"):
         assert f",{LONGEST_NAME}}}" in rules[rule]["fits"]
+    for name, rule in rules.items():  # no remedy advises what another one refuses
+        assert not rule.get("empty") or "leave it empty" not in rule["remedy"], name
+
+
+def test_an_object_over_several_lines_is_told_what_json_lines_are(tmp_path):
+    (tmp_path / "cases.jsonl").write_text('{"case_id": "K-1" "age": 40}\n')
+    (problem,) = check(parse_settings({}), tmp_path).problems
+    assert problem.remedy.endswith("(JSON Lines: one object a line)")
+    assert "a comma" in str(problem.without_text())
 
 
 @pytest.mark.parametrize(
@@ -400,9 +409,13 @@ def test_check_prices_as_map_costs_does(tmp_path):
         {"data": {"price_overrides": str(own), "private": {"credentialed": False}}, "costs": {"fallback_usd": 6}}
     )
     text = check(chosen, tmp_path).text()
-    assert "2 of 2 names have one" in text and "1 name, from data.price_overrides" in text and "fallback" not in text
+    assert "2 of 2 names have one of their own" in text and "1 name, from data.price_overrides" in text
+    assert "fallback" not in text
     text = check(FREE, write_private(tmp_path, results=("Chest Film", "经络辨识"))).text()
-    assert "'经络辨识' (1 case)\n" in f"{text}\n" and "nearest" not in text
+    assert "'经络辨识' (1 case): 5.00 USD\n" in f"{text}\n" and "nearest" not in text
+    text = check(FREE, write_private(tmp_path, results=("Chest Film", "Ward Panel Q7"))).text()
+    rate = load_catalogue().class_rates["laboratory test"].usd
+    assert f"'Ward Panel Q7' (1 case): {rate:.2f} USD\n" in f"{text}\n"
     own.write_text("examination,price_usd\nChest Flm,much\n")
     with pytest.raises(TableError, match=r"own\.csv:2: field 'price_usd'"):
         check(chosen, tmp_path)
@@ -456,7 +469,7 @@ def test_check_collects_every_problem_and_withholds_values(tmp_path):
 def test_check_tells_what_would_be_ingested(tmp_path):
     text = check(FREE, write_private(tmp_path, results=("Chest Film", "Chest Flm"))).text()
     assert "can be ingested" in text and "results of cases that are not listed, left out: results.csv, lines 8" in text
-    assert "'Chest Flm' (1 case); nearest known name: Chest X-ray" in text and "1 of 2 names" in text
+    assert "'Chest Flm' (1 case): 5.00 USD; nearest known name: Chest X-ray" in text and "1 of 2 names" in text
     assert "Chest Flm" not in check(CREDENTIALED, tmp_path).text()
     assert not check(FREE, tmp_path / "nowhere").ok
 

@@ -126,7 +126,7 @@ def test_an_encounter_becomes_a_case(tmp_path):
     assert (record.note_id[-2:], record.diagnosis_results, record.split) == ("-e", "Acute appendicitis", "test")
     assert attrition.events == {
         "observations": 9, "reports": 2, "procedures": 2, "procedures without a result": 1, "repeated items": 1,
-        "observations that are not final or withdrawn": 1, "observations that are no examination": 1,
+        "observations that are withdrawn or not there yet": 1, "observations that are no examination": 1,
         "observations without a result": 1, "references that lead nowhere": 1,
         "resources that are not read: Medication": 1}  # fmt: skip
 

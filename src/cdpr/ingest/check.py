@@ -88,18 +88,20 @@ class Report:
             return
         missing, total = review(names, costs, self.catalogue), names.total()
         priced = total - sum(row["cases"] for row in missing)
-        yield f"  prices            {len(names) - len(missing)} of {_many(len(names), 'name')} have one, " \
-              f"{priced / total:.1%} of {_many(total, 'examination')}"  # fmt: skip
+        yield f"  prices            {len(names) - len(missing)} of {_many(len(names), 'name')} have one of " \
+              f"their own, {priced / total:.1%} of {_many(total, 'examination')}"  # fmt: skip
         if own := sum(price_of(name, costs, self.catalogue).how == "override" for name in names):
             yield f"    your own        {_many(own, 'name')}, from data.price_overrides"
         if not missing:
             return
         fallback = f"{costs.fallback_usd:.2f} USD"
-        yield f"  at the fallback price of {fallback} (correct the name, or set data.price_overrides):"
+        yield f"  at the median of their class or the fallback price of {fallback} (correct the name, or set " \
+              "data.price_overrides):"  # fmt: skip
         rows = [row for row in missing if not quiet or row["cases"] >= _COMMON][:_SHOWN]
         for row in rows:
             hint = f"; nearest known name: {row['nearest']}" if row["nearest"] else ""
-            yield f"    {quoted(row['examination'])} ({_many(row['cases'], 'case')}){hint}"
+            usd = price_of(str(row["examination"]), costs, self.catalogue).usd
+            yield f"    {quoted(row['examination'])} ({_many(row['cases'], 'case')}): {usd:.2f} USD{hint}"
         if rest := len(missing) - len(rows):
             yield f"    and {rest} more" + (f" (names of fewer than {_COMMON} cases are withheld)" if quiet else "")
 

@@ -103,7 +103,7 @@ def _usable(content: FhirElement, attrition: Attrition, what: str) -> bool:
     attrition.count(what)
     final = content.text("status") in ("", *FINAL)
     if not final:
-        attrition.count(f"{what} that are not final or withdrawn")
+        attrition.count(f"{what} that are withdrawn or not there yet")
     return final
 
 

@@ -134,7 +134,8 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
     """A JSON value that begins at a line of a file, with all its texts :func:`visible`. Raises IngestError."""
 
     def unfit(problem: str, field: str | None = None, at: int = line) -> IngestError:
-        return IngestError(path, problem, "repair the file or export it again", line=at, field=field)
+        remedy = "repair the file or export it again (JSON Lines: one object a line)"
+        return IngestError(path, problem, remedy, line=at, field=field)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = {visible(name): value for name, value in pairs}
@@ -159,7 +160,8 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
     try:
         return checked(json.loads(text, object_pairs_hook=unique, parse_constant=no_number))
     except json.JSONDecodeError as error:
-        raise unfit(f"not JSON at column {error.colno} ({error.msg})", at=line + error.lineno - 1) from error
+        reason = error.msg.replace("','", "a comma as").replace("':'", "a colon as")  # quotes would be withheld
+        raise unfit(f"not JSON at column {error.colno} ({reason})", at=line + error.lineno - 1) from error
     except IngestError:
         raise
     except (RecursionError, ValueError) as error:

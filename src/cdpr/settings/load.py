@@ -87,12 +87,13 @@ def digest(value: Any, length: int = 16) -> str:
 
 def unknown_key(path: Sequence[str]) -> str:
     """The message for a key that does not exist, with the nearest key that does: in its section, or anywhere."""
-    section, everywhere = ".".join(path[:-1]), known_keys()
+    section, everywhere, key = ".".join(path[:-1]), known_keys(), ".".join(path)
     for among, cutoff in (([k for k in everywhere if k.rpartition(".")[0] == section], 0.5), (everywhere, 0.75)):
-        names = {k.rpartition(".")[2]: k for k in among}
+        names = dict.fromkeys(k.rpartition(".")[2] for k in among)
         if close := difflib.get_close_matches(path[-1], names, n=1, cutoff=cutoff):
-            return f"unknown key {'.'.join(path)!r}; did you mean {names[close[0]]!r}?"
-    return f"unknown key {'.'.join(path)!r}; see config/README.md for all keys"
+            alike = [k for k in among if k.rpartition(".")[2] == close[0]]  # one name stands in several sections
+            return f"unknown key {key!r}; did you mean {difflib.get_close_matches(key, alike, n=1, cutoff=0)[0]!r}?"
+    return f"unknown key {key!r}; see config/README.md for all keys"
 
 
 @functools.cache
