@@ -99,7 +99,7 @@ def _counts(settings: Settings, ledger: Mapping[str, Any]) -> str:
     return f"{ledger['headline']}.\n\n{_table(heads, rows, notes)}"
 
 
-_HEADS = {"says": "Claim", "printed": "Printed", "measured": "Measured [95%]", "k": "k / N", "seeds": "Seed numbers",
+_HEADS = {"says": "Claim", "printed": "Printed", "measured": "Measured [95%]", "k": "k / N", "seeds": "Training seeds",
           "verdict": "Verdict", "why": "Why"}  # fmt: skip
 _RIGHT = ("printed", "measured", "k", "seeds")
 

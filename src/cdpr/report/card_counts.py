@@ -119,7 +119,7 @@ def mark(card: Mapping[str, Any]) -> str:
 def others(card: Mapping[str, Any]) -> str:
     """The diagnoses that are not named, in words; empty without any."""
     rest = card["diagnoses"]["others"]
-    return f"{rest['diagnoses']} others in {rest['cases']} cases" if rest["cases"] else ""
+    return f"{rest['diagnoses']:,} others in {rest['cases']:,} cases" if rest["cases"] else ""
 
 
 def diagnosis_name(text: str) -> str:

@@ -90,10 +90,11 @@ def _draw_costs(
     for method, at in spent.items():
         look = style.look_of(settings, method.name, methods.index(method))
         own = method.name == "cdpr"
+        edge = look.colour if look.marker.startswith("$") else "white"  # a white edge would cover a thin letter
         panel.plot(*share_at_most(at), drawstyle="steps-post", color=look.colour, linestyle=look.line,
                    linewidth=2.0 if own else 1.3, zorder=3 if own else 2)  # fmt: skip
         panel.plot(float(np.median(at)), 0.5, linestyle="", marker=look.marker, markersize=6, color=look.colour,
-                   markeredgecolor="white", markeredgewidth=0.5, zorder=4, clip_on=False)  # fmt: skip
+                   markeredgecolor=edge, markeredgewidth=0.5, zorder=4, clip_on=False)  # fmt: skip
     if not spent:
         style.empty(panel, "missing: no evaluations", 0.6)
 

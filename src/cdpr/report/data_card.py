@@ -56,7 +56,7 @@ def card_parts(card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
         *map(Warned, card["warnings"]),
     ]
     languages = ", ".join(f"{name} {number}" for name, number in counts["languages"].items())
-    size = (f"{counts['kept']} cases of {counts['patients']} patients, out of {counts['read']} cases read; "
+    size = (f"{counts['kept']:,} cases of {counts['patients']:,} patients, out of {counts['read']:,} cases read; "
             f"by language: {languages}. No patient stands in two splits (checked).")  # fmt: skip
     steps = [{"rule": "cases read", "left": counts["read"]}, *card["funnel"],
              {"rule": Cell("kept", "total"), "left": counts["kept"]}]  # fmt: skip
@@ -157,19 +157,21 @@ def _draw_attrition(panel: style.Axes, card: Mapping[str, Any]) -> None:
     steps = [("cases read", 0, card["counts"]["read"])]
     steps += [(step["rule"], step["dropped"], step["left"]) for step in card["funnel"]]
     left = [step[2] for step in steps]
-    colours = [style.GREY] + [style.SKY] * (len(steps) - 1)
-    colours[-1] = style.BLUE
     places = range(len(steps))
-    panel.barh(places, left, color=colours, height=0.62)
-    for place, (_, dropped, remaining) in zip(places, steps, strict=True):
-        text = f"{remaining:,}" + (f"  (−{dropped:,})" if dropped else "")
-        panel.annotate(text, (remaining, place), (3, 0), textcoords="offset points", va="center", fontsize=7)
+    panel.barh(places, left, color=style.BLUE, height=0.62)
+    panel.barh(places, [step[1] for step in steps], left=left, color=style.ORANGE, height=0.62)
+    for place, (_, lost, remaining) in zip(places, steps, strict=True):
+        text = f"{remaining:,}" + (f"  (−{lost:,})" if lost else "")
+        panel.annotate(text, (remaining + lost, place), (3, 0), textcoords="offset points", va="center", fontsize=7)
     panel.set_yticks(places, [step[0] for step in steps], fontsize=7)
     panel.set_ylim(max(len(steps), 3) - 0.4, -0.6)
     panel.set_xlim(0, 1.42 * max(left))
     panel.grid(axis="y", visible=False)
-    panel.locator_params(axis="x", nbins=4)
-    panel.set_title("cases left after each rule" if len(steps) > 1 else "cases left (no rule dropped any)")
+    panel.locator_params(axis="x", nbins=4, integer=True)
+    panel.xaxis.set_major_formatter("{x:,.0f}")
+    panel.set_xlabel("cases")
+    dropped = " (blue)\nand dropped by the rule (orange)" if len(steps) > 1 else " (no rule dropped any)"
+    panel.set_title(f"cases left{dropped}")
 
 
 def _draw_kinds(panel: style.Axes, cases: pd.DataFrame) -> None:
@@ -193,16 +195,18 @@ def _draw_prices(panel: style.Axes, usd: np.ndarray) -> None:
     priced = usd[usd > 0]
     free = len(usd) - len(priced)
     free_note = f"; {free:,} free" if free else ""
-    panel.set_title(f"price of the whole record\nmedian USD {np.median(usd):,.0f}{free_note}")
-    panel.set_xlabel("USD")
+    panel.set_title(f"price of the whole record\nmedian USD {np.median(usd):,.0f} (dashed){free_note}")
+    panel.set_xlabel("USD (logarithmic)")
     panel.set_ylabel("cases")
+    panel.locator_params(axis="y", integer=True)
     if not len(priced):
         return
     low, high = priced.min() / 1.15, priced.max() * 1.15
     panel.hist(priced, bins=np.geomspace(low, high, 33), color=style.BLUE, alpha=0.8)
     panel.set_xscale("log")
     panel.set_xlim(low, high)
-    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 30 * low else (1, 3)))
+    ticks = (1, 2, 3, 5) if high < 5 * low else (1, 2, 5) if high < 30 * low else (1, 3)
+    panel.xaxis.set_major_locator(LogLocator(subs=ticks))
     panel.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     panel.xaxis.set_minor_locator(NullLocator())
     panel.axvline(np.median(usd), color=style.BLACK, linewidth=1, linestyle="--")

@@ -68,7 +68,7 @@ def spent_table(state: str) -> Table | None:
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> Table:
     """A row per system and data set; one for a system that is not run."""
-    columns = [Column("label", "Method", align="l"), frame.DATA_SET, Column("cases", "N"), *_FIGURES]
+    columns = [Column("label", "Method", align="l"), frame.DATA_SET, Column("cases", "Workups"), *_FIGURES]
     lines: list[Heading | frame.Cells] = []
     for group, of_group in groupby(_lines(results, decoding), itemgetter("group")):
         lines += [Heading(group), *of_group]
@@ -109,7 +109,9 @@ def _notes(results: Results) -> list[str]:
         "Tokens as the server counts them; empty where it does not report them. Answer tokens include the thoughts "
         "before an answer. Unmarked: answers without the mark behind which the model puts them; their whole text "
         "was read.",
-        "Silent calls brought no word; too long: those of them whose conversation exceeded what the model reads.",
+        "Workups: the cases once for each seed. Forced: workups that reached the limit of turns or of text and had to "
+        "end in a diagnosis. Silent calls brought no word; too long: those of them whose conversation exceeded what "
+        "the model reads.",
         "Invalid replies name neither an examination nor a diagnosis. USD: these tokens at the prices of "
         "workflow/models.yaml, without discounts: an upper bound, whether answers were bought or replayed.",
     ]

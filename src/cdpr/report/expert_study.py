@@ -90,8 +90,12 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
                             markersize=3.5, linewidth=1)  # fmt: skip
         stars = {d.name: "*" if _significant(analysis, d.name) else "" for d in facts}
         titles = [d.title.replace("-", "-\n", 1) if "-" in d.title else d.title.replace(" ", "\n", 1) for d in facts]
-        radar.set_xticks(angles, [f"{t} {star}" for t, star in zip(titles, stars.values(), strict=True)], fontsize=7)
-        radar.tick_params(axis="x", pad=15)
+        names = [f"{t} {star}".rstrip() for t, star in zip(titles, stars.values(), strict=True)]
+        radar.set_xticks(angles, names, fontsize=7)
+        radar.tick_params(axis="x", pad=3)
+        for text, angle in zip(radar.get_xticklabels(), angles, strict=True):  # beside the circle, not on it
+            across, up = round(-math.sin(angle)), round(math.cos(angle))
+            text.set(ha=("center", "left", "right")[across], va=("center", "bottom", "top")[up])
         radar.set_theta_offset(math.pi / 2)
         radar.set_ylim(1, 5)
         radar.set_yticks([2, 3, 4, 5], ["2", "3", "4", "5"], fontsize=6)
@@ -99,7 +103,9 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         points.invert_yaxis()
         points.set_title(who(analysis), fontsize=7)
         points.set_xlabel("mean score [95% interval over cases]", fontsize=7.5)
-        figure.legend(*radar.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=7)
+        handles = radar.get_legend_handles_labels()
+        figure.legend(*handles, loc="outside upper center", ncols=3, fontsize=7, borderpad=1.2)
+        figure.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr]
         style.foot(figure, settings, [
             f"{who(analysis)}; {analysis.states} states of {analysis.cases} cases, "
             f"sampled from {label(settings, analysis.source)}",
@@ -155,9 +161,11 @@ def _notes(settings: Settings, analysis: Analysis) -> list[str]:
     notes = [
         f"Every method decided at the same {analysis.states} states of {analysis.cases} cases, sampled by turn from "
         f"the workups of {label(settings, analysis.source)}, {among}: the sample favours methods that decide like it.",
-        "Scores of a state are averaged over raters, then over states; intervals resample cases. "
-        f"*: above the next-best baseline, p < {analysis.level:g} after Holm's correction over the dimensions.",
+        "Scores of a state are averaged over raters, then over states; intervals resample cases.",
     ]
+    if any(_significant(analysis, dimension) for dimension in analysis.scores):
+        notes.append(f"*: above the next-best baseline, p < {analysis.level:g} after Holm's correction over the "
+                     "dimensions.")  # fmt: skip
     if analysis.kind == SIMULATED:
         notes = ["Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their "
                  "own. They show that the study works, and nothing of what physicians would say.", *notes]  # fmt: skip

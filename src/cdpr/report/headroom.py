@@ -81,7 +81,8 @@ def plot_headroom(settings: Settings, job: Job) -> None:
         figure.legend(handles=handles, loc="outside upper center", ncols=len(_STEPS), fontsize=7, columnspacing=1.2)
         style.foot(figure, settings, [
             *(f"{DATASETS[dataset]}: {why}" for dataset, why in preflight.unavailable.items()),
-            "bracket: the smallest difference in accuracy that the planned cases and seeds can show",
+            "bracket: the smallest difference in accuracy that the planned cases and seeds can show"
+            if any(least.accuracy is not None for least in preflight.resolutions) else "",
         ])  # fmt: skip
 
 
@@ -93,7 +94,8 @@ def _draw_steps(panel: style.Axes, at: Headroom, least: Resolution, place: int) 
             continue
         y = place + 0.2 * row
         panel.barh(y, 100 * (high - low), left=100 * low, height=0.17, color=colour)
-        panel.text(100 * max(low, high) + 1.5, y, f"{100 * high:.1f}", fontsize=6, va="center", color=style.GREY)
+        text = f"{'↓ ' if high < low else ''}{100 * high:.1f}"
+        panel.text(100 * max(low, high) + 1.5, y, text, fontsize=6, va="center", color=style.GREY)
     if least.accuracy is None:
         return
     low, y = 100 * (at.accuracy if at.exact is None else at.exact), place + 0.72

@@ -124,7 +124,8 @@ def plot_learning_path(settings: Settings, job: Job) -> None:
         if not ends:
             style.empty(panel, "missing: no training metrics")
         figure.legend(handles=_handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
-        note = f"{settings.data.validation_cases} validation cases, no test cases; ring: the last iteration"
+        note = f"{settings.data.validation_cases} validation cases, no test cases; mark: a validation; "
+        note += "ring: the last iteration"
         note += f" ({' to '.join(map(str, sorted({min(ends), max(ends)})))})" if ends else ""
         _foot(figure, settings, curves, note, band=False)
 
@@ -172,7 +173,8 @@ def _foot(
     lost = [Path(name).parent.name for curve in curves for name in curve.missing]
     broken = [f"{run} at step {at}" for curve in curves for run, at in curve.diverged.items()]
     ends = f"diverged (x: last validation; line and band go on with the other seeds): {', '.join(broken)}"
-    note = "line: mean over seeds" + ("; band: lowest to highest seed" if band else "")
+    several = any(len(curve.runs) > 1 for curve in curves)
+    note = "line: mean over seeds" + ("; band: lowest to highest seed" if band and several else "")
     lines = [style.missing_note(lost), *style.folded([ends] if broken else []), note, more]
     style.foot(figure, settings, lines)
 

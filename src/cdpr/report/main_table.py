@@ -201,6 +201,9 @@ def legend(results: Results) -> list[str]:
     if any(method.knows_hospital for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They know "
                      "the disease model that made the cases; no learned row does.")  # fmt: skip
+    if {"static", "all_tests"} <= {method.name for method in results.methods if method.runs}:
+        notes.append("Static diagnosis and all-tests pay for the same examinations, those of the record. AEN of static "
+                     "counts these alone; all-tests requests what the record lacks too, in vain (N_na).")  # fmt: skip
     for method in results.methods:
         if names := results.answered_as(method):
             notes.append(f"{method.label}: the server answered as {', '.join(names)}, not as the model asked for.")

@@ -103,10 +103,9 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
         pairs = [(grid[2 * row, column], grid[2 * row + 1, column]) for row in range(rows) for column in range(COLUMNS)]
         for axes in (axes for pair in pairs[len(panels) :] for axes in pair):
             axes.set_axis_off()
-        for (above, below), panel in zip(pairs, panels, strict=False):
-            _draw_panel(above, below, results, panel)
+        peaks = [_draw_panel(*pair, results, panel) for pair, panel in zip(pairs, panels, strict=False)]
         _share_scales(pairs, panels)
-        handles = _legend(settings, panels)
+        handles = _legend(settings, panels, any(peaks))
         figure.legend(handles=handles, loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4)
         unswept = ", ".join(panel.sweep.symbol for panel in every_panel if panel not in panels)
         left_out = f"not swept in the {settings.tier}: {unswept} (snakemake sensitivity_all)" if unswept else ""
@@ -168,7 +167,8 @@ def _percent(point: Cells) -> str:
     return f"{number(100 * point['accuracy'], 1)}%"
 
 
-def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: Panel) -> None:
+def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: Panel) -> bool:
+    """Draw a sweep; whether it shows a peak."""
     _draw_metric(above, panel, "accuracy", 100.0, style.look_of(results.settings, OURS).colour)
     _draw_metric(below, panel, panel.below, 1.0, style.GREY)
     words, peak = verdict(results, panel)
@@ -192,6 +192,7 @@ def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: P
     text = above.text(0.0, 1.03, words, transform=above.transAxes, fontsize=6.5, va="bottom", linespacing=1.15)
     # The layout keeps room above a panel for its title; words wider than the panel must not make it narrower.
     text.set_in_layout(False)
+    return peak
 
 
 def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
@@ -237,7 +238,7 @@ def _share_scales(pairs: Sequence[tuple[style.Axes, style.Axes]], panels: Sequen
                 axes.set_ylabel(LABELS[metric])
 
 
-def _legend(settings: Settings, panels: Sequence[Panel]) -> list:
+def _legend(settings: Settings, panels: Sequence[Panel], peak: bool) -> list:
     from matplotlib.lines import Line2D
 
     colour = style.look_of(settings, OURS).colour
@@ -246,7 +247,7 @@ def _legend(settings: Settings, panels: Sequence[Panel]) -> list:
         Line2D([], [], color=colour, linewidth=1.2, marker="o", markersize=4.5, markerfacecolor="white",
                label="CDPR, one setting changed"),
         Line2D([], [], color=colour, linestyle="", marker="D", markersize=5, label="default"),
-        Line2D([], [], linestyle="", marker="o", **ring, label="peak of accuracy, where one is clear"),
+        *([Line2D([], [], linestyle="", marker="o", **ring, label="peak of accuracy")] if peak else []),
         Line2D([], [], **_BEST_UTILITY, label="highest mean utility"),
     ]  # fmt: skip
     if any(len(panel.measured) < len(panel.points) for panel in panels):
@@ -265,5 +266,5 @@ def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:
         *style.folded([f"{'; '.join(broken)}: evaluated with the weights before"] if broken else []),
         f"{settings.evaluation.decodings[0]} decoding, {f'{cases} ' if cases else ''}in-domain test cases; "
         "bars and brackets: 95% intervals over seeds and cases; values evenly spaced",
-        "below a value: × number of training seeds",
+        "below a value: × number of training seeds; differences of accuracy in points",
     ]

@@ -26,7 +26,7 @@ ENDS = ("", "_low", "_high", "_seed_sd")
 
 # Columns and a note that tables share.
 METHOD, DATA_SET = Column("method", "Method", align="l"), Column("dataset", "Data set", align="l")
-COUNTS = (Column("seeds", "Seed numbers"), Column("k", "k / N"))
+COUNTS = (Column("seeds", "Training seeds"), Column("k", "k / N"))
 SEED_SD = Column("seed_sd", "seed SD of Δ Acc.")
 PAIRED_INTERVALS = (
     "Intervals: bootstrap over training seeds and cases, both paired; they cover other cases and training again. Of "
