@@ -18,7 +18,8 @@ def save(out: Path, figures: Mapping[str, object]) -> None:
     rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in figures.items()}
     machine = f"{platform.machine()} {platform.system()}, Python {platform.python_version()}"
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    origin = {"cpu_count": os.cpu_count(), "machine": machine, "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit}
+    date = f"{datetime.now(UTC):%Y-%m-%d}"
+    origin = {"cpu_count": os.cpu_count(), "machine": machine, "date": date, "commit": commit}
     text = json.dumps(rounded | origin, indent=2) + "\n"
     write_text(out, text)
     print(text, end="")
