@@ -446,17 +446,17 @@ def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):
     archive = str(tmp_path / "a.zip")
     assert main(["recordings", "export", archive, "--settings", str(mine)]) == 0
     assert main(["recordings", "import", archive, "--settings", str(mine)]) == 0
-    told = capsys.readouterr().out
-    assert "32 answers about open cases" in told and "0 new answers, 32 known ones, 0 conflicting" in told
-    assert "calls: {mode: replay}" in told and 'doctor_model: {at: "http://127.0.0.1/v1"}' in told
+    message = capsys.readouterr().out
+    assert "32 answers about open cases" in message and "0 new answers, 32 known ones, 0 conflicting" in message
+    assert "calls: {mode: replay}" in message and 'doctor_model: {at: "http://127.0.0.1/v1"}' in message
     mine.write_text(f"paths: {{state: {recorded}}}\nagents: {{doctor: {{label: D, model: '{NOWHERE}'}}}}\n")
     assert main(["recordings", "import", archive, "--settings", str(mine)]) == 0
-    told = capsys.readouterr().out
-    assert told.endswith("calls: {mode: replay}\n") and "no row" not in told, "its row names the address"
+    message = capsys.readouterr().out
+    assert message.endswith("calls: {mode: replay}\n") and "no row" not in message, "its row names the address"
     mine.write_text(f"paths: {{state: {recorded}}}\n")
     assert main(["recordings", "import", archive, "--settings", str(mine)]) == 0
-    told = capsys.readouterr().out
-    assert "Of doctor these settings have no row or model" in told and "calls.mode" not in told
+    message = capsys.readouterr().out
+    assert "Of doctor these settings have no row or model" in message and "calls.mode" not in message
     mine.write_text(
         f"paths: {{state: {recorded}}}\n"
         "agents: {doctor: {label: Doctor, model: doctor_model}}\nmodels: {doctor_model: {id: doctor}}\n"
@@ -466,9 +466,9 @@ def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):
     Recordings(recorded, False).record("doctor", folder, local, "doctor")
     assert main(["recordings", "export", archive, "--settings", str(mine)]) == 0
     assert main(["recordings", "import", archive, "--configfile", str(mine)]) == 0
-    told = capsys.readouterr().out
-    assert "Of doctor (doctor_model) each question holds the digest" in told and "127.0.0.1" not in told
-    assert "no row" not in told
+    message = capsys.readouterr().out
+    assert "Of doctor (doctor_model) each question holds the digest" in message and "127.0.0.1" not in message
+    assert "no row" not in message
     assert main(["recordings", "export", archive, "--system", "nurse", "--settings", str(mine)]) == 2
     assert "nurse" in capsys.readouterr().err
 

@@ -509,9 +509,9 @@ def test_the_check_of_returned_forms_allows_what_the_settings_allow(study, tmp_p
     (tmp_path / "back").mkdir()
     as_json(study, tmp_path / "back", "R1")
     mine, asks = tmp_path / "mine.yaml", ["check_ratings", str(tmp_path / "back"), "--configfile"]
-    for allowed, code, told in ((False, 1, "R2: missing"), (True, 0, "ratings are missing, as study.allow_missing")):
+    for allowed, code, message in ((False, 1, "R2: missing"), (True, 0, "ratings are missing, as study.allow_missing")):
         mine.write_text(json.dumps({"study": STUDY | {"kept": str(study.folder), "allow_missing": allowed}}))
-        assert main([*asks, str(mine)]) == code and told in capsys.readouterr().out
+        assert main([*asks, str(mine)]) == code and message in capsys.readouterr().out
 
 
 def test_a_price_of_nothing_is_explained():
@@ -520,9 +520,9 @@ def test_a_price_of_nothing_is_explained():
 
 
 def test_raters_of_synthetic_cases_are_not_called_physicians(study):
-    found = study.analysis.model_copy(update={"kind": PHYSICIAN})
-    assert found.synthetic and who(found) == "3 raters of synthetic cases (a trial)"
-    assert who(found.model_copy(update={"synthetic": False})) == "3 physicians"
+    analysis = study.analysis.model_copy(update={"kind": PHYSICIAN})
+    assert analysis.synthetic and who(analysis) == "3 raters of synthetic cases (a trial)"
+    assert who(analysis.model_copy(update={"synthetic": False})) == "3 physicians"
 
 
 # Statistics
