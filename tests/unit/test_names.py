@@ -36,6 +36,8 @@ FALLBACK = Costs().fallback_usd
         ("Wound swab|Culture of the wound", "Wound Culture"),
         ("C-peptide level", "C-Peptide"),
         ("Urine protein electrophoresis", "Urine Protein Electrophoresis"),
+        ("Chemistry tests|Serum chemistry test", "Basic Metabolic Panel"),
+        ("Antibody tests", "Autoantibody Screen"),
         ("18F-fluorodeoxyglucose PET–CT|F-18 FDG PET/CT|FDG positron emission tomography|CT and PET", "PET/CT"),
         # Chinese names, word by word.
         ("血常规五分类|血细胞分析", "Complete Blood Count"),
@@ -102,7 +104,12 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
         # No other organism's test, and no culture for what is not cultured.
         ("Bartonella henselae [Presence] in Specimen by Organism specific culture", "Screening Culture"),
         ("Tobramycin [Susceptibility]", "Antibiotic Susceptibility"),
-        ("Skin Ab [Titer] in Serum", "Antibody Level"),
+        ("Histidine [Moles/volume] in Serum or Plasma|Aspartate [Mass/volume] in Serum", "Amino Acids"),
+        ("Hemolysin [Moles/volume] in Serum|Bromide [Mass/volume] in Serum or Plasma", "Unlisted Chemistry Test"),
+        ("Decanoylcarnitine (C10) [Moles/volume] in Serum or Plasma", "Acylcarnitine Profile"),
+        ("Hepatitis C virus Ab Signal/Cutoff in Serum or Plasma by Immunoassay", "Hepatitis C Antibody"),
+        ("Glucose [Mass/volume] in Serum or Plasma --3 hours post 100 g glucose PO", "Glucose Tolerance Test"),
+        ("Skin Ab [Titer] in Serum", "Unlisted Antibody"),
         ("HLA-DQB1 [Type]|Deprecated HLA-C locus [Type]", "HLA Typing"),
         ("Oxazepam [Mass/volume] in Urine by Confirmatory method", "Definitive Drug Test"),
         ("dRVVT W excess phospholipid (LA confirm)|aPTT.lupus sensitive (LA screen)", "Lupus Anticoagulant"),

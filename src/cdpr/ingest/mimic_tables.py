@@ -87,7 +87,7 @@ class Tables:
         remedies = dict.fromkeys(columns, "use the table as its publisher wrote it")
         for fault in header_faults(path, line, names, remedies):
             raise fault
-        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {_cleaned(columns, source)}")
+        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {_clean(columns, source)}")
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of a query, fetched in batches. Raises IngestError for a table that is broken further down."""
@@ -146,7 +146,7 @@ def line_of(path: Path, column: str, value: str) -> int | None:
     return next((line for line, row in rows if place < len(row) and row[place] in (value, f"{value}.0")), None)
 
 
-def _cleaned(columns: Sequence[str], source: str) -> str:
+def _clean(columns: Sequence[str], source: str) -> str:
     """A query for columns as text without white space, NULL where nothing is left or a word says so; whole numbers that
     another tool wrote as ``20044587.0`` as they were. In steps, or the engine would trim a field once for each use."""
     steps = [{column: f'trim("{column}"::VARCHAR)' for column in columns}]

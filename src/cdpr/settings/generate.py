@@ -29,7 +29,7 @@ _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 def keys() -> dict[str, FieldInfo]:
     """Every section and setting by its dotted name, in the order of the schema. Registries with a file of their own are
     left out."""
-    _described()
+    _describe_sections()
     return {name: field for name, field in walk(Settings) if name.partition(".")[0] not in REGISTRIES}
 
 
@@ -69,12 +69,12 @@ def explain(name: str, settings: Settings) -> str:
 def options() -> dict[str, FieldInfo]:
     """The options of the algorithms that come with the package."""
     classes = {algorithm: algorithm_class(algorithm).Options for algorithm in known_algorithms()}
-    _described()
+    _describe_sections()
     return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm, own in classes.items()
             for name, field in own.model_fields.items()}  # fmt: skip
 
 
-def _described() -> list[type[Section]]:
+def _describe_sections() -> list[type[Section]]:
     """All groups of settings that are imported, their settings described by the docstrings below them. Only
     documentation needs these, and to read the sources at every start of a command would take a tenth of a second."""
     sections = [Section]
@@ -115,7 +115,7 @@ def _schema() -> str:
     """Text of the JSON schema, closed like the settings themselves."""
     schema = Settings.model_json_schema()
     groups = schema["$defs"] | {"Settings": schema}
-    for section in _described():
+    for section in _describe_sections():
         for name, entry in groups.get(section.__name__, {}).get("properties", {}).items():
             entry["description"] = section.model_fields[name].description or ""
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"

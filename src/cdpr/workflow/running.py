@@ -39,7 +39,8 @@ def run_stage(
     )  # fmt: skip
     with tracking.stage(about, inputs, outputs, Path(record), Path(plan.state)) as job:
         job.inputs["results"] = Path(paths.get("results") or plan.results)
-        job.page, job.server = plan.page if "page" in parameters else (), server  # which reads every variant
+        # The page is listed for the stage that shows it alone: to list it is to resolve every variant.
+        job.page, job.server = plan.page if "page" in parameters else (), server
         is_live = stage.live and settings.tracking.mlflow
         following = live_run(settings, about, job.state) if is_live else contextlib.nullcontext()
         try:
