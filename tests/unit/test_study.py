@@ -22,7 +22,6 @@ import pytest
 from browser import CHROMIUM, Browser
 from hypothesis import example, given
 from hypothesis import strategies as st
-from matplotlib.image import imread
 from openpyxl import load_workbook
 from scipy.stats import rankdata
 from served import answering
@@ -36,6 +35,7 @@ from cdpr.job import Job
 from cdpr.ledger.claims import read_claims
 from cdpr.ledger.page import make_ledger
 from cdpr.llm.guard import GovernanceError
+from cdpr.report import style
 from cdpr.report.expert_study import plot_expert_study, states_table, who, write_expert_study
 from cdpr.settings import SettingsError, parse_settings
 from cdpr.settings.datasets import BENCHMARKS
@@ -168,8 +168,8 @@ def test_every_method_decides_at_the_very_same_state(study, cases):
     told = max(study.states, key=lambda state: state.turn)
     case = next(c for c in iterate_records(cases[told.dataset]) if c.note_id == told.note_id)
     environment = DiagnosticEnvironment(SETTINGS.environment)
-    for style in ("full", "compact"):
-        state = asyncio.run(rebuilt(SETTINGS, environment, case, told, style))
+    for wording in ("full", "compact"):
+        state = asyncio.run(rebuilt(SETTINGS, environment, case, told, wording))
         assert state_digest(SETTINGS, case, state) == told.digest and len(state.history) == told.turn
     other = case.model_copy(update={"key_pertinent_results_dict": {}, "exam_cost_map": {}, "exam_billing_group": {}})
     with pytest.raises(StudyError, match="comes out differently"):
@@ -663,16 +663,20 @@ def test_simulated_raters_know_a_good_choice_from_a_random_one(study):
     assert abs(np.mean(scores) - 3) < 0.5, "what is worth half stands in the middle of the scale"
 
 
-def test_table_and_figure_say_who_rated(study, tmp_path):
+def test_table_and_figure_say_who_rated(study, tmp_path, monkeypatch):
     out = {name: tmp_path / f"t.{name}" for name in ("csv", "md", "tex")}
     write_expert_study(SETTINGS, Job("t", "k", {"study": study.folder / "analysis.json"}, out))
     for name in ("md", "tex"):
         assert out[name].read_text("utf-8").count("3 simulated raters") >= 3
     assert "4.7" in out["md"].read_text("utf-8") and "simulated" in out["csv"].read_text("utf-8")
     out = {name: tmp_path / f"f.{name}" for name in ("png", "pdf")}
+    figures, save = [], style.save
+    monkeypatch.setattr(style, "save", lambda figure, out: (figures.append(figure), save(figure, out)))
     plot_expert_study(SETTINGS, Job("f", "k", {"study": study.folder / "analysis.json"}, out))
-    ink = (imread(out["png"])[..., :3] < 0.9).any(axis=-1)
-    assert all(half.mean() > 0.02 for half in np.array_split(ink, 2, axis=1)), "both panels are drawn"
+    radar, points = figures[0].axes
+    runs = len(study.analysis.runs)
+    assert radar.name == "polar" and radar.get_visible() and len(radar.lines) == len(points.containers) == runs > 1
+    assert "3 simulated raters" in points.get_title() and out["png"].stat().st_size > 15_000 < out["pdf"].stat().st_size
 
 
 def test_every_state_stands_on_the_page_with_what_ours_is_above_the_others(study):
