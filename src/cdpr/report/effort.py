@@ -107,11 +107,10 @@ def _prices(settings: Settings, method: Method) -> Prices | None:
 def _notes(results: Results) -> list[str]:
     notes = [
         "Tokens as the server counts them; empty where it does not report them. Answer tokens include the thoughts "
-        "before an answer. Unmarked: answers without the mark behind which the model puts them; their whole text "
-        "was read.",
+        "before an answer. Unmarked: the model's answer tag was missing, so the whole reply was read as the answer.",
         "Workups: the cases once for each seed. Forced: workups that reached the limit of turns or of text and had to "
-        "end in a diagnosis. Silent calls brought no word; too long: those of them whose conversation exceeded what "
-        "the model reads.",
+        "end in a diagnosis. Silent: calls with an empty reply. Too long: silent calls whose prompt exceeded the "
+        "context window.",
         "Invalid replies name neither an examination nor a diagnosis. USD: these tokens at the prices of "
         "workflow/models.yaml, without discounts: an upper bound, whether answers were bought or replayed.",
     ]

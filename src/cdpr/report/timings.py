@@ -1,6 +1,6 @@
 """What the computing costs: what every ``run.json`` tells of time and memory, as a page.
 
-Timings are another at every run, so they are no result and no part of ``report.html``.
+Timings differ between runs, so they are no result and no part of ``report.html``.
 """
 
 from collections import defaultdict
@@ -58,8 +58,7 @@ def summary(jobs: pd.DataFrame) -> list[tuple[str, str]]:
     about = (
         f"{len(jobs)} jobs took {timedelta(seconds=round(seconds))} h one after another and "
         f"{jobs.cpu_hours.sum():.2f} processor hours; the largest of them held {jobs.memory_mb.max():,.0f} MiB. Jobs "
-        "that run side by side are slower each, and sooner done together. Timings are another at every run: they are "
-        "no result.\n"
+        "that run side by side are slower each, but faster in total. Timings differ between runs: they are no result.\n"
     )
     stages = jobs.groupby("stage", as_index=False).agg(
         jobs=("job", "size"), seconds=("seconds", "sum"), median_seconds=("seconds", "median"),

@@ -306,11 +306,11 @@ _ALL = (
                 "Learning curves",
                 "Validation accuracy, examinations, cost, unavailable requests and utility by training step; one line "
                 "per method, a band over its seeds.")),
-    _figure("learning_path", "Draw the way of each method through accuracy and cost, by iteration.",
+    _figure("learning_path", "Draw accuracy against cost during training, by iteration.",
             behind.curves("learning_path"), PageEntry(
                 "Learning curves",
-                "The way of each method through accuracy and cost on the validation cases, a marker per validation: "
-                "which method passes where another ends, and after how many iterations."), "learning_curves"),
+                "Accuracy against cost during training, on the validation cases; one marker per validation."),
+            "learning_curves"),
     _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.",
             behind.main_runs, PageEntry(
                 "Distribution of costs",
