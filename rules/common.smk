@@ -20,6 +20,7 @@ from snakemake.logging import logger
 try:
     from cdpr.settings import SettingsError, project_folder
     from cdpr.settings.datasets import BENCHMARKS, DATASETS
+    from cdpr.settings.runs import RUN
     from cdpr.workflow import forkserver, machines, served
     from cdpr.workflow.outlook import Outlook, outcome
     from cdpr.workflow.plan import KEEP_MEMORY, Plan
@@ -86,7 +87,6 @@ LOG = "> {log} 2>&1" if workflow.is_main_process else "2>&1 | tee {log}"
 COMMAND = f"{{params.environment}}cdpr {{params.stage}} --key {{params.key}} {{params.files}} {LOG}"
 
 ACTING = ("evaluate_agent", "train_policy", "sample_states", "propose_actions")
-RUN = r"[a-z][a-z0-9_.]*(-seed\d+)?"
 # Every job reads the resolved settings. Without an activated environment the `cdpr` beside this Python serves; that of
 # a conda environment comes first.
 shell.prefix(

@@ -1,5 +1,6 @@
 """Settings: closed, explained errors, canonical variants, generated files up to date."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import yaml
 from cdpr.settings import (
     Settings,
     SettingsError,
+    TrainedRun,
+    is_trained,
     job_of,
     labels_of,
     load_settings,
@@ -17,12 +20,14 @@ from cdpr.settings import (
     parse_settings,
     resolve_variant,
     seeds_of,
+    seeds_of_runs,
     sweeps,
     variants,
 )
 from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.generate import check, explain, keys, leaves
 from cdpr.settings.load import restrict, without
+from cdpr.settings.runs import RUN
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,6 +133,26 @@ def test_mistakes_in_the_experiments_file_are_explained(experiments, message):
     with pytest.raises(SettingsError, match=message):
         variants(settings := parse_settings({"experiments": experiments}))
         job_of(settings, "x")
+
+
+def test_names_of_runs_have_one_grammar():
+    settings = load_settings(ROOT / "config.yaml")
+    trained = [TrainedRun(name, seed) for name in variants(settings) for seed in (0, 10)]
+    assert [TrainedRun.parse(str(run)) for run in trained] == trained
+    assert not [name for name in settings.agents if is_trained(name)]
+    # the wildcard of the rules takes each of them whole
+    assert all(re.fullmatch(RUN, name) for name in [*map(str, trained), *settings.agents, "rate_1e-05-seed0"])
+    wrong = ("cdpr-seed", "cdpr-seed01", "Cdpr-seed0", "-seed0", "cdpr-seed0/mimic_iv", "cdpr-seed\N{SUPERSCRIPT TWO}")
+    assert [name for name in wrong if TrainedRun.parse(name)] == []
+    assert seeds_of_runs(["cdpr-seed2", "warm_start", "rate_1e-05-seed1"]) == [2, 1]
+    for name, why in (("Doctor", "is no name"), ("my-seed1", "trained run"), ("a b", "is no name")):
+        with pytest.raises(SettingsError, match=f"agent '{name}'.*{why}"):
+            parse_settings({"agents": {name: {"model": "policy"}}})
+    with pytest.raises(SettingsError, match="trained run"):
+        parse_settings({"experiments": {"variants": {"my-seed1": {"label": "X"}}}})
+    with pytest.raises(SettingsError, match="sweep level: the point 'level_a b' is no name"):
+        sweep = {"symbol": "l", "label": "l", "setting": "credit.level", "values": ["a b"]}
+        variants(parse_settings({"experiments": {"sweeps": {"level": sweep}}}))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ Agents are imported by name (``acts: module:Class``), so that an evaluation depe
 """
 
 import importlib
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,17 +11,15 @@ from typing import TYPE_CHECKING, Any
 from ..environment import Agent
 from ..llm import ModelSpec
 from ..llm.spec import modules_of
-from ..settings import AgentEntry, Settings, SettingsError, model_of, served
+from ..settings import AgentEntry, Settings, SettingsError, is_trained, model_of, served
 
 if TYPE_CHECKING:
     from ..llm.own_server import OwnServer
 
-_TRAINED = re.compile(r".+-seed\d+")
-
 
 def agent_entry(settings: Settings, run: str) -> AgentEntry:
     """The registry entry of a run; trained ones (``VARIANT-seedN``) share one. Raises SettingsError for other names."""
-    if _TRAINED.fullmatch(run):
+    if is_trained(run):
         return AgentEntry(model="policy", look=None)
     if run not in settings.agents:
         raise SettingsError(

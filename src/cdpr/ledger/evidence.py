@@ -13,8 +13,8 @@ from ..evaluation.metrics import METRICS, Summary, check_cases
 from ..evaluation.significance import percentile_interval
 from ..results.curves import Curves, read_curves
 from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
-from ..results.results import Hole, Results, data_sets, seeds_of_runs
-from ..settings import Settings, labels_of, sweeps, variants
+from ..results.results import Hole, Results, data_sets
+from ..settings import Settings, labels_of, seeds_of_runs, sweeps, variants
 from .verdict import Effect, NotMeasured
 
 # Figures as the paper prints them: accuracy in %.

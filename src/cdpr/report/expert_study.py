@@ -12,7 +12,7 @@ from ..results.frame import METHOD, Cells
 from ..results.methods import DATASETS, agent, tier_mark, trained
 from ..results.paper import read_paper
 from ..results.table import Cell, Column, Heading, Sheet, Table, interval, marks
-from ..settings import Settings, variants
+from ..settings import Settings, TrainedRun
 from ..study.analysis import Analysis
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.records import StateMeans, read_lines
@@ -60,9 +60,14 @@ def who(analysis: Analysis) -> str:
 
 def label(settings: Settings, run: str) -> str:
     """What tables call a run."""
-    name = run.partition("-seed")[0]
-    method = trained(settings, name) if name in variants(settings) else agent(settings, run)
-    return method.label
+    name = _variant_of(run)
+    return (agent(settings, name) if name == run else trained(settings, name)).label
+
+
+def _variant_of(run: str) -> str:
+    """The variant of a trained run, or the agent."""
+    trained_run = TrainedRun.parse(run)
+    return trained_run.variant if trained_run else run
 
 
 def plot_expert_study(settings: Settings, job: Job) -> None:
@@ -78,7 +83,7 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         points = figure.add_subplot(1, 2, 2)
         angles = [2 * math.pi * n / len(facts) for n in range(len(facts))]
         for position, run in enumerate(analysis.runs):
-            look = style.look_of(settings, run.partition("-seed")[0], position)
+            look = style.look_of(settings, _variant_of(run), position)
             means = [analysis.scores[d.name][run] for d in facts]
             values = [at.value or math.nan for at in means]
             radar.plot([*angles, angles[0]], [*values, values[0]], color=look.colour, marker=look.marker,

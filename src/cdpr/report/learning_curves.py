@@ -12,7 +12,7 @@ from ..job import Job
 from ..results.curves import Curves, read_curves
 from ..results.methods import trained
 from ..results.provenance import check_training
-from ..settings import Settings, labels_of, resolve_variant
+from ..settings import Settings, labels_of, resolve_variant, seeds_of_runs
 from . import style
 
 # Metric of a panel: label of its axis and factor for printing.
@@ -80,13 +80,9 @@ def efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
     """The curves of the efficiency figures, each with the seeds that all of their variants have: price and accuracy of
     a rule are compared over the same seeds. Raises as :func:`curves_of`."""
     curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
-    seeds = [{_seed(run) for run in curve.method.runs} for curve in curves]
+    seeds = [set(seeds_of_runs(curve.method.runs)) for curve in curves]
     shared = set.intersection(*seeds) if seeds else set()
     return [curve.of_seeds(shared) for curve in curves]
-
-
-def _seed(run: str) -> str:
-    return run.rpartition("-seed")[2]
 
 
 def _draw_efficiency(

@@ -20,7 +20,7 @@ from ..results.results import Hole, Results
 from ..results.sources import source_of
 from ..results.table import Cell, Column, Heading, Row, Sheet, Table
 from ..seeding import derive_seed
-from ..settings import Settings
+from ..settings import Settings, seeds_of_runs
 from .card_counts import whole_record_usd
 
 CREDENTIALED = Hole("not shown: cases are credentialed")
@@ -86,8 +86,9 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[C
     results = Results(settings, folder, [method for method in main_methods(settings) if method.runs])
     every_run = [(method, run) for method in results.methods for run in method.runs]
     for method, run in every_run:
-        line = {"part": "agent", "name": method.name, "seed": run.partition("-seed")[2], "label": method.label,
-                "group": method.group, "run": run}  # fmt: skip
+        seed = ", ".join(map(str, seeds_of_runs([run])))
+        line = {"part": "agent", "name": method.name, "seed": seed, "label": method.label, "group": method.group,
+                "run": run}  # fmt: skip
         evaluations = results.evaluations(replace(method, runs=(run,)), IN_DOMAIN, decoding)
         if isinstance(evaluations, Hole):
             yield line | {"text": evaluations.reason, "hole": evaluations.reason}

@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
+from ..settings import seeds_of_runs
 from .methods import Method
 
 AXES = ("step", "seconds", "tokens")
@@ -30,12 +31,12 @@ class Curves:
     missing: tuple[str, ...]
     diverged: dict[str, int]
 
-    def of_seeds(self, seeds: Container[str]) -> Self:
+    def of_seeds(self, seeds: set[int]) -> Self:
         """The curves of these seeds alone."""
-        here = [run.rpartition("-seed")[2] in seeds for run in self.runs]
+        here = [seeds.issuperset(seeds_of_runs([run])) for run in self.runs]
 
         def chosen(runs: Iterable[str]) -> tuple[str, ...]:
-            return tuple(run for run in runs if run.rpartition("-seed")[2] in seeds)
+            return tuple(run for run in runs if seeds.issuperset(seeds_of_runs([run])))
 
         return replace(
             self, method=replace(self.method, runs=chosen(self.method.runs)), runs=chosen(self.runs),

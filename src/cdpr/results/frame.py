@@ -9,9 +9,9 @@ from typing import Any
 from ..evaluation.metrics import METRICS, Comparison, Estimate, Metric, Summary
 from ..evaluation.significance import holm
 from ..job import Job
-from ..settings import Settings
+from ..settings import Settings, seeds_of_runs
 from .methods import AVERAGE, DATASETS, IN_DOMAIN, Method, tier_mark
-from .results import Hole, Results, seeds_of_runs
+from .results import Hole, Results
 from .table import EMPTY, Cell, Column, Heading, Runs, Sheet, Table, interval, marks, number
 
 Cells = dict[str, Any]

@@ -10,6 +10,7 @@ from ..settings import (
     AgentEntry,
     ModelEntry,
     Settings,
+    TrainedRun,
     datasets,
     job_of,
     judging_models,
@@ -152,7 +153,7 @@ def trained(settings: Settings, variant: str) -> Method:
     or claim has fewer of them than another."""
     job, entry = job_of(settings, variant), variants(settings)[variant]
     seeds = max(seeds_of(settings, variant), seeds_of(settings, job), key=len)
-    runs = tuple(f"{job}-seed{seed}" for seed in seeds)
+    runs = tuple(str(TrainedRun(job, seed)) for seed in seeds)
     return Method(variant, entry.label, TRAINED, runs, entry.paper)
 
 

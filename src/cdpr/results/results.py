@@ -1,6 +1,5 @@
 """The frame of all results: run × data set × decoding × metric. Tables and figures are projections of it."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -9,7 +8,7 @@ from statistics import fmean
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
 from ..evaluation.significance import wilson_interval
-from ..settings import Settings
+from ..settings import Settings, seeds_of_runs
 from .curves import diverged_at
 from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, unfit
 from .provenance import check_prices, check_provenance, check_training, read_record
@@ -17,7 +16,6 @@ from .table import Runs
 
 # Fewer examinations per case than this: the policy has stopped ordering them.
 STOPPED = 0.1
-_SEED = re.compile(r".*-seed(\d+)")
 
 
 @dataclass(frozen=True)
@@ -170,11 +168,6 @@ class Results:
 def data_sets(place: str) -> Sequence[str]:
     """The data sets that a place stands for."""
     return AVERAGED if place == AVERAGE else (place,)
-
-
-def seeds_of_runs(runs: Iterable[str]) -> list[int]:
-    """Training seeds of runs such as ``cdpr-seed0``; empty for what is not trained with seeds."""
-    return [int(match[1]) for run in runs if (match := _SEED.fullmatch(run))]
 
 
 def first_hole(figures: Iterable[object]) -> Hole | None:

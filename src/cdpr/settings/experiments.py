@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
+from .runs import check_name
 from .section import Section, key, read_shipped
 
 FILE = "workflow/experiments.yaml"
@@ -64,10 +65,7 @@ class Experiments(Section):
     @field_validator("variants", "sweeps")
     @classmethod
     def _names_fit_files(cls, entries: dict[str, Any]) -> dict[str, Any]:
-        for name in entries:
-            if not name.isidentifier() or not name.islower():
-                raise ValueError(f"{name!r} is no name: use small letters, digits and underscores, a letter first")
-        return entries
+        return {check_name(name, "variant or sweep"): entry for name, entry in entries.items()}
 
 
 def shipped_experiments() -> Experiments:

@@ -16,6 +16,7 @@ from .datasets import Data, Governance
 from .experiments import AGENTS_FILE, FILE, AgentEntry, Experiments, Frameworks, shipped_agents, shipped_experiments
 from .judging import Judge, Matcher
 from .models import MODELS_FILE, Calls, ModelEntry, Serving, shipped_models
+from .runs import check_agent
 from .section import Section, key
 
 MOST_METHODS = 8  # of the expert study
@@ -340,7 +341,7 @@ class Settings(Section):
     evaluation: Evaluation = Field(default_factory=Evaluation, description="Benchmarks.")
     experiments: Experiments = Field(default_factory=shipped_experiments)
     """What is trained, with which seeds, and the table or figure that shows it."""
-    agents: dict[str, AgentEntry] = Field(default_factory=shipped_agents)
+    agents: dict[Annotated[str, AfterValidator(check_agent)], AgentEntry] = Field(default_factory=shipped_agents)
     """Who is compared beside what is trained."""
     models: dict[str, ModelEntry] = Field(default_factory=shipped_models)
     """Language models that agents act by."""

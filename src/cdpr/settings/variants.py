@@ -12,6 +12,7 @@ from typing import Any
 from .algorithms import algorithm_class, algorithm_options
 from .experiments import Sweep, Value, Variant
 from .load import merge, parse_settings, without
+from .runs import check_name
 from .schema import REGISTRIES, Settings
 from .section import SettingsError
 
@@ -28,7 +29,7 @@ def variants(settings: Settings) -> dict[str, Variant]:
     for name, sweep in settings.experiments.sweeps.items():
         for value in _points(settings, sweep):
             point = Variant(label=f"{sweep.symbol} = {value}", change={sweep.setting: value}, seeds=sweep.seeds)
-            by_name.setdefault(_point_name(name, value), point)
+            by_name.setdefault(check_name(_point_name(name, value), f"sweep {name}: the point"), point)
     return by_name
 
 

@@ -1,14 +1,14 @@
 """Which runs take part in the study, and why others do not."""
 
 from ..agents.build import agent_class
-from ..settings import Settings, SettingsError, job_of, seeds_of, served, variants, why_not_run
+from ..settings import Settings, SettingsError, TrainedRun, job_of, seeds_of, served, variants, why_not_run
 from ..settings.datasets import BENCHMARKS
 
 
 def study_run(settings: Settings, name: str) -> str:
     """The run of a variant (its first seed) or agent. Raises SettingsError for a name that is neither."""
     if name in variants(settings):
-        return f"{job_of(settings, name)}-seed{seeds_of(settings, name)[0]}"
+        return str(TrainedRun(job_of(settings, name), seeds_of(settings, name)[0]))
     if name not in settings.agents:
         raise SettingsError(f"study: {name!r} is neither a variant of workflow/experiments.yaml nor an agent of "
                             f"workflow/agents.yaml ({', '.join(settings.agents)})")  # fmt: skip

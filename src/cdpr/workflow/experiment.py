@@ -3,7 +3,6 @@
 Nothing here knows the table of stages, which is made of functions that take an :class:`Experiment`.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Any
 
 from ..files import DigestCache
 from ..results.methods import unfit
-from ..settings import Settings, SettingsError, check_serving, parse_settings, why_not_run
+from ..settings import Settings, SettingsError, TrainedRun, check_serving, parse_settings, why_not_run
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.variants import job_of, resolve_variant, seeds_of
 
-_TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 Options = Mapping[str, str]
 
 
@@ -53,15 +51,15 @@ class Experiment:
         """Settings of a job (of its variant, for training) and its seed. Raises SettingsError for a name of no run."""
         if stage != "train_policy":
             return self.settings, None
-        match = _TRAINED.fullmatch(options["run"])
-        if match is None:
+        run = TrainedRun.parse(options["run"])
+        if run is None:
             raise SettingsError(f"run {options['run']!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
-        return resolve_variant(self.settings, match["variant"]), int(match["seed"])
+        return resolve_variant(self.settings, run.variant), run.seed
 
     def trained(self, *names: str) -> list[str]:
         """Runs of the variants over their seeds; variants that train the same thing share them."""
         jobs = {name: job_of(self.settings, name) for name in names}
-        return list(dict.fromkeys(f"{jobs[v]}-seed{seed}" for v in names for seed in seeds_of(self.settings, v)))
+        return list(dict.fromkeys(str(TrainedRun(jobs[v], seed)) for v in names for seed in seeds_of(self.settings, v)))
 
     @property
     def agents(self) -> list[str]:
@@ -80,8 +78,3 @@ class Experiment:
     def raw_path(self, dataset: str) -> str | None:
         """The user's own raw data, or None for the synthetic hospital's."""
         return self.settings.data.source(dataset).path
-
-
-def is_trained(run: str) -> bool:
-    """Whether ``run`` is one seed of a variant (``cdpr-seed0``) and no agent."""
-    return _TRAINED.fullmatch(run) is not None

@@ -12,9 +12,9 @@ from cachetools import cachedmethod
 from ..environment.utility import check_terms
 from ..files import write_text
 from ..run_key import code_digest
-from ..settings import Settings, SettingsError, digest, missing_paths, variants
+from ..settings import Settings, SettingsError, digest, is_trained, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
-from .experiment import Experiment, Options, Product, Source, is_trained
+from .experiment import Experiment, Options, Product, Source
 from .stage import Evidence
 from .stages import STAGES, check_functions, page_entries, stages_on_page
 from .systems import refuse_what_lacks

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import tracking
 from ..records import RunRecord
+from ..settings import TrainedRun
 from ..settings.section import Section
 from .experiment import Options
 from .plan import Plan
@@ -31,10 +32,11 @@ def run_stage(
     record = paths.get("record") or beside or plan.file(stage.name, "record", options)
     parameters, key = plan.parameters(stage.name, options), paths.get("key") or plan.key(stage.name, **options)
     settings, seed = plan.settings_of(stage.name, options)
-    variant, _, of_seed = options.get("run", "").partition("-seed")
+    trained = TrainedRun.parse(options.get("run", ""))
+    tags = {"variant": trained.variant, "seed": str(trained.seed)} if trained else {"variant": options.get("run", "")}
     about = RunRecord(
         stage=stage.name, experiment=stage.experiment, run_key=key, tier=settings.tier, seed=seed, options=options,
-        tags={name: value for name, value in (("variant", variant), ("seed", of_seed)) if value},
+        tags={name: value for name, value in tags.items() if value},
         parameters=parameters, code_digest=plan.code(stage.name, options),
     )  # fmt: skip
     with tracking.stage(about, inputs, outputs, Path(record), Path(plan.state)) as job:

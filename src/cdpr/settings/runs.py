@@ -1,0 +1,55 @@
+"""Names of runs: the name of an agent (``warm_start``), or a variant and a seed (``cdpr-seed0``)."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+from .section import SettingsError
+
+NAME = r"[a-z][a-z0-9_.-]*?"
+"""Names of agents, variants and sweeps, which are parts of paths."""
+RUN = rf"{NAME}(?:-seed(?:0|[1-9][0-9]*))?"
+"""Names of runs. What ends in ``-seedN`` is trained."""
+_TRAINED = re.compile(rf"(?P<variant>{NAME})-seed(?P<seed>0|[1-9][0-9]*)")
+
+
+class TrainedRun(NamedTuple):
+    """A variant that is trained with one seed; as text the name of the run."""
+
+    variant: str
+    seed: int
+
+    @classmethod
+    def parse(cls, run: str) -> Self | None:
+        """The variant and seed of a name; None for the name of an agent."""
+        match = _TRAINED.fullmatch(run)
+        return cls(match["variant"], int(match["seed"])) if match else None
+
+    def __str__(self) -> str:
+        return f"{self.variant}-seed{self.seed}"
+
+
+def is_trained(run: str) -> bool:
+    """Whether the name is that of a trained run."""
+    return TrainedRun.parse(run) is not None
+
+
+def seeds_of_runs(runs: Iterable[str]) -> list[int]:
+    """Seeds of the trained ones of these runs."""
+    return [trained.seed for run in runs if (trained := TrainedRun.parse(run))]
+
+
+def check_agent(name: str) -> str:
+    """The name of an agent again. Raises SettingsError as :func:`check_name`."""
+    return check_name(name, "agent")
+
+
+def check_name(name: str, what: str) -> str:
+    """The name again. Raises SettingsError for one that cannot be part of a path, or that is read as a trained run."""
+    if not re.fullmatch(NAME, name):
+        raise SettingsError(f"{what} {name!r} is no name: use small letters of a to z, digits, '_', '.' and '-', a "
+                            "letter first")  # fmt: skip
+    if is_trained(name):
+        raise SettingsError(f"{what} {name!r}: a name that ends in -seed and a number is that of a trained run; choose "
+                            "another")  # fmt: skip
+    return name
