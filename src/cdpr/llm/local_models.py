@@ -28,9 +28,10 @@ def smollm2(folder: Path = FOLDER) -> Path:
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     # Few CPUs have instructions for bfloat16; on the others it takes six times as long as float32.
-    model = AutoModelForCausalLM.from_pretrained(place, gguf_file=FILE_NAME, dtype=torch.float32)
+    source = {"pretrained_model_name_or_path": place, "gguf_file": FILE_NAME, "trust_remote_code": False}
+    model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     model.save_pretrained(partial)
-    tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=FILE_NAME)
+    tokenizer = AutoTokenizer.from_pretrained(**source)
     # The file's metadata are read as if a turn ended with the token that starts one.
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
     tokenizer.clean_up_tokenization_spaces = False

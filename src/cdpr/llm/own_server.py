@@ -21,6 +21,7 @@ from ..settings import Serving
 from ..settings.models import PROVIDERS
 from . import keeper
 from .guard import NO_TELEMETRY
+from .model_folder import refuse_code
 from .types import ModelUnavailable
 
 HOST = "127.0.0.1"
@@ -78,7 +79,8 @@ class OwnServer(contextlib.AbstractContextManager):
 
     def ready(self) -> None:
         """Call before every request: starts the server once and waits until it answers. Raises ModelUnavailable with
-        the end of the log where it does not start in time or has ended; every later call raises the same."""
+        the end of the log where it does not start in time or has ended; every later call raises the same. Raises
+        SettingsError for a folder of weights with code of its own."""
         if not self._failure:
             try:
                 if self._process is None:
@@ -105,6 +107,7 @@ class OwnServer(contextlib.AbstractContextManager):
                 process.wait()
 
     def _start(self) -> None:
+        refuse_code(Path(self.weights))
         print(f"server {self.name}: starting {shlex.join(self.command)} (log: {self.log})")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -38,8 +38,13 @@ class InProcessSampler(Model):
         self.max_positions = arch.max_positions
         token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
         caches = cache_memory(transformer.device, memory_share)
+        if wrong := [i for i in (tokenizer.largest_id, *tokenizer.eos_ids) if not 0 <= i < arch.vocab_size]:
+            raise SettingsError(
+                f"{tokenizer.folder}: tokenizer.json or an eos_token_id has the token {wrong[0]}, but the model's "
+                f"embedding has {arch.vocab_size} rows: these files are not of the same model"
+            )
         ends = np.zeros(arch.vocab_size, dtype=bool)
-        ends[sorted(i for i in tokenizer.eos_ids if i < arch.vocab_size)] = True
+        ends[sorted(tokenizer.eos_ids)] = True
         self._prefixes = PrefixCache(transformer, caches // 3 // token_bytes)
         self._decoder = Decoder(transformer, self._prefixes, ends, _CHUNK, caches * 2 // 3 // token_bytes)
         self.counters = self._decoder.work

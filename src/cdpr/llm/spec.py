@@ -10,6 +10,7 @@ from ..settings import ModelEntry, Settings, SettingsError
 from ..settings.datasets import Governance, Structurer
 from ..settings.models import Calls
 from ..settings.schema import Policy
+from .model_folder import check_folder
 from .types import Model
 
 if TYPE_CHECKING:
@@ -113,11 +114,8 @@ class ModelSpec:
         """Check before any work: returns what ``run.json`` records where credentialed text goes to another machine,
         None where it stays here. Raises SettingsError for a model that cannot be opened, and GovernanceError, which
         names ``dataset``, where text must not go."""
-        if self.kind == "folder" and not (Path(self.where) / "config.json").is_file():
-            raise SettingsError(
-                f"{self.where}: no Hugging Face folder (config.json is missing); name the folder of an instruct model, "
-                "or a server as http://HOST:PORT/v1"
-            )
+        if self.kind == "folder":
+            check_folder(self.where)
         if self.address is None or self.is_replay:
             return None
         if not self.name:

@@ -15,6 +15,8 @@ from jinja2.exceptions import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from .model_folder import read_json
+
 TODAY = date(2026, 1, 1)
 _MARKER = "QZJXKVW"  # rendered as an assistant turn; the template is cut behind it
 
@@ -35,7 +37,8 @@ class ChatTokenizer:
         self._tokenizer = Tokenizer.from_file(str(path))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._config = _read_json(self.folder / "tokenizer_config.json")
+        self.largest_id: int = max(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        self._config = read_json(self.folder / "tokenizer_config.json")
         self._template = _compile(self._find_template(), self.folder)
         stored = {name: self._config.get(name) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
         # A special token is stored as its text or as a dictionary with ``content``.
@@ -49,7 +52,7 @@ class ChatTokenizer:
             )
         eos = [self.end_of_turn, self._tokenizer.token_to_id(self._specials["eos_token"] or "")]
         for name in ("generation_config.json", "config.json"):
-            stored = _read_json(self.folder / name).get("eos_token_id")
+            stored = read_json(self.folder / name).get("eos_token_id")
             eos += stored if isinstance(stored, list) else [stored]
         self.eos_ids = frozenset(i for i in eos if i is not None)
 
@@ -106,15 +109,6 @@ class ChatTokenizer:
         if not template:
             raise ValueError(f"{self.folder} has no chat template: add chat_template.jinja or use an instruct model")
         return template
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno}: not JSON ({error.msg})") from error
 
 
 def _refuse(message: str) -> None:

@@ -5,7 +5,6 @@ query/key norms and biases, tied embeddings. It reads a dictionary of tensors, s
 model in training. An :class:`Attention` stores keys and values.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..settings import SettingsError
+from .model_folder import StoredTensor, read_config, stored_tensors
+
 FAMILIES = ("qwen3", "qwen2", "llama")
+_HEAD = "lm_head.weight"
+_TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.bfloat16, torch.float16)}
 
 # In float32 torch multiplies with MKL, which leaves half of an AMD processor idle; oneDNN does not, here or elsewhere.
 # The operator is torch's own (its compiler emits it) and has no gradient. Where it is absent, F.linear serves.
@@ -35,6 +39,8 @@ class DecoderConfig:
     """The numbers of ``config.json`` that shape the forward pass."""
 
     vocab_size: int
+    hidden_size: int
+    intermediate_size: int
     layers: int
     heads: int
     kv_heads: int
@@ -42,33 +48,112 @@ class DecoderConfig:
     epsilon: float
     rope: Mapping[str, Any]
     max_positions: int
+    tied: bool
+    head_norms: bool
+    biased: frozenset[str]
+    dtype: torch.dtype | None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> Self:
-        """Raises :class:`ValueError`, naming the key, on anything this forward pass does not compute."""
+        """Defaults are those of transformers. Raises :class:`SettingsError`, naming the key, on anything that this
+        forward pass does not compute."""
         family = config.get("model_type")
+        llama = family == "llama"
         if family not in FAMILIES:
-            raise ValueError(f"{where}: model_type {family!r} is not supported; use one of {', '.join(FAMILIES)}")
-        if config.get("use_sliding_window"):
-            raise ValueError(f"{where}: use_sliding_window is not supported")
-        if config.get("hidden_act", "silu") != "silu":
-            raise ValueError(f"{where}: hidden_act {config['hidden_act']!r} is not supported; only silu")
-        heads = config["num_attention_heads"]
-        rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+            raise SettingsError(f"{where}: model_type {family!r} is not supported; use one of {', '.join(FAMILIES)}")
+        names = "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"
+        for name in names:
+            if type(config.get(name)) is not int or config[name] < 1:
+                raise SettingsError(f"{where}: {name} must be a positive integer, not {config.get(name)!r}")
+        vocab_size, hidden_size, intermediate_size, layers, heads = (config[name] for name in names)
+        rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
         rope.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
         rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
-        if rope["rope_type"] not in ("default", "llama3"):
-            raise ValueError(f"{where}: rope_type {rope['rope_type']!r} is not supported; only default and llama3")
+        max_positions = config.get("max_position_embeddings") or (2048 if llama else 32768)
+        rope.setdefault("original_max_position_embeddings", max_positions)
+        partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
+        computed = {
+            "use_sliding_window": (config.get("use_sliding_window") or False, (False,)),
+            "layer_types": (sorted({*(config.get("layer_types") or ())} - {"full_attention"}), ([],)),
+            "hidden_act": (config.get("hidden_act", "silu"), ("silu",)),
+            "rope_type": (rope["rope_type"], ("default", "llama3")),
+            "partial_rotary_factor": (1.0 if partial is None else partial, (1.0,)),
+        }
+        for name, (value, known) in computed.items():
+            if value not in known:
+                only = " and ".join(str(one) for one in known if one)
+                raise SettingsError(f"{where}: {name} {value!r} is not supported{only and f'; only {only}'}")
+        stretch = ("factor", "low_freq_factor", "high_freq_factor") if rope["rope_type"] == "llama3" else ()
+        if missing := [name for name in stretch if name not in rope]:
+            raise SettingsError(f"{where}: {missing[0]} of the rotary positions (llama3) is missing")
+        attention = [f"self_attn.{name}_proj" for name in "qkvo"]
+        biased = attention[:3] if family == "qwen2" else attention if config.get("attention_bias") else []
+        biased += [f"mlp.{name}_proj" for name in ("gate", "up", "down")] if llama and config.get("mlp_bias") else []
         return cls(
-            vocab_size=config["vocab_size"],
-            layers=config["num_hidden_layers"],
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            intermediate_size=intermediate_size,
+            layers=layers,
             heads=heads,
-            kv_heads=config.get("num_key_value_heads") or heads,
-            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+            kv_heads=config.get("num_key_value_heads", None if llama else 32) or heads,
+            head_dim=config.get("head_dim") or (128 if family == "qwen3" else hidden_size // heads),
             epsilon=config.get("rms_norm_eps", 1e-6),
             rope=rope,
-            max_positions=config.get("max_position_embeddings", 2048),
+            max_positions=max_positions,
+            tied=bool(config.get("tie_word_embeddings", False)),
+            head_norms=family == "qwen3",
+            biased=frozenset(biased),
+            dtype=_TYPES.get(str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")),
         )
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every weight, by the name that transformers gives it."""
+        hidden, inner, query, pair = self.hidden_size, self.intermediate_size, self.heads, self.kv_heads
+        sizes = {"q": (query, None), "k": (pair, None), "v": (pair, None), "o": (None, query)}
+        wide = {
+            f"self_attn.{name}_proj": tuple(hidden if n is None else n * self.head_dim for n in shape)
+            for name, shape in sizes.items()
+        }
+        wide |= {"mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
+        layer = {f"{name}.weight": shape for name, shape in wide.items()}
+        layer |= {f"{name}.bias": wide[name][:1] for name in self.biased}
+        layer |= dict.fromkeys(("input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,))
+        if self.head_norms:
+            layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (self.head_dim,))
+        ends = {"model.embed_tokens.weight": (self.vocab_size, hidden), "model.norm.weight": (hidden,)}
+        ends |= {} if self.tied else {_HEAD: (self.vocab_size, hidden)}
+        return ends | {f"model.layers.{k}.{name}": shape for k in range(self.layers) for name, shape in layer.items()}
+
+
+def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTensor]]:
+    """What a Hugging Face folder (``config.json`` and safetensors) holds: exactly the weights of a decoder.
+
+    A head beside a tied embedding counts, as in transformers. Raises :class:`SettingsError` naming the file and what is
+    wrong with it.
+    """
+    architecture = DecoderConfig.from_config(read_config(folder), str(Path(folder) / "config.json"))
+    # Old checkpoints hold the rotary frequencies, which follow from the configuration.
+    stored = {name: t for name, t in stored_tensors(folder).items() if not name.endswith("rotary_emb.inv_freq")}
+    shapes = architecture.shapes()
+    if architecture.tied and _HEAD in stored:
+        shapes[_HEAD] = shapes["model.embed_tokens.weight"]
+    if missing := sorted(shapes.keys() - stored.keys()):
+        raise SettingsError(
+            f"{folder}: {len(missing)} of the {len(shapes)} tensors of the model in config.json are missing, the first "
+            f"is {missing[0]}; download or save the model again"
+        )
+    if further := sorted(stored.keys() - shapes.keys()):
+        raise SettingsError(
+            f"{stored[further[0]].file}: {further[0]} is no weight of the model in config.json: the weights are "
+            "quantised, of another model, or left over from another save; download or save the model again"
+        )
+    for name, shape in shapes.items():
+        if stored[name].shape != shape:
+            raise SettingsError(
+                f"{stored[name].file}: {name} has the shape {list(stored[name].shape)}, but {list(shape)} by "
+                "config.json; the two files are not of the same model"
+            )
+    return architecture, stored
 
 
 class Attention(Protocol):
@@ -87,7 +172,7 @@ class Transformer:
         self.architecture = architecture
         self.weights = weights
         self.embedding = weights["model.embed_tokens.weight"]
-        self.head = weights.get("lm_head.weight", self.embedding)
+        self.head = weights.get(_HEAD, self.embedding)
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
         self._onednn = ONEDNN_LINEAR is not None and self.device.type == "cpu" and self.dtype == torch.float32
         self._layers = [_layer(weights, index) for index in range(architecture.layers)]
@@ -96,25 +181,17 @@ class Transformer:
 
     @classmethod
     def load(cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Self:
-        """Weights of a Hugging Face folder (``config.json`` and safetensors). ``dtype`` None keeps the stored type.
+        """Weights of a Hugging Face folder. ``dtype`` None: the type that ``config.json`` names, else that of the
+        embedding. Raises as :func:`read_folder`."""
+        from safetensors import safe_open
 
-        Raises :class:`FileNotFoundError` or :class:`ValueError` naming the file and what is wrong with it.
-        """
-        from safetensors.torch import load_file
-
-        folder = Path(folder)
-        config_path = folder / "config.json"
-        if not config_path.is_file():
-            raise FileNotFoundError(f"{config_path} is missing: {folder} is not a Hugging Face model folder")
-        architecture = DecoderConfig.from_config(json.loads(config_path.read_text()), str(config_path))
-        files = sorted(folder.glob("*.safetensors"))
-        if not files:
-            raise FileNotFoundError(f"{folder} holds no *.safetensors: save the model with save_pretrained")
+        architecture, stored = read_folder(folder)
         weights: dict[str, Tensor] = {}
-        for path in files:
-            for name, tensor in load_file(path, device=str(device)).items():
-                weights[name] = tensor if dtype is None else tensor.to(dtype)
-        return cls(architecture, weights)
+        for path in sorted({tensor.file for tensor in stored.values()}):
+            with safe_open(path, "pt", device=str(device)) as file:
+                weights |= {name: file.get_tensor(name) for name, tensor in stored.items() if tensor.file == path}
+        dtype = dtype or architecture.dtype or weights["model.embed_tokens.weight"].dtype
+        return cls(architecture, {name: tensor.to(dtype) for name, tensor in weights.items()})
 
     @classmethod
     def from_model(cls, model: Any) -> Self:
@@ -186,8 +263,6 @@ class Transformer:
 def _layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
     prefix = f"model.layers.{index}."
     layer = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    if not layer:
-        raise ValueError(f"the weights hold no layer {index} ({prefix}*), although config.json counts it")
     return layer
 
 

@@ -3,11 +3,12 @@
 import importlib.util
 import os
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..agents.build import agent_entry
+from ..llm.model_folder import check_folder, refuse_code
 from ..llm.own_server import program_missing
 from ..llm.spec import kind_of
 from ..results import methods
@@ -80,8 +81,22 @@ def _policy(settings: Settings, served: bool = False) -> tuple[str, ...]:
     absent = (
         f"policy.model: there is no folder {folder}; put a model's weights there (`hf download ID --local-dir FOLDER`)"
     )
-    known = folder == "tiny" or Path(folder).exists()
-    return tuple(text for text in ("" if known else f"{absent}, or name where they are", program) if text)
+    if folder == "tiny":
+        wrong: tuple[str, ...] = ()
+    elif not Path(folder).exists():
+        wrong = (f"{absent}, or name where they are",)
+    else:  # a server may read what this process does not
+        wrong = _unfit("policy.model", refuse_code if served else check_folder, folder)
+    return (*wrong, program) if program else wrong
+
+
+def _unfit(key: str, check: Callable[[Path], None], folder: str) -> tuple[str, ...]:
+    """What is wrong with a model's folder."""
+    try:
+        check(Path(folder))
+    except SettingsError as error:
+        return (f"{key}: {error}",)
+    return ()
 
 
 def _server(settings: Settings, key: str, model: ModelEntry) -> tuple[str, ...]:
@@ -109,9 +124,10 @@ def _lacks(settings: Settings, key: str, name: str, model: ModelEntry, environme
             f"its server here: serving: {{program: vllm, models: [{name}]}}",
         )
     if model.folder:
-        known = (Path(model.folder) / "config.json").is_file()
-        absent = f"{model.folder} is neither an entry of workflow/models.yaml nor a Hugging Face folder"
-        return () if known else (f"{key}: {absent} (no config.json)",)
+        if not (Path(model.folder) / "config.json").is_file():
+            absent = f"{model.folder} is neither an entry of workflow/models.yaml nor a Hugging Face folder"
+            return (f"{key}: {absent} (no config.json)",)
+        return _unfit(key, check_folder, model.folder)
     if settings.calls.mode == "replay":  # recorded answers are enough
         return ()
     package = kind_of(model.where)

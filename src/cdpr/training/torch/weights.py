@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...files import file_digest, replacing, write_text
-from ...llm.transformer import ONEDNN_LINEAR, padded
+from ...llm.transformer import ONEDNN_LINEAR, padded, read_folder
 
 sys.modules.setdefault("sklearn", None)  # type: ignore[arg-type]  # seconds of importing, for assisted generation alone
 from transformers import AutoModelForCausalLM  # noqa: E402
@@ -25,9 +25,11 @@ _log = logging.getLogger(__name__)
 
 
 def load_model(folder: Path, device: str = "cpu") -> torch.nn.Module:
-    """A transformers causal language model in single precision."""
+    """A transformers causal language model in single precision. Raises as :func:`cdpr.llm.transformer.read_folder`."""
     disable_progress_bar()
-    return use_onednn(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device))
+    read_folder(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
+    return use_onednn(model.to(device))
 
 
 def save_policy(model, init_policy: Path, out_dir: Path) -> None:

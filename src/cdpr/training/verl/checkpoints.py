@@ -82,7 +82,7 @@ def fold_adapter(folder: Path, rank: int) -> None:
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     config |= {"r": rank, "lora_alpha": rank}  # the merger writes 0, which the checkpoint does not hold
     (adapter / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
     model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
     model.to(torch.bfloat16).save_pretrained(folder)
     shutil.rmtree(adapter)
