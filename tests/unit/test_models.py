@@ -12,7 +12,7 @@ from toy import Grouped
 
 from cdpr.agents.build import agent_code, agent_entry, model_spec
 from cdpr.llm import ModelSpec, Sampling, open_model
-from cdpr.llm.types import UNREAD
+from cdpr.llm.types import CASE, UNREAD, ModelFailure
 from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings, why_not_run
 from cdpr.settings.datasets import Governance, Structurer
 
@@ -84,6 +84,40 @@ def test_vllm_scores_the_tokens_of_a_prompt(folder):
         model = open_model(ModelSpec(where=server.url, name="m", credentialed=False, tokens=str(folder)))
         assert asyncio.run(model.score((5, 6), [(7, 8), (9,)])) == [(-0.7, -0.8), (-0.9,)]
     assert sorted(server.requests) == [([5, 6, 7, 8], 0, 1), ([5, 6, 9], 0, 1)]
+
+
+def test_one_request_brings_several_replies_and_cases_keep_to_their_replica(folder):
+    """vLLM draws reply i of a request with its seed + i; so reply k is the same however replies are put together."""
+    fewer = []
+
+    async def answer(request, server):
+        question = await request.json()
+        count = question.get("n", 1)
+        server.requests.append((count, question.get("stop"), request.headers.get("X-data-parallel-rank")))
+        ids = [[question["seed"] % 89 + i + 5, 3] for i in range(count - len(fewer))]
+        choices = [{"index": i, "text": "", "finish_reason": "stop", "token_ids": own} for i, own in enumerate(ids)]
+        return {"choices": choices[::-1], "usage": {"prompt_tokens": 3, "completion_tokens": 2 * count}}
+
+    def sample(numbers, temperature=1.0, seed=0, first_line=False, case="a"):
+        CASE.set(case)
+        sampling = Sampling(4, temperature, first_line=first_line)
+        return [c.token_ids for c in asyncio.run(model.sample((5, 6), numbers, sampling, seed))]
+
+    with answering(answer) as server:
+        spec = ModelSpec(where=server.url, name="m", credentialed=False, tokens=str(folder), replicas=2, retries=0)
+        model = open_model(spec)
+        alone = [sample((k,))[0] for k in range(6)]
+        assert sample(range(6)) == alone and sample((4, 0, 1, 5)) == [alone[k] for k in (4, 0, 1, 5)]
+        assert len(set(alone)) == 6 and sample((0,), seed=1)[0] not in alone
+        assert sorted(count for count, _, _ in server.requests[6:10]) == [1, 1, 2, 6]
+        assert [rank for _, _, rank in server.requests] == ["0"] * 11
+        sample((0,), case="b"), sample((0,), case="c"), sample((0, 1), case="b", first_line=True)
+        assert server.requests[11:] == [(1, None, "1"), (1, None, "0"), (2, ["\n"], "1")]
+        sample((0, 1), temperature=0.0)
+        assert [count for count, _, _ in server.requests[14:]] == [1, 1], "vLLM refuses several greedy replies"
+        fewer.append(1)
+        with pytest.raises(ModelFailure, match="form of an answer"):
+            sample(range(2))
 
 
 @pytest.mark.parametrize("where", [SERVER, "unix:/run/model.sock", "anthropic"])

@@ -279,10 +279,13 @@ def served(taught):
 
     async def complete(request, server):
         body = await request.json()
-        sampling = Sampling(body["max_tokens"], body["temperature"])
-        [drawn] = sampler.sample_batch([Asked(tuple(body["prompt"]), (0,), sampling, body["seed"])])[0]
-        choice = {"text": drawn.text, "finish_reason": drawn.finish_reason, "token_ids": drawn.token_ids}
-        return {"choices": [choice if body["model"] != "plain" else {**choice, "token_ids": None}]}
+        sampling, prompt = Sampling(body["max_tokens"], body["temperature"]), tuple(body["prompt"])
+        seeds = [body["seed"] + i for i in range(body.get("n", 1))]
+        choices = []
+        for i, [drawn] in enumerate(sampler.sample_batch([Asked(prompt, (0,), sampling, seed) for seed in seeds])):
+            choice = {"index": i, "text": drawn.text, "finish_reason": drawn.finish_reason}
+            choices.append(choice | ({} if body["model"] == "plain" else {"token_ids": drawn.token_ids}))
+        return {"choices": choices}
 
     with answering(complete) as server:
         yield server.url, sampler
@@ -298,7 +301,7 @@ def test_a_frozen_server_by_url_answers_token_prompts(served, taught):
         server = open_model(ModelSpec(where=url, name=name, credentialed=True), tokenizer=sampler.tokenizer)
         drawn = asyncio.run(server.sample(prompt, (0, 5), sampling, 3))
         for k, found in zip((0, 5), drawn, strict=True):
-            [expected] = asyncio.run(sampler.sample(prompt, (0,), sampling, derive_seed(3, k)))
+            [expected] = asyncio.run(sampler.sample(prompt, (0,), sampling, derive_seed(3, 0) + k))
             assert (found.text, found.finish_reason) == (expected.text, expected.finish_reason)
             assert name == "plain" or found.token_ids == expected.token_ids
     with pytest.raises(GovernanceError, match=r"models\.example\.org"):

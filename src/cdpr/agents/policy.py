@@ -39,11 +39,17 @@ class PolicyAgent(Policy):
         return cls(model, PromptBuilder(prompt, model.tokenizer, policy.max_prompt_tokens), policy, temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        return (await self.sample(state, (0,), forced or self.whole_record, seed))[0]
+        return (await self._replies(state, (0,), forced or self.whole_record, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Independent replies at one state, by their numbers: reply k of a seed is always the same."""
-        sampling = Sampling(self.settings.max_turn_tokens, self.temperature)
+        """Independent replies at one state, by their numbers: reply k of a seed is always the same. Only the diagnosis
+        of forced ones is used, so they may lack their reason."""
+        return await self._replies(state, numbers, forced, seed, first_line=forced)
+
+    async def _replies(
+        self, state: State, numbers: Sequence[int], forced: bool, seed: int, first_line: bool = False
+    ) -> list[Turn]:
+        sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=first_line)
         if self.model.tokenizer is None:
             messages = self.prompts.messages(state, forced, self.whole_record)
             return [Turn(c.text) for c in await self.model.chat(messages, numbers, sampling, seed)]

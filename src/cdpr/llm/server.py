@@ -23,7 +23,7 @@ from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
 from .spending import Outcome, Spending, worst_case
 from .tokenizer import ChatTokenizer
-from .types import UNREAD, Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage, clean_text
+from .types import CASE, UNREAD, Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage, clean_text
 
 _BAD_REQUEST = (400, 413, 422)  # this request cannot be served; the next one may
 # Words of OpenAI, DeepSeek and vLLM; llama.cpp; SGLang; Google; Anthropic for a conversation that is too long.
@@ -68,6 +68,7 @@ class ServedModel(Model):
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answered, self._is_silent = 0.0, False
+        self._ranks: dict[str, int] = {}  # of cases: the server's replica that answers
         try:
             self._sdk = importlib.import_module(self.package)
         except ModuleNotFoundError:
@@ -205,6 +206,7 @@ class ServedModel(Model):
 class OpenAIServer(ServedModel):
     """Answers messages; with a ``tokenizer`` also prompts of token ids, as vLLM serves them.
 
+    Reply k to a token prompt is a function of prompt, seed and k, also where one request asks for several successive k.
     Token prompts ask for token ids (``return_token_ids``, vLLM 0.10.2 and later); from a server without them the text
     is tokenised, possibly into other tokens than the sampled ones. No log-probabilities: replies are not trained on.
     """
@@ -225,22 +227,33 @@ class OpenAIServer(ServedModel):
             return await super().sample(prompt_ids, samples, sampling, seed)
         # In `extra_body`, which the package sends as it is; it would look at every token of `prompt`.
         extra = {"prompt": list(prompt_ids), "top_k": sampling.top_k or -1, "return_token_ids": True}
+        fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
+        fields |= {"top_p": sampling.top_p, "extra_body": extra} | ({"stop": ["\n"]} if sampling.first_line else {})
+        if self.spec.replicas > 1:  # one replica reads all prompts of a case; cases take turns
+            rank = self._ranks.setdefault(CASE.get(), len(self._ranks) % self.spec.replicas)
+            fields["extra_headers"] = {"X-data-parallel-rank": str(rank)}
+        base = derive_seed(seed, 0)
 
-        def ask(client: Any, k: int) -> Awaitable[Any]:
-            return client.completions.create(
-                model=self.spec.name,
-                prompt="",
-                max_tokens=sampling.max_tokens,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                seed=derive_seed(seed, k),
-                extra_body=extra,
-            )
+        async def together(numbers: Sequence[int]) -> list[Completion]:
+            """One request: vLLM draws reply i of it with the seed + i, and reads the prompt once."""
+            several = {"n": len(numbers)} if len(numbers) > 1 else {}
+            completions: list[Completion] = []
 
-        completions = await self._all(samples, ask, self._continuation, (len(prompt_ids), sampling.max_tokens))
-        if UNREAD in completions:  # no draw of the policy
-            raise ModelFailure(f"{self._label}: the prompt exceeds what the server reads")
-        return completions
+            def ask(client: Any, _: int) -> Awaitable[Any]:
+                own = {"seed": (base + numbers[0]) % 2**63}
+                return client.completions.create(model=self.spec.name, prompt="", **fields, **own, **several)
+
+            def read(answer: Any) -> Completion:
+                completions[:] = self._continuations(answer, len(numbers))
+                return min(completions, key=lambda completion: len(completion.token_ids))
+
+            bounds = len(prompt_ids), len(numbers) * sampling.max_tokens
+            if UNREAD in await self._all((0,), ask, read, bounds):  # no draw of the policy
+                raise ModelFailure(f"{self._label}: the prompt exceeds what the server reads")
+            return completions
+
+        requests = [(k,) for k in samples] if sampling.temperature == 0 else successive(samples)
+        return [one for several in await asyncio.gather(*map(together, requests)) for one in several]
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         if self.tokenizer is None:
@@ -273,8 +286,17 @@ class OpenAIServer(ServedModel):
 
         return await self._all(samples, ask, _openai_answer, (worst_case(messages), sampling.max_tokens))
 
-    def _continuation(self, answer: Any) -> Completion:
-        choice, tokenizer = answer.choices[0], self.tokenizer
+    def _continuations(self, answer: Any, count: int) -> list[Completion]:
+        """The ``count`` completions of a prompt; the first has the usage of all."""
+        choices = answer.choices
+        if len(choices) != count:
+            raise TypeError("not as many completions as requested")
+        if count > 1:
+            choices = sorted(choices, key=lambda choice: choice.index)
+        return [self._continuation(choice, Usage(0, 0) if i else _usage(answer)) for i, choice in enumerate(choices)]
+
+    def _continuation(self, choice: Any, usage: Usage | None) -> Completion:
+        tokenizer = self.tokenizer
         ids, is_stop = getattr(choice, "token_ids", None), choice.finish_reason == "stop"
         if ids is None:
             text = _text(choice.text)
@@ -283,7 +305,18 @@ class OpenAIServer(ServedModel):
             text = tokenizer.decode(ids)
         else:
             raise TypeError("token ids are no numbers")
-        return Completion(text, tuple(ids), (), "stop" if is_stop else "length", _usage(answer))
+        return Completion(text, tuple(ids), (), "stop" if is_stop else "length", usage)
+
+
+def successive(numbers: Sequence[int]) -> list[list[int]]:
+    """The numbers in runs of successive ones, in their order."""
+    runs: list[list[int]] = []
+    for k in numbers:
+        if runs and k == runs[-1][-1] + 1:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    return runs
 
 
 def _prompt_logprobs(answer: Any) -> Completion:

@@ -69,7 +69,8 @@ class ModelSpec:
     ``name`` is the server's name of the model, ``template`` further arguments of a chat template that this process
     renders. ``credentialed``: requests hold text under a data use agreement; it has no default, so that no caller
     forgets it. A server has ``timeout`` seconds for a whole answer, gets ``retries`` further attempts after ``pause``
-    seconds, doubled up to 30, and ``at_once`` open requests. ``device`` is where a folder's model computes.
+    seconds, doubled up to 30, and ``at_once`` open requests; all requests of a case go to one of its ``replicas``
+    (vLLM's data parallel ranks). ``device`` is where a folder's model computes.
 
     ``entry`` is the model's entry in the registry. With it or ``metered`` calls are counted. ``calls`` says
     whether answers to messages are recorded below ``state`` and what they may cost (None: neither). ``server`` is
@@ -85,6 +86,7 @@ class ModelSpec:
     retries: int = 8  # two minutes in which an overloaded server may recover
     pause: float = 1.0
     at_once: int = 256
+    replicas: int = 1
     device: str = "cpu"
     entry: ModelEntry | None = None
     metered: bool = False
@@ -175,6 +177,7 @@ class ModelSpec:
             governance=settings.governance,
             retries=_FROZEN_RETRIES,
             at_once=frozen.at_once,
+            replicas=frozen.replicas,
         )
 
     @classmethod

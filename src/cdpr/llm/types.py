@@ -35,7 +35,8 @@ class ModelUnavailable(ModelFailure):
 class Sampling:
     """How a completion is drawn. ``temperature`` 0 is greedy; ``top_p`` 1 and ``top_k`` 0 cut nothing.
 
-    ``top_k`` is applied before ``top_p``, and ``top_p`` keeps the smallest set of tokens that reaches it.
+    ``top_k`` is applied before ``top_p``, and ``top_p`` keeps the smallest set of tokens that reaches it. With
+    ``first_line`` nothing behind the first line of the completion is used, so a server may stop there.
     Raises :class:`ValueError` on values outside their range.
     """
 
@@ -43,6 +44,7 @@ class Sampling:
     temperature: NonNegativeFloat = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: NonNegativeInt = 0
+    first_line: bool = False
 
 
 TokenCount = Annotated[int, Field(ge=0, lt=2**53, strict=True)]

@@ -148,6 +148,9 @@ class FrozenServer(Section):
     memory: float = key(0.2, ge=0, lt=1)
     """Share of every training GPU's memory that a server at `url` or `beside` takes there; 0: it runs elsewhere."""
     at_once: PositiveInt = key(256, "Requests that are open at a server at `url` or `beside` at the same time.")
+    replicas: PositiveInt = key(1)
+    """Replicas of the model behind `url` (`--data-parallel-size` of vLLM); the requests of a case go to one of them, so
+    that each prompt is read once. `beside` has one on every GPU of its machine."""
 
 
 class Verl(Section):
