@@ -6,8 +6,8 @@ prompt tokens (without prefix cache; with one, where a case keeps to its server 
 sampled tokens, once in the policy's own tokens and once in those of the paper's prompt (`training.verl.estimates`).
 The last lines are the figures that the planner takes from here, and the seconds that it plans with them.
 
-The tiny policy answers in a few words, so that replies, and with them states, are often equal to the letter. A model that
-thinks aloud never repeats itself: `free_text` gives every reply words of its own, which leaves the actions as they are.
+The tiny policy answers in a few words, so that replies, and with them states, are often equal to the letter. A model
+that thinks aloud never repeats itself: `free_text` gives every reply words of its own, and the same actions.
 
 Needs cases and a policy: the demo's (`snakemake --cores all results/policies/warm_start`), or `--policy FOLDER` with
 `--configfile`. Writes flat keys to results/benchmarks/step_requests.json.
@@ -22,7 +22,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 
 import torch
 from _figures import save
@@ -30,7 +29,6 @@ from _figures import save
 from cdpr.cases import iterate_records
 from cdpr.environment import Policy, State, Turn, run_episode
 from cdpr.llm import ModelSpec, open_model
-from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant
 from cdpr.settings.algorithms import algorithm_class
@@ -97,7 +95,9 @@ class Logged(Policy):
         turns = await self.policy.sample(state, numbers, forced, seed)
         if self.free_text:
             thoughts = [derive_seed(seed, k, state.words) for k in numbers]
-            turns = [replace(t, text=f"THINKING: {thought}\n{t.text}") for t, thought in zip(turns, thoughts, strict=True)]
+            turns = [
+                replace(t, text=f"THINKING: {thought}\n{t.text}") for t, thought in zip(turns, thoughts, strict=True)
+            ]
         sampled = sum(len(turn.token_ids) for turn in turns)
         kind = "forced" if forced and self.kind == "continuations" else self.kind
         self.calls.append(Call(kind, state.words, len(numbers), len(turns[0].prompt_ids), sampled))
@@ -110,8 +110,8 @@ class Logged(Policy):
 
 
 def read_tokens(calls: Sequence[Call], routing: str) -> int:
-    """Prompt tokens (paper's style) that servers must compute: all of them (``none``), or those that no earlier prompt on
-    the same server began with, where servers serve whole cases (``case``) or requests go to any (``any``)."""
+    """Prompt tokens (paper's style) that servers must compute: all of them (``none``), or those that no earlier prompt
+    on the same server began with, where servers serve whole cases (``case``) or requests go to any (``any``)."""
     if routing == "none":
         return sum(call.paper_prompt * call.count for call in calls)
     choose, known, total = random.Random(0), defaultdict(set), 0
@@ -171,7 +171,9 @@ class Simulation:
 
         return asyncio.run(episodes()), acting
 
-    def credit(self, settings: Settings, groups: Sequence[Group], free_text: bool) -> tuple[list[Call], dict[str, float]]:
+    def credit(
+        self, settings: Settings, groups: Sequence[Group], free_text: bool
+    ) -> tuple[list[Call], dict[str, float]]:
         """The calls for the credit of these groups under other settings, and what the algorithm logs."""
         actor, frozen = (Logged(self.run.agent(self.model), kind, free_text) for kind in ("probes", "continuations"))
         kind = algorithm_class(settings.training.algorithm)
@@ -205,7 +207,11 @@ def main() -> None:
                 figures = count(acting.calls + calls)
             row = {key: value / arguments.batches for key, value in figures.items()}
             row |= {key: metrics[key] for key in ("credit/selected_share",) if key in metrics}
-            print(f"{style:10} {name:28}", "  ".join(f"{key} {value:,.6g}" for key, value in sorted(row.items())), flush=True)
+            print(
+                f"{style:10} {name:28}",
+                "  ".join(f"{key} {value:,.6g}" for key, value in sorted(row.items())),
+                flush=True,
+            )
             report |= {f"{style}, {name}, {key}": round(value, 4) for key, value in sorted(row.items())}
     save(arguments.out, report | {"batches": arguments.batches, "torch": torch.__version__})
 

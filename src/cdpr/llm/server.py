@@ -23,7 +23,18 @@ from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
 from .spending import Outcome, Spending, worst_case
 from .tokenizer import ChatTokenizer
-from .types import CASE, UNREAD, Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage, clean_text
+from .types import (
+    CASE,
+    UNREAD,
+    Completion,
+    Messages,
+    Model,
+    ModelFailure,
+    ModelUnavailable,
+    Sampling,
+    Usage,
+    clean_text,
+)
 
 _BAD_REQUEST = (400, 413, 422)  # this request cannot be served; the next one may
 # Words of OpenAI, DeepSeek and vLLM; llama.cpp; SGLang; Google; Anthropic for a conversation that is too long.
