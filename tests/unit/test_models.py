@@ -61,29 +61,66 @@ def test_verls_servers_answer_through_the_client_that_is_handed_over(folder):
     expected = asyncio.run(server.sampler.sample(prompt, (0, 3), drawn, 7))
     assert asyncio.run(model.sample(prompt, (0, 3), drawn, 7)) == expected
     assert asyncio.run(model.chat(ASK, (0, 3), drawn, 7)) == expected
-    given = [(5, 9, 4), (6,)]
-    expected = asyncio.run(server.sampler.score(prompt, given))
-    scored = asyncio.run(model.score(prompt, given))
-    assert [pytest.approx(row, abs=1e-5) for row in expected] == scored
     other = open_model(spec_of("verl:sglang"), client=server, tokenizer=server.sampler.tokenizer)
     with pytest.raises(SettingsError, match="cannot score"):
-        asyncio.run(other.score(prompt, given))
+        asyncio.run(other.score(prompt, [(6,)]))
 
 
-def test_vllm_scores_the_tokens_of_a_prompt(folder):
-    """Each question holds prompt and continuation; the answer has a line for every token but the first."""
+def forward_pass(folder, ids) -> list[float]:
+    """log p of every token but the first, by transformers."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0, :-1]
+    return logits.log_softmax(-1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+
+
+@pytest.mark.parametrize("door", ["process", "openai", "verl"])
+def test_the_score_of_a_text_is_that_of_the_forward_pass(folder, door):
+    """In this process; by the OpenAI protocol as vLLM speaks it; by verl's server, which adds a row of no token."""
+    from _local_server import LocalServer
 
     async def answer(request, server):
         question = await request.json()
-        server.requests.append((question["prompt"], question["prompt_logprobs"], question["max_tokens"]))
-        lines = [{str(token): {"logprob": -token / 10, "rank": 1}} for token in question["prompt"]]
-        choice = {"text": "", "finish_reason": "length", "index": 0, "prompt_logprobs": [None, *lines[1:]]}
-        return {"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}}
+        ids = question["prompt"]
+        assert question["prompt_logprobs"] == 0 and question["max_tokens"] == 1
+        lines = zip(ids[1:], forward_pass(folder, ids), strict=True)
+        rows = [None, *({str(token): {"logprob": logprob, "rank": 7}} for token, logprob in lines)]
+        return {"choices": [{"text": "", "finish_reason": "length", "index": 0, "prompt_logprobs": rows}],
+                "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}}  # fmt: skip
 
     with answering(answer) as server:
-        model = open_model(ModelSpec(where=server.url, name="m", credentialed=False, tokens=str(folder)))
-        assert asyncio.run(model.score((5, 6), [(7, 8), (9,)])) == [(-0.7, -0.8), (-0.9,)]
-    assert sorted(server.requests) == [([5, 6, 7, 8], 0, 1), ([5, 6, 9], 0, 1)]
+        local = LocalServer(folder)
+        tokenizer = local.sampler.tokenizer
+        model = {
+            "process": lambda: local.sampler,
+            "openai": lambda: open_model(ModelSpec(where=server.url, name="m", credentialed=False, tokens=str(folder))),
+            "verl": lambda: open_model(spec_of("verl:cpu"), client=local, tokenizer=tokenizer),
+        }[door]()
+        prompt, given = tokenizer.opening(ASK), [(5, 9, 4), (6,), tuple(tokenizer.encode("blood count"))]
+        for ids, scored in zip(given, asyncio.run(model.score(prompt, given)), strict=True):
+            expected = forward_pass(folder, [*prompt, *ids])[-len(ids) :]
+            assert scored == pytest.approx(expected, abs=1e-4) and len(set(expected)) == len(ids)
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_a_server_that_scores_other_positions_is_refused(folder, shift):
+    """Rows of the next version of verl or vLLM may begin or end elsewhere."""
+    from _local_server import LocalServer
+
+    class Shifted(LocalServer):
+        async def generate(self, *args, **kwargs):
+            output = await super().generate(*args, **kwargs)
+            rows = output.extra_fields["prompt_ids"]
+            output.extra_fields["prompt_ids"] = rows[shift:] if shift > 0 else [[0], *rows]
+            return output
+
+    server = Shifted(folder)
+    model = open_model(spec_of("verl:cpu"), client=server, tokenizer=server.sampler.tokenizer)
+    with pytest.raises(ModelFailure, match="other tokens"):
+        asyncio.run(model.score((5, 6), [(7, 8)]))
 
 
 def test_one_request_brings_several_replies_and_cases_keep_to_their_replica(folder):

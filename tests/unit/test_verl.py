@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,7 +28,9 @@ from cdpr.cases import iterate_records, write_records
 from cdpr.cli import main
 from cdpr.credit.scores import CreditRow
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
+from cdpr.llm import ModelSpec, open_model
 from cdpr.llm.guard import GovernanceError
+from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Request as Asked
 from cdpr.metrics_log import read_history, read_metrics
@@ -41,8 +44,9 @@ from cdpr.training.torch.update import samples_of
 from cdpr.training.torch.warm_start import Workup, corpus, encode_workup, imitate
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
-from cdpr.training.verl.configuration import check, overrides, resolve
+from cdpr.training.verl.configuration import check, environment, overrides, resolve
 from cdpr.training.verl.estimates import estimate_step, memory_plan, steps_of, usual_workup
+from cdpr.training.verl.launch import frozen_server
 from cdpr.training.verl.session import Schedule, Session, on_response, problem, read_session, training_row
 
 QWEN3_4B = {
@@ -195,6 +199,29 @@ def test_validation_is_greedy_and_the_same(taught, tmp_path):
     [output], finished = worker(0, "validation")
     assert worker.args[1].finish_validation() == {k: v for k, v in expected.items() if "/" in k}
     assert not finished.advantages and output.reward_score == expected["validation/accuracy"]
+
+
+@pytest.mark.verl
+def test_our_server_scores_in_the_rows_of_verls(taught):
+    """verl's own function, out of a module that imports vLLM."""
+    import ast
+
+    import verl
+
+    source = Path(verl.__file__).parent / "workers/rollout/vllm_rollout/utils.py"
+    [function] = [node for node in ast.parse(source.read_text(encoding="utf-8")).body
+                  if isinstance(node, ast.FunctionDef) and node.name == "extract_prompt_logprobs"]  # fmt: skip
+    function.args = ast.parse("def _(output, num_prompt_logprobs, result_dict): ...").body[0].args
+    scope: dict = {}
+    exec(compile(ast.Module([function], []), str(source), "exec"), scope)
+    server, prompt = LocalServer(taught / "policy"), [5, 9, 4, 6]
+    request = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+    ours = asyncio.run(server.generate("name", prompt_ids=prompt, sampling_params=request)).extra_fields
+    [scores] = asyncio.run(server.sampler.score(prompt[:1], [prompt[1:]]))
+    rows = [None, *({t: SimpleNamespace(logprob=x)} for t, x in zip(prompt[1:], scores, strict=True))]
+    theirs: dict = {}
+    scope["extract_prompt_logprobs"](SimpleNamespace(prompt_logprobs=rows), 0, theirs)
+    assert {name: ours[name] for name in theirs} == theirs and len(theirs["prompt_logprobs"]) == len(prompt)
 
 
 @pytest.mark.verl
@@ -558,8 +585,6 @@ def test_vllm_without_a_gpu_is_the_servers_own(taught, tmp_path):
     rollout = {name.rpartition("rollout.")[2]: value for name, value in planned.items() if "_ref.rollout." in name}
     assert planned["trainer.device"] == "cpu" and (rollout["name"], rollout["dtype"]) == ("vllm", "float32")
     assert not rollout["free_cache_engine"] and not rollout["enable_sleep_mode"] and rollout["quantization"] is None
-    with pytest.raises(SettingsError, match="without a GPU"):
-        check(parse_settings(merge(SMALL, {"training": {"verl": verl | {"lora_rank": 8}}})))
 
 
 def test_dry_run_prints_the_plan(tmp_path, capsys):
@@ -582,13 +607,22 @@ def test_the_torch_engine_knows_nothing_of_verl():
 
 
 def train_with_verl(
-    taught, folder, steps: int, algorithm: str = "cdpr", killed_after: int | None = None, options=None, **verl
+    taught,
+    folder,
+    steps: int,
+    algorithm: str = "cdpr",
+    killed_after: int | None = None,
+    options=None,
+    credit=None,
+    learning_rate: float = 1e-3,
+    **verl,
 ) -> list[dict]:
     """Metrics of `cdpr train_policy` with Ray, FSDP over gloo, our sampler as rollout server and a frozen one, or of
     what a run left that was killed after a step."""
-    plan = {"algorithm": algorithm, "steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
+    plan = {"algorithm": algorithm, "steps": steps, "save_every": 1, "validate_every": 1}
+    plan |= {"learning_rate": learning_rate}
     plan |= {"verl": verl, "options": options or {}}
-    settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
+    settings = merge(SMALL, {"training": plan, "credit": credit or {}, "tracking": {"mlflow": False}})
     settings["paths"] = {"results": str(folder / "results"), "state": str(folder / "state")}
     (folder / "mine.yaml").write_text(json.dumps(settings))
     command = [sys.executable, "-W", "ignore", "-m", "cdpr.cli", "train_policy"]
@@ -654,17 +688,64 @@ def test_the_real_trainer_goes_on_from_its_last_whole_checkpoint_and_hands_over(
 
 
 @pytest.mark.verl
-@pytest.mark.parametrize("algorithm", ["grpo", "cdpr"])
-def test_vllm_answers_with_the_weights_of_every_step(taught, tmp_path, algorithm):
-    """verl's own vLLM server, and vLLM as frozen server (`make verl-vllm-cpu`)."""
-    pytest.importorskip("vllm")
-    frozen = {"beside": True, "command": str(Path(sys.executable).with_name("vllm"))}
-    before, *rows = train_with_verl(taught, tmp_path, 3, algorithm, rollout="vllm_cpu", frozen=frozen)
+def test_lora_adapters_learn_answer_and_become_the_policy(taught, tmp_path):
+    """The server answers with base and adapters of the step; the policy that is handed over holds both."""
+    _, *rows = train_with_verl(taught, tmp_path, 2, "grpo", learning_rate=1e-2, lora_rank=4)
     for row in rows:
-        assert row["rollout/failed"] == row.get("credit/failed", 0) == 0 < row["policy/grad_norm"]
-        # The server's probability of each sampled token over the trainer's; a step moves weights by 1e-3.
+        assert row["rollout/failed"] == 0 < row["policy/grad_norm"]
         for name in ("min", "max"):
             assert row[f"rollout_corr/rollout_is_{name}"] == pytest.approx(1, abs=1e-4)
-    assert sum(row.get("credit/fresh", 0) for row in rows) > 0 or algorithm == "grpo"
+    trained, initial = (load_model(folder).state_dict() for folder in (tmp_path / "policy", taught / "policy"))
+    changed = {
+        name for name in initial if not torch.allclose(trained[name], initial[name], atol=1e-3, rtol=2**-7)
+    }  # bfloat16
+    assert changed and all("_proj." in name for name in changed)
+
+
+REAL_VLLM = {
+    "grpo, LoRA": ({"algorithm": "grpo", "learning_rate": 1e-2}, {}, {"lora_rank": 4}),
+    "cdpr, verdicts scored": ({"algorithm": "cdpr"}, {"verdicts": "scored"}, {}),
+    "belief_gain": ({"algorithm": "belief_gain", "options": {"reading": "probability"}}, {}, {}),
+}
+
+
+@pytest.mark.verl
+@pytest.mark.parametrize("name", REAL_VLLM)
+def test_real_vllm_answers_with_the_weights_of_every_step(taught, tmp_path, name):
+    """verl's own vLLM server, and vLLM as frozen server (`make verl-vllm-cpu`): what they draw and what they score."""
+    pytest.importorskip("vllm")
+    plan, credit, verl = REAL_VLLM[name]
+    frozen = {"beside": True, "command": str(Path(sys.executable).with_name("vllm"))}
+    before, *rows = train_with_verl(
+        taught, tmp_path, 3, credit=credit, **plan, **verl, rollout="vllm_cpu", frozen=frozen
+    )
+    for row in rows:
+        assert row["rollout/failed"] == row.get("credit/failed", 0) == 0 < row["policy/grad_norm"]
+        # The server's probability of each token, drawn or scored, over the trainer's; a step moves weights by 1e-3.
+        for bound in ("min", "max"):
+            assert row[f"rollout_corr/rollout_is_{bound}"] == pytest.approx(1, abs=1e-4)
+    assert sum(row.get("credit/fresh", 0) for row in rows) > 0 or "cdpr" not in name
+    assert all(0 < row["credit/belief"] < 1 for row in rows if "belief" in name)
     greedy = Trainer(session_of(taught, tmp_path / "torch").run).validate()
     assert all(before[name] == value for name, value in greedy.items() if name.startswith("validation/"))
+
+
+@pytest.mark.verl
+def test_real_vllm_scores_a_text_as_the_forward_pass(taught, tmp_path, monkeypatch):
+    """The frozen server, by the OpenAI protocol."""
+    pytest.importorskip("vllm")
+    frozen = {"beside": True, "command": str(Path(sys.executable).with_name("vllm")), "memory": 0.1}
+    settings = session_of(taught, tmp_path, training={"verl": {"rollout": "vllm_cpu", "frozen": frozen}}).settings
+    for name, value in environment(settings).items():
+        monkeypatch.setenv(name, value)
+    sampler = InProcessSampler.from_folder(taught / "policy")
+    prompt = sampler.tokenizer.opening([{"role": "user", "content": "30 year old male"}])
+    given = [tuple(sampler.tokenizer.encode(text)) for text in ("acute appendicitis", "pain", "a")]
+    with frozen_server(settings, taught / "policy", tmp_path) as server:
+        spec = ModelSpec(where=server.address, name="frozen", credentialed=True, server=server)
+        scored = asyncio.run(open_model(spec, tokenizer=sampler.tokenizer).score(prompt, given))
+    model = load_model(taught / "policy")
+    for ids, row in zip(given, scored, strict=True):
+        logits = model(torch.tensor([[*prompt, *ids]])).logits[0, :-1].log_softmax(-1)
+        expected = logits[len(prompt) - 1 :].gather(1, torch.tensor(ids)[:, None])[:, 0].tolist()
+        assert row == pytest.approx(expected, abs=1e-4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -13,13 +14,14 @@ import pytest
 import torch
 
 from cdpr.llm import ModelSpec, ModelUnavailable, Sampling, open_model
+from cdpr.llm.own_server import OwnServer
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.seeding import derive_seed
-from cdpr.settings import SettingsError, merge, parse_settings
+from cdpr.settings import Serving, SettingsError, merge, parse_settings
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.weights import load_model
 from cdpr.training.verl.checkpoints import LATEST, fall_back, folder_of, keep_only
-from cdpr.training.verl.configuration import check
+from cdpr.training.verl.configuration import check, overrides, resolve
 from cdpr.training.verl.launch import frozen_server, ray_cluster
 
 # What `vllm serve FOLDER --host H --port P --served-model-name NAME ...` does, with our own sampler.
@@ -96,6 +98,63 @@ def test_a_frozen_server_that_cannot_be_used_stops_the_run(tmp_path, command, sa
     with server, pytest.raises(ModelUnavailable, match=says):
         server.ready()
     assert time.monotonic() - start < 30
+
+
+WITHOUT_TOOLKIT = {"VLLM_USE_FLASHINFER_SAMPLER=0", "VLLM_USE_DEEP_GEMM=0", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1"}
+
+
+def test_vllm_of_a_job_compiles_nothing_at_its_start(tmp_path, monkeypatch):
+    """Beside the trainer and for evaluations: the driver alone is there, no CUDA toolkit. What you export counts."""
+    monkeypatch.delenv("VLLM_USE_DEEP_GEMM", raising=False)
+    frozen = frozen_server(settings_with("sh -c env"), tmp_path, tmp_path)
+    serving = Serving(program="vllm", command="sh -c env {port}")
+    for server in (frozen, OwnServer(serving, "weights", "model", tmp_path / "evaluation.log")):
+        with server, pytest.raises(ModelUnavailable):
+            server.ready()
+        assert set(server.log.read_text().splitlines()) >= WITHOUT_TOOLKIT
+    monkeypatch.setenv("VLLM_USE_DEEP_GEMM", "1")
+    with OwnServer(serving, "weights", "model", tmp_path / "own.log") as server, pytest.raises(ModelUnavailable):
+        server.ready()
+    assert "VLLM_USE_DEEP_GEMM=1" in server.log.read_text().splitlines()
+
+
+# As verl starts Ray, on a cluster that runs already: its processes do not inherit the variables of this one.
+ACTOR = """
+import os, sys, ray
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+with initialize_config_module("verl.trainer.config", version_base=None):
+    config = compose("ppo_trainer", overrides=sys.argv[2:])
+started = OmegaConf.to_container(config.ray_kwargs.ray_init)
+ray.init(sys.argv[1], runtime_env=started["runtime_env"], log_to_driver=False)
+class Server:
+    def environment(self):
+        return [f"{name}={value}" for name, value in os.environ.items()]
+actor = ray.remote(Server).options(runtime_env={"env_vars": {"OF_THE_ACTOR": "1"}}).remote()
+print("\\n".join(ray.get(actor.environment.remote(), timeout=60)))
+"""
+
+
+@pytest.mark.verl
+def test_every_process_of_verl_has_the_environment_of_the_run(tmp_path):
+    settings = parse_settings({"training": {"verl": {"rollout": "cpu", "gpus_per_node": 1, "tensor_parallel": 1}}})
+    arguments = overrides(resolve(settings, tmp_path / "s.json", tmp_path, tmp_path))
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "VERL_"))}
+    plain |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    port = str(20_000 + os.getpid() % 10_000)
+    head = ["ray", "start", "--head", "--block", "--num-cpus=4", f"--port={port}", "--include-dashboard=false"]
+    head[0] = os.path.join(os.path.dirname(sys.executable), "ray")
+    with (tmp_path / "ray.log").open("w") as log:
+        cluster = subprocess.Popen(head, stdout=log, stderr=log, env=plain)
+        try:
+            command = [sys.executable, "-W", "ignore", "-c", ACTOR, f"127.0.0.1:{port}", *arguments]
+            made = subprocess.run(command, capture_output=True, text=True, env=plain, timeout=240)
+        finally:
+            cluster.terminate()
+            cluster.wait()
+    held = set(made.stdout.splitlines())
+    expected = {"VERL_PLATFORM=cpu", "HF_HUB_OFFLINE=1", "OF_THE_ACTOR=1", "RAY_USAGE_STATS_ENABLED=0"}
+    assert held >= WITHOUT_TOOLKIT | expected, made.stderr[-3000:]
 
 
 def test_vllm_is_told_what_the_plan_was_made_with(tmp_path):

@@ -33,6 +33,9 @@ PROGRAMS: Mapping[str, str] = {
     "--served-model-name {name} --tp-size {gpus} --sampling-defaults openai {serve}",
     "llama_cpp": "llama-server --model {weights} --host {host} --port {port} --alias {name} --jinja",
 }
+WITHOUT_TOOLKIT = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_DEEP_GEMM": "0"}
+"""Environment variables of every vLLM server, where yours has no other value. By default vLLM compiles these kernels
+when it starts, with the CUDA toolkit (nvcc), and ends where there is only the driver."""
 _LOG_LINES = 8  # last lines of the log that an error quotes
 
 
@@ -112,7 +115,8 @@ class OwnServer(contextlib.AbstractContextManager):
         self.log.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         secrets = {name for provider in PROVIDERS.values() for name in provider.keys} | {*self.secrets}
-        environment = {name: value for name, value in os.environ.items() if name not in secrets} | NO_TELEMETRY
+        own = {name: value for name, value in os.environ.items() if name not in secrets}
+        environment = WITHOUT_TOOLKIT | own | NO_TELEMETRY
         # By path and isolated, so that modules of this folder do not replace Python's own.
         command = [sys.executable, "-I", keeper.__file__, str(self.grace), str(self.restarts), *self.command]
         with open(descriptor, "ab") as out:

@@ -9,7 +9,7 @@ from uuid import uuid4
 from ..seeding import derive_seed
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
-from .types import Completion, Model, ModelFailure, Sampling, Usage
+from .types import Completion, Model, ModelFailure, Sampling, Usage, score_of
 
 CONVERSATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("conversation", default=None)
 """Requests with the same name go to the same server, so that its prefix cache serves all of them."""
@@ -52,8 +52,8 @@ class RolloutServer(Model):
 
         async def one(continuation: Sequence[int]) -> tuple[float, ...]:
             output = await self._generate([*prompt_ids, *continuation], fields)
-            rows = output.extra_fields["prompt_logprobs"]  # one of each token behind the first
-            return tuple(float(row[0]) for row in rows[-len(continuation) :])
+            ids, logprobs = ([row[0] for row in output.extra_fields[f"prompt_{name}"]] for name in ("ids", "logprobs"))
+            return score_of(continuation, len(prompt_ids), ids, logprobs)
 
         return list(await asyncio.gather(*map(one, continuations)))
 
@@ -62,9 +62,13 @@ class RolloutServer(Model):
         ids = tuple(output.token_ids)
         if not ids or output.stop_reason == "aborted":
             raise ModelFailure("a rollout server gave up a request")
+        if len(output.log_probs or ()) != len(ids):  # the correction would compare them with nothing
+            raise ModelFailure(
+                f"a rollout server gave {len(output.log_probs or ())} log-probabilities of {len(ids)} tokens"
+            )
         finish = "stop" if ids[-1] in self.tokenizer.eos_ids else "length"
         usage = Usage(len(prompt_ids), len(ids))
-        return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs or ()), finish, usage)
+        return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs), finish, usage)
 
     async def _generate(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Any:
         """verl's output of one request, whose weights' version is noted."""

@@ -34,6 +34,7 @@ from .types import (
     Sampling,
     Usage,
     clean_text,
+    score_of,
 )
 
 _BAD_REQUEST = (400, 413, 422)  # this request cannot be served; the next one may
@@ -279,7 +280,7 @@ class OpenAIServer(ServedModel):
         if UNREAD in whole:
             raise ModelFailure(f"{self._label}: the prompt exceeds what the server reads")
         pairs = zip(whole, continuations, strict=True)
-        return [completion.logprobs[-len(continuation) :] for completion, continuation in pairs]
+        return [score_of(given, len(prompt_ids), rows.token_ids, rows.logprobs) for rows, given in pairs]
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         entry = self.spec.entry
@@ -331,10 +332,10 @@ def successive(numbers: Sequence[int]) -> list[list[int]]:
 
 
 def _prompt_logprobs(answer: Any) -> Completion:
-    """Log-probabilities of the prompt's tokens but the first, as vLLM gives them: {token: {"logprob": ..}} for each."""
-    tokens = answer.choices[0].prompt_logprobs[1:]
-    logprobs = tuple(float(next(iter(token.values()))["logprob"]) for token in tokens)
-    return Completion("", (0,), logprobs, "length", _usage(answer))
+    """The prompt's tokens but the first with their log-probabilities, as vLLM gives them: {id: {"logprob": ..}}."""
+    rows = [next(iter(token.items())) for token in answer.choices[0].prompt_logprobs[1:]]
+    ids, logprobs = (int(token) for token, _ in rows), (float(row["logprob"]) for _, row in rows)
+    return Completion("", tuple(ids), tuple(logprobs), "length", _usage(answer))
 
 
 def _openai_answer(answer: Any) -> Completion:

@@ -96,6 +96,18 @@ UNREAD = Completion("", (), (), "too_long", Usage(0, 0))
 """The result for a conversation that is too long for the model."""
 
 
+def score_of(
+    continuation: Sequence[int], start: int, ids: Sequence[int], logprobs: Sequence[float]
+) -> tuple[float, ...]:
+    """The log-probabilities of the ``continuation`` of a prompt of ``start`` tokens, among those of all tokens behind
+    the first, as servers give them (verl's adds a row of no token). Raises ModelFailure where ``ids``, the tokens of
+    the server's rows, are others."""
+    rows = slice(start - 1, start - 1 + len(continuation))
+    if tuple(ids[rows]) != tuple(continuation):
+        raise ModelFailure("a server scored other tokens than those of the request; its version is unknown to this one")
+    return tuple(logprobs[rows])
+
+
 @dataclass(frozen=True)
 class Request:
     """The completions of one prompt with the indices ``samples``.

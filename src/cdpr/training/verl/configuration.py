@@ -1,6 +1,7 @@
 """From our settings to verl's: every key that a run sets (also ``overrides.yaml``), and what verl cannot follow."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,17 +9,26 @@ from typing import Any
 import yaml
 
 from ...agents.policy import longest_sequence
+from ...llm.guard import NO_TELEMETRY
+from ...llm.own_server import WITHOUT_TOOLKIT
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class
 from ...settings.variants import value_at
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
-from .cpu import LOGICAL
+from .cpu import ENVIRONMENT, LOGICAL
 from .estimates import OWN_SERVER, duration_lines, memory_plan, micro_batch, needs_frozen, target_line
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""
 _ACTOR, _ROLLOUT, _MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "model"))
 _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Environment variables of every process of a run, on all machines. The policy is a folder: nothing is fetched."""
+    every = NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"} | {k: os.environ.get(k, v) for k, v in WITHOUT_TOOLKIT.items()}
+    threads = {"OMP_NUM_THREADS": str(settings.training.threads)}
+    return every | (ENVIRONMENT | threads if settings.training.verl.without_gpu else {})
 
 
 def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dict[str, Any]:
@@ -47,11 +57,11 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         f"{_ROLLOUT}.quantization": None if verl.quantization == "none" else verl.quantization,
         f"{_ROLLOUT}.max_model_len": longest_sequence(settings),
         f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": micro_batch(settings),
-        f"{_ROLLOUT}.load_format": "safetensors" if verl.lora_rank else "dummy",
         f"{_ROLLOUT}.agent.agent_loop_config_path": str(here / "loops.yaml"),
         "trainer.default_local_dir": str(state / CHECKPOINTS),
         # One machine never joins a foreign cluster that happens to run there.
         "+ray_kwargs.ray_init.address": "auto" if verl.nodes > 1 else "local",
+        **{f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}": value for name, value in environment(settings).items()},
     }
     if needs_frozen(settings) and frozen.url is None and not frozen.beside:  # our trainer reads it and starts a server
         resolved[f"+{_ROLLOUT}.custom.frozen_memory"] = OWN_SERVER
@@ -100,7 +110,6 @@ def check(settings: Settings) -> None:
         "prompts_per_batch, mini_batch_prompts or group_size",
     )
     if verl.without_gpu:
-        refuse(verl.lora_rank, "training.verl.lora_rank: there are no LoRA adapters without a GPU; set it to 0")
         return
     memory = memory_plan(settings)
     refuse(

@@ -15,14 +15,13 @@ from pathlib import Path
 
 from ...agents.policy import longest_sequence
 from ...job import Job
-from ...llm.guard import NO_TELEMETRY
 from ...llm.own_server import PROGRAMS, OwnServer
 from ...settings import Serving, Settings, SettingsError, merge, parse_settings
 from ...settings.schema import Verl
 from ..training_run import store_records
 from .checkpoints import fall_back, hand_over, merge_shards
-from .configuration import CHECKPOINTS, overrides, refuse, resolve
-from .cpu import ENVIRONMENT, LOGICAL
+from .configuration import CHECKPOINTS, environment, overrides, refuse, resolve
+from .cpu import LOGICAL
 from .estimates import needs_frozen
 from .session import Session
 
@@ -57,9 +56,7 @@ def train_policy(settings: Settings, job: Job) -> None:
 def _train(session: Session) -> None:
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
     machines = LOGICAL if verl.without_gpu else None
-    os.environ.update(NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"})  # the policy is a folder: there is nothing to fetch
-    if verl.without_gpu:
-        os.environ.update(ENVIRONMENT | {"OMP_NUM_THREADS": str(settings.training.threads)})
+    os.environ.update(environment(settings))
     resolved = resolve(settings, path, session.policy, session.state)
     with contextlib.ExitStack() as running:
         running.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", machines))
@@ -110,6 +107,10 @@ def _check_installed(verl: Verl) -> None:
         not _gpu_is_there(),
         "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 needs "
         "580.65 or later); without a GPU set training.verl.rollout: cpu",
+    )
+    refuse(
+        not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")),
+        "training.verl: there is no C compiler, and kernels are compiled when they are first used: install gcc",
     )
     refuse(
         verl.attention == "flash_attention_2" and missing("flash_attn"),

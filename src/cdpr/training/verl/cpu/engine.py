@@ -3,8 +3,9 @@
 from typing import Any
 
 from torch.distributed.fsdp import FullyShardedDataParallel
-from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 from verl.workers.engine.fsdp import transformer_impl
+
+from .. import engine  # noqa: F401  (registers it)
 
 
 class CpuFsdp(FullyShardedDataParallel):
@@ -21,6 +22,3 @@ def _stay(*_: Any, **__: Any) -> None:
 transformer_impl.FSDP = CpuFsdp
 for name in ("load_fsdp_model_to_gpu", "load_fsdp_optimizer", "offload_fsdp_model_to_cpu", "offload_fsdp_optimizer"):
     setattr(transformer_impl, name, _stay)
-
-
-EngineRegistry.register(model_type="language_model", backend=["fsdp"], device=["cpu"])(FSDPEngineWithLMHead)

@@ -11,12 +11,13 @@ async def reply(
     sampler: InProcessSampler, prompt_ids: Sequence[int], request: Mapping[str, Any], version: int
 ) -> dict[str, Any]:
     """The fields of verl's ``TokenOutput``. Drawn is reply ``sample`` of a ``seed``, so that a run repeats the torch
-    trainer's draws; with ``prompt_logprobs`` the prompt's tokens behind the first are scored. ``version``: of the
-    weights. Waiting requests are answered together."""
+    trainer's draws; with ``prompt_logprobs`` the prompt's tokens behind the first are scored, and a last row stands for
+    no token, as verl does it. ``version``: of the weights. Waiting requests are answered together."""
     extra: dict[str, Any] = {"global_steps": version}
     if "prompt_logprobs" in request:
         [scored] = await sampler.score(prompt_ids[:1], [prompt_ids[1:]])
-        extra["prompt_logprobs"] = [[logprob] for logprob in scored]
+        extra |= {"prompt_ids": [[token] for token in (*prompt_ids[1:], 0)],
+                  "prompt_logprobs": [[logprob] for logprob in (*scored, 0.0)]}  # fmt: skip
         ids, logprobs = [sampler.tokenizer.end_of_turn], [0.0]
     else:
         sampling = Sampling(request["max_tokens"], request["temperature"], request["top_p"], max(0, request["top_k"]))

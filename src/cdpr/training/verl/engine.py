@@ -1,0 +1,43 @@
+"""verl's FSDP engine, which fails where a rollout server would not get every weight; loaded by ``model.external_lib``.
+
+verl selects what it sends by names that peft and FSDP make. With peft 0.21 that selection is empty for LoRA adapters,
+and verl sends nothing without an error: rollouts would come from the initial model for ever. So adapters are merged
+into the weights (``model.lora.merge``), and what is sent is compared with what the model has.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
+
+
+class Engine(FSDPEngineWithLMHead):
+    """The trained model."""
+
+    def _build_module(self):
+        module = super()._build_module()
+        self.shapes = {name: weight.shape for name, weight in module.named_parameters()}
+        return module
+
+    def get_per_tensor_param(self, *args: Any, **kwargs: Any):
+        weights, adapter = super().get_per_tensor_param(*args, **kwargs)
+        return self._whole(weights), adapter
+
+    def _whole(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The same tensors. Raises RuntimeError at their end where one of the model's is missing."""
+        missing = dict(self.shapes)
+        for name, tensor in weights:
+            if missing.get(name) == tensor.shape:
+                del missing[name]
+            yield name, tensor
+        if missing:
+            raise RuntimeError(
+                f"{len(missing)} of the model's {len(self.shapes)} weights do not reach the rollout server, such as "
+                f"{next(iter(missing))}: it would answer with old ones. Use the versions that envs/verl-gpu.txt pins"
+            )
+
+
+# verl's own engine has the key "cuda" alone, and verl looks up the vendor first.
+for device, vendor in (("cuda", "nvidia"), ("cpu", None)):
+    EngineRegistry.register("language_model", ["fsdp", "fsdp2"], device, vendor)(Engine)
