@@ -544,7 +544,8 @@ def test_every_shipped_overlay_can_be_planned(tmp_path, capsys, name):
     assert ("USD a run" in printed) is (model is QWEN3_4B), "the judge of the paper's cases costs money"
     settings = load_settings("config.yaml", *files)
     of_belief_gain = settings.experiments.variants["belief_gain"].change["training.learning_rate"]
-    assert min(settings.training.learning_rate, of_belief_gain) == (5e-5 if settings.training.verl.lora_rank else 5e-6), "LoRA needs a higher one"
+    expected = 5e-5 if settings.training.verl.lora_rank else 5e-6
+    assert settings.training.learning_rate == of_belief_gain == expected, "LoRA needs a higher one"
     server = memory_plan(parse_settings(merge(settings.model_dump(), {"policy": {"model": str(tmp_path)}}))).servers[-1]
     _, _, usual = usual_workup(settings)
     assert server.tokens > usual * server.at_once / 4, "the frozen server's cache holds a fraction of what is open"
