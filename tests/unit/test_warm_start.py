@@ -13,7 +13,7 @@ from toy import logprobs_alone
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from cdpr.agents.reference import Clinician, Habits
-from cdpr.cases import CaseRecord, parse_analytes
+from cdpr.cases import CaseRecord, parse_analytes, write_records
 from cdpr.costs import load_catalogue, price_case
 from cdpr.environment import (
     DiagnosticEnvironment,
@@ -152,6 +152,18 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
         beside = token_logprobs(model, [[Piece(0, first.ids, ()), *readings] for first, *readings in demonstrations])
         alone = logprobs_alone(model, whole, wanted)
     torch.testing.assert_close(beside, alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "model, chosen, lessons", [("folder", None, 0), ("folder", True, 40), ("tiny", None, 40), ("tiny", False, 0)]
+)
+def test_a_model_of_a_folder_reads_the_textbook_where_the_settings_say_so(textbook, tmp_path, model, chosen, lessons):
+    change = {"policy": {"model": model, "warm_start": True}, "warm_start": {"cases": 0, "textbook": chosen}}
+    write_records(tmp_path / "cases.jsonl", textbook[:40])
+    cases = dict.fromkeys(("mimic_iv", "textbook"), tmp_path / "cases.jsonl")
+    workups, static = warm_start.gather_lessons(parse_settings(change), cases)
+    assert len(workups) == lessons and all(workup.readings for workup in workups)
+    assert bool(static) == bool(lessons)
 
 
 def scored_text(prompts: PromptBuilder, piece: Piece) -> str:

@@ -117,8 +117,10 @@ class Policy(Section):
 
 class WarmStart(Section):
     cases: NonNegativeInt = key(6000)
-    """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the others.
-    The tiny policy also reads the textbook: out of domain is another hospital, not another language."""
+    """Training cases with demonstrated workups: the first of the split. Reinforcement learning takes the others."""
+    textbook: bool | None = key(None)
+    """Whether the policy also learns from the textbook's cases, and the likeliest diagnosis at every state; empty: the
+    tiny policy does, for which another hospital must not be another language."""
     static_share: float = key(0.03, decision="D20", ge=0, le=1)
     """Share of demonstrations of static diagnosis, which show the whole record at once."""
     epochs: PositiveInt = key(3, "Passes over the demonstrations.")

@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -59,24 +59,13 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
 
     Resumes after the last finished epoch. One row of metrics per epoch: loss and demonstrators' accuracy.
     """
-    plan, tiny = settings.warm_start, settings.policy.model == "tiny"
-    torch.set_num_threads(plan.threads)
-    environment = DiagnosticEnvironment(settings.environment)
-    workups, static = [], []
-    for dataset in LESSONS if tiny else (IN_DOMAIN,):  # a pretrained model has read every textbook
-        most = plan.cases if dataset == IN_DOMAIN else None
-        cases = list(itertools.islice(iterate_records(job.inputs[dataset], "train"), most))
-        clinician = Clinician(settings, dataset)
-        workups += asyncio.run(demonstrate(environment, clinician, cases, readings=tiny))
-        static += asyncio.run(_diagnose_statically(environment, clinician, cases, plan.static_share))
-    if tiny:
+    torch.set_num_threads(settings.warm_start.threads)
+    workups, static = gather_lessons(settings, job.inputs)
+    if settings.policy.model == "tiny":
         fresh = build_tiny_policy(job.state / "initial", settings.policy.tiny, corpus(settings, workups, static))
     else:
         fresh = Path(job.inputs["model"])
-    tokenizer = ChatTokenizer(fresh, settings.policy.chat_template_kwargs)
-    prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
-    demonstrations = [encode_workup(prompts, workup) for workup in workups]
-    demonstrations += [_encode_static(prompts, case, turn) for case, turn in static]
+    demonstrations = encode_lessons(settings, fresh, workups, static)
     model = load_model(fresh, device_of(settings.policy))
     accuracy = sum(workup.trajectory.correct for workup in workups) / len(workups)
     metrics = MetricsLog(job.state / METRICS)
@@ -89,6 +78,31 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     imitate(model, demonstrations, settings, job.state, log)
     save_policy(model, fresh, Path(job.out["policy"]))
     shutil.copyfile(metrics.path, job.out["metrics"])
+
+
+def gather_lessons(settings: Settings, cases: Mapping[str, Path]) -> tuple[list[Workup], list[tuple[CaseRecord, Turn]]]:
+    """What clinicians show on the training cases of each data set, by the file of its ``cases``: their workups, and
+    diagnoses of whole records."""
+    plan, environment = settings.warm_start, DiagnosticEnvironment(settings.environment)
+    textbook = settings.policy.model == "tiny" if plan.textbook is None else plan.textbook
+    workups, static = [], []
+    for dataset in LESSONS if textbook else (IN_DOMAIN,):
+        most = plan.cases if dataset == IN_DOMAIN else None
+        records = list(itertools.islice(iterate_records(cases[dataset], "train"), most))
+        clinician = Clinician(settings, dataset)
+        workups += asyncio.run(demonstrate(environment, clinician, records, readings=textbook))
+        static += asyncio.run(_diagnose_statically(environment, clinician, records, plan.static_share))
+    return workups, static
+
+
+def encode_lessons(
+    settings: Settings, policy: Path, workups: Sequence[Workup], static: Sequence[tuple[CaseRecord, Turn]]
+) -> list[Demonstration]:
+    """The lessons in tokens of the ``policy``, a folder."""
+    tokenizer = ChatTokenizer(policy, settings.policy.chat_template_kwargs)
+    prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
+    demonstrations = [encode_workup(prompts, workup) for workup in workups]
+    return demonstrations + [_encode_static(prompts, case, turn) for case, turn in static]
 
 
 async def demonstrate(

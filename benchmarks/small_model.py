@@ -1,0 +1,239 @@
+"""Does a real small language model learn here? SmolLM2-135M on the synthetic hospital, with the compact prompt.
+
+The model imitates clinicians on in-domain and textbook cases, then GRPO, CDPR and belief gain train it, with three
+seeds each. Accuracy and cost are measured on test cases, greedy and sampled, for each policy, for the supervised start,
+and for its immediate diagnoses, with intervals over cases and seeds.
+
+    make small-model                             all of it
+    python benchmarks/small_model.py prepare     the lessons in tokens and the cases, in --folder
+    python benchmarks/small_model.py run         supervised start, then all trainings side by side; needs torch alone
+
+`run` goes on where it was stopped. On one GPU it takes minutes, on two cores hours. --seconds ends the trainings:
+each then stops after some whole steps and is evaluated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cdpr.agents.policy import ImmediateAgent
+from cdpr.cases import iterate_records
+from cdpr.environment import Trajectory, run_episodes
+from cdpr.environment.utility import count_tests, utility
+from cdpr.files import write_text
+from cdpr.metrics_log import MetricsLog
+from cdpr.settings import Settings, load_settings, merge, parse_settings, resolve_variant
+from cdpr.training.torch.trainer import Trainer
+from cdpr.training.torch.update import Piece
+from cdpr.training.torch.warm_start import encode_lessons, gather_lessons, imitate
+from cdpr.training.torch.weights import load_model, save_policy
+from cdpr.training.training_run import TrainingRun
+
+FILES = ("config.yaml", "config/small_model.yaml")
+VARIANTS = ("belief_gain", "cdpr", "grpo")
+MEASURES = ("accuracy", "usd", "examinations", "utility")
+
+
+def prepare(folder: Path) -> None:
+    """Lessons in the model's tokens, and the cases that they do not use."""
+    settings = load_settings(*FILES)
+    cases = {path.stem: path for path in (Path(settings.paths.results) / "cases").glob("*.jsonl")}
+    model = Path(settings.policy.model)
+    workups, static = gather_lessons(settings, cases)
+    rows = encode_lessons(settings, model, workups, static)
+    folder.mkdir(parents=True, exist_ok=True)
+    with gzip.open(folder / "lessons.jsonl.gz", "wt") as file:
+        for row in rows:
+            file.write(json.dumps([[piece.start, list(piece.ids), list(piece.scored)] for piece in row]) + "\n")
+    train = 0
+    with gzip.open(folder / "cases.jsonl.gz", "wt") as file:
+        for case in iterate_records(cases["mimic_iv"]):
+            train += case.split == "train"
+            if case.split != "train" or train > settings.warm_start.cases:
+                file.write(case.model_dump_json() + "\n")
+    tokens = sum(len(piece.ids) for row in rows for piece in row)
+    print(f"{len(rows):,} lessons with {tokens:,} tokens; longest {max(sum(len(p.ids) for p in r) for r in rows)}")
+
+
+def read_lessons(folder: Path) -> list[list[Piece]]:
+    with gzip.open(folder / "lessons.jsonl.gz", "rt") as file:
+        return [[Piece(start, tuple(ids), scored) for start, ids, scored in json.loads(line)] for line in file]
+
+
+def start(folder: Path, model: Path, device: str, settings: Settings) -> None:
+    """The supervised start, in the folder ``start``."""
+    lessons = read_lessons(folder)
+    policy, log = load_model(model, device), MetricsLog(folder / "start.jsonl")
+    begun = time.perf_counter()
+    imitate(policy, lessons, settings, folder, lambda row: log(row | {"seconds": time.perf_counter() - begun}))
+    save_policy(policy, model, folder / "start.partial")
+    (folder / "start.partial").rename(folder / "start")
+
+
+def settings_of(settings: Settings, variant: str, policy: Path, device: str) -> Settings:
+    """The variant's settings: it begins with the supervised start, and the folder's cases are all its own."""
+    plain = merge(settings.model_dump(), {"policy": {"model": str(policy), "warm_start": False, "device": device}})
+    return resolve_variant(parse_settings(plain), variant)
+
+
+def train(settings: Settings, folder: Path, run: str, device: str, deadline: float) -> None:
+    """One training, until its last step or the deadline; then its evaluation. ``start`` is evaluated as it is."""
+    variant, _, seed = run.partition("-seed") if "-seed" in run else ("", "", "")
+    resolved = settings_of(settings, variant or "grpo", folder / "start", device)
+    with gzip.open(folder / "cases.jsonl.gz", "rb") as packed, (folder / f"{run}.cases").open("wb") as plain:
+        shutil.copyfileobj(packed, plain)
+    cases = list(iterate_records(folder / f"{run}.cases"))
+    (folder / f"{run}.cases").unlink()
+    trainer = Trainer(TrainingRun(resolved, cases, folder / "start", int(seed or 0)))
+    state = folder / run
+    state.mkdir(exist_ok=True)
+    if variant:
+        log = MetricsLog(state / "metrics.jsonl")
+        while trainer.step < trainer.run.steps and time.time() < deadline:
+            trainer.fit(state, log, lambda row: None, steps=trainer.step + 10)
+    trainer.sampler.refresh()
+    tests = [case for case in cases if case.split == "test"]
+    rows = {}
+    for decoding, temperature in (("greedy", 0.0), ("sampled", 1.0)):
+        agents = {"": trainer.run.agent(trainer.sampler, temperature)}
+        if not variant:
+            agents["immediate, "] = ImmediateAgent(trainer.sampler, trainer.run.prompts, resolved.policy, temperature)
+        for name, agent in agents.items():
+            workups = asyncio.run(run_episodes(trainer.environment, agent, tests, settings.evaluation.seed))
+            rows[name + decoding] = [measures(settings, workup) for workup in workups]
+    write_text(state / "rows.json", json.dumps({"step": trainer.step, "rows": rows}))
+
+
+def measures(settings: Settings, workup: Trajectory) -> list[float]:
+    """The :data:`MEASURES` of a workup."""
+    effort, tests = workup.effort(), settings.environment.tests
+    value = utility(workup.correct, effort, settings.utility, tests)
+    return [float(workup.correct), effort.cost_usd, float(count_tests(effort, tests)), value]
+
+
+def run(folder: Path, model: Path, device: str, seconds: float, seeds: list[int]) -> None:
+    """Start, all trainings side by side, and the summary."""
+    settings, deadline = load_settings(*FILES), time.time() + seconds
+    if not (folder / "start").exists():
+        start(folder, model, device, settings)
+    runs = ["start", *(f"{variant}-seed{seed}" for seed in seeds for variant in VARIANTS)]
+    command = [sys.executable, __file__, "train", "--folder", str(folder), "--device", device]
+    begun, running = time.time(), {}
+    for name in runs:
+        if not (folder / name / "rows.json").exists():
+            log = (folder / f"{name}.log").open("w")
+            running[name] = subprocess.Popen(
+                [*command, "--run", name, "--deadline", str(deadline)], stdout=log, stderr=log
+            )
+            if device == "cpu":
+                running[name].wait()
+    failed = [name for name, process in running.items() if process.wait()]
+    for name in failed:
+        print(name, "failed:", *(folder / f"{name}.log").read_text().splitlines()[-5:], sep="\n  ")
+    summary = summarise(folder, runs) | {"seconds_of_trainings": round(time.time() - begun)}
+    if device == "cuda":
+        summary["device"] = torch.cuda.get_device_name()
+    write_text(folder / "small_model.json", json.dumps(summary, indent=1))
+    print(json.dumps(summary["results"], indent=1))
+
+
+def summarise(folder: Path, runs: list[str]) -> dict:
+    """Means with 95% intervals: seeds and cases are drawn again, the same cases for every policy."""
+    done = {
+        name: json.loads((folder / name / "rows.json").read_text())
+        for name in runs
+        if (folder / name / "rows.json").exists()
+    }
+    tables: dict[str, dict[str, np.ndarray]] = {}
+    for decoding in ("greedy", "sampled"):
+        for name, content in done.items():
+            for key, rows in content["rows"].items():
+                if key.endswith(decoding):
+                    label = (
+                        "immediate diagnosis"
+                        if key.startswith("immediate")
+                        else name.rpartition("-seed")[0] or "supervised start"
+                    )
+                    tables.setdefault(f"{label}, {decoding}", {})[name] = np.array(rows)
+    results = {}
+    draws = {
+        label: bootstrap(np.stack(list(by_seed.values())), np.random.default_rng(0))
+        for label, by_seed in tables.items()
+    }
+    for label, by_seed in tables.items():
+        mean, spread = np.stack(list(by_seed.values())).mean((0, 1)), np.quantile(draws[label], [0.025, 0.975], axis=0)
+        base = (
+            draws[f"immediate diagnosis, {label.rpartition(', ')[2]}"]
+            if any("immediate" in name for name in tables)
+            else None
+        )
+        results[label] = {"seeds": len(by_seed)} | {
+            measure: [round(float(x), 4) for x in (mean[k], spread[0, k], spread[1, k])]
+            for k, measure in enumerate(MEASURES)
+        }
+        if base is not None:
+            gain = draws[label][:, 0] - base[:, 0]
+            results[label]["accuracy above immediate"] = [round(float(x), 4) for x in np.quantile(gain, [0.025, 0.975])]
+    steps = {name: content["step"] for name, content in done.items()}
+    keep = (
+        "step",
+        "seconds",
+        "train/accuracy",
+        "train/aec",
+        *(f"validation/{x}" for x in ("accuracy", "aec", "utility")),
+    )
+    curves = {name: read_rows(folder / name / "metrics.jsonl", keep) for name in done if name != "start"}
+    return {"results": results, "steps": steps, "curves": curves, "start": read_rows(folder / "start.jsonl")}
+
+
+def read_rows(path: Path, keep: tuple[str, ...] = ()) -> list[dict]:
+    """Rows of metrics, with the columns to ``keep`` (all where it is empty)."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return [{k: v for k, v in row.items() if k in keep or not keep} for row in rows]
+
+
+def bootstrap(rows: np.ndarray, rng: np.random.Generator, draws: int = 2000) -> np.ndarray:
+    """Means (draws, measures) of rows (seeds, cases, measures) with seeds and cases drawn again."""
+    seeds, cases, _ = rows.shape
+    means = []
+    for _ in range(draws):
+        drawn = rng.integers(cases, size=cases)
+        means.append(
+            rows.mean(0)[drawn].mean(0) if seeds == 1 else rows[rng.integers(seeds, size=seeds)].mean(0)[drawn].mean(0)
+        )
+    return np.array(means)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["prepare", "run", "train"])
+    parser.add_argument("--folder", type=Path, default=Path("state/small_model"))
+    parser.add_argument("--model", type=Path, default=Path("models/smollm2-135m-instruct"))
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="the trainings stop after this time")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--run")
+    parser.add_argument("--deadline", type=float, default=float("inf"))
+    arguments = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+    if arguments.command == "prepare":
+        prepare(arguments.folder)
+    elif arguments.command == "train":
+        train(load_settings(*FILES), arguments.folder, arguments.run, arguments.device, arguments.deadline)
+    else:
+        run(arguments.folder, arguments.model, arguments.device, arguments.seconds, arguments.seeds)
+
+
+if __name__ == "__main__":
+    main()
