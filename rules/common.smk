@@ -20,6 +20,7 @@ from snakemake.logging import logger
 try:
     from cdpr.settings import SettingsError, project_folder
     from cdpr.settings.datasets import BENCHMARKS, DATASETS
+    from cdpr.settings.queries import check_path
     from cdpr.settings.runs import RUN
     from cdpr.workflow import forkserver, machines, served
     from cdpr.workflow.outlook import Outlook, outcome
@@ -28,6 +29,7 @@ try:
 except ImportError as error:
     raise WorkflowError(f"{error}. Install the package first: `make env`, or `pip install -e .`")
 
+check_path("the folder of the project", str(HERE))
 plan = Plan(config)
 # Jobs that start a server of their model (rules/jobs.smk), by their rule.
 SERVED = {job.rule: job for job in served.served_jobs(plan)}
@@ -83,16 +85,17 @@ def log_file(stage):
 
 # The command of every stage: the subcommand of the rule's name. Its output goes to its log; on another machine also to
 # the log of the scheduler.
-LOG = "> {log} 2>&1" if workflow.is_main_process else "2>&1 | tee {log}"
+LOG = "> {log:q} 2>&1" if workflow.is_main_process else "2>&1 | tee -- {log:q}"
 COMMAND = f"{{params.environment}}cdpr {{params.stage}} --key {{params.key}} {{params.files}} {LOG}"
 
 ACTING = ("evaluate_agent", "train_policy", "sample_states", "propose_actions")
 # Every job reads the resolved settings. Without an activated environment the `cdpr` beside this Python serves; that of
 # a conda environment comes first.
-shell.prefix(
+PREFIX = (
     f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(plan.resolved_settings)}; "
     f'export PATH="$PATH":{shlex.quote(os.path.dirname(sys.executable))}; '
 )
+shell.prefix(PREFIX.replace("{", "{{").replace("}", "}}"))  # a folder's name is no pattern
 
 
 pathvars:

@@ -41,4 +41,4 @@ rule beyond_paper:
     params:
         command=TARGETS["beyond_paper"]["command"],
     shell:
-        "{params.command} --nolock --cores {threads} 2>&1 | tee {log}"
+        "{params.command} --nolock --cores {threads} 2>&1 | tee -- {log:q}"

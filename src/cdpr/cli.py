@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -318,7 +319,8 @@ def _verify(args: argparse.Namespace) -> int:
     results = Path(load_settings(*args.settings).paths.results)
     altered = housekeeping.altered(results)
     for path in altered:
-        print(f"{path}: {'not what was written' if path.exists() else 'gone'}; snakemake --cores all -f {path}")
+        fault, command = "not what was written" if path.exists() else "gone", ["snakemake", "--cores", "all", "-f"]
+        print(f"{path}: {fault}; {shlex.join([*command, str(path)])}")
     print(f"{results}: {len(altered)} altered" if altered else f"{results}: every result is what was written")
     return 1 if altered else 0
 

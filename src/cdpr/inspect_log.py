@@ -5,6 +5,7 @@ The log is written by Inspect's own ``write_eval_log`` (https://inspect.aisi.org
 """
 
 import asyncio
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta
@@ -59,8 +60,9 @@ class Exported:
         """Raises ExportError for a missing file or other cases than those evaluated, ProvenanceError for settings."""
         place = evaluation.with_suffix(".run.json")
         if not evaluation.exists() or not place.exists():
+            command = shlex.join(["snakemake", str(evaluation)])
             raise ExportError(f"{evaluation}: missing, or without its run.json; correct the name of the run, or "
-                              f"evaluate it, with the same settings: snakemake {evaluation}")  # fmt: skip
+                              f"evaluate it, with the same settings: {command}")  # fmt: skip
         check_provenance(settings, [evaluation])
         record = read_record(place)
         if not cases.exists() or record.digest_of("cases") not in (None, file_digest(cases)):

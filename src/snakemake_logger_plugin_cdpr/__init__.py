@@ -302,6 +302,9 @@ def explained(message: str) -> str:
         return own[1]
     if protected := re.match(r"ProtectedOutputException .*affected files:\s*(.*?)\n", message + "\n", re.DOTALL):
         return disk_problem(errno.EACCES, protected[1]) or message
+    if "in load_configfile" in message:
+        fault = message.rstrip().rpartition("\n")[2]
+        return f"A file of --configfile cannot be read: {fault}\nCorrect its name or its content; nothing was started."
     of_disk = re.search(r"\[Errno (\d+)\] [^:\n]*(?:: '([^'\n]*)')?", message)
     return (of_disk and disk_problem(int(of_disk[1]), of_disk[2])) or message
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -27,6 +28,7 @@ from cdpr.settings import (
 from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.generate import check, explain, keys, leaves
 from cdpr.settings.load import restrict, without
+from cdpr.settings.queries import check_paths
 from cdpr.settings.runs import RUN
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +79,28 @@ def test_the_paper_overlay_takes_back_every_constant_of_the_demo():
 def test_errors_name_key_and_remedy(data, message):
     with pytest.raises(SettingsError, match=message):
         parse_settings(data)
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [("paths.results", "a{b"), ("paths.state", "a<logs>"), ("paths.results", "~/results"), ("paths.results", "a:b"),
+     ("paths.results", "a?b"), ("paths.results", "a\nb"), ("paths.state", ""), ("data.private.path", "a\u2028b"),
+     ("data.mimic_iv.path", "~me/mimic"), ("data.price_overrides", "a\\b"), ("policy.model", "{run}"),
+     ("study.kept", "a\x1b[2J")],
+)  # fmt: skip
+def test_paths_that_a_reader_would_take_for_something_else_are_refused_by_name(key, path):
+    nested: Any = path
+    for part in reversed(key.split(".")):
+        nested = {part: nested}
+    with pytest.raises(SettingsError, match=re.escape(f"{key}: {path!r}: ")):
+        check_paths(parse_settings(nested))
+
+
+def test_other_paths_are_accepted():
+    odd = "-it's #1 %20 $HOME; & | > é 漢 [1] * !(x) \"`id`"
+    addresses = {"gpt": {"label": "L", "group": "open", "model": "https://host/v1?version=1"}}
+    check_paths(parse_settings({"paths": {"results": odd, "state": odd}, "data": {"private": {"path": f"{odd}:"}},
+                                "policy": {"model": odd}, "agents": addresses}))  # fmt: skip
 
 
 def test_every_setting_is_described():

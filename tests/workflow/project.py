@@ -51,8 +51,8 @@ class Project:
         self.environment = {**inherited, "PYTHONPATH": str(folder / "src")}
 
     def arguments(self, *more: str, overlay: str = "ci") -> list[str]:
-        """Arguments of `snakemake`; `--config` and its values come last."""
-        at = more.index("--config") if "--config" in more else len(more)
+        """Arguments of `snakemake`; `--config` and its values, or `--` and the targets, come last."""
+        at = next((more.index(word) for word in ("--config", "--") if word in more), len(more))
         cores = () if "--cores" in more else ("--cores", "2")
         return [*more[:at], "--configfile", f"config/{overlay}.yaml", *cores, *more[at:]]
 

@@ -5,6 +5,7 @@ event at all. Both are noticed by what the tables say of one another: the publis
 nowhere, patients behind the last one of a table, times that cannot be read.
 """
 
+import glob
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -72,7 +73,7 @@ class Tables:
         Raises IngestError when the table or a column is missing, or stands there twice, or its head cannot be read.
         """
         path = self.paths[name] = self._find(name)
-        quoted_path, line = _literal(str(path)), 1
+        quoted_path, line = _literal(glob.escape(str(path))), 1
         if path.suffix == ".parquet":
             source = f"read_parquet({quoted_path})"
             names = [row[0] for row in self.rows(f"DESCRIBE SELECT * FROM {source}")]

@@ -4,6 +4,7 @@ No date, duration, commit or absolute path is taken over: the same results give 
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ class Records:
         """How ``target``, a path below the results, was made; ``record`` where it is not the ``run.json`` beside it."""
         root = self.settings.paths.results
         # An absolute folder is the reader's own matter: it would make the page another one on every machine.
-        file = f"{'<results>' if Path(root).is_absolute() else root}/{target}"
+        file = f"{'<results>' if Path(root).is_absolute() else shlex.quote(root)}/{target}"
         # Results in another folder are those of an overlay, whose name no record holds.
         overlays = "" if root == "results" else "--configfile YOUR_OVERLAYS -- "
         command = f"snakemake --cores all {overlays}{file}"

@@ -1,5 +1,6 @@
 """Results that may share a table: made under one tier, one utility, one cost map and, per data set, the same cases."""
 
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,10 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
 
 def _check_unaltered(record: RunRecord, place: Path, names: set[str]) -> None:
     for path in record.altered(place, names):
+        again = shlex.join(["rm", str(path), str(place)]), shlex.join(["snakemake", "--cores", "all", str(path)])
         raise ProvenanceError(
             f"{path}: is not what was written (its digest differs from the one in {place}): it was edited or damaged. "
-            f"To make it again: rm {path} {place}; snakemake --cores all {path}"
+            f"To make it again: {'; '.join(again)}"
         )
 
 

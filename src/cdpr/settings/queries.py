@@ -1,5 +1,6 @@
 """Questions about the whole configuration: the model behind an agent or a judge, and what the settings lack."""
 
+import unicodedata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,7 +82,35 @@ def judging_models(settings: Settings) -> dict[str, ModelEntry]:
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     """Key and path of all files and folders that the settings name and that are not there."""
+    missing = [(name, path) for name, path in _user_files(settings) if not Path(path).exists()]
+    policy = settings.policy.model
+    return missing if policy == "tiny" or Path(policy).exists() else [*missing, ("policy.model", policy)]
+
+
+def check_paths(settings: Settings) -> None:
+    """Raise SettingsError for a path in the settings that :func:`check_path` refuses."""
+    models = {f"models.{name}.{key}": path for name, entry in settings.models.items()
+              for key, path in (("at", entry.folder), ("weights", entry.weights)) if path}  # fmt: skip
+    models |= {f"agents.{name}.model": agent.model for name, agent in settings.agents.items()
+               if agent.model and not agent.model.startswith(ADDRESSES)}  # fmt: skip
+    for name, path in [*_user_files(settings), *models.items(), ("policy.model", settings.policy.model)]:
+        check_path(name, path)
+    for name, path in settings.paths:
+        check_path(f"paths.{name}", path, ":")  # which separates the files of a list
+
+
+def check_path(name: str, path: str, others: str = "") -> None:
+    """Raise SettingsError for a path that begins with ``~`` or holds a character that Snakemake (braces, ``<``), DuckDB
+    and SQLite (``?``, a backslash), a terminal or, of the ``others``, another reader takes for something else."""
+    if not path or path.startswith("~"):
+        raise SettingsError(f"{name}: {path!r}: write the path of the folder out; `~` is not your home here")
+    if bad := [c for c in path if c in "{}<?\\" + others or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]:
+        raise SettingsError(f"{name}: {path!r}: a path cannot hold {bad[0]!r} here; rename the folder or file, "
+                            "or make a link with another name")  # fmt: skip
+
+
+def _user_files(settings: Settings) -> list[tuple[str, str]]:
+    """Key and path of files and folders that must be there."""
     extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
     paths = [(name, value_at(settings, name)) for name, extra in extras if extra.get("place")]
-    local = [(name, path) for name, path in paths if path and not path.startswith(ADDRESSES)]
-    return [(name, path) for name, path in local if not Path(path).exists()]
+    return [(name, path) for name, path in paths if path is not None and not path.startswith(ADDRESSES)]

@@ -12,6 +12,7 @@ from ..files import DigestCache
 from ..results.methods import unfit
 from ..settings import Settings, SettingsError, TrainedRun, check_serving, parse_settings, why_not_run
 from ..settings.datasets import BENCHMARKS, DATASETS
+from ..settings.queries import check_paths
 from ..settings.variants import job_of, resolve_variant, seeds_of
 
 Options = Mapping[str, str]
@@ -34,6 +35,7 @@ class Experiment:
 
     def __init__(self, config: Mapping[str, Any] | Settings):
         self.settings = config if isinstance(config, Settings) else parse_settings(config)
+        check_paths(self.settings)
         check_serving(self.settings)
         data, results = self.settings.data, self.settings.paths.results
         chosen, own = data.fee_schedules, data.price_overrides
@@ -43,8 +45,7 @@ class Experiment:
         if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
             raise SettingsError(f"data.price_overrides: {own} lies under {results}/, where jobs remove and rewrite "
                                 "files; copy it to another folder first and name the copy")  # fmt: skip
-        self.results = self.settings.paths.results
-        self.state = self.settings.paths.state
+        self.results, self.state = (str(Path(p)) for p in (results, self.settings.paths.state))
         self.digests = DigestCache(Path(self.state) / "digests.json")
 
     def settings_of(self, stage: str, options: Options) -> tuple[Settings, int | None]:

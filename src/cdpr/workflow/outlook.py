@@ -3,6 +3,7 @@
 Times are guesses: the median of earlier jobs under the same results, or a figure of ``workflow/durations.yaml``.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -101,7 +102,7 @@ def outcome(plan: Plan, files: Sequence[str], logs: Sequence[str]) -> str:
     says = RunRecord.read(Path(plan.file("write_report", "record", {}))).tags.get("says", "")
     lines = [f"Report  {page}", f"Says    {says}"]
     if server := plan.settings.tracking.mlflow:
-        file = f"mlflow ui --backend-store-uri sqlite:///{plan.results}/mlflow.db"
+        file = f"mlflow ui --backend-store-uri {shlex.quote(f'sqlite:///{plan.results}/mlflow.db')}"
         command = "make ui" if plan.results == "results" else file
         lines.append(f"MLflow  {server if isinstance(server, str) else command}")
     return "\n".join(lines)

@@ -85,7 +85,7 @@ class Plan(Experiment):
             path = str(getattr(inputs, need, "") or "") or self.place(self.source(stage, need, options))
             flags |= {need: path} if path else {}
         flags |= {name: str(getattr(outputs, name)) for name in entry.outputs}
-        return " ".join(f"--{name} {shlex.quote(value)}" for name, value in flags.items())
+        return " ".join(shlex.quote(f"--{name}={value}") for name, value in flags.items())
 
     def environment(self, stage: str) -> str:
         """Variables in front of a stage's command."""
@@ -142,10 +142,7 @@ class Plan(Experiment):
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
         other workflows out until this process ends, however it ends, and write the settings. Raises SettingsError for
         such paths and runs, and where another process holds the results."""
-        missing, policy = missing_paths(self.settings), self.settings.policy.model
-        if policy != "tiny" and not Path(policy).exists():
-            missing.append(("policy.model", policy))
-        if missing:
+        if missing := missing_paths(self.settings):
             lines = "\n".join(f"  {key}: {path}" for key, path in missing)
             raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
                                 "Correct them, or set a key to null to do without.")  # fmt: skip

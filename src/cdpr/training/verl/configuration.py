@@ -75,7 +75,7 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
 
 def overrides(resolved: Mapping[str, Any]) -> list[str]:
     """The configuration in Hydra's grammar: values are JSON."""
-    return [f"{name}={json.dumps(value)}" for name, value in resolved.items()]
+    return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in resolved.items()]
 
 
 def check(settings: Settings) -> None:
