@@ -64,7 +64,15 @@ def write_csv(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[s
     writer.writeheader()
     writer.writerows(rows)
     data = text.getvalue().encode("utf-8")
-    return write_bytes(path, gzip.compress(data, compresslevel=6, mtime=0) if Path(path).suffix == ".gz" else data)
+    return write_gz(path, [data]) if Path(path).suffix == ".gz" else write_bytes(path, data)
+
+
+def write_gz(path: str | Path, parts: Iterable[bytes]) -> Path:
+    """Write a compressed file whole or not at all; returns the path. Equal contents are equal files: Python writes this
+    header, without a time, while ``gzip.compress`` leaves it to zlib, whose header names the system."""
+    with replacing(path) as partial, partial.open("wb") as target, gzip.GzipFile("", "wb", 6, target, 0) as packed:
+        packed.writelines(parts)
+    return Path(path)
 
 
 _ELSEWHERE = "name other folders in paths.results and paths.state (config.yaml)"

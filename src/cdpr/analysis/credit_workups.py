@@ -28,7 +28,7 @@ from ..environment.utility import count_tests, utility
 from ..evaluation.evaluate_agent import read_test_cases
 from ..evaluation.replay import deviations, replay
 from ..evaluation.row import EvaluationRow, public_text, read_rows
-from ..files import write_bytes
+from ..files import write_gz
 from ..job import Job
 from ..llm import ModelSpec
 from ..llm.guard import disclosed
@@ -101,7 +101,7 @@ def credit_workups(settings: Settings, job: Job) -> None:
     crediting = Crediting(settings, environment, partial(PolicyAgent.build, settings, own), continues)
     credited = asyncio.run(crediting.all(cases, job.inputs["evaluation"]))
     text = "".join(case.model_dump_json() + "\n" for case in credited)
-    write_bytes(job.out["credit"], gzip.compress(text.encode(), compresslevel=6, mtime=0))
+    write_gz(job.out["credit"], [text.encode()])
     decisions, left_out = sum(len(steps) for case in credited for steps in case.process), len(cases) - len(credited)
     job.metrics.update(cases=len(credited), decisions=decisions, left_out=left_out)
     print(f"{job.options['run']} on {job.options['dataset']}: {decisions} decisions of {len(credited)} cases credited")

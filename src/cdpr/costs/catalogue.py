@@ -6,6 +6,7 @@ rates of several, ``-26`` names a modifier); ``paper_prices.csv`` holds the pric
 """
 
 import functools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -93,7 +94,7 @@ class Catalogue:
             first,
             examination=" + ".join(p.examination for p in prices),
             hcpcs="+".join(p.hcpcs for p in prices),
-            usd=round(sum(p.usd for p in prices), 2),
+            usd=round(math.fsum(p.usd for p in prices), 2),
             source=" + ".join(dict.fromkeys(p.source for p in prices)),
             group=None,
             confidence=max((p.confidence for p in prices), key=CONFIDENCES.index),

@@ -7,6 +7,7 @@ are bad, the file is an error too.
 
 import csv
 import io
+import math
 import operator
 import re
 import warnings
@@ -181,7 +182,7 @@ class Schedule:
     def rate(self, codes: str) -> float | None:
         """Rate of the codes joined by ``+`` (``71046``, ``71046-26``): their sum; None when one has no rate."""
         parts = [self.rates.get(item) for item in split_codes(codes)]
-        return None if None in parts else round(sum(parts), 2)
+        return None if None in parts else round(math.fsum(parts), 2)
 
     def fill(self, rows: Iterable[tuple[int, Cells]], price: Callable[[Cells], Decimal | str]) -> Self:
         """The schedule with the rates of these rows, whose first cell is the code. ``price`` gives the US dollars of a

@@ -2,6 +2,7 @@
 the names without a code."""
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -83,7 +84,11 @@ def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, floa
     for key, group in groups.items():
         amounts, price = items.setdefault(group, {}), prices[key]
         amounts[price.examination] = max(price.usd, amounts.get(price.examination, 0.0))
-    choose = {"max": max, "sum": lambda amounts: round(sum(amounts), 2), "first": lambda amounts: next(iter(amounts))}
+    choose = {
+        "max": max,
+        "sum": lambda amounts: round(math.fsum(amounts), 2),
+        "first": lambda amounts: next(iter(amounts)),
+    }
     usd = {group: choose[rule](amounts.values()) for group, amounts in items.items()}
     return {key: usd[groups[key]] if key in groups else price.usd for key, price in prices.items()}, groups
 
@@ -126,7 +131,7 @@ def coverage(
         (pools.setdefault(price.how, []) if pool_unknown and not _is_known(key) else rows).append(row)
     for how, pool in sorted(pools.items()):
         cases = sum(row["cases"] for row in pool)
-        usd = round(sum(row["cases"] * row["price_usd"] for row in pool) / cases, 2)
+        usd = round(math.fsum(row["cases"] * row["price_usd"] for row in pool) / cases, 2)
         rows.append({"exam_key": POOLED, "cases": cases, "names": len(pool), "price_usd": usd, "how": how})
     return rows
 

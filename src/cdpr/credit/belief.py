@@ -32,7 +32,7 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
         turns = await policy.score_diagnoses(state, true_names(state.case), forced=True)
         if measure == "per_token":
             return max(math.exp(fmean(turn.logprobs)) for turn in turns)
-        return min(1.0, sum(math.exp(sum(turn.logprobs)) for turn in turns))
+        return min(1.0, math.fsum(math.exp(math.fsum(turn.logprobs)) for turn in turns))
 
     distinct = {state.key: state for state in states}
     return dict(zip(distinct, await asyncio.gather(*map(read, distinct.values())), strict=True))

@@ -5,12 +5,13 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
+from statistics import fmean
 from typing import Any
 
 from cachetools import FIFOCache
 
 from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, Step, Trajectory
-from ..environment.utility import mean, utility
+from ..environment.utility import utility
 from ..settings.schema import Credit, Tests, Utility
 from .continuations import Continuation, Draws, Entry, Pool, Pools
 from .scores import CandidateValue, CreditReport, SampledAction, StateCredit
@@ -34,7 +35,7 @@ from .states import (
 def action_value(immediate: Effort, ends: Sequence[Continuation], weights: Utility, tests: Tests) -> float:
     """U_hat(s, a) = 1/K sum_k U(tau_k), equation "U hat": the mean utility of the action's own effort together with
     each of its continuations."""
-    return mean(utility(end.correct, immediate + end.effort, weights, tests) for end in ends)
+    return fmean(utility(end.correct, immediate + end.effort, weights, tests) for end in ends)
 
 
 def baseline(
@@ -46,8 +47,8 @@ def baseline(
     if not actions:
         return None
     if rule != "policy_weighted":
-        return mean(values[a] for a in actions)
-    return sum(p_hat[a] * values[a] for a in actions) / sum(p_hat[a] for a in actions)
+        return fmean(values[a] for a in actions)
+    return math.fsum(p_hat[a] * values[a] for a in actions) / math.fsum(p_hat[a] for a in actions)
 
 
 class ProcessReward:
@@ -203,7 +204,7 @@ class GroupCredit:
             return
         truth = self.group[0].case.diagnosis_results
         diagnoses = [step.action.text for step in one.steps if isinstance(step.action, FinalDiagnosis)]
-        one.verdict = mean(self.environment.is_correct(text, truth) for text in diagnoses)
+        one.verdict = fmean(self.environment.is_correct(text, truth) for text in diagnoses)
 
     def _value(self, one: _Evaluated) -> CandidateValue:
         """U_hat of one action, with its terms."""
@@ -215,8 +216,8 @@ class GroupCredit:
             return CandidateValue(one.action, one.in_top_m, None, failed=pool.failed)
         efforts = [immediate + end.effort for end in ends]
         value = action_value(immediate, ends, self.process.weights, self.environment.settings.tests)
-        correct, tests = mean(end.correct for end in ends), mean(effort.available for effort in efforts)
-        usd, infeasible = mean(effort.cost_usd for effort in efforts), mean(effort.infeasible for effort in efforts)
+        correct, tests = fmean(end.correct for end in ends), fmean(effort.available for effort in efforts)
+        usd, infeasible = fmean(effort.cost_usd for effort in efforts), fmean(effort.infeasible for effort in efforts)
         sources = len(pool.own), len(pool.known), len(pool.fresh), pool.failed
         return CandidateValue(one.action, one.in_top_m, value, correct, tests, usd, infeasible, *sources)
 

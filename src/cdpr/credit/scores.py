@@ -2,9 +2,10 @@
 of credit assignment, state by state; and the figures of a batch for the log."""
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import StatisticsError, correlation, fmean, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 from ..environment.state import Trajectory
@@ -36,7 +37,7 @@ def process_score(process: ProcessRewards, credit: Credit) -> float:
     selected = [credit.beta * r for r in process if r is not None]
     if not selected:
         return 0.0
-    return fmean(selected) if credit.aggregate == "mean" else sum(selected)
+    return fmean(selected) if credit.aggregate == "mean" else math.fsum(selected)
 
 
 def trajectory_score(outcome: float, process: ProcessRewards, credit: Credit) -> float:
@@ -156,11 +157,13 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
 
 
 def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Pearson's correlation; 0 where one side is constant."""
-    try:
-        return correlation(x, y)
-    except StatisticsError:
+    """Pearson's correlation; 0 where one side is constant. The last bits of that of ``statistics`` differ between
+    versions of Python, as those of ``sum`` for floats do: where a result depends on them, ``math.fsum`` adds."""
+    if len(x) < 2:
         return 0.0
+    x, y = [value - fmean(x) for value in x], [value - fmean(y) for value in y]
+    norm = math.sqrt(math.fsum(value * value for value in x) * math.fsum(value * value for value in y))
+    return math.fsum(map(operator.mul, x, y)) / norm if norm else 0.0
 
 
 def verdicts(correct: Sequence[float]) -> str:

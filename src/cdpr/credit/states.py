@@ -79,7 +79,7 @@ def frequencies(actions: Iterable[ActionKey]) -> dict[ActionKey, float]:
 
 def entropy(p_hat: Mapping[ActionKey, float]) -> float:
     """U(s) = -sum p_hat log p_hat in nats, equation "uncertainty"."""
-    return -sum(p * math.log(p) for p in p_hat.values() if p > 0)
+    return -math.fsum(p * math.log(p) for p in p_hat.values() if p > 0)
 
 
 def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:

@@ -2,6 +2,7 @@
 actions."""
 
 import functools
+import math
 import operator
 import re
 from collections.abc import Iterable
@@ -153,7 +154,7 @@ class State:
     @property
     def spent_usd(self) -> float:
         """Money charged so far."""
-        return sum(step.observation.charge_usd for step in self.history)
+        return math.fsum(step.observation.charge_usd for step in self.history)
 
 
 @dataclass(frozen=True)

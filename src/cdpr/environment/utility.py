@@ -1,17 +1,11 @@
 """What a workup is worth: outcome reward and utility."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..settings import SettingsError
 from ..settings.schema import Settings, Tests, Utility
 from .state import Effort, Trajectory
-
-
-def mean(values: Iterable[float]) -> float:
-    """The arithmetic mean; ``statistics.mean`` is slow on these short lists."""
-    items = list(values)
-    return sum(items) / len(items)
 
 
 def outcome_reward(trajectory: Trajectory) -> float:

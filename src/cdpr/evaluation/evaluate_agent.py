@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import shutil
 import time
@@ -200,7 +201,7 @@ def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: T
 def whole_record_effort(case: CaseRecord) -> Effort:
     """Effort of a whole record: every examination of it, each billing group charged once."""
     keys = list(case.key_pertinent_results_dict)
-    cost = sum(charge(case, keys[:i], key) for i, key in enumerate(keys))
+    cost = math.fsum(charge(case, keys[:i], key) for i, key in enumerate(keys))
     physical = sum(map(is_physical, keys))
     return Effort(len(keys) - physical, len(keys) - physical, physical=physical, cost_usd=cost)
 

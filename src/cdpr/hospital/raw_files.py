@@ -1,7 +1,6 @@
 """All raw files of the synthetic hospital."""
 
 import itertools
-import os
 import pkgutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -12,14 +11,15 @@ from ..settings.datasets import DATASETS
 from ..settings.schema import HospitalSettings, Settings
 from .model import Hospital, load_hospital
 
+_THREADS = 2  # as the job has (rules/jobs.smk)
 WRITTEN = tuple(name for name, entry in DATASETS.items() if entry.writer)
 # The model, the data set, the folder to write to, how many patients or cases, the seed.
 Writer = Callable[[Hospital, str, Path, int, int], None]
 
 
 def make_hospital(settings: Settings, job: Job) -> None:
-    """Stage ``make_hospital``: write the raw files of each data set of the job, on all cores of the job."""
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    """Stage ``make_hospital``: write the raw files of each data set of the job, in parallel."""
+    with ProcessPoolExecutor(_THREADS) as pool:
         list(pool.map(_write, itertools.repeat(settings.hospital), job.out, job.out.values()))
     for dataset, folder in job.out.items():
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,5 +1,6 @@
 """The numbers of a data card, counted from the cases; no name that few patients have is among them."""
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -130,7 +131,9 @@ def diagnosis_name(text: str) -> str:
 
 def whole_record_usd(case: CaseRecord) -> float:
     """US dollars for every examination of the record, each billing group charged once."""
-    return sum({case.exam_billing_group.get(exam) or (exam,): usd for exam, usd in case.exam_cost_map.items()}.values())
+    return math.fsum(
+        {case.exam_billing_group.get(exam) or (exam,): usd for exam, usd in case.exam_cost_map.items()}.values()
+    )
 
 
 def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:

@@ -1,9 +1,8 @@
 """A run of reinforcement learning, for both engines: cases, their order, seeds of episodes, and learning curve."""
 
 import functools
-import gzip
+import os
 import random
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
 from ..environment import DiagnosticEnvironment, PromptBuilder
 from ..environment.opening import check_judges, open_environment
+from ..files import write_gz
 from ..job import Job
 from ..llm import Model
 from ..llm.guard import allow, disclosed
@@ -137,8 +137,5 @@ def store_records(job: Job) -> None:
     job.metrics["seconds"] = rows[-1]["seconds"]
     if "diverged" in rows[-1]:
         job.tags["diverged"] = str(rows[-1]["step"])
-    # Packed without a time, so that equal rows are equal files.
-    with job.out["credit"].open("wb") as target, gzip.GzipFile("", "wb", fileobj=target, mtime=0) as packed:
-        if (records := job.state / CREDIT).exists():
-            with records.open("rb") as source:
-                shutil.copyfileobj(source, packed)
+    with open(records if (records := job.state / CREDIT).exists() else os.devnull, "rb") as lines:
+        write_gz(job.out["credit"], lines)

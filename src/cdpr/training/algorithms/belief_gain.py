@@ -94,7 +94,7 @@ class BeliefGain(Algorithm):
         alternatives: list[Alternative] = []
         if self.options.reading != "none":
             alternatives = list(await asyncio.gather(*map(self._reading, build_tree(group).values())))
-        counts = {"credit/states": len(beliefs), "credit/belief": sum(beliefs.values())}
+        counts = {"credit/states": len(beliefs), "credit/belief": math.fsum(beliefs.values())}
         every_gain = [gain for row in gains for gain in row]
         return BeliefAdvantages(decisions=decisions, alternatives=alternatives, counts=counts, gains=every_gain)
 
@@ -112,7 +112,7 @@ class BeliefGain(Algorithm):
         [turn] = await policy.score_diagnoses(node.state, true_names(node.state.case)[:1], forced=False)
         weight = self.options.reading_weight * len(node.visits)
         if self.options.reading == "probability":  # grad p = p grad log p
-            weight *= math.exp(sum(turn.logprobs[policy.name_start(turn) :]))
+            weight *= math.exp(math.fsum(turn.logprobs[policy.name_start(turn) :]))
         return Alternative(node.visits[0][0], (turn,), (1.0,), (on_name(policy, turn, 0.0, weight),))
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:

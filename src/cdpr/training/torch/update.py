@@ -125,7 +125,7 @@ class PolicyUpdate:
     def _mini_batch(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
         samples = [sample for group in groups for sample in group]
         tokens = sum(len(s.old_logprobs) for s in samples)
-        weight = sum(w for s in samples for w in s.weights)
+        weight = math.fsum(w for s in samples for w in s.weights)
         scale = weight if self.settings.loss_aggregation == "token_mean" else len(samples)
         loss_sum = clipped = drift = 0.0
         self.optimizer.zero_grad(set_to_none=True)

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -203,7 +204,7 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
                 part.step()
             losses.append(float(loss.detach()))
         save_checkpoint(path, {"epoch": epoch + 1} | {name: part.state_dict() for name, part in parts.items()})
-        log({"step": epoch + 1, "warm_start/loss": sum(losses) / len(losses), "warm_start/of": plan.epochs})
+        log({"step": epoch + 1, "warm_start/loss": fmean(losses), "warm_start/of": plan.epochs})
 
 
 def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:

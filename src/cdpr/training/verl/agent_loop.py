@@ -224,7 +224,7 @@ class GroupHook:
             for key, advantages, weights in _rows(group):
                 finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
                 if self.algorithm.extra_samples:
-                    finished.weights[key] = sum(weights)
+                    finished.weights[key] = math.fsum(weights)
         if line := credit_line(groups[0].iteration + 1, batch):
             self.record(line)
         return finished
