@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import gc
 import json
+import multiprocessing
 import os
 import pkgutil
 import select
@@ -40,9 +41,12 @@ _SLOW_TENSORS = ("cdpr.evaluation.evaluate_agent", "cdpr.llm.sampler", "cdpr.cas
                  "cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3")  # fmt: skip
 
 
-def start(environment: Mapping[str, str], tensors: bool = False) -> subprocess.Popen:
+def start(environment: Mapping[str, str], tensors: bool = False) -> subprocess.Popen | None:
     """Start a server with these environment variables added, and announce it to jobs. While idle it imports what jobs
-    need, also with ``tensors``. It ends with this process, or with the standard input of the returned one."""
+    need, also with ``tensors``. It ends with this process, or with the standard input of the returned one. None where
+    processes that have imported libraries are not to be forked, as on macOS."""
+    if multiprocessing.get_start_method() == "spawn":
+        return None
     place = "/tmp" if len(tempfile.gettempdir()) > _LONGEST_FOLDER else tempfile.gettempdir()
     for left in Path(place).glob("cdpr-[0-9]*-*"):  # where both processes were killed
         if (process := left.name.split("-")[1]).isdigit() and not psutil.pid_exists(int(process)):
