@@ -75,19 +75,27 @@ def write_gz(path: str | Path, parts: Iterable[bytes]) -> Path:
     return Path(path)
 
 
-_ELSEWHERE = "name other folders in paths.results and paths.state (config.yaml)"
 _REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"Free space there, or {_ELSEWHERE}"),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), f"Make it writable for you, or {_ELSEWHERE}"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free space there"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "Make it writable for you"),
 }
+_SHARED_MEMORY = "/dev/shm"
 
 
 def disk_problem(number: int | None, where: str | None) -> str | None:
     """In three lines what is wrong with a disk or folder, where, and what to do; None for other errors."""
     if number not in _REMEDIES:
         return None
-    place = Path(where).absolute() if where else "the disk of the results, of the state, or of temporary files"
-    return f"{os.strerror(number)}\n{place}\n{_REMEDIES[number]}; then the same command goes on."
+    if not where and Path(_SHARED_MEMORY).exists() and not os.access(_SHARED_MEMORY, os.W_OK):
+        where = _SHARED_MEMORY  # Python's locks between processes are in it, whose errors name no file
+    path, home = Path(where or "").absolute(), Path.home()
+    instead = "name other folders in paths.results and paths.state (config.yaml)"
+    if where == _SHARED_MEMORY:
+        instead = "start the container with shared memory"
+    elif where and (path in (home, *home.parents) or str(path).startswith(f"{home}/.")):
+        instead = "set HOME to a folder that is: programs keep their caches there"
+    shown = path if where else "the disk of the results, of the state, or of temporary files"
+    return f"{os.strerror(number)}\n{shown}\n{_REMEDIES[number]}, or {instead}; then the same command goes on."
 
 
 class TableError(ValueError):

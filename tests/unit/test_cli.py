@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import os
 import re
 import sqlite3
 import subprocess
@@ -193,6 +194,18 @@ def test_errors_of_disks_say_what_where_and_what_to_do(error):
         "/r/x" if getattr(error, "filename", None) else "the disk of the results, of the state, or of temporary files"
     )
     assert "paths.results and paths.state" in remedy and remedy.endswith("then the same command goes on.")
+
+
+@pytest.mark.parametrize(("where", "remedy"), [
+    ("~/.cache/snakemake", "set HOME to a folder"), ("~", "set HOME to a folder"),
+    ("~/study/results/a", "paths.results"), (None, "shared memory"),
+])  # fmt: skip
+def test_the_remedy_names_what_cannot_be_written(where, remedy, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != "/dev/shm")
+    error = PermissionError(13, "Permission denied", where and os.path.expanduser(where))
+    _, named, last = cli.explain(error).splitlines()
+    assert named == (os.path.expanduser(where) if where else "/dev/shm") and remedy in last
+    assert ("paths.results" in last) == (remedy == "paths.results")
 
 
 def test_undeclared_settings_are_an_error(tmp_path, capsys, monkeypatch):

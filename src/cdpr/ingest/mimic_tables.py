@@ -6,13 +6,17 @@ nowhere, patients behind the last one of a table, times that cannot be read.
 """
 
 import glob
+import hashlib
+import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from ..files import file_digest, parse_yaml, shipped_text
+from ..locks import NO_RECORD_LOCKS, has_record_locks
 from .attrition import Attrition
 from .flat_files import LONGEST_NOTE, IngestError, csv_lines, header_faults
 from .texts import quoted
@@ -46,14 +50,20 @@ class Tables:
         """``scratch``: where linked tables lie meanwhile; what a killed import left there goes first."""
         import duckdb
 
-        self.folder, self._scratch = folder, scratch
         # On disk, readable by nobody else: what is linked may be larger than memory, and is patients' data.
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(mode=0o700, parents=True)
+        name = f"cdpr-{os.getuid()}-{hashlib.sha256(bytes(scratch.resolve())).hexdigest()[:16]}"
+        for self._scratch in (scratch, Path(tempfile.gettempdir(), name)):
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.mkdir(mode=0o700, parents=True)
+            if has_record_locks(self._scratch):
+                break
+        else:
+            raise IngestError(self._scratch, NO_RECORD_LOCKS, "set TMPDIR to a folder on another disk")
+        self.folder = folder
         # Not knowing how many rows a compressed file has, the optimiser would hash the event tables, not the cases.
-        options = {"temp_directory": str(scratch), "memory_limit": _MEMORY, "threads": threads,
+        options = {"temp_directory": str(self._scratch), "memory_limit": _MEMORY, "threads": threads,
                    "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
-        self.connection = duckdb.connect(str(scratch / "tables.duckdb"), config=options)
+        self.connection = duckdb.connect(str(self._scratch / "tables.duckdb"), config=options)
         self.connection.execute("SET enable_progress_bar = false")
         for macro in ("moment", "blank"):
             self.connection.execute(QUERIES[macro])

@@ -1,6 +1,5 @@
 """An SQLite file that many processes of one machine write at once, without losing anything to a kill or power cut."""
 
-import fcntl
 import functools
 import os
 import sqlite3
@@ -8,6 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+from ..locks import NO_RECORD_LOCKS, has_record_locks, hold
 
 T = TypeVar("T")
 _BUSY = 60.0  # seconds for other processes to end their transactions, which take milliseconds
@@ -25,11 +26,11 @@ class Journal:
     """
 
     def __init__(self, path: Path, schema: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self._lock = path, threading.Lock()
         # SQLite does not wait for other processes while it switches to write-ahead logging.
-        with path.with_name(path.name + ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with hold(path.with_name(path.name + ".lock")):
+            if not has_record_locks(path.parent):
+                raise JournalError(f"{path}: {NO_RECORD_LOCKS}: name a folder on another disk in paths.state")
             try:
                 self._database = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
                 self._database.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {schema}")

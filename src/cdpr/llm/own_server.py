@@ -1,7 +1,6 @@
 """A model server that a job starts for itself and that ends with the job."""
 
 import contextlib
-import fcntl
 import os
 import shlex
 import shutil
@@ -15,8 +14,8 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
+from ..locks import hold
 from ..settings import Serving
 from ..settings.models import PROVIDERS
 from . import keeper
@@ -172,18 +171,16 @@ def program_missing(serving: Serving) -> str:
     return f"serving.command: there is no program {program!r}; install it, or say where it is"
 
 
-def _claim_port() -> tuple[int, IO[bytes]]:
-    """A free port, and the lock file that keeps other jobs of this machine from it until it is closed."""
+def _claim_port() -> tuple[int, contextlib.ExitStack]:
+    """A free port, and the lock that keeps other jobs of this machine from it until it is closed."""
     folder = Path(tempfile.gettempdir()) / f"cdpr-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     while True:
         with socket.socket() as free:
             free.bind((HOST, 0))
             port: int = free.getsockname()[1]
-        claim: IO[bytes] = (folder / str(port)).open("ab")
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return port, claim
+        with contextlib.suppress(TimeoutError):
+            return port, hold(folder / str(port), wait=False)
 
 
 def _how(code: int) -> str:

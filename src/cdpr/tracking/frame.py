@@ -1,6 +1,5 @@
 """The frame around every stage: its outputs appear whole or not at all, and ``run.json`` records how they were made."""
 
-import fcntl
 import functools
 import hashlib
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from ..files import path_digest, write_text
 from ..job import Job
+from ..locks import hold
 from ..records import FileDigest, RunRecord
 from ..run_key import package_folder
 
@@ -78,13 +78,12 @@ def exclusive(path: Path, name: str) -> Iterator[None]:
 
     A killed workflow may leave a running job behind: the next job for the same outputs lets it finish first.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"{name}: another process is still working on it; waiting for its end", flush=True)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        lock = hold(path, wait=False)
+    except TimeoutError as error:
+        print(f"{name}: another process is still working on it; waiting for its end ({error})", flush=True)
+        lock = hold(path)
+    with lock:
         yield
 
 

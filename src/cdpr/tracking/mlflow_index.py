@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..job import Job
+from ..locks import NO_RECORD_LOCKS, has_record_locks
 from ..metrics_log import read_history, read_metrics
 from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
 from ..settings import Settings
@@ -64,6 +65,11 @@ class MlflowIndex:
             # SQLite keeps what a killed migration has made so far, which no other migration can go on from.
             fresh = database.with_name(f"{database.name}.partial")
             fresh.parent.mkdir(parents=True, exist_ok=True)
+            if not has_record_locks(fresh.parent):
+                raise TrackingError(
+                    f"{database}: {NO_RECORD_LOCKS}: set tracking.mlflow to false or to a server's address, or name a "
+                    "folder on another disk in paths.results"
+                )
             fresh.unlink(missing_ok=True)
             MlflowClient(tracking_uri=f"sqlite:///{fresh}").search_experiments()
             fresh.replace(database)

@@ -1,6 +1,5 @@
 """The jobs of one configuration, their files, and the run key of each: what the Snakefile and the commands ask."""
 
-import fcntl
 import json
 import shlex
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from cachetools import cachedmethod
 
 from ..environment.utility import check_terms
 from ..files import write_text
+from ..locks import hold
 from ..run_key import code_digest
 from ..settings import Settings, SettingsError, digest, is_trained, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
@@ -148,13 +148,11 @@ class Plan(Experiment):
                                 "Correct them, or set a key to null to do without.")  # fmt: skip
         refuse_what_lacks(self, runs)
         path = Path(self.state) / "lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = path.open("w")  # Snakemake's own lock outlives a killed process
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            self._lock = hold(path, wait=False)  # Snakemake's own lock outlives a killed process
+        except TimeoutError as error:
             raise SettingsError(
-                f"Another snakemake is at work here.\n{Path(self.results).absolute()} (it holds {path})\n"
+                f"Another snakemake is at work here.\n{Path(self.results).absolute()} ({error})\n"
                 "Wait for its end, or start this one with other paths.results and paths.state."
             ) from None
         self.write_settings()

@@ -1,0 +1,52 @@
+"""Locks between processes, also on file systems that lack them: Lustre without `-o flock`, many FUSE mounts."""
+
+import errno
+import fcntl
+import tempfile
+import weakref
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+NO_RECORD_LOCKS = "the file system has no locks of records, which databases need"
+
+
+def hold(path: Path, wait: bool = True) -> ExitStack:
+    """Hold the lock of a path until the return value is closed, or this process ends. Makes the folders.
+
+    Where the file system has none, the lock is a file PATH.held that names the process: another process of the same
+    machine takes it over when that one has ended. Raises TimeoutError, which names the file, where another process
+    holds the lock and this one does not ``wait``.
+    """
+    from filelock import FileLock, SoftFileLock, Timeout  # here, for it would slow every command
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options: dict[str, Any] = {"timeout": -1 if wait else 0, "thread_local": False, "poll_interval": 0.2}
+    lock: FileLock | SoftFileLock = FileLock(path, fallback_to_soft=False, **options)
+    try:
+        try:
+            lock.acquire()
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            lock = SoftFileLock(f"{path}.held", **options)
+            lock.acquire()
+    except Timeout as error:
+        remedy = "" if error.lock_file == str(path) else "; after a crash of its machine delete this file"
+        raise TimeoutError(f"it holds {error.lock_file}{remedy}") from None
+    held = ExitStack()
+    held.callback(weakref.finalize(held, lock.release))
+    return held
+
+
+def has_record_locks(folder: Path) -> bool:
+    """Whether files of the folder have locks of records, by which databases keep processes apart."""
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        try:
+            fcntl.lockf(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            return False
+    return True
