@@ -157,13 +157,13 @@ def matches(environment: DiagnosticEnvironment, case: CaseRecord, requested: str
 
 def test_the_matcher_answers_with_names_on_record_or_with_none(case):
     keys = {**case.key_pertinent_results_dict, "LIPASE": "35"}
-    model = Scripted(cat="`ct abdomen and pelvis`.", fat="Lipase", magic="Crystal Ball", none="NO_MATCH.")
+    model = Scripted(cat="`ct abdomen and pelvis`.", fat="Lipase", magic="Crystal Ball", odd="NO_MATCH.")
     environment = DiagnosticEnvironment(Settings().environment, matcher=ModelMatcher(model, 92.0))
     found = partial(matches, environment, case)
     assert found("CBC", keys) == ("Complete Blood Count",) and not model.requests
     assert found("a cat of the belly", keys) == ("CT Abdomen and Pelvis",)
     assert found("enzyme that splits fat", keys) == ("Lipase", "LIPASE"), "both spellings, as tables find them"
-    assert found("magic", keys) == found("none of these", keys) == ()
+    assert found("magic", keys) == found("an odd one", keys) == ()
     assert found("a cat of the belly", {}) == (), "nothing is asked of an empty record"
     assert environment.calls == {"matcher_model": 3, "matcher_invalid": 1, "matcher": 6, "judge": 0}
     assert len(model.requests) == 4 and not any("appendix" in question for question in model.requests), (

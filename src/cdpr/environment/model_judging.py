@@ -10,9 +10,10 @@ from ..cases import normalise
 from ..llm import Model, Sampling
 from ..llm.agent_model import metering
 from ..llm.types import SYSTEM
+from .denial import orders_nothing
 from .once import Once
 from .prompt import text_file
-from .table_judging import How, TableJudge, TableMatcher, Verdict, named_first, spellings, table_verdict
+from .table_judging import How, TableJudge, TableMatcher, Verdict, read_diagnosis, spellings, table_verdict
 
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 16, 96  # most tokens of an answer; names of examinations may be long
@@ -48,7 +49,8 @@ class Questions:
 
 
 class ModelJudge(TableJudge):
-    """Asks ``model`` about every diagnosis that the tables do not find right; without ``tables_first`` about every one.
+    """Asks ``model`` about every diagnosis that the tables find neither right nor denied by its own text; without
+    ``tables_first`` about every one.
 
     Where the answer is neither of the two words, the verdict of the tables counts. Of a list of diagnoses only the
     first is judged, as the tables do.
@@ -62,18 +64,23 @@ class ModelJudge(TableJudge):
 
     async def prepare(self, predicted: str, truth: str) -> None:
         """Raises ModelFailure where the model gives no answer."""
-        if not (self.tables_first and table_verdict(predicted, truth).correct):
+        if not self._by_table(predicted, truth):
             await self.questions.ask(_judge_question(predicted, truth))
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
         """Raises LookupError without :meth:`prepare`."""
         by_table = table_verdict(predicted, truth)
-        if self.tables_first and by_table.correct:
+        if self._by_table(predicted, truth):
             return by_table
         word = _VERDICT.fullmatch(self.questions.answer(_judge_question(predicted, truth)))
         if word is None:
             return replace(by_table, by="invalid")
         return Verdict(word[1].casefold() == "correct", "model", by_table.several)
+
+    def _by_table(self, predicted: str, truth: str) -> bool:
+        """Whether the tables decide: the same disease, or a text that denies what it names."""
+        denied = read_diagnosis(predicted).stance == "denied"
+        return self.tables_first and (denied or table_verdict(predicted, truth).correct)
 
 
 class ModelMatcher(TableMatcher):
@@ -89,14 +96,14 @@ class ModelMatcher(TableMatcher):
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
         """Raises ModelFailure where the model gives no answer."""
         names = tuple(keys)
-        if names and not super().match(requested, names)[0]:
+        if names and not super().match(requested, names)[0] and not orders_nothing(requested):
             await self.questions.ask(_matcher_question(requested, names))
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
         """Raises LookupError without :meth:`prepare`."""
         names = tuple(keys)
         by_table = super().match(requested, names)
-        if by_table[0] or not names:
+        if by_table[0] or not names or orders_nothing(requested):
             return by_table
         answer = self.questions.answer(_matcher_question(requested, names)).strip(_DECORATION)
         if answer.removesuffix(".") == NO_MATCH:
@@ -106,7 +113,7 @@ class ModelMatcher(TableMatcher):
 
 
 def _judge_question(predicted: str, truth: str) -> str:
-    return f"Proposed diagnosis: {_line(named_first(predicted)[0])}\nTrue diagnosis: {_line(truth)}\nAnswer:"
+    return f"Proposed diagnosis: {_line(read_diagnosis(predicted).question)}\nTrue diagnosis: {_line(truth)}\nAnswer:"
 
 
 def _matcher_question(requested: str, keys: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from rapidfuzz import fuzz, process
 
@@ -23,6 +23,7 @@ from ..cases.naming import (
 from ..cases.record import PHYSICAL_SUFFIX, is_physical
 from ..cases.standard_names import clinical_names
 from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
+from .denial import Stance, orders_nothing, plain_signs, stance
 
 # Between alternatives; "with or without" is none.
 _ALTERNATIVE = re.compile(
@@ -58,12 +59,37 @@ class TableJudge:
 
 @functools.lru_cache(maxsize=1 << 16)
 def table_verdict(predicted: str, truth: str) -> Verdict:
-    """Correct when prediction and truth are the same name, or names of the same disease.
+    """Correct when prediction and truth are the same name, or names of the same disease, and the prediction affirms it.
 
     Only the disease named first counts, so that a list of guesses earns nothing for its second entry;
     what follows it may add details (rule 3); a broader category is another name and therefore wrong (rule 4).
     """
-    return Verdict(not _names(predicted).isdisjoint(_names(truth)), "table", named_first(predicted)[1])
+    reading = read_diagnosis(predicted)
+    right = reading.stance == "affirmed" and not _names(reading.name).isdisjoint(_names(truth))
+    return Verdict(right or _spelling(predicted) == _spelling(truth), "table", reading.several)
+
+
+class Reading(NamedTuple):
+    """A diagnosis as it counts: its ``name``, and whether the text affirms it; ``several``: there are further
+    alternatives; ``question``: what a model is asked about, the whole text where it denies or doubts anything."""
+
+    name: str
+    several: bool
+    stance: Stance
+    question: str
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def read_diagnosis(text: str) -> Reading:
+    """What a text of an agent says. Without a word of denial or doubt its first diagnosis counts."""
+    plain = plain_signs(text)
+    first, several = named_first(plain)
+    how, name = stance(plain)
+    return Reading(name or first, several, how, text if name or how != "affirmed" else first)
+
+
+def _spelling(text: str) -> str:
+    return text.casefold().strip(" .")
 
 
 def named_first(diagnosis: str) -> tuple[str, bool]:
@@ -94,7 +120,7 @@ class TableMatcher:
 
     Tries in this order: exact spelling; the same examination in other words; what reports it or is a part of it;
     imaging of the same region; near-identical spelling; a whole that holds it ("Laboratory Tests"). A request that does
-    not mention contrast takes the study on record, with or without it.
+    not mention contrast takes the study on record, with or without it. "No CT needed" names nothing.
 
     ``fuzzy_cutoff`` (0-100) bounds the similarity of a misspelling; names with different digits never
     match, so that "B12" is not "B6".
@@ -118,6 +144,8 @@ class TableMatcher:
         known, plain = spellings(keys), normalise(requested)
         if plain in known:
             return known[plain]
+        if orders_nothing(requested):
+            return ()
         request = meaning(requested)
         term = examinations().find("Vital Signs" if request.kind == VITAL_SIGNS else requested)
         if whole_kind(requested) == "physical" or (term is not None and term.kind == "physical"):

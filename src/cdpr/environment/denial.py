@@ -1,0 +1,134 @@
+"""Whether a text affirms the diagnosis that it names, or denies it; whether a request orders an examination.
+
+A text is cut into clauses, and the words of each are read by class (``denial.yaml``). A clause that denies without a
+subject of its own ("ruled out by CT", "not confirmed") denies the diagnosis before it; one with another subject
+("without perforation", "sepsis excluded") is a detail. What the classes leave open is a doubt, which the tables do not
+decide.
+"""
+
+import functools
+import re
+from typing import Literal
+
+from ..cases.vocabulary import diagnoses, normalise
+from ..files import parse_yaml, shipped_text
+
+Stance = Literal["affirmed", "denied", "doubtful"]
+Clause = Literal["plain", "denial", "other", "doubt", "empty"]
+"""A clause that affirms; that denies what is before it; that denies a subject of its own; that leaves it open; or that
+names nothing."""
+
+_TABLE: dict[str, list[str]] = parse_yaml(shipped_text(__package__, "denial.yaml"))
+# Letters by which the classes of words are written in the pattern of a clause.
+_LETTER = {"negators": "n", "ruling_out": "r", "set_aside": "s", "past": "h", "doubts": "d", "support": "p",
+           "remarks": "c", "generic": "g", "medical": "m"}  # fmt: skip
+
+
+def _words(name: str) -> str:
+    """The expressions of a class as one; those of Latin letters match whole words only."""
+    latin = [text for text in _TABLE[name] if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
+    others = [text for text in _TABLE[name] if text not in latin]
+    return "|".join([rf"(?<![^\W_])(?:{'|'.join(latin)})(?![^\W_])", *others])
+
+
+_NEUTRAL, _ASIDE, _DENYING = (
+    re.compile("|".join(map(_words, names)), re.IGNORECASE)
+    for names in (["neutral"], ["setting_aside"], ["negators", "ruling_out", "set_aside", "past", "doubts", "remarks"])
+)
+_WORD = re.compile(
+    "|".join(f"(?P<{name}>{_words(name)})" for name in _LETTER) + r"|(?P<other>[一-鿿]|[^\W一-鿿]+)", re.IGNORECASE
+)
+_FULL_WIDTH = str.maketrans("，；：（）。？！、【】", ",;:().?!,[]")
+_CROSSED_OUT = re.compile(r"~~[^~]*~~")
+_CROSS = re.compile(r"\(\s*[-−–✗✘×]\s*\)|[❌✗✘☒≠¬]|(?<!\d)0\s?%|^\s*!\s*(?=\w)")
+_CLAUSE = re.compile(
+    r"\s*(?:[,()\[\]:;|\n]|(?<=\w\w\w)/(?=\w\w\w)|[.!](?=\s|$)|\s[-–—]+\s|—|(?=\?))\s*"
+    r"|(?<!\bnot)(?<!\bno)\s+(?=(?:and|or|vs\.?|versus|with|without|due to|not|no|but|cannot|if|unless|rather|sans|avec"
+    r"|ohne|mit|und|sin|con|y|et|si|pas|nicht|who|which)\s)|(?<![无未不没有])(?=(?:但|而是|伴|合并|并发|继发|无|未见|未合并|没有|不伴))",
+    re.IGNORECASE,
+)
+# How the diagnosis begins that takes the place of a denied one.
+_TAKES_ITS_PLACE = re.compile(
+    r"^(?:(?:but|now|instead|rather|actually|finally|it is|this is|the diagnosis is|jetzt|sondern|mais|sino|ahora)\s+)+"
+    r"|^(?:但|现|而)?(?:在|为|是)",
+    re.IGNORECASE,
+)
+_NOT_ONLY = re.compile(
+    r"^not only (.+?),? but(?: also)? (.+)$|^不仅(?:是)?(.+?)[,]?(?:还有|而且|也)(.+)$", re.IGNORECASE
+)
+
+
+def plain_signs(text: str) -> str:
+    """A text with the punctuation of full width in ASCII, and "not only a but b" as "a, b"."""
+    text = " ".join(text.translate(_FULL_WIDTH).split())
+    both = _NOT_ONLY.match(text)
+    return ", ".join(filter(None, both.groups())) if both else text
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def stance(text: str) -> tuple[Stance, str]:
+    """Whether ``text`` affirms a diagnosis, and its name: the first that the text does not deny; empty where it denies
+    and doubts nothing."""
+    plain = _ASIDE.sub(", not ", _NEUTRAL.sub(" ", _CROSSED_OUT.sub(" ", text)))
+    if _CROSS.search(plain) or not plain.strip(" ,;.:"):
+        return "denied", ""
+    if plain == text and not _DENYING.search(plain):
+        return "affirmed", ""
+    head, last, denied, doubtful, ahead = "", "", False, False, False
+    for clause in filter(None, map(str.strip, _CLAUSE.split(plain))):
+        if denied and not head:
+            clause = _TAKES_ITS_PLACE.sub("", clause)
+        kind = _kind(clause, head)
+        # Behind "pneumonia, ruled out" another name may be the diagnosis, or what ruled it out.
+        doubtful |= kind == "doubt" or (kind == "plain" and last != "")
+        denied |= kind in ("denial", "other") and not head
+        if kind == "plain" and ahead:  # "excluded: pneumonia"
+            ahead = False
+        elif kind == "plain" and not head:
+            head = clause
+        elif kind == "denial" and not head:
+            ahead = True
+        elif kind == "denial" and head:
+            head, last = "", head
+    return ("doubtful" if doubtful else "affirmed" if head else "denied"), head
+
+
+def _kind(clause: str, head: str) -> Clause:
+    """What a clause does behind a diagnosis, or (``head`` empty) before any."""
+    classes, subject = "", []
+    for word in _WORD.finditer(clause):
+        letter = _LETTER.get(str(word.lastgroup), "x")
+        classes += letter
+        if letter in "xm":
+            subject.append(word[0])
+    named = bool(subject)
+    if "d" in classes or re.search("n.*[rs]|[rs].*n", classes):
+        return "doubt"
+    if not re.search("[nrsh]", classes):
+        return "doubt" if head and "c" in classes else "plain" if named else "empty"
+    if not named:
+        return "denial" if head or "p" not in classes else "empty"
+    if not head:
+        return "doubt" if "h" in classes or re.search("s.*[xm]", classes) else "other"
+    # "Not supported by X" speaks of the diagnosis, "no evidence of X" of X.
+    of_it = re.search("^[gp]*n[g]*p[gp]*[xm]", classes) and not re.search(
+        r"(?i)\b(?:of|for|von|für|de|del|d)\b", clause
+    )
+    by_it = re.search("^g*[rs]g*[xm]", classes) and re.search(r"(?i)\b(?:by|on|given|via|durch|par|por)\b|被", clause)
+    same = set(map(normalise, subject)) <= set(normalise(head).split())
+    if of_it or by_it or same:
+        return "denial" if same or by_it else "doubt"
+    other = "m" in classes or diagnoses().find(" ".join(subject)) is not None
+    return "other" if other or ("h" in classes and not re.search("[nrs]", classes)) else "doubt"
+
+
+_PURPOSE, _REFUSING, _NOT_ORDERED = (
+    re.compile(_words(name), re.IGNORECASE) for name in ("purpose", "refusing", "not_ordered")
+)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def orders_nothing(request: str) -> bool:
+    """Whether a request says of its examination that it shall not be done: "no CT needed", "CT is not indicated"."""
+    order = " ".join(_PURPOSE.sub(" ", " ".join(request.translate(_FULL_WIDTH).split())).split()).strip(" ,;:.")
+    return _REFUSING.match(order) is not None or _NOT_ORDERED.search(order) is not None
