@@ -15,7 +15,7 @@ from cdpr.environment import DiagnosticEnvironment, State, Turn
 from cdpr.environment.model_judging import ModelJudge, ModelMatcher
 from cdpr.environment.opening import open_environment, open_second
 from cdpr.environment.table_judging import named_first
-from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
+from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_cases
 from cdpr.evaluation.row import Judging, read_rows
 from cdpr.evaluation.significance import agreement, cohens_kappa
 from cdpr.job import Job
@@ -25,8 +25,11 @@ from cdpr.llm.guard import GovernanceError
 from cdpr.llm.recording import Recordings
 from cdpr.llm.types import SYSTEM
 from cdpr.report.judge_agreement import write_judge_agreement
+from cdpr.results.methods import main_methods
 from cdpr.results.provenance import ProvenanceError, check_provenance
+from cdpr.results.results import Results
 from cdpr.settings import Settings, SettingsError, merge, parse_settings
+from cdpr.settings.judging import failing
 from cdpr.workflow.plan import Plan
 
 TRUTH = "Inflammation of the vermiform appendix"  # no name of a table
@@ -77,13 +80,90 @@ def test_tables_come_first_and_each_question_is_asked_once_whoever_asks_it():
     assert all("Proposed diagnosis: " in question and TRUTH in question for question in model.requests)
 
 
+# Wordings of judges; a reader takes this verdict from them, or none.
+RIGHT = (
+    "Correct",
+    "**correct**.",
+    "__Correct__",
+    "`Correct`",
+    "CORRECT!",
+    "Answer: **Correct**",
+    "Verdict - Correct",
+    "My answer is Correct",
+    "Correct\n\nReason: the same disease",
+    "The answer is: Correct",
+    "\\boxed{Correct}",
+    "<answer>Correct</answer>",
+    "正确",
+    "Correct（正确）",
+    "回答：Correct",
+    "最终答案：正确",
+    "<think>It is wrong?</think>Correct",
+    "Correct<|im_end|>",
+    "A: Correct",
+    "Right",
+    "Yes.",
+    "True",
+    '{"verdict": "Correct"}',
+    "Correct, since both are the same",
+    "Both denote one disease.\nCorrect",
+    "Both denote one disease. Answer: Correct",
+    "> Correct",
+)
+WRONG = (
+    "Answer: Wrong",
+    "Incorrect",
+    "INCORRECT.",
+    "Not correct",
+    "not Correct.",
+    "**Wrong.**",
+    "**Answer:** Wrong",
+    "Final answer: Wrong",
+    "错误",
+    "不正确。",
+    "Answer: not correct",
+    "No",
+    '{"verdict": "Wrong"}',
+    "hmm</think>\n\nWrong",
+    "Wrong. The correct diagnosis is pneumonia.",
+    "True diagnosis: Pneumonia\nAnswer: Wrong",
+    "Incorrect (wrong)",
+    "They differ. Therefore the answer is Wrong.",
+)
+NEITHER = (
+    "",
+    "Correct or Wrong",
+    "Correct/Wrong",
+    "Correct or Wrong?",
+    "Correct\nWrong",
+    "Correct?",
+    "Correcto",
+    "Correctly",
+    "Partially correct",
+    "Output: in correct",
+    "Not entirely correct",
+    "Correct, but only partially",
+    "Yes, wrong",
+    "No, it is correct",
+    "Correct diagnosis",
+    "A correct diagnosis would be pneumonia",
+    '{"correct": false}',
+    "Correct: no",
+    "<think>It is correct",
+    "Okay, let me think about whether these are",
+    "对不起，我无法判断",
+    "Not wrong.",
+    "Verdict: Correct\nVerdict: Wrong",
+    "It is not correct",
+    "Neither correct nor wrong",
+    "正确还是错误",
+)
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
-    [
-        ("Correct", (True, "model")), ("**correct**.", (True, "model")), ("Answer: Wrong", (False, "model")),
-        ("Incorrect", (False, "model")), ("Not correct", (False, "invalid")), ("Correct or Wrong", (False, "invalid")),
-        ("Correct, since both are the same", (False, "invalid")), ("", (False, "invalid")),
-    ],
+    [(said, (True, "model")) for said in RIGHT] + [(said, (False, "model")) for said in WRONG]
+    + [(said, (False, "invalid")) for said in NEITHER],
 )  # fmt: skip
 def test_an_answer_is_one_of_two_words_or_none_and_is_counted(said, expected):
     judge = ModelJudge(Scripted(Appendicitis=said))
@@ -237,6 +317,36 @@ def test_credentialed_diagnoses_go_to_no_other_machine_and_no_model_is_paid_unas
     paid = settings(tmp_path, server.url, judge={"model": "gpt_5_4"})
     with pytest.raises(SettingsError, match=r"judge\.model: every answer of GPT-5\.4 costs money"):
         open_environment(paid, credentialed=False)
+
+
+def test_a_judge_that_says_nothing_is_named_at_the_end_of_the_run_in_its_record_and_below_the_table(
+    tmp_path, benchmark, server, capsys
+):
+    mute = {"judge": {"model": "doctor", "second": None}, "matcher": {"model": None}}
+    plan, folder = settings(tmp_path, server.url, **mute), tmp_path / "results" / "evaluations" / "mine"
+    folder.mkdir(parents=True)
+
+    def judged(plan):
+        out = {"evaluation": folder / "mimic_iv.jsonl"}
+        job = Job("t", "k", {"cases": tmp_path / "cases.jsonl"}, out, state=tmp_path / "state" / "job",
+                  options={"run": "mine", "dataset": "mimic_iv"})  # fmt: skip
+        evaluate_agent(plan, job)
+        results = Results(plan, tmp_path / "results", [m for m in main_methods(plan) if m.name == "mine"])
+        return job.tags.get("judging", ""), capsys.readouterr().out, results.remarks()
+
+    tag, printed, notes = judged(plan)
+    assert "6 of 6 answers of the judge were unreadable" in tag and tag in printed
+    assert notes[0].startswith("Verdicts on 6 diagnoses: 0.0% by tables of names, 0.0% by the judge, 100.0% unreadable")
+    assert notes[1] == f"Mine: {tag}."
+    (folder / "mimic_iv.jsonl").unlink()
+    tag, printed, notes = judged(settings(tmp_path, server.url, matcher={"model": None}))
+    assert not tag and "unreadable" not in printed
+    assert len(notes) == 1 and "100.0% by the judge" in notes[0]
+
+
+@pytest.mark.parametrize(("unreadable", "answers", "fails"), [(0, 0, False), (5, 100, False), (6, 100, True)])
+def test_a_judge_fails_when_more_than_a_twentieth_of_its_answers_are_unreadable(unreadable, answers, fails):
+    assert bool(failing("judge", unreadable, answers)) is fails
 
 
 # Keys, plans, provenance

@@ -16,8 +16,31 @@ from .prompt import text_file
 from .table_judging import How, TableJudge, TableMatcher, Verdict, read_diagnosis, spellings, table_verdict
 
 NO_MATCH = "NO_MATCH"
-_VERDICT_TOKENS, _NAME_TOKENS = 16, 96  # most tokens of an answer; names of examinations may be long
-_VERDICT = re.compile(r"\W*(?:(?:answer|output|verdict)\W+)?(correct|wrong|incorrect)\W*", re.IGNORECASE)
+_VERDICT_TOKENS, _NAME_TOKENS = 128, 96  # most tokens of an answer; some judges think first, and names may be long
+
+# The words of a verdict: those that are clear in any sentence, and those that are one only alone. What may stand before
+# them, what behind them takes them back, and what of an answer is no part of it.
+_RIGHT, _WRONG = r"correct|正确", r"(?:not |in)correct|not right|wrong|不正确|错误"
+_SHORT_RIGHT, _SHORT_WRONG = r"right|yes|true|对|是的?", r"no|false|not true|不对|不是|否|错"
+_LEAD = (
+    r"(?:(?:the |my |final |最终)*(?:answer|output|verdict|judge?ment|conclusion|result|a|答案|回答|结论|判断)"
+    r"(?: is|是|为)?\W*)"
+)
+_VERDICT = re.compile(
+    rf"{_LEAD}?(?:(?P<wrong>{_WRONG})|(?P<right>{_RIGHT})"
+    rf"|(?P<no>{_SHORT_WRONG})(?=\W*$)|(?P<yes>{_SHORT_RIGHT})(?=\W*$))"
+    r"(?=(?P<reason>\W*$|\s*[,.;:!，。；：！(（—–-].*))",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(rf"\b{_LEAD}(?:{_WRONG}|{_RIGHT})\W*$", re.IGNORECASE)
+_OPEN = r"[?/]|\b(?:or|but|however|although|unless|if|part\w*)\b|但|或|^\W*(?:no|not|false|0)\W*$"
+_TAKES_BACK = {  # "wrong, the true diagnosis is gastritis" is no praise
+    True: re.compile(rf"{_OPEN}|{_WRONG}", re.IGNORECASE),
+    False: re.compile(
+        rf"{_OPEN}|\b(?<!not )(?:correct|right|true)\b(?! (?:diagnosis|answer|disease|one))|(?<!不)正确", re.IGNORECASE
+    ),
+}
+_MARKUP = re.compile(r"<\|[^|>]*\|>|</?\w+>|\\(?:boxed|text|textbf)|[*_`{}\"$#]|^\s*[>-]\s", re.MULTILINE)
 _DECORATION = " \t\r\n`*\"'"
 
 
@@ -72,10 +95,10 @@ class ModelJudge(TableJudge):
         by_table = table_verdict(predicted, truth)
         if self._by_table(predicted, truth):
             return by_table
-        word = _VERDICT.fullmatch(self.questions.answer(_judge_question(predicted, truth)))
-        if word is None:
+        correct = read_verdict(self.questions.answer(_judge_question(predicted, truth)))
+        if correct is None:
             return replace(by_table, by="invalid")
-        return Verdict(word[1].casefold() == "correct", "model", by_table.several)
+        return Verdict(correct, "model", by_table.several)
 
     def _by_table(self, predicted: str, truth: str) -> bool:
         """Whether the tables decide: the same disease, or a text that denies what it names."""
@@ -110,6 +133,27 @@ class ModelMatcher(TableMatcher):
             return (), "model"
         matches = spellings(names).get(normalise(answer), ())
         return matches, "model" if matches else "invalid"
+
+
+def read_verdict(answer: str) -> bool | None:
+    """Whether a judge calls a diagnosis right: by the first words of its answer, by a line of a verdict alone, or by
+    the end of a line that names it the answer. None where there is no verdict, or both, and amid thoughts."""
+    _, _, answer = answer.rpartition("</think>")
+    if "<think>" in answer:
+        return None
+    given: set[bool] = set()
+    lines = [" ".join(line.split()) for line in _MARKUP.sub(" ", answer).splitlines() if line.strip()]
+    for number, line in enumerate(lines):
+        verdict = _VERDICT.match(line)
+        if verdict is None or (number and verdict["reason"].strip(" .!,;:")):
+            closing = _CLOSING.search(line)
+            verdict = closing and _VERDICT.match(line, closing.start())
+        if verdict is not None:
+            right = bool(verdict["right"] or verdict["yes"])
+            if _TAKES_BACK[right].search(verdict["reason"]):
+                return None
+            given.add(right)
+    return given.pop() if len(given) == 1 else None
 
 
 def _judge_question(predicted: str, truth: str) -> str:

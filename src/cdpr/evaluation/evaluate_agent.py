@@ -6,7 +6,8 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -31,7 +32,7 @@ from ..llm.guard import disclosed
 from ..llm.types import SYSTEM
 from ..settings import Settings
 from ..settings.datasets import FURTHER
-from ..settings.judging import DECIDING, SECOND
+from ..settings.judging import DECIDING, SECOND, failing
 from .replay import COUNTS
 from .row import EvaluationRow, Judging, public_text, read_rows
 
@@ -54,10 +55,13 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     metrics = evaluate(settings, run, cases, job.out["evaluation"], job.state, policy, job.server)
     job.metrics.update(metrics)
     job.tags.update(disclosed(disclosures))
-    answered = {name for row in read_rows(job.out["evaluation"]) for name in row.models or ()}
+    rows = list(read_rows(job.out["evaluation"]))
+    answered = {name for row in rows for name in row.models or ()}
     if others := sorted(name for name in answered if spec and not is_same_model(spec.name, name)):
         job.tags["answered_as"] = ", ".join(others)
         print(f"{run}: WARNING: {spec.name} was asked for, but the server answered as {job.tags['answered_as']}")
+    if failures := failures_of_judges(rows):
+        job.tags["judging"] = failures
     figures = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
     print(f"{run} on {job.options['dataset']}: {figures}")
 
@@ -123,6 +127,8 @@ def evaluate(
             f"{sum(row.too_long for row in rows):,} of them because the conversation was too long for the model: give "
             "its server a longer context"
         )
+    if failures := failures_of_judges(rows):
+        print(f"{run}: WARNING: {failures}")
     means = {
         f"{decoding}/{name}": fmean(getattr(row, field) for row in rows if row.decoding == decoding)
         for decoding in decodings
@@ -196,6 +202,20 @@ def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: T
     names = (step.action.name for step in workup.steps if isinstance(step.action, RequestTest))
     how = [matcher.match(name, case.key_pertinent_results_dict)[1] for name in names]
     return Judging(**verdicts, n_matched=how.count("model"), n_unmatched=how.count("invalid"))
+
+
+def failures_of_judges(rows: Iterable[EvaluationRow]) -> str:
+    """What is wrong with judge, second judge and matcher, by the share of their unreadable answers."""
+    judged = [row.judging for row in rows if row.judging]
+    by = Counter(judging.by for judging in judged)
+    second = [judging.second_invalid for judging in judged if judging.second is not None]
+    unmatched = sum(judging.n_unmatched for judging in judged)
+    failures = (
+        failing("judge", by["invalid"], by["invalid"] + by["model"]),
+        failing("second judge", sum(second), len(second)),
+        failing("matcher", unmatched, unmatched + sum(judging.n_matched for judging in judged)),
+    )
+    return "; ".join(filter(None, failures))
 
 
 def whole_record_effort(case: CaseRecord) -> Effort:

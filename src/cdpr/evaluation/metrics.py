@@ -65,7 +65,8 @@ class EvaluationError(ValueError):
 @dataclass(frozen=True)
 class Evaluation:
     """One run on one data set with one decoding; rows are in the order of ``note_ids``, which is sorted. ``chance`` is
-    the accuracy of the most frequent diagnosis as the answer to every case."""
+    the accuracy of the most frequent diagnosis as the answer to every case; ``verdicts`` counts diagnoses by who judged
+    them (:class:`~cdpr.evaluation.row.Judging`), none where tables alone judge."""
 
     run: str
     dataset: str
@@ -73,6 +74,7 @@ class Evaluation:
     note_ids: tuple[str, ...]
     columns: Mapping[str, np.ndarray] = field(repr=False)
     chance: float = 0.0
+    verdicts: Mapping[str, int] = field(default_factory=Counter)
 
     def metric(self, name: str) -> np.ndarray:
         """Values per case of one of :data:`METRICS`, float [cases]."""
@@ -163,7 +165,9 @@ def read_evaluation(path: str | Path) -> dict[str, Evaluation]:
         note_ids, run = tuple(sorted(cases)), path.parent.name
         columns = {name: np.array([getattr(cases[i], name) for i in note_ids], dtype=float) for name in fields}
         (_, most), *_ = Counter(row.gold for row in cases.values()).most_common(1)
-        evaluations[decoding] = Evaluation(run, path.stem, decoding, note_ids, columns, most / len(cases))
+        verdicts = Counter(row.judging.by for row in cases.values() if row.judging and row.judging.by)
+        chance = most / len(cases)
+        evaluations[decoding] = Evaluation(run, path.stem, decoding, note_ids, columns, chance, verdicts)
     return evaluations
 
 

@@ -57,7 +57,7 @@ def _levels(results: Results, decoding: str) -> Table:
     lines = frame.method_lines(results, METRICS, decoding, frame.counts)
     jobs = {m.label: job for m in results.methods if (job := job_of(results.settings, m.name)) != m.name}
     notes = [
-        *results.divergences(),
+        *results.remarks(),
         *(f"{label} trains what {variants(results.settings)[job].label} trains: one job, and these are its runs."
           for label, job in jobs.items()),
         "k / N: right diagnoses per seed / cases. Best in bold, second underlined. Every row is judged with the same "

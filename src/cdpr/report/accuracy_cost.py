@@ -44,7 +44,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
             panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
         note = f"{decoding} decoding; bars: 95% intervals; dotted: best reference policies"
         style.foot(figure, settings, [*notices(settings), *style.folded([style.missing_note(missing)]),
-                                      *style.folded(results.divergences()), note])  # fmt: skip
+                                      *style.folded(results.remarks()), note])  # fmt: skip
         figure.draw_without_rendering()  # labels are placed in the final layout
         for dataset, panel in panels.items():
             _name_points(panel, settings, measured[dataset])

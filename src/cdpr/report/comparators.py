@@ -50,7 +50,7 @@ def _levels(results: Results, decoding: str) -> Table:
     lines = frame.method_lines(results, METRICS, decoding, lambda method, _: training_tokens(results, method))
     text = (f"{frame.in_domain_caption(results.settings, decoding)} Tokens of training: mean over seeds, without "
             "validation, with probes and continuations; snakemake write_timings measures its time.")  # fmt: skip
-    return Table(columns, lines, text, results.divergences(), f"tab:comparators_{decoding}")
+    return Table(columns, lines, text, results.remarks(), f"tab:comparators_{decoding}")
 
 
 def training_tokens(results: Results, method: Method) -> dict[str, float]:

@@ -43,7 +43,7 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
             panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
         axis = "cost: linear up to 10 USD, logarithmic beyond"
         note = f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0"
-        missing, broken = style.missing_note(lost), style.folded(results.divergences())
+        missing, broken = style.missing_note(lost), style.folded(results.remarks())
         notes = [*notices(settings), missing, *broken, axis, note]
         style.foot(figure, settings, notes)
 

@@ -92,7 +92,7 @@ def _levels(results: Results, change: frame.Change, less: Estimate | Hole, decod
 
     lines = frame.method_lines(results, SHOWN, decoding, more, second=False)
     notes = [
-        *results.divergences(),
+        *results.remarks(),
         "AEC reduction: 1 - AEC of CDPR / AEC of static diagnosis; both are resampled together.",
         "Static diagnosis: the policy before reinforcement learning reads the whole record in one turn; its cost is "
         "that of every examination of the record, each billing group charged once. Best in bold.",

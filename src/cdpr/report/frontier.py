@@ -131,7 +131,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             for name, head in _HEADS.items())]  # fmt: skip
         text = (f"Accuracy at matched cost, {decoding} decoding ({tier_mark(settings)}). Each rule is a curve over the "
                 "weight of correctness; CDPR and GRPO are those of the configuration.")  # fmt: skip
-        notes = [frame.PAIRED_INTERVALS, *frontiers.results.divergences()]
+        notes = [frame.PAIRED_INTERVALS, *frontiers.results.remarks()]
         parts.append(
             (f"{decoding.capitalize()} decoding", Table(columns, shown, text, notes, f"tab:frontier_{decoding}"))
         )
@@ -174,7 +174,7 @@ def plot_frontier(settings: Settings, job: Job) -> None:
         if handles:
             figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=7, columnspacing=1.5)
         style.foot(figure, settings, ["bars: 95% intervals over seeds and cases; dotted: the cost of CDPR, and half "
-                                      "that of GRPO", *style.folded(frontiers.results.divergences())])  # fmt: skip
+                                      "that of GRPO", *style.folded(frontiers.results.remarks())])  # fmt: skip
 
 
 def _draw(panel: style.Axes, frontiers: Frontiers, at: Places) -> None:

@@ -31,7 +31,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         text = (f"{frame.in_domain_caption(settings, decoding)} Exact: accuracy of the exact posterior's diagnoses on "
                 "the evidence that the policy gathered; it grows with better choice alone.")  # fmt: skip
         columns, label = [frame.METHOD, *frame.interval_columns(SHOWN), *_MORE], f"tab:frontier_parts_{decoding}"
-        parts.append((f"{decoding.capitalize()} decoding", Table(columns, shown, text, results.divergences(), label)))
+        parts.append((f"{decoding.capitalize()} decoding", Table(columns, shown, text, results.remarks(), label)))
         lines += [frame.line(results, method, IN_DOMAIN, decoding) | {"variant": method.name} | cells
                   for method, cells in more.items()]  # fmt: skip
     parts.append(("The grid", _grid(settings, folder)))

@@ -77,7 +77,7 @@ def _table(results: Results, lines: Sequence[frame.Cells], decoding: str) -> Tab
                     Column(f"{metric.name}_change", "Δ [95%]", metric.header)]  # fmt: skip
     columns += [Column("discordant", "only controlled : only benchmark right")]
     rows: list[Heading | frame.Cells] = []
-    notes = results.divergences()
+    notes = results.remarks()
     for dataset, label in DATASETS.items():
         rows += [Heading(label), *(line for line in lines if line["dataset"] == dataset)]
         notes += _taken_out(results, dataset, label)

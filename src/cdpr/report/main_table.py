@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
@@ -112,7 +113,8 @@ def _paired(results: Results, first: Method, second: Method, decoding: str, titl
     changes = frame.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
     text = f"{title}, {decoding} decoding: first minus second on the same cases ({tier_mark(results.settings)})."
     label = f"tab:paired_{first.name}_{second.name}_{decoding}"
-    return frame.change_table(changes, COMPARED, text, label, columns, "McNemar: exact, seed by seed.")
+    table = frame.change_table(changes, COMPARED, text, label, columns, "McNemar: exact, seed by seed.")
+    return replace(table, notes=[*table.notes, *results.judging()])
 
 
 def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> tuple[str, Table]:
@@ -148,6 +150,7 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
         "single run over cases alone, for its accuracy Wilson's. Seed SD: deviation between training seeds.",
         "available: issued requests that gave a new result; N_na: unavailable or unparsable requests; physical: items "
         "of the physical examination (free, not in AEN); median and p90: cost per case in USD.",
+        *results.judging(),
     )
     text = f"Behind the results, {decoding} decoding ({mark})."
     table = Table(columns, lines, text, notes, f"tab:{label}_intervals_{decoding}")
@@ -212,4 +215,4 @@ def legend(results: Results) -> list[str]:
     notes.append("Average: unweighted mean of the three data sets, as in the paper.")
     if others := [label for dataset, label in results.datasets.items() if dataset not in AVERAGED]:
         notes.append(f"No part of the average: {', '.join(others)}.")
-    return [*results.divergences(), *notes, *notices(results.settings)]
+    return [*results.remarks(), *notes, *notices(results.settings)]

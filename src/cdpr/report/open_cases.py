@@ -37,7 +37,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     notes = [
         "No part of the main table or of its average. Best in bold and second underlined among the rows that were run.",
         "Reference policies are left out: these cases have no known model.",
-        *results.divergences(),
+        *results.remarks(),
     ]
     captions = {decoding: f"Open cases, {decoding} decoding ({mark}). {MEASURED}." for decoding in results.decodings}
     parts = [wide(results, decoding, text, notes, _LABEL) for decoding, text in captions.items()]

@@ -1,5 +1,7 @@
 """The frame of all results: run × data set × decoding × metric. Tables and figures are projections of it."""
 
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -9,11 +11,14 @@ from statistics import fmean
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
 from ..evaluation.significance import wilson_interval
 from ..settings import Settings, seeds_of_runs
+from ..settings.judging import failing
 from .curves import diverged_at
 from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, unfit
 from .provenance import check_prices, check_provenance, check_training, read_record
 from .table import Runs
 
+_VERDICTS = {"table": "by tables of names", "model": "by the judge",
+             "invalid": "unreadable answers of the judge, for which the tables decided"}  # fmt: skip
 # Fewer examinations per case than this: the policy has stopped ordering them.
 STOPPED = 0.1
 
@@ -152,6 +157,29 @@ class Results:
                 runs = ", ".join(text.replace(" diverged at ", " at ") for text in broken)
                 notes.append(f"{method.label}: training diverged ({runs}); evaluated with the weights before.")
         return notes
+
+    def judging(self) -> list[str]:
+        """Who judged the diagnoses behind these figures: one sentence for all of them, and one for every method at
+        whose diagnoses the judge failed."""
+        if not self.settings.judge.model:
+            return []
+        counts, notes = Counter[str](), []
+        for method in self.methods:
+            here = Counter[str]()
+            for dataset, decoding in itertools.product(self.datasets, self.decodings):
+                found = self.evaluations(method, dataset, decoding)
+                for evaluation in () if isinstance(found, Hole) else found:
+                    here.update(evaluation.verdicts)
+            if failure := failing("judge", here["invalid"], here["invalid"] + here["model"]):
+                notes.append(f"{method.label}: {failure}.")
+            counts += here
+        total = counts.total() or 1
+        shares = [f"{100 * counts[by] / total:.1f}% {text}" for by, text in _VERDICTS.items()]
+        return [f"Verdicts on {counts.total():,} diagnoses: {', '.join(shares)}.", *notes] if counts else []
+
+    def remarks(self) -> list[str]:
+        """What stands below every table and figure of these results: diverged trainings and who judged."""
+        return [*self.divergences(), *self.judging()]
 
     def answered_as(self, method: Method) -> list[str]:
         """Other models than the one asked for, as which servers answered (``answered_as`` in run.json)."""

@@ -10,6 +10,10 @@ ASKERS = {"judge": "judge.model", "second_judge": "judge.second", "matcher": "ma
 """Name of each judge in recordings and bills, and the setting that names its model."""
 
 
+UNREADABLE = 0.05
+"""Share of unreadable answers above which a judge or matcher fails."""
+
+
 class Judge(Section):
     model: str | None = key(None, paper="Diagnosis correctness is judged by an LLM-as-a-Judge", decision="D18")
     """Language model that judges diagnoses which the tables of names do not find right, in training and evaluations: an
@@ -22,3 +26,14 @@ class Matcher(Section):
     model: str | None = key(None, paper="regex matching and LLM-based semantic matching", decision="D17")
     """Language model that matches requests for which the tables of names have no examination; named as in
     `judge.model`."""
+
+
+def failing(asker: str, unreadable: int, answers: int) -> str:
+    """What a run says of a judge or matcher that fails: its answers were unreadable more often than once in twenty;
+    empty otherwise."""
+    if unreadable <= UNREADABLE * answers:
+        return ""
+    return (
+        f"{unreadable:,} of {answers:,} answers of the {asker} were unreadable, and tables of names decided in their "
+        "place: give it more tokens (sampling.max_tokens of its entry), switch its thinking off, or take another model"
+    )

@@ -20,6 +20,7 @@ from ..metrics_log import MetricsLog, read_metrics, write_apart
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
+from ..settings.judging import failing
 
 VALIDATION_SEED = 0
 # Of both engines: verl's defaults; the paper has none.
@@ -137,5 +138,12 @@ def store_records(job: Job) -> None:
     job.metrics["seconds"] = rows[-1]["seconds"]
     if "diverged" in rows[-1]:
         job.tags["diverged"] = str(rows[-1]["step"])
+    failures = []
+    for asker in ("judge", "matcher"):
+        read, unreadable = (sum(row.get(f"calls/{asker}_{how}", 0) for row in rows) for how in ("model", "invalid"))
+        failures.append(failing(asker, unreadable, read + unreadable))
+    if failure := "; ".join(filter(None, failures)):
+        job.tags["judging"] = failure
+        print(f"{job.name}: WARNING: {failure}")
     with open(records if (records := job.state / CREDIT).exists() else os.devnull, "rb") as lines:
         write_gz(job.out["credit"], lines)
