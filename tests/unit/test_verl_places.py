@@ -22,6 +22,7 @@ from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.weights import load_model
 from cdpr.training.verl.checkpoints import LATEST, fall_back, folder_of, keep_only
 from cdpr.training.verl.configuration import check, overrides, resolve
+from cdpr.training.verl.estimates import cpus_of_ray
 from cdpr.training.verl.launch import frozen_server, ray_cluster
 
 # What `vllm serve FOLDER --host H --port P --served-model-name NAME ...` does, with our own sampler.
@@ -197,6 +198,46 @@ def test_an_adapter_becomes_part_of_the_weights(tmp_path):
     assert torch.allclose(merged(ids).logits, expected, atol=0.05)
     changed = {n for n, p in merged.named_parameters() if not torch.allclose(p, before[n], atol=5e-3)}
     assert {name.split(".")[-2] for name in changed} == {"q_proj", "down_proj"}
+
+
+# Three starts: on too few CPUs, one that Ray has no room for, and one that has started.
+STARTS = """
+import pathlib, ray, sys, time
+from cdpr.settings import SettingsError
+from cdpr.training.verl.launch import time_to_start
+from cdpr.training.verl.session import START
+ray.init(address="local", num_cpus=4, num_gpus=1, include_dashboard=False, log_to_driver=False)
+state = pathlib.Path(sys.argv[1])
+for cpus, patience, waits in ((5, 60, True), (4, 3, True), (4, 3, False)):
+    try:
+        with time_to_start(state, cpus, patience):
+            group = ray.util.placement_group([{"CPU": 8, "GPU": 1}])
+            (state / START).write_text("the training processes" if waits else "")
+            ray.get(group.ready(), timeout=90 if waits else 5)
+    except SettingsError as error:
+        print(error)
+    except ray.exceptions.GetTimeoutError:
+        print("nothing stopped it")
+"""
+
+
+@pytest.mark.verl
+def test_a_start_ends_where_ray_would_wait_for_ever(tmp_path):
+    made = subprocess.run([sys.executable, "-W", "ignore", "-c", STARTS, str(tmp_path)], capture_output=True, text=True)
+    few, late, started = made.stdout.splitlines()
+    assert few == "training.verl: Ray has 4 CPUs, and the run takes 5: use a machine with more"
+    assert "within 3 seconds; it waits for the training processes: Ray has no room for 8 CPUs and 1 GPUs" in late
+    assert started == "nothing stopped it", made.stderr
+
+
+@pytest.mark.parametrize(
+    ("verl", "cpus"),
+    [({"gpus_per_node": 1}, 5), ({"gpus_per_node": 8, "nodes": 2}, 50), ({"gpus_per_node": 2, "frozen": {}}, 10)],
+)
+def test_ray_takes_two_cpus_and_three_a_gpu(verl, cpus):
+    beside = {"frozen": {"beside": True, "memory": 0.1}}
+    settings = parse_settings({"training": {"verl": beside | {"tensor_parallel": 1} | verl}})
+    assert cpus_of_ray(settings) == cpus
 
 
 # `srun` on one machine: the same command twice, as machine 0 and machine 1.

@@ -215,6 +215,14 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
     return servers
 
 
+def cpus_of_ray(settings: Settings) -> int:
+    """CPUs that the run's actors take in Ray, which waits for ever where there are fewer: two for TransferQueue, three
+    beside every training GPU, two beside that of a frozen server that verl starts."""
+    verl = settings.training.verl
+    elsewhere = needs_frozen(settings) and verl.frozen.url is None and not verl.frozen.beside
+    return 2 + 3 * verl.nodes * verl.gpus_per_node + 2 * elsewhere
+
+
 def needs_frozen(settings: Settings) -> bool:
     """Whether continuations come from the frozen initial policy."""
     return algorithm_class(settings.training.algorithm).needs_frozen(settings)

@@ -6,14 +6,17 @@ import importlib.util
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ...agents.policy import longest_sequence
+from ...files import write_text
 from ...job import Job
 from ...llm.own_server import PROGRAMS, OwnServer
 from ...settings import Serving, Settings, SettingsError, merge, parse_settings
@@ -22,8 +25,8 @@ from ..training_run import store_records
 from .checkpoints import fall_back, hand_over, merge_shards
 from .configuration import CHECKPOINTS, environment, overrides, refuse, resolve
 from .cpu import LOGICAL
-from .estimates import needs_frozen
-from .session import Session
+from .estimates import cpus_of_ray, needs_frozen
+from .session import START, Session
 
 _FROZEN = "frozen"  # name of the frozen server's model
 _RESTARTS = 3  # of a frozen server that dies, in a run
@@ -67,7 +70,7 @@ def _train(session: Session) -> None:
             placed = merge(settings.model_dump(), {"training": {"verl": {"frozen": place}}})
             session = dataclasses.replace(session, settings=parse_settings(placed))
         session.write(path)
-        _launch(overrides(resolved))
+        _launch(overrides(resolved), session.state, cpus_of_ray(settings))
 
 
 def frozen_server(settings: Settings, policy: Path, state: Path, patience: float = 1800.0) -> OwnServer:
@@ -125,7 +128,7 @@ def _gpu_is_there() -> bool:
     return torch.cuda.is_available()
 
 
-def _launch(arguments: list[str]) -> None:
+def _launch(arguments: list[str], state: Path, cpus: int) -> None:
     """verl's entry point with our task runner."""
     import ray
     from hydra import compose, initialize_config_module
@@ -141,9 +144,65 @@ def _launch(arguments: list[str]) -> None:
     auto_set_device(config)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     try:
-        run_ppo(config, task_runner_class=DiagnosticTaskRunner)
+        with time_to_start(state, cpus):
+            run_ppo(config, task_runner_class=DiagnosticTaskRunner)
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[None]:
+    """Bound the start of the run in the context, whose parts wait for each other and for Ray without an end.
+
+    Raises SettingsError where Ray has fewer than ``cpus`` CPUs, or where ``state`` does not say within ``patience``
+    seconds that the run has started; the message names what it waits for. For the main thread, which a signal wakes.
+    """
+    import ray
+
+    write_text(state / START, "Ray")
+    until, ended, problems = time.monotonic() + patience, threading.Event(), []
+
+    def watch() -> None:
+        while not ended.wait(0.5) and (waiting := (state / START).read_text()):
+            there = ray.cluster_resources().get("CPU", cpus) if ray.is_initialized() else cpus
+            if there < cpus:
+                problems.append(f"Ray has {there:g} CPUs, and the run takes {cpus}: use a machine with more")
+            elif time.monotonic() > until:
+                problems.append(
+                    f"the run did not start within {patience:g} seconds; it waits for {waiting}{_pending()}"
+                )
+            if problems:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+                return
+
+    def wake(*_: object) -> None:
+        raise KeyboardInterrupt  # Ray passes no other exception on
+
+    before, watcher = signal.signal(signal.SIGALRM, wake), threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not problems:
+            raise
+    finally:
+        ended.set()
+        watcher.join()
+        signal.signal(signal.SIGALRM, before)
+    refuse(problems, f"training.verl: {' '.join(problems)}")
+
+
+def _pending() -> str:
+    """What Ray has no room for, and what is free, in words."""
+    import ray
+
+    def words(amounts: Mapping[str, float]) -> str:
+        return " and ".join(f"{amounts.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
+
+    groups = ray.util.placement_group_table().values()
+    bundles = [bundle for group in groups if group["state"] == "PENDING" for bundle in group["bundles"].values()]
+    there = f" ({words(ray.available_resources())} are free)"
+    return f": Ray has no room for {', then '.join(map(words, bundles))}{there}" if bundles else ""
 
 
 # Ray over several machines: a cluster that runs already, or one over the machines of this Slurm job.
@@ -210,8 +269,8 @@ def _machines_of_job() -> int:
         return int(count or 0)
     command = ["squeue", "--noheader", f"--jobs={job}", "--format=%D"]
     try:
-        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    except (OSError, subprocess.CalledProcessError) as error:
+        return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    except (OSError, subprocess.SubprocessError) as error:
         why = getattr(error, "stderr", None) or error
         raise SettingsError(
             f"training.verl.nodes: Slurm does not say how many machines job {job} has: {why}; export "

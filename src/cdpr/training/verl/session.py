@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from ...agents.policy import PolicyAgent
 from ...cases import iterate_records
 from ...environment import Turn
-from ...files import write_bytes
+from ...files import write_bytes, write_text
 from ...llm import ModelSpec, open_model
 from ...settings import Settings
 from ..algorithm import Context
@@ -26,6 +26,8 @@ from ..training_run import TrainingRun
 MAX_FAILED = 0.1
 """Share of failed episodes or continuations in a step from which the run stops, its state saved."""
 LOOP = "cdpr"
+START = "start.txt"
+"""File of what the start of a run waits for; empty once it has started."""
 _POLICY = {
     "actor/pg_loss": "policy/loss",
     "actor/pg_clipfrac": "policy/clipped_share",
@@ -48,6 +50,10 @@ class Session:
     def write(self, path: Path) -> None:
         """Describe the run in a file for :func:`read_session`."""
         write_bytes(path, TypeAdapter(Session).dump_json(self))
+
+    def announce(self, waiting: str = "") -> None:
+        """Say what the start of the run waits for; nothing: it has started."""
+        write_text(self.state / START, waiting)
 
     @functools.cached_property
     def run(self) -> TrainingRun:

@@ -85,6 +85,7 @@ class DiagnosticTrainer(PPOTrainerSync):
 
     def _setup(self):
         self.session = read_session(self.config.data.cdpr_session)
+        self.session.announce("the training processes with their weights, then the rollout servers")
         super()._setup()
         self.plan = self.session.settings.training
         known = [row for row in read_metrics(self.session.state / METRICS) if row["step"] <= self.global_steps]
@@ -99,6 +100,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         custom = self.config.actor_rollout_ref.rollout.get("custom") or {}
         if "frozen_memory" not in custom:
             return None
+        self.session.announce("the frozen server")
         config = copy.deepcopy(self.config)
         with open_dict(config):
             rollout = config.actor_rollout_ref.rollout
@@ -120,6 +122,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return worker
 
     def fit(self, agent_loop_manager):
+        self.session.announce("the first weights of the rollout servers")
         [worker] = agent_loop_manager.agent_loop_workers
         if (path := self._folder() / _CREDIT).exists():
             ray.get(worker.restore_credit.remote(path.read_bytes()))
@@ -136,6 +139,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return folder_of(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _validate(self):
+        self.session.announce()
         metrics = super()._validate()
         self.validation = ray.get(self._worker.finish_validation.remote())
         if self.global_steps == self.start:  # before the first step; a resumed run has that row already
@@ -201,4 +205,5 @@ class DiagnosticTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # typ
     def run(self, config):
         # Ray sends the class alone; importing its module registers trainer and estimator.
         importlib.import_module("cdpr.training.verl.trainer")
+        read_session(config.data.cdpr_session).announce("the processes that hold a batch (TransferQueue)")
         return super().run(config)
