@@ -407,7 +407,64 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
 def test_a_run_without_a_frozen_policy_plans_no_memory_for_it(tmp_path):
     for algorithm, there in (("cdpr", True), ("grpo", False)):
         phases = memory_plan(paper(tmp_path, training={"algorithm": algorithm})).phases.values()
-        assert [parts["frozen server"] > 0 for parts in phases] == [there, there]
+        assert {parts["frozen server"] > 0 for parts in phases} == {there}
+
+
+def test_memory_that_is_taken_beside_weights_and_caches_is_planned(tmp_path):
+    """A sleeping server, gradients of the vocabulary before they are summed, logits of scored prompts, a transfer."""
+    vllm = {"verl": {"rollout": "vllm"}}
+    cdpr = memory_plan(paper(tmp_path, training=vllm))
+    plain, gain = (memory_plan(paper(tmp_path, training=vllm | {"algorithm": a})) for a in ("grpo", "belief_gain"))
+    assert 1 <= cdpr.phases["update"]["rollout server"] < cdpr.phases["rollouts"]["rollout server"]
+    vocabulary = QWEN3_4B["hidden_size"] * QWEN3_4B["vocab_size"]
+    assert cdpr.phases["update"]["gradients"] == pytest.approx((4 * 4.02e9 / 2 + 8 * vocabulary) / 1e9, rel=0.01)
+    assert gain.phases["rollouts"]["logits"] > 1 and plain.phases["rollouts"]["logits"] == 0
+    lora = memory_plan(paper(tmp_path, training={"verl": {"rollout": "vllm", "lora_rank": 64}}))
+    assert lora.phases["update"]["gradients"] < 1
+    gathered = [plan.phases["weights to the server"]["working weights"] for plan in (cdpr, lora)]
+    assert gathered == [0, pytest.approx(4 * 4.02, rel=0.01)], "FSDP gathers the model to merge its adapters"
+
+
+def test_the_plan_of_belief_gain_holds_its_scoring(tmp_path):
+    def step(**training):
+        return estimate_step(
+            paper(tmp_path, training={"algorithm": "belief_gain", "verl": {"rollout": "vllm"}} | training)
+        )
+
+    both, beliefs = step(options={"reading": "probability"}), step()
+    assert (
+        both.seconds["scoring"] == pytest.approx(1.5 * beliefs.seconds["scoring"])
+        and both.scored == 16 * 4 * 4 * 3 * 1650
+    )
+    assert "scoring" not in estimate_step(paper(tmp_path, training={"algorithm": "grpo"})).seconds
+
+
+SCORING = {
+    **VARIANTS,
+    "all_actions, beliefs": {"training": {"algorithm": "all_actions", "options": {"leaves": "belief"}}},
+    "belief_gain, frozen": {"training": {"algorithm": "belief_gain", "options": {"policy": "frozen"}}},
+    "cdpr, verdicts scored": {"credit": {"verdicts": "scored"}},
+    "cdpr, current policy, verdicts scored": {"credit": {"verdicts": "scored", "continuation": {"policy": "current"}}},
+    "cdpr, by text, verdicts scored": {"credit": {"verdicts": "scored", "diagnoses": "by_text"}},
+}
+
+
+@pytest.mark.parametrize("name", SCORING)
+def test_an_algorithm_names_the_servers_that_it_has_score(taught, tmp_path, name):
+    """A plan with a server that cannot is refused by this."""
+
+    class Counting(LocalServer):
+        scored = False
+
+        async def generate(self, *args, sampling_params, **kwargs):
+            self.scored |= "prompt_logprobs" in sampling_params
+            return await super().generate(*args, sampling_params=sampling_params, **kwargs)
+
+    session = session_of(taught, tmp_path, **SCORING[name])
+    client = Counting(session.policy, Counting(session.policy))
+    asyncio.run(score_groups(algorithm_of(session, client), asyncio.run(Trainer(session.run).roll_out(0)), 0))
+    by = {policy for policy, server in (("current", client), ("frozen", client.frozen)) if server.scored}
+    assert by == algorithm_class(session.settings.training.algorithm).scores_by(session.settings)
 
 
 def test_a_plan_without_the_models_file_or_the_engine_says_what_to_do(tmp_path, capsys):
@@ -508,11 +565,18 @@ def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
         ({"verl": {"gpus_per_node": 7, "tensor_parallel": 1}}, "do not divide over"),
         ({"algorithm": "all_actions", "mini_batch_prompts": 8}, "mini_batch_prompts: all_actions"),
         ({"algorithm": "belief_gain", "options": {"policy": "frozen", "refresh": 2}}, "training.options.refresh"),
+        ({"algorithm": "belief_gain"}, "training.verl.rollout: belief_gain reads .* SGLang"),
+        (
+            {"algorithm": "belief_gain", "options": {"policy": "frozen"}, "verl": {"frozen": {"beside": False}}},
+            "SGLang",
+        ),
     ],
 )
 def test_what_cannot_fit_is_refused_with_a_remedy(tmp_path, change, says):
-    for algorithm in ("cdpr", "vineppo", "all_actions", "belief_gain"):
+    for algorithm in ("cdpr", "vineppo", "all_actions"):
         check(paper(tmp_path, training={"algorithm": algorithm}))
+    check(paper(tmp_path, training={"algorithm": "belief_gain", "options": {"policy": "frozen"}}))
+    check(paper(tmp_path, training={"algorithm": "belief_gain", "verl": {"rollout": "vllm"}}))
     with pytest.raises(SettingsError, match=says):
         check(paper(tmp_path, training=change))
 
@@ -539,6 +603,7 @@ def test_every_shipped_overlay_can_be_planned(tmp_path, capsys, name):
     (tmp_path / "mine.yaml").write_text(f"policy: {{model: {tmp_path}}}\n")
     assert main(["plan_training", "--settings", "config.yaml", *files, str(tmp_path / "mine.yaml")]) == 0
     printed = capsys.readouterr().out
+    assert re.search(r"\nRay: \d+ CPUs or more\n", printed)
     assert re.search(r"the run: [\d,]+ steps, about [\d.]+ days on \d+ GPU", printed)
     assert re.search(r"\nreproduce_paper: \d+ trainings, about [\d,]+ days .* GPU-hours in total\n\n# verl", printed)
     assert ("USD a run" in printed) is (model is QWEN3_4B), "the judge of the paper's cases costs money"

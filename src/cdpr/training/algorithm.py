@@ -139,6 +139,11 @@ class Algorithm(ABC):
         """Whether it uses the frozen initial policy."""
         return False
 
+    @classmethod
+    def scores_by(cls, settings: Settings) -> set[str]:
+        """Policies whose probability of given replies it reads: ``current``, ``frozen``."""
+        return set()
+
     def normalised(self, scores: Sequence[float]) -> list[float]:
         """Group-relative advantages of the trajectories' scores, under ``training.normalise``."""
         import torch

@@ -24,6 +24,8 @@ from ...credit.continuations import Draws
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, State, Step
 from ...environment.utility import weighted_utility
+from ...settings import Settings
+from ...settings.algorithms import algorithm_options
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
 
@@ -96,6 +98,10 @@ class AllActions(Algorithm):
 
     reads = ("utility", "comparators")
     extra_samples = True
+
+    @classmethod
+    def scores_by(cls, settings: Settings) -> set[str]:
+        return {"current"} if algorithm_options(settings).leaves == "belief" else set()
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per decision and alternative, one weight each."""

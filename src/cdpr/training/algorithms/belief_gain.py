@@ -22,6 +22,7 @@ from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, RequestTest, Trajectory
 from ...environment.utility import weighted_utility
 from ...settings import Settings
+from ...settings.algorithms import algorithm_options
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
 
@@ -136,6 +137,11 @@ class BeliefGain(Algorithm):
     def needs_frozen(cls, settings: Settings) -> bool:
         """Whether the initial policy's belief counts."""
         return settings.training.options.get("policy") == "frozen"
+
+    @classmethod
+    def scores_by(cls, settings: Settings) -> set[str]:
+        options = algorithm_options(settings)
+        return {options.policy} | ({"current"} if options.reading != "none" else set())
 
 
 def _gains(trajectory: Trajectory, beliefs: Mapping[tuple, float]) -> list[Gain]:

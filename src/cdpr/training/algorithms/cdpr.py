@@ -101,3 +101,10 @@ class Cdpr(Algorithm):
     def needs_frozen(cls, settings: Settings) -> bool:
         """Whether the frozen initial policy continues, and not the current one."""
         return settings.credit.continuation.policy == "frozen_init"
+
+    @classmethod
+    def scores_by(cls, settings: Settings) -> set[str]:
+        if settings.credit.verdicts == "drawn":
+            return set()
+        continues = {"frozen" if cls.needs_frozen(settings) else "current"}
+        return continues | ({"current"} if settings.credit.diagnoses == "one_action" else set())

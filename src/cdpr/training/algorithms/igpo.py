@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from ...credit.belief import Measure, read_beliefs
 from ...environment.utility import weighted_utility
+from ...settings import Settings
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Group, GroupAdvantages, standardised
 
@@ -35,3 +36,7 @@ class Igpo(Algorithm):
             for t in range(len(row) - 2, -1, -1):
                 row[t] += row[t + 1]
         return GroupAdvantages(decisions=decisions, counts={"credit/states": len(beliefs)})
+
+    @classmethod
+    def scores_by(cls, settings: Settings) -> set[str]:
+        return {"current"}

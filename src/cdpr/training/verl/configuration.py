@@ -16,7 +16,7 @@ from ...settings.algorithms import algorithm_class
 from ...settings.variants import value_at
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .cpu import ENVIRONMENT, LOGICAL
-from .estimates import OWN_SERVER, duration_lines, memory_plan, micro_batch, needs_frozen, target_line
+from .estimates import OWN_SERVER, cpus_of_ray, duration_lines, memory_plan, micro_batch, needs_frozen, target_line
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""
@@ -100,6 +100,12 @@ def check(settings: Settings) -> None:
         "training.options.refresh: the weights of verl's frozen server do not change: leave it out, or set "
         "training.engine: torch",
     )
+    verls = {"current"} if frozen.url or frozen.beside else {"current", "frozen"}  # policies on verl's own servers
+    refuse(
+        verl.server == "sglang" and algorithm_class(plan.algorithm).scores_by(settings) & verls,
+        f"training.verl.rollout: {plan.algorithm} reads the policy's probability of given replies, which verl's SGLang "
+        "servers do not give; set it to vllm (config/gpus/2x96gb.yaml)",
+    )
     refuse(
         gpus % verl.tensor_parallel,
         f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide {gpus} GPUs",
@@ -131,5 +137,6 @@ def report(settings: Settings, session: Path, policy: Path, state: Path, runs: S
     resolved = resolve(settings, session, policy, state)
     if settings.training.verl.without_gpu:
         return "\n".join(["# memory and time", "without a GPU: not planned", "", "# verl", *overrides(resolved)])
-    plan = ["# memory", *memory_plan(settings).lines(), "", "# time", *duration_lines(settings), target_line(runs)]
+    plan = ["# memory", *memory_plan(settings).lines(), f"Ray: {cpus_of_ray(settings)} CPUs or more"]
+    plan += ["", "# time", *duration_lines(settings), target_line(runs)]
     return "\n".join([*plan, "", "# verl", *overrides(resolved)])

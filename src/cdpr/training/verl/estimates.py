@@ -16,7 +16,8 @@ from ...settings import Settings, SettingsError, judging_models
 from ...settings.algorithms import algorithm_class, algorithm_options
 
 GB = 1e9
-ALLOWANCE = 3.0  # GB for CUDA contexts, communication buffers and fragmentation
+ALLOWANCE = 3.0  # GB for the trainer's CUDA context, communication buffers and fragmentation
+_ASLEEP = 1.5  # GB that a sleeping rollout server keeps: its CUDA context and graphs
 OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own
 _MOST_SEQUENCES = 256  # in a rollout server at the same time (verl's rollout.max_num_seqs)
 _CHUNK = 1024  # tokens whose logits are in memory at the same time
@@ -161,27 +162,37 @@ _REMEDIES = {
 def memory_plan(settings: Settings) -> MemoryPlan:
     """The plan of a run under these settings. Raises SettingsError for a model without a configuration."""
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
-    gpus = verl.nodes * verl.gpus_per_node
+    gpus, servers = verl.nodes * verl.gpus_per_node, _servers(settings, model)
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
     held = model.parameters + (trained if verl.lora_rank else 0)
     resident = {"weights": 4 * held / gpus / GB, "optimiser": 8 * trained / gpus / GB}
     beside = needs_frozen(settings) and (verl.frozen.url or verl.frozen.beside)
     frozen = verl.frozen.memory * verl.gpu_memory_gb if beside else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
+    logits = model.vocab * 10 / GB  # of one token, with what is computed from them
+    scores = algorithm_class(settings.training.algorithm).scores_by(settings)
     rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
     rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
+    rollout["logits"] = _CHUNK * logits if scores else 0.0  # vLLM takes no memory for those of a prompt beforehand
+    # A transfer of the weights: those of the server, and all of them once more, in float32, where FSDP gathers them.
+    whole = 4 * model.parameters / GB if gpus == 1 or verl.lora_rank else 0.0
+    woken = _ASLEEP + servers[0].weights / servers[0].gpus
+    transfer = resident | {"working weights": whole, "rollout server": woken} | always
+    transfer["optimiser"] = rollout["optimiser"]
     # A forward and backward pass of one micro-batch of the longest trajectories, with gradient checkpointing.
     tokens = micro_batch(settings) * longest
     block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
     inputs = tokens * 2 * model.hidden * model.layers  # of every block, as checkpointing needs them
     update = resident | {
-        "gradients": 4 * trained / gpus / GB,
+        # Those of the embedding and of the projection on the vocabulary in bfloat16, and their sum in float32.
+        "gradients": (4 * trained / gpus + (0 if verl.lora_rank else 8 * model.hidden * model.vocab)) / GB,
         "working weights": 4 * (model.linear + model.hidden * model.vocab) / GB,  # two blocks, both ends in bfloat16
         "activations": (inputs + block) / GB,
-        "logits": min(tokens, _CHUNK) * model.vocab * 10 / GB,
+        "logits": min(tokens, _CHUNK) * logits,
+        "rollout server": _ASLEEP,
     }
-    phases = {"rollouts": rollout, "update": update | always}
-    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest, phases, _servers(settings, model))
+    phases = {"rollouts": rollout, "update": update | always, "weights to the server": transfer}
+    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest, phases, servers)
 
 
 def micro_batch(settings: Settings) -> int:
@@ -233,11 +244,13 @@ def needs_frozen(settings: Settings) -> bool:
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """One step of usual workups if nothing is shared: ``seconds`` by phase, tokens generated, diagnoses judged."""
+    """One step of usual workups if nothing is shared: ``seconds`` by phase, tokens generated, diagnoses judged, and
+    tokens of prompts whose given continuation is scored."""
 
     seconds: dict[str, float]
     tokens: float
     diagnoses: float
+    scored: float
 
     @property
     def total(self) -> float:
@@ -260,15 +273,27 @@ def estimate_step(settings: Settings) -> StepEstimate:
     turns, reply, workup = usual_workup(settings)
     trajectories = plan.prompts_per_batch * plan.group_size
     work = {"rollouts": (trajectories * turns, trajectories)} | _credit_work(settings, trajectories, turns)
-    seconds = {}
+    seconds, speed = {}, _card(settings)[1] * 1e12 * _TRAINING
     for phase, (replies, _) in work.items():
         server = memory.servers[-1 if phase == "continuations" else 0]
         decoding, reading = _serving_seconds(memory.model, server, _card(settings), replies, workup)
         seconds[phase] = decoding * reply + reading * _RESULT
+    # vLLM reads the whole prompt of a given reply: its cache keeps no log-probabilities.
+    prompt = workup - (turns + 1) / 2 * reply - (turns - 1) / 2 * _RESULT
+    if scored := trajectories * turns * _scorings(settings) * prompt:
+        seconds["scoring"] = scored * _FORWARD * memory.model.parameters / memory.gpus / speed
     operations = (_FORWARD + _UPDATE * plan.inner_epochs) * memory.model.parameters * trajectories * workup
-    seconds["update"] = operations / (memory.gpus * _card(settings)[1] * 1e12 * _TRAINING)
+    seconds["update"] = operations / memory.gpus / speed
     replies, diagnoses = (sum(amounts) for amounts in zip(*work.values(), strict=True))
-    return StepEstimate(seconds, replies * reply, diagnoses)
+    return StepEstimate(seconds, replies * reply, diagnoses, scored)
+
+
+def _scorings(settings: Settings) -> int:
+    """Given replies whose probability is read at every state: two names of the disease, and one that is trained on."""
+    kind, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
+    if "credit" in kind.reads or not kind.scores_by(settings):
+        return 0
+    return 2 + (getattr(options, "reading", "none") != "none")
 
 
 def _credit_work(settings: Settings, trajectories: float, turns: float) -> dict[str, tuple[float, float]]:
@@ -322,7 +347,8 @@ def duration_lines(settings: Settings) -> list[str]:
     hours, lost = step.total * steps / 3600, step.total * save_every / 3600
     return [
         f"a step: about {step.total:.0f} s ({phases}), no cache hit; {card}: {tflops} TFLOP/s, {bandwidth} GB/s",
-        f"it generates about {step.tokens:,.0f} tokens",
+        f"it generates about {step.tokens:,.0f} tokens"
+        + f", and scores given replies behind {step.scored:,.0f} tokens of prompts" * bool(step.scored),
         f"the run: {steps:,} steps, about {hours / 24:.1f} days on {gpus} GPU(s) = {hours * gpus:,.0f} GPU-hours",
         f"a checkpoint every {save_every} steps: a job that is killed loses at most {lost:.1f} hours",
         _judge_line(settings, step.diagnoses, steps),
