@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
@@ -174,6 +175,16 @@ def parse_yaml(text: str) -> Any:
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
+def file_type(path: str | Path) -> str:
+    """``file``, ``folder``, ``other``, or nothing where there is none. Raises PermissionError where this user may not
+    know, which Python's own questions take for an absent file since 3.14."""
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    return {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}.get(stat.S_IFMT(mode), "other")
+
+
 def path_digest(path: str | Path) -> str:
     """SHA-256 of a file's bytes, or of the names and bytes of all files below a folder, but for the mark that Snakemake
     leaves in it."""
@@ -206,7 +217,7 @@ class DigestCache:
     def digest(self, path: str | Path) -> str:
         """Digest of a file or folder; ``"absent"`` when it does not exist."""
         path = Path(path)
-        if not path.exists():
+        if not file_type(path):
             return "absent"
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
         stamp = [[str(f.relative_to(path)), f.stat().st_size, f.stat().st_mtime_ns] for f in files]

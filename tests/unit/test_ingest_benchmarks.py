@@ -423,7 +423,7 @@ def test_check_prices_as_map_costs_does(tmp_path):
 
 def test_objects_that_cannot_be_read_say_why(tmp_path):
     for text, message in (('{"case_id": "K1", "case_id": "K2"}', "stands twice"), ('{"age": NaN}', "NaN is no number"),
-                          ("[" * 5000, "nested too deeply"), ('{"case_id": "K1"', "not JSON"),
+                          ("[" * 10**5, "nested too deeply"), ('{"case_id": "K1"', "not JSON"),
                           ("7", "expected an object"),
                           ('{"case_id": {}}', "found dict"), ('{"results": [7]}', "expected an object")):  # fmt: skip
         (tmp_path / "cases.jsonl").write_text(text)

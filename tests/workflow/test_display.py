@@ -140,7 +140,10 @@ def test_an_interruption_while_a_job_starts_looks_like_any_other(folder):
 
 
 def test_a_terminal_gets_one_display_and_is_given_back(folder):
-    own_end, far_end = pty.openpty()
+    try:
+        own_end, far_end = pty.openpty()
+    except OSError as error:
+        pytest.skip(f"no terminals in this container: {error}")
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     process = subprocess.Popen(command(), cwd=folder, env=environment, stdout=far_end, stderr=far_end, close_fds=True)
     os.close(far_end)

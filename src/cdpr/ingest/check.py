@@ -10,7 +10,7 @@ from statistics import median
 
 from ..cases import CaseRecord, is_physical
 from ..costs import Catalogue, load_catalogue, price_of, review, with_overrides
-from ..files import parse_yaml, shipped_text, write_csv, write_text
+from ..files import file_type, parse_yaml, shipped_text, write_csv, write_text
 from ..settings.schema import Costs, Settings
 from .attrition import Attrition
 from .draft import Import
@@ -118,8 +118,8 @@ def check(settings: Settings, path: str | Path) -> Report:
     report = Report(folder, credentialed, settings.costs, catalogue)
     with collected(report.problems):
         try:
-            if not folder.is_dir():
-                what = "no such folder" if not folder.exists() else "not a folder"
+            if (there := file_type(folder)) != "folder":
+                what = "not a folder" if there else "no such folder"
                 raise IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl")
             report.export = read_export(folder)
         except PermissionError as error:

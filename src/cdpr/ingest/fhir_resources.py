@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ..files import file_type
 from .attrition import Attrition
 from .flat_files import Element, IngestError, files_at, filled_lines, parse_json, read_text
 from .texts import one_line, phrases, quoted
@@ -135,7 +136,7 @@ class Resource(FhirElement):
 
 def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> list[Scope]:
     """All resources of the kinds, in the order of the files; others are counted. Raises IngestError."""
-    files = sorted(f for ending in _ENDINGS for f in files_at(path, ending)) if path.is_dir() else [path]
+    files = sorted(f for ending in _ENDINGS for f in files_at(path, ending)) if file_type(path) == "folder" else [path]
     if not files:
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")
     shared = Scope()

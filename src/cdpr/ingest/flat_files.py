@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from ..files import csv_records, open_text
+from ..files import csv_records, file_type, open_text
 from .texts import HALF_CHARACTER, LONGEST_TEXT, one_line, quoted, visible
 
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
@@ -61,7 +61,7 @@ def collected(problems: list[IngestError]) -> Iterator[None]:
 
 def files_at(path: Path, ending: str) -> list[Path]:
     """The file itself, or those files of a folder that end so, compressed (``.gz``) ones included."""
-    if not path.is_dir():
+    if file_type(path) != "folder":
         return [path]
     return sorted(f for f in path.iterdir() if f.name.endswith((ending, f"{ending}.gz")) and f.name[0] != ".")
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from ..files import file_digest, parse_yaml, shipped_text
+from ..files import file_digest, file_type, parse_yaml, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks
 from .attrition import Attrition
 from .flat_files import LONGEST_NOTE, IngestError, csv_lines, header_faults
@@ -133,7 +133,7 @@ class Tables:
         return IngestError(path, problem, "repair or download the file again")
 
     def _find(self, name: str) -> Path:
-        paths = [path for ending in _ENDINGS if (path := self.folder / f"{name}{ending}").is_file()]
+        paths = [path for ending in _ENDINGS if file_type(path := self.folder / f"{name}{ending}") == "file"]
         if not paths:
             remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
             raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
@@ -187,7 +187,7 @@ def check_sums(tables: Tables) -> None:
     one that differs."""
     for folder in {tables.folder, *(path.parent for path in tables.paths.values())}:
         listed = folder / CHECKSUMS
-        lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
+        lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if file_type(listed) == "file" else []
         sums = {folder / line[2].strip(): line[1].lower() for line in map(_LISTED.fullmatch, lines) if line}
         for path in tables.paths.values():
             if path in sums and file_digest(path) != sums[path]:

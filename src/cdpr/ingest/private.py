@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, normalise
-from ..files import parse_yaml, shipped_text
+from ..files import file_type, parse_yaml, shipped_text
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
@@ -71,9 +71,9 @@ def read_export(folder: Path) -> Export:
     cases, results, objects = (
         _find(folder, name, export.problems) for name in ("cases.csv", "results.csv", "cases.jsonl")
     )
-    if objects.is_file():
+    if file_type(objects) == "file":
         with collected(export.problems):
-            if cases.is_file() or results.is_file():
+            if "file" in (file_type(cases), file_type(results)):
                 raise IngestError(folder, "holds cases.jsonl and CSV files", "keep one of the two layouts")
             for line, text in filled_lines(objects):
                 with collected(export.problems):
@@ -90,7 +90,7 @@ def read_export(folder: Path) -> Export:
 
 def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
     """The file, compressed or not; the plain name where there is none."""
-    paths = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
+    paths = [path for path in (folder / name, folder / f"{name}.gz") if file_type(path) == "file"]
     if len(paths) > 1:
         problems.append(IngestError(folder, f"holds {name} and {name}.gz", "keep the one that is right"))
     return paths[0] if paths else folder / name

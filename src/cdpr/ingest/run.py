@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..cases import CaseRecord, write_records
 from ..cases.record import split_by_subject
-from ..files import write_csv
+from ..files import file_type, write_csv
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import DATASETS
@@ -49,7 +49,7 @@ def ingest(
         with tempfile.TemporaryDirectory(prefix="cdpr-ingest-") as folder:
             return ingest(dataset, settings, raw, Path(folder), tags)
     source, path, attrition = settings.data.source(dataset), Path(raw), Attrition(dataset)
-    if not path.exists():
+    if not file_type(path):
         raise IngestError(path, "no such file or folder", f"set data.{dataset}.path, or make the synthetic files first")
     # By name: what one importer needs is no part of another's code.
     importer: Importer = pkgutil.resolve_name(DATASETS[dataset].importer)

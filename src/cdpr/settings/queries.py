@@ -1,9 +1,9 @@
 """Questions about the whole configuration: the model behind an agent or a judge, and what the settings lack."""
 
 import unicodedata
-from pathlib import Path
 from typing import Any, Literal
 
+from ..files import file_type
 from .datasets import ADDRESSES
 from .experiments import AgentEntry
 from .judging import TABLES
@@ -82,9 +82,9 @@ def judging_models(settings: Settings) -> dict[str, ModelEntry]:
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     """Key and path of all files and folders that the settings name and that are not there."""
-    missing = [(name, path) for name, path in _user_files(settings) if not Path(path).exists()]
+    missing = [(name, path) for name, path in _user_files(settings) if not file_type(path)]
     policy = settings.policy.model
-    return missing if policy == "tiny" or Path(policy).exists() else [*missing, ("policy.model", policy)]
+    return missing if policy == "tiny" or file_type(policy) else [*missing, ("policy.model", policy)]
 
 
 def check_paths(settings: Settings) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..files import write_text
+from ..files import file_type, write_text
 from .blinding import Items
 from .records import StudyError
 from .rubric import SCALE, dimensions
@@ -50,7 +50,7 @@ def returned_files(paths: Iterable[Path]) -> list[Path]:
     """Files, and all those in folders but what programs leave there. Raises StudyError where there are none."""
     files: list[Path] = []
     for path in map(Path, paths):
-        if not path.exists():
+        if not file_type(path):
             raise StudyError(f"{path}: there is no such file or folder")
         inside = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file()
                                                       and not p.name.startswith(_BESIDE))  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..agents.build import agent_entry
+from ..files import file_type
 from ..llm.model_folder import check_folder, refuse_code
 from ..llm.own_server import program_missing
 from ..llm.spec import kind_of
@@ -83,7 +84,7 @@ def _policy(settings: Settings, served: bool = False) -> tuple[str, ...]:
     )
     if folder == "tiny":
         wrong: tuple[str, ...] = ()
-    elif not Path(folder).exists():
+    elif not file_type(folder):
         wrong = (f"{absent}, or name where they are",)
     else:  # a server may read what this process does not
         wrong = _unfit("policy.model", refuse_code if served else check_folder, folder)
