@@ -16,6 +16,7 @@ import sys
 
 import yaml
 from snakemake.logging import logger
+from snakemake.settings.types import DeploymentMethod
 
 try:
     from cdpr.settings import SettingsError, project_folder
@@ -89,12 +90,13 @@ LOG = "> {log:q} 2>&1" if workflow.is_main_process else "2>&1 | tee -- {log:q}"
 COMMAND = f"{{params.environment}}cdpr {{params.stage}} --key {{params.key}} {{params.files}} {LOG}"
 
 ACTING = ("evaluate_agent", "train_policy", "sample_states", "propose_actions")
-# Every job reads the resolved settings. Without an activated environment the `cdpr` beside this Python serves; that of
-# a conda environment comes first.
-PREFIX = (
-    f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(plan.resolved_settings)}; "
-    f'export PATH="$PATH":{shlex.quote(os.path.dirname(sys.executable))}; '
-)
+# Every job reads the resolved settings. Without an activated environment the `cdpr` beside this Python serves. A conda
+# environment has all packages but this one, which is that of the checkout.
+PREFIX = f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(plan.resolved_settings)}; "
+if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method:
+    PREFIX += f"export PYTHONPATH={shlex.quote(str(HERE / 'src'))}; cdpr() {{ python -m cdpr.command \"$@\"; }}; "
+else:
+    PREFIX += f'export PATH="$PATH":{shlex.quote(os.path.dirname(sys.executable))}; '
 shell.prefix(PREFIX.replace("{", "{{").replace("}", "}}"))  # a folder's name is no pattern
 
 

@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -42,6 +43,13 @@ def test_the_lock_names_everything_that_the_package_needs_in_versions_that_serve
             assert needed.specifier.contains(locked[key], prereleases=True), f"{name} needs {needed}: {locked[key]}"
             waiting.append((key, frozenset(needed.extras)))
     assert len({name for name, _ in seen}) > 100, "the walk went somewhere"
+
+
+def test_the_conda_environment_is_that_of_the_lock():
+    """Snakemake copies its file, so that it cannot point at the lock."""
+    lines = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if line and line[0] != "#"]
+    parts = yaml.safe_load((ROOT / "envs/cdpr.yaml").read_text())["dependencies"]
+    assert parts == ["python=3.11", "pip", {"pip": lines}]
 
 
 def test_uv_installs_from_the_indexes_that_pip_is_configured_for():

@@ -31,7 +31,9 @@ import psutil
 
 from ..command import PLACE
 
-_THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # as Snakemake sets them for a job
+# As Snakemake sets them for a job; and no thread of Arrow, since a process with threads is not to be forked.
+_THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+_THREADS["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
 _LONGEST_FOLDER = 80  # characters; an address of a socket has at most 107
 # What takes long to import, or as `module:function` to prepare: for all jobs, and for those that work with tensors.
 _SLOW = ("cdpr.tracking.frame:versions", "matplotlib.figure", "matplotlib.backends.backend_agg",
