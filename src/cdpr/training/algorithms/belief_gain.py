@@ -122,7 +122,8 @@ class BeliefGain(Algorithm):
             for scored in batch:
                 self.critic.learn(scored.gains)
         metrics = super().finish(batch)
-        return metrics | {"credit/belief": metrics["credit/belief"] / metrics["credit/states"]}
+        beliefs = math.fsum(scored.counts["credit/belief"] for scored in batch)
+        return metrics | {"credit/belief": beliefs / metrics["credit/states"]}
 
     def state_dict(self) -> Any:
         """The critic's sums; None without a critic."""
