@@ -29,7 +29,11 @@ def smollm2(folder: Path = FOLDER) -> Path:
     shutil.rmtree(partial, ignore_errors=True)
     # Few CPUs have instructions for bfloat16; on the others it takes six times as long as float32.
     source = {"pretrained_model_name_or_path": place, "gguf_file": FILE_NAME, "trust_remote_code": False}
-    model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    # From transformers 5.17 on it remembers the file's quantisation and cannot be saved; its weights are plain numbers.
+    quantised.config.__dict__.pop("quantization_config", None)
+    model = type(quantised)(quantised.config)
+    model.load_state_dict(quantised.state_dict())
     model.save_pretrained(partial)
     tokenizer = AutoTokenizer.from_pretrained(**source)
     # The file's metadata are read as if a turn ended with the token that starts one.
