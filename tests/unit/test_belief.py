@@ -15,7 +15,7 @@ from cdpr.credit.belief import read_beliefs
 from cdpr.environment import DiagnosticEnvironment, FinalDiagnosis, PromptBuilder, State, Turn, run_episode
 from cdpr.environment.utility import weighted_utility
 from cdpr.llm.sampler import InProcessSampler
-from cdpr.settings import parse_settings
+from cdpr.settings import SettingsError, parse_settings
 from cdpr.training.algorithm import Context, score_groups
 from cdpr.training.algorithms.all_actions import AllActions
 from cdpr.training.algorithms.belief_gain import BeliefGain
@@ -166,6 +166,15 @@ def test_the_reading_loss_raises_the_true_name_at_every_visit(reading, weigh):
         total += times
     assert total == pytest.approx(visits)
     assert 0.0 < metrics["credit/belief"] < 1.0
+
+
+def test_readings_are_trained_at_the_temperature_of_their_scores():
+    def plan(temperature, reading):
+        return BeliefGain(context(training={"temperature": temperature, "options": {"reading": reading}}))
+
+    plan(1.0, "probability"), plan(0.7, "none")
+    with pytest.raises(SettingsError, match=r"training\.temperature"):
+        plan(0.7, "probability")
 
 
 def test_a_critic_predicts_the_mean_gain_and_replaces_the_gain_of_the_case():

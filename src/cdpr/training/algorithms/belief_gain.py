@@ -21,7 +21,7 @@ from ...credit.continuations import group_advantages
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, RequestTest, Trajectory
 from ...environment.utility import weighted_utility
-from ...settings import Settings
+from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_options
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
@@ -72,6 +72,11 @@ class BeliefGain(Algorithm):
         self.worth, self.weight = weighted_utility(self.settings), self.settings.comparators.correctness_weight
         self.reader = context.frozen() if self.options.policy == "frozen" else context.policy
         self.refresh = self.options.refresh
+        if self.options.reading != "none" and self.settings.training.temperature != 1:
+            raise SettingsError(  # the update would compare log-probabilities at two temperatures
+                "training.temperature: given replies are scored at temperature 1, and training.options.reading "
+                "trains on them: set it to 1, or reading: none"
+            )
         if self.options.critic:
             from ...credit.critic import GainCritic  # planning imports algorithms, and no numpy
 
