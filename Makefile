@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python envs/install.py
 # uv leaves compiling to the first import. Where Python may not write its cache, every process would compile again.
 COMPILE = test -z "$$PYTHONDONTWRITEBYTECODE" || $(BIN)/python -m compileall -q -j 0 -x '/tests?/' .venv/lib src > /dev/null 2>&1 || true
 
-.PHONY: env unfinished cluster verl gpu-env check-gpu-env reproduce test test-verl test-faults lint docs ui bench gpu-day \
+.PHONY: env unfinished cluster verl gpu-env check-gpu-env reproduce test test-verl test-faults lint docs ui bench gpu-day gpu-carry \
   local-llm verl-cpu verl-cpu-demo small-model verl-real verl-vllm-cpu slurm-local clean-state
 
 env: .venv/.installed
@@ -99,6 +99,10 @@ ui: env
 PY ?= $(BIN)/python
 gpu-day:
 	$(PY) benchmarks/gpu_day.py
+
+# What a GPU box without network needs for that, in loads of 60 MB below state/gpu_carry; VERL=1: verl, vLLM and Ray too.
+gpu-carry: env
+	$(BIN)/python benchmarks/gpu_carry.py $(if $(VERL),--verl)
 
 bench: env
 	@test -n "$(NAME)" || { echo "Choose a benchmark: make bench NAME=..., one of:"; ls benchmarks/[a-z]*.py; exit 2; }

@@ -1,32 +1,42 @@
 """Nine minutes on one GPU, without a network: does everything run there, how fast, and in how much memory?
 
-Models have the shape of Qwen3-0.6B and Qwen3-4B and random weights, so nothing is fetched. For each: tokens a second of
-our sampler against `transformers.generate` on the same prompts, a GRPO and a CDPR step of the torch trainer, and the
-memory of an update against the planner's forecast; then `pytest -m gpu`, and two steps of the engine verl with vLLM
-where both are installed. Every part runs in a process and a time limit of its own, so a part that fails costs no other.
-Writes results/gpu_day.json; `--document` shows docs/benchmarks/gpu_day.json in docs/performance.md.
+`tests/gpu` first. Then models with the shape of Qwen3-0.6B and Qwen3-4B and weights that are random but for the words
+of a reply, so that nothing is fetched and rewards differ. For each: tokens a second of our sampler against
+`transformers.generate` on the same prompts, a GRPO and a CDPR step of the torch trainer (of LoRA adapters at 4B), and
+the memory of an update against the planner's forecast. Then `small_model.py`, what SmolLM2-135M learns, where its
+lessons are; and two steps of the engine verl with vLLM where both are installed.
+
+Every part runs in a process and a time limit of its own and only where its memory is free, so a part that fails costs
+no other; its figures are written when it ends, beside those of an earlier call. Writes results/gpu_day.json;
+`--document` shows docs/benchmarks/gpu_day.json in docs/performance.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
 import sampler as dialogues
 import torch
 from sampler import Toy, generate, play
 
 from cdpr.agents.policy import longest_sequence
 from cdpr.cases import CaseRecord, write_records
-from cdpr.environment.prompt import opening_messages
+from cdpr.environment.prompt import FORCED_PREFIX, opening_messages
 from cdpr.files import write_text
+from cdpr.llm.local_models import smollm2
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.metrics_log import read_history
@@ -34,50 +44,90 @@ from cdpr.settings import Settings, merge, parse_settings, resolve_variant
 from cdpr.settings.schema import Prompt, TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
+from cdpr.training.torch.update import PolicyUpdate
 from cdpr.training.training_run import TrainingRun
-from cdpr.training.verl.estimates import memory_plan
+from cdpr.training.verl.estimates import ModelSize, memory_plan
 
-SECONDS = 540
 _QWEN3 = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "tie_word_embeddings": True}
 MODELS = {  # public configurations
     "qwen3-0.6b": _QWEN3 | {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
                             "intermediate_size": 3072},
     "qwen3-4b": _QWEN3 | {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32,
                           "intermediate_size": 9728},
-    "tiny": {"num_key_value_heads": 1, "head_dim": 16, "vocab_size": 4_000, "tie_word_embeddings": True,
-             "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
+    "tiny": {"num_key_value_heads": 1, "head_dim": 64, "vocab_size": 2_500, "tie_word_embeddings": True,
+             "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256},
 }  # fmt: skip
-LIMITS = {"sampler": 70, "step": 100, "memory": 60, "tests": 90, "verl": 240}
+MODELS["tiny-lora"] = MODELS["tiny"]
+POSITIONS = 40_960
+RANK = {"qwen3-4b": 64, "tiny-lora": 8}  # of LoRA adapters, where all weights with their optimiser do not fit 80 GB
+LIMITS = {"tests": 90, "sampler": 80, "step": 120, "memory": 60, "learning": 300, "verl": 300}  # seconds, on a GPU
 DOCS, MARK = Path("docs/performance.md"), "<!-- gpu_day -->"
 
 
+# The models: they speak by design
+
+
 def build(name: str, folder: Path, device: str) -> Path:
-    """A folder with the tokenizer of toy texts and random weights of the model's shape in bfloat16."""
+    """A folder with the tokenizer of toy texts and weights of the model's shape that write short replies."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     policy = folder / name
-    if (policy / "model.safetensors.index.json").exists() or (policy / "model.safetensors").exists():
+    if policy.exists():
         return policy
+    partial = folder / f"{name}.partial"
     toy, prompt = Toy(), Prompt(style="full")
     corpus = [toy.presentation() + toy.result() + toy.turn(False) for _ in range(300)]
     corpus += [message["content"] for text in corpus[:50] for message in opening_messages(prompt, text)]
-    build_tiny_policy(policy, TinyModel(), corpus)
-    end = ChatTokenizer(policy).end_of_turn
-    config = Qwen3Config(**MODELS[name], max_position_embeddings=40_960, eos_token_id=end, bos_token_id=None)
+    build_tiny_policy(partial, TinyModel(), [*corpus, *(reply for reply in REPLIES for _ in range(20))])
+    tokenizer = ChatTokenizer(partial)
+    end = tokenizer.end_of_turn
+    config = Qwen3Config(**MODELS[name], max_position_embeddings=POSITIONS, eos_token_id=end, bos_token_id=None)
     torch.manual_seed(0)
     with torch.device(device):
-        model = Qwen3ForCausalLM(config).to(torch.bfloat16)
-    model.save_pretrained(policy)
-    return policy
+        model = Qwen3ForCausalLM(config).to(torch.bfloat16 if device == "cuda" else torch.float32)
+    teach(model, successors(tokenizer, toy))
+    model.save_pretrained(partial)
+    return partial.rename(policy)
 
 
-def settings_of(folder: Path, algorithm: str, **change: Any) -> Settings:
-    """A small step of the paper's kind: full prompt, turns of 64 tokens."""
-    sizes = {"prompts_per_batch": 4, "mini_batch_prompts": 4, "group_size": 4, "micro_batch": 1, "steps": 2}
+REPLIES = [f"REQUEST_TEST: Examination {k}" for k in range(4)] + ["FINAL_DIAGNOSIS: Sepsis", "FINAL_DIAGNOSIS: Stroke"]
+
+
+def successors(tokenizer: ChatTokenizer, toy: Toy) -> list[tuple[int, int]]:
+    """Which token follows which in a reply: a thought of 48 words, one of two at each place, then an action."""
+    words = list(dict.fromkeys(ids[-1] for word in toy.words if (ids := tokenizer.encode(f" {word}"))))
+    opening, line = tokenizer.opening([{"role": "user", "content": "?"}])[-1:], tokenizer.encode("\n")[-1:]
+    places = [opening, *(words[k : k + 2] for k in range(0, 96, 2)), line]
+    pairs = {(a, b): None for before, after in itertools.pairwise(places) for a in before for b in after}
+    actions = [tokenizer.encode(reply) for reply in REPLIES]
+    forced = tokenizer.encode(FORCED_PREFIX["full"])[-1:]
+    for ids in [*(line + action for action in actions), *(forced + diagnosis[1:] for diagnosis in actions[-2:])]:
+        pairs |= dict.fromkeys(zip(ids, [*ids[1:], tokenizer.end_of_turn], strict=True))
+    return list(pairs)
+
+
+def teach(model: Any, pairs: Sequence[tuple[int, int]]) -> None:
+    """Let the model write b after a for every pair: a neuron of the last block that knows the embedding of a writes
+    that of b. All other weights stay random; the blocks add little to the embedding that passes through them."""
+    width = model.config.hidden_size
+    with torch.no_grad():
+        for block in model.model.layers:
+            block.self_attn.o_proj.weight.mul_(1e-3)
+            block.mlp.down_proj.weight.mul_(1e-3)
+        directions = torch.nn.functional.normalize(model.model.embed_tokens.weight.normal_())
+        table = model.model.embed_tokens.weight.copy_(40 / width**0.5 * directions)  # 40: logit of a sure token
+        for neuron, (a, b) in enumerate(pairs):
+            block.mlp.gate_proj.weight[neuron] = block.mlp.up_proj.weight[neuron] = directions[a]
+            block.mlp.down_proj.weight[:, neuron] = 4 * table[b] / width
+
+
+def settings_of(folder: Path, algorithm: str, device: str, **change: Any) -> Settings:
+    """A small step of the paper's kind: full prompt, turns of 64 tokens; on a CPU compact prompts."""
+    style, prompts = ("full", 4) if device == "cuda" else ("compact", 2)
     base = {
-        "policy": {"model": str(folder), "max_turn_tokens": 64, "max_response_tokens": 1024},
-        "environment": {"prompt": {"style": "full"}, "max_turns": 4},
-        "training": sizes,
+        "policy": {"model": str(folder), "device": device, "max_turn_tokens": 64, "max_response_tokens": 1024},
+        "environment": {"prompt": {"style": style, "max_observation_chars": 2000}, "max_turns": 4},
+        "training": {"prompts_per_batch": prompts, "mini_batch_prompts": prompts, "group_size": 4, "steps": 2},
     }
     chosen = resolve_variant(parse_settings(base), algorithm)
     return parse_settings(merge(chosen.model_dump(), change))
@@ -98,134 +148,258 @@ def toy_cases(count: int) -> list[CaseRecord]:
     ]  # fmt: skip
 
 
-def measure_sampler(policy: Path, device: str) -> dict[str, float]:
-    """Tokens a second on the same requests; the first turn of each is a warm-up."""
+# The parts: each yields figures as it gets them
+
+
+def measure_sampler(policy: Path, device: str) -> Iterator[dict[str, float]]:
+    """Tokens a second on the same requests, after a first turn as warm-up."""
     from transformers import AutoModelForCausalLM
 
-    if device == "cpu":
-        dialogues.CASES, dialogues.TURNS = 4, 2
+    dialogues.MAX_TOKENS = 64
     sampler, toy = InProcessSampler.from_folder(policy, device=device), Toy()
+    dialogues.CASES, dialogues.TURNS = 1, 1
     play(sampler, toy)
+    if device == "cuda":
+        dialogues.CASES, dialogues.TURNS = 32, 3
     sampler.refresh()
     waves, tokens, seconds = play(sampler, toy)
-    model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.bfloat16).to(device)
+    yield {"tokens": tokens, "tokens_per_second": tokens / seconds} | peak(device)
+    model = AutoModelForCausalLM.from_pretrained(policy, dtype="auto").to(device)
     end = sampler.tokenizer.end_of_turn
     with torch.inference_mode():
         generate(model, end, [waves[0][:8]], 256)
         drawn, plain = generate(model, end, waves, 256)
-    return {"tokens_per_second": tokens / seconds, "transformers_tokens_per_second": drawn / plain,
-            "ratio": tokens / seconds / (drawn / plain)}  # fmt: skip
+    yield {"transformers_tokens_per_second": drawn / plain, "ratio": tokens / seconds / (drawn / plain)}
 
 
-def measure_step(policy: Path, device: str) -> dict[str, float]:
-    """Seconds of the second step of GRPO and of CDPR, and the most memory that each took."""
-    figures: dict[str, float] = {}
+class Adapters(PolicyUpdate):
+    """An update of LoRA adapters alone. They are merged into the weights, which the sampler shares, except while they
+    are trained."""
+
+    def __init__(self, model: torch.nn.Module, settings: Any, rank: int) -> None:
+        from peft import LoraConfig, inject_adapter_in_model
+        from peft.tuners.lora import LoraLayer
+
+        inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules="all-linear"), model)
+        self.layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
+        super().__init__(model, settings)
+
+    def step(self, groups: Any, progress: float = 0.0) -> dict[str, float]:
+        for layer in self.layers:
+            layer.unmerge()
+        metrics = super().step(groups, progress)
+        for layer in self.layers:
+            layer.merge()
+        return metrics
+
+
+def measure_step(policy: Path, device: str, rank: int = 0) -> Iterator[dict[str, float]]:
+    """The second step of GRPO and of CDPR: its seconds and tokens, what it learned from, and the most memory. Raises
+    FloatingPointError where nothing was learned."""
+    torch.set_float32_matmul_precision("high")  # TF32
+    figures: dict[str, float] = {"lora_rank": rank} if rank else {}
     for name in ("grpo", "cdpr"):
-        turn = 64 if device == "cuda" else 8
-        settings = settings_of(policy, name, policy={"device": device, "max_turn_tokens": turn})
+        settings = settings_of(policy, name, device, training={"micro_batch": 1 if rank else 4})
         trainer = Trainer(TrainingRun(settings, toy_cases(13), policy, 0))
-        trainer.iterate()
-        start = time.perf_counter()
-        row = trainer.iterate()
-        figures |= {f"{name}_seconds": time.perf_counter() - start, f"{name}_loss": row["policy/loss"]}
-        if device == "cuda":
-            figures[f"{name}_peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
-            torch.cuda.reset_peak_memory_stats()
+        if rank:
+            trainer.update = Adapters(trainer.model, settings.training, rank)
+        for step in range(2):
+            start = time.perf_counter()
+            row = trainer.iterate()
+            seconds = time.perf_counter() - start
+            figures[f"{name}_{'first_' if step == 0 else ''}seconds"] = seconds
+        kept = {"rollout/tokens": "rollout_tokens", "policy/trained_tokens": "trained_tokens", "policy/loss": "loss",
+                "policy/grad_norm": "gradient_norm", "policy/max_ratio_drift": "ratio_drift", "time/rollout": "rollout",
+                "time/credit": "credit", "time/update": "update", "train/accuracy": "accuracy"}  # fmt: skip
+        figures |= {f"{name}_{short}": row[key] for key, short in kept.items()}
+        figures |= {f"{name}_{key}": value for key, value in peak(device).items()}
+        yield figures
+        if not row["policy/grad_norm"] > 0:
+            raise FloatingPointError(f"{name}: the gradient is zero: all rewards of a group are equal")
         del trainer
-    return figures
+    whole = [sum(figures[f"{name}_{phase}"] for phase in ("rollout", "credit", "update")) for name in ("grpo", "cdpr")]
+    yield {"cdpr_over_grpo": whole[1] / whole[0]}
 
 
-def measure_memory(policy: Path, device: str) -> dict[str, float]:
+def measure_memory(policy: Path, device: str, rank: int = 0) -> Iterator[dict[str, float]]:
     """What one update holds, as verl does it (float32 weights and Adam, bfloat16 arithmetic, gradient checkpointing),
     against the planner's forecast for the same phase without servers and allowance."""
     from transformers import AutoModelForCausalLM
 
-    verl = {"rollout": "vllm", "gpus_per_node": 1, "tensor_parallel": 1, "gpu_memory_gb": 1000}
-    settings = settings_of(policy, "grpo", training={"engine": "verl", "verl": verl})
+    verl = {"rollout": "vllm", "gpus_per_node": 1, "tensor_parallel": 1, "gpu_memory_gb": 1000, "lora_rank": rank}
+    settings = settings_of(policy, "grpo", device, training={"micro_batch": 1, "engine": "verl", "verl": verl})
     plan = memory_plan(settings)
     # verl computes logits in chunks, this update all at once.
     parts = plan.phases["update"] | {"logits": longest_sequence(settings) * plan.model.vocab * 10 / 1e9}
     forecast = sum(size for name, size in parts.items() if name not in ("frozen server", "allowance"))
+    yield {"forecast_gb": forecast, "tokens": longest_sequence(settings)}
+    torch.set_float32_matmul_precision("high")
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).to(device)
+    if rank:
+        from peft import LoraConfig, inject_adapter_in_model
+
+        inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules="all-linear"), model)
+        model.enable_input_require_grads()
     model.gradient_checkpointing_enable()
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-6)
     ids = torch.randint(0, 1000, (1, longest_sequence(settings)), device=device)
     for _ in range(2):  # the optimiser's state comes with the first step
+        start = time.perf_counter()
         with torch.autocast(device, torch.bfloat16):
             loss = model(input_ids=ids, labels=ids).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    figures = {"forecast_gb": forecast, "tokens": ids.numel()}
+        loss.item()
+    yield {"update_seconds": time.perf_counter() - start}
     if device == "cuda":
-        peak = torch.cuda.max_memory_allocated() / 1e9
-        figures |= {"peak_gb": peak, "peak_over_forecast": peak / forecast}
-    return figures
+        yield peak(device) | {"peak_over_forecast": peak(device)["peak_gb"] / forecast}
 
 
-def run_tests() -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-m", "pytest", "-m", "gpu", "-q"], capture_output=True, text=True)
-    *_, last = done.stdout.strip().splitlines() or ["no output"]
-    return {"exit_status": done.returncode, "summary": last}
+def peak(device: str) -> dict[str, float]:
+    """The most GPU memory that this process has held since the last call."""
+    if device != "cuda":
+        return {}
+    most = torch.cuda.max_memory_allocated() / 1e9
+    return {"peak_gb": most}
 
 
-def run_verl(policy: Path, folder: Path) -> dict[str, Any]:
+def run_tests(device: str) -> Iterator[dict[str, Any]]:
+    chosen = ["-m", "gpu"] if device == "cuda" else []
+    done = subprocess.run([sys.executable, "-m", "pytest", "tests/gpu", *chosen], capture_output=True, text=True)
+    *before, last = done.stdout.strip().splitlines() or ["no output"]
+    failed = {"failed": before[-40:] + done.stderr.splitlines()[-5:]} if done.returncode else {}
+    yield {"exit_status": done.returncode, "summary": last} | failed
+
+
+def run_learning(device: str, limit: float) -> Iterator[dict[str, Any]]:
+    """`small_model.py`: a supervised start of SmolLM2-135M on its lessons, then as many steps of each rule as the time
+    lets them, one process for each seed."""
+    folder = Path("state/small_model")
+    if not (folder / "lessons.jsonl.gz").exists():
+        yield {
+            "not run": f"{folder} has no lessons: `make small-model` prepares them, `make gpu-carry` takes them along"
+        }
+        return
+    command = [sys.executable, "benchmarks/small_model.py", "run", "--folder", str(folder), "--device", device]
+    began = time.monotonic()
+    model = smollm2()
+    yield {"conversion_seconds": time.monotonic() - began}
+    subprocess.run([*command, "--model", str(model), "--seconds", str(limit)], check=True, stdout=subprocess.DEVNULL)
+    summary = json.loads((folder / "small_model.json").read_text(encoding="utf-8"))
+    yield {"start": summary["start"][-1], "steps": summary["steps"]}
+    for policy, measures in summary["results"].items():
+        yield {policy: {name: value[0] if isinstance(value, list) else value for name, value in measures.items()}}
+
+
+def run_verl(policy: Path, folder: Path, device: str) -> Iterator[dict[str, Any]]:
     """Two steps of GRPO and of CDPR with vLLM as rollout server and as frozen server beside the trainer."""
     lacking = [name for name in ("verl", "vllm", "ray") if importlib.util.find_spec(name) is None]
     if lacking:
-        return {"not run": f"{', '.join(lacking)} not installed (make gpu-env)"}
+        yield {"not run": f"{', '.join(lacking)} not installed (make gpu-env)"}
+        return
     memory = torch.cuda.get_device_properties(0).total_memory / 1e9
     place = {"rollout": "vllm", "gpus_per_node": 1, "tensor_parallel": 1, "quantization": "none", "attention": "sdpa",
              "gpu_memory_gb": memory, "frozen": {"beside": True}}  # fmt: skip
-    write_records(folder / "cases.jsonl", toy_cases(13))
-    figures: dict[str, Any] = {}
+    write_records(folder / "cases.verl.jsonl", toy_cases(13))
     for name in ("grpo", "cdpr"):
         paths = {"results": str(folder / name), "state": str(folder / f"{name}-state")}
-        settings = settings_of(policy, name, training={"engine": "verl", "verl": place}, paths=paths,
-                               tracking={"mlflow": False})  # fmt: skip
+        settings = settings_of(policy, name, device, training={"micro_batch": 1, "engine": "verl", "verl": place},
+                               paths=paths, tracking={"mlflow": False})  # fmt: skip
         write_text(folder / f"{name}.yaml", json.dumps(settings.model_dump(mode="json")))
-        out = {"cases": folder / "cases.jsonl", "init_policy": policy, "policy": folder / name / "policy",
+        out = {"cases": folder / "cases.verl.jsonl", "init_policy": policy, "policy": folder / name / "policy",
                "metrics": folder / name / "metrics.jsonl", "timings": folder / name / "timings.jsonl",
                "credit": folder / name / "credit.jsonl.gz"}  # fmt: skip
         command = [sys.executable, "-m", "cdpr.cli", "train_policy", "--run", f"{name}-seed0", "--key", "k" * 16]
         command += [part for flag, path in out.items() for part in (f"--{flag}", str(path))]
+        begun = time.monotonic()
         subprocess.run([*command, "--settings", str(folder / f"{name}.yaml")], check=True)
         rows = read_history(out["metrics"], out["timings"])
-        figures |= {f"{name}_{key}": value for key, value in rows[-1].items() if key.startswith(("time/", "rollout"))}
-    return figures
+        figures = {f"{name}_{key}": value for key, value in rows[-1].items()
+                   if key.startswith(("time/", "rollout", "policy/"))}  # fmt: skip
+        yield figures | {f"{name}_whole_seconds": time.monotonic() - begun}
 
 
-def run_part(part: str, folder: Path, device: str) -> dict[str, Any]:
+# One process for each part
+
+
+def needs_gb(kind: str, name: str, device: str) -> float:
+    """Memory that a part takes at least: weights, gradients and optimiser, activations of one trajectory, caches."""
+    if kind == "learning":
+        return 60.0 if device == "cuda" else 4.0
+    size = ModelSize.model_validate(MODELS[name] | {"max_position_embeddings": POSITIONS})
+    weights, rank = size.parameters / 1e9, RANK.get(name, 0)
+    trained = size.adapters(rank) / 1e9 if rank else weights
+    tokens = 1500 * (1 if rank else 4)
+    activations = tokens * size.layers * 2 * (34 * size.hidden + 6 * size.intermediate) / 1e9
+    # The sampler and generate hold weights in bfloat16 each; a step in float32, and again those of the frozen policy.
+    return {"sampler": 4 * weights + 5, "step": 8 * weights + 12 * trained + activations + 4,
+            "memory": 4 * weights + 12 * trained + 5000 * size.vocab * 12 / 1e9 + 2, "verl": 40.0}[kind]  # fmt: skip
+
+
+def free_gb(device: str) -> float:
+    return (torch.cuda.mem_get_info()[0] if device == "cuda" else psutil.virtual_memory().available) / 1e9
+
+
+def run_part(part: str, folder: Path, device: str, limit: float) -> Iterator[dict[str, Any]]:
     kind, _, name = part.partition(" ")
     if kind == "tests":
-        return run_tests()
-    policy = build(name, folder, device)
-    if kind == "verl":
-        return run_verl(policy, folder)
-    return {"sampler": measure_sampler, "step": measure_step, "memory": measure_memory}[kind](policy, device)
+        yield from run_tests(device)
+    elif (needed := needs_gb(kind, name, device)) > (free := free_gb(device)):
+        yield {"not run": f"it takes about {needed:.0f} GB, and {free:.0f} are free"}
+    elif kind == "learning":
+        yield from run_learning(device, limit)
+    else:
+        policy, rank = build(name, folder, device), RANK.get(name, 0)
+        if rank and kind != "sampler" and importlib.util.find_spec("peft") is None:
+            yield {"not run": "peft is not installed (make gpu-env)"}
+        elif kind == "verl":
+            yield from run_verl(policy, folder, device)
+        elif kind == "sampler":
+            yield from measure_sampler(policy, device)
+        else:
+            yield from {"step": measure_step, "memory": measure_memory}[kind](policy, device, rank)
 
 
-def supervise(parts: list[str], folder: Path, device: str) -> dict[str, Any]:
-    """Every part in a process of its own, within its limit and what is left of the whole time."""
-    started, results = time.monotonic(), {}
+def supervise(parts: Sequence[str], arguments: argparse.Namespace) -> None:
+    """Every part in a process of its own, within its limit and what is left of the whole time; figures that it printed
+    before it failed are kept."""
+    started, out = time.monotonic(), arguments.out
+    report = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"parts": {}}
+    versions = {name: metadata.version(name) for name in ("torch", "transformers", "peft", "verl", "vllm")
+                if importlib.util.find_spec(name)}  # fmt: skip
+    device = torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"
     for part in parts:
-        limit = min(LIMITS[part.split()[0]], SECONDS - (time.monotonic() - started))
+        own = LIMITS[part.split()[0]] if arguments.device == "cuda" else 3600
+        limit = min(own, arguments.seconds - (time.monotonic() - started))
         if limit < 5:
-            results[part] = {"not run": "no time left"}
+            print(part, "not run: no time left", flush=True)
             continue
-        command = [sys.executable, __file__, "--part", part, "--folder", str(folder), "--device", device]
+        command = [sys.executable, __file__, "--part", part, "--folder", str(arguments.folder), "--device",
+                   arguments.device, "--seconds", str(limit / 2)]  # fmt: skip
         begun = time.monotonic()
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
-            lines = (done.stdout + done.stderr).strip().splitlines()
-            figures = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": lines[-12:]}
-        except subprocess.TimeoutExpired as error:
-            lines = (error.stderr or b"").decode(errors="replace").strip().splitlines()
-            figures = {"error": [f"not done within {limit:.0f} s", *lines[-12:]]}
-        results[part] = figures | {"seconds": round(time.monotonic() - begun, 1)}
-        print(part, json.dumps(results[part]), flush=True)
-    return results
+        with tempfile.TemporaryFile("w+") as log, tempfile.TemporaryFile("w+") as printed:
+            process = subprocess.Popen(command, stdout=printed, stderr=log, text=True, start_new_session=True)
+            try:
+                failed = "" if process.wait(limit) == 0 else f"exit status {process.returncode}"
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                process.wait()
+                failed = f"not done within {limit:.0f} s"
+            printed.seek(0)
+            log.seek(0)
+            figures = {}
+            for line in printed:
+                figures |= json.loads(line) if line.startswith("{") else {}
+            if failed:
+                figures["error"] = [failed, *log.read().strip().splitlines()[-12:]]
+        figures |= {"seconds": round(time.monotonic() - begun, 1), "device": device, "versions": versions}
+        report["parts"][part] = figures
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_text(out, json.dumps(report, indent=1) + "\n")
+        shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items() if k != "versions"}
+        print(part, json.dumps(shown), flush=True)
 
 
 def table(path: Path) -> str:
@@ -233,11 +407,25 @@ def table(path: Path) -> str:
     if not path.exists():
         return "Not run: no GPU was at hand. `make gpu-day` measures it all in nine minutes on one card."
     report = json.loads(path.read_text(encoding="utf-8"))
-    lines = [f"On one {report['device']}, by `make gpu-day` ({path.name}):", "", "| part | figures |", "|---|---|"]
+    devices = sorted({figures["device"] for figures in report["parts"].values()})
+    lines = [f"On one {' or '.join(devices)}, by `make gpu-day` ([{path.name}](benchmarks/{path.name})):", "",
+             "| part | figures |", "|---|---|"]  # fmt: skip
     for part, figures in report["parts"].items():
-        cells = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if k != "seconds")
-        lines.append(f"| {part} | {'; '.join(cells)} |")
+        card = f" ({figures['device']})" if len(devices) > 1 else ""
+        lines.append(f"| {part}{card} | {'; '.join(cells(figures))} |")
     return "\n".join(lines)
+
+
+def cells(figures: dict[str, Any]) -> Iterator[str]:
+    for key, value in figures.items():
+        if isinstance(value, dict) and key != "versions":
+            yield f"**{key}**: {', '.join(cells(value))}"
+        elif isinstance(value, float):
+            yield f"{key} {value:.4g}"
+        elif isinstance(value, int | str) and key != "device":
+            yield f"{key} {value}"
+        elif key in ("error", "failed"):
+            yield f"{key} {value[0]}, {value[-1]}"
 
 
 def document(path: Path = Path("docs/benchmarks/gpu_day.json")) -> None:
@@ -250,8 +438,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/gpu_day.json"))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["qwen3-0.6b", "qwen3-4b"])
+    parser.add_argument("--kinds", nargs="+", choices=LIMITS, default=list(LIMITS), help="parts to run")
+    parser.add_argument("--seconds", type=float, default=540, help="for all parts together")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to try the script itself")
-    parser.add_argument("--folder", type=Path, default=Path("state/gpu_day"), help="where the models are built")
+    parser.add_argument("--folder", type=Path, default=Path("state/gpu_day"), help="where models and cases are")
     parser.add_argument("--part", help="run one part in this process and print its figures")
     parser.add_argument("--document", action="store_true", help="only bring docs/performance.md up to date")
     arguments = parser.parse_args()
@@ -260,17 +450,15 @@ def main() -> None:
     if arguments.device == "cuda" and not torch.cuda.is_available():
         parser.exit(2, "gpu_day: torch finds no GPU; `--device cpu --models tiny` tries the script itself\n")
     if arguments.part:
-        print(json.dumps(run_part(arguments.part, arguments.folder, arguments.device)))
+        for figures in run_part(arguments.part, arguments.folder, arguments.device, arguments.seconds):
+            print(json.dumps(figures), flush=True)
         return None
-    parts = [f"{kind} {name}" for name in arguments.models for kind in ("sampler", "step", "memory")]
-    if arguments.device == "cuda":
-        parts += ["tests", f"verl {arguments.models[0]}"]
-    results = supervise(parts, arguments.folder, arguments.device)
-    versions = {name: metadata.version(name) for name in ("torch", "transformers", "verl", "vllm")
-                if importlib.util.find_spec(name)}  # fmt: skip
-    device = torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"
-    write_text(arguments.out, json.dumps({"device": device, "versions": versions, "parts": results}, indent=2) + "\n")
-    return None
+    per_model = [kind for kind in ("sampler", "step", "memory") if kind in arguments.kinds]
+    parts = ["tests"] * ("tests" in arguments.kinds)
+    parts += [f"{kind} {name}" for name in arguments.models for kind in per_model]
+    parts += ["learning"] * ("learning" in arguments.kinds)
+    parts += [f"verl {arguments.models[0]}"] * ("verl" in arguments.kinds)
+    return supervise(parts, arguments)
 
 
 if __name__ == "__main__":
