@@ -47,8 +47,8 @@ TRIMMED = [
     "vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", "vllm/_moe_C_stable_libtorch.abi3.so", "vllm/vllm-rs",
     "vllm/_flashmla*", "vllm/_qutlass*", "vllm/third_party/deep_gemm", "vllm/third_party/fmha_sm100",
     "vllm/benchmarks", "vllm/entrypoints/serve/instrumentator/static", "ray/jars", "ray/rllib", "ray/data",
-    "ray/serve", "ray/tune", "ray/train", "ray/dashboard/client", "flashinfer/data", "xgrammar/lib", "mistral_common/data",
-    "pycountry/locales", "tests",
+    "ray/serve", "ray/tune", "ray/train", "ray/dashboard/client", "flashinfer/data", "xgrammar/lib",
+    "mistral_common/data", "pycountry/locales", "tests",
 ]  # fmt: skip
 
 

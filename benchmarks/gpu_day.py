@@ -344,7 +344,8 @@ def needs_gb(kind: str, name: str, device: str) -> float:
     activations = tokens * size.layers * 2 * (34 * size.hidden + 6 * size.intermediate) / 1e9
     # The sampler and generate hold weights in bfloat16 each; a step in float32, and again those of the frozen policy.
     return {"sampler": 4 * weights + 5, "step": 8 * weights + 12 * trained + activations + 4,
-            "memory": 4 * weights + 12 * trained + 5000 * size.vocab * 12 / 1e9 + 2, "verl": 40.0}[kind]  # fmt: skip
+            "memory": 4 * weights + 12 * trained + 5000 * size.vocab * 12 / 1e9 + 2,
+            "verl": 40.0 if device == "cuda" else 3.0}[kind]  # fmt: skip
 
 
 def free_gb(device: str) -> float:
