@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -108,27 +109,37 @@ def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> P
 
 
 def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:
-    import torch
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+    from .decoder import Decoder
 
-    end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
-    config = Qwen3Config(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=tiny.hidden_size,
-        intermediate_size=tiny.intermediate_size,
-        num_hidden_layers=tiny.layers,
-        num_attention_heads=tiny.heads,
-        num_key_value_heads=tiny.kv_heads,
-        head_dim=tiny.hidden_size // tiny.heads,
-        max_position_embeddings=MAX_POSITIONS,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=end,
-        pad_token_id=pad,
-        dtype="float32",
-    )
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
-        torch.manual_seed(0)
-        model = Qwen3ForCausalLM(config)
-    model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=pad)
-    model.save_pretrained(folder)
+    tokens = {"eos_token_id": tokenizer.token_to_id(END), "pad_token_id": tokenizer.token_to_id(PAD)}
+    written_by = {"transformers_version": metadata.version("transformers")}  # whose files these are
+    config = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "dtype": "float32",
+        "vocab_size": tokenizer.get_vocab_size(),
+        "hidden_size": tiny.hidden_size,
+        "intermediate_size": tiny.intermediate_size,
+        "hidden_act": "silu",
+        "num_hidden_layers": tiny.layers,
+        "num_attention_heads": tiny.heads,
+        "num_key_value_heads": tiny.kv_heads,
+        "head_dim": tiny.hidden_size // tiny.heads,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "max_position_embeddings": MAX_POSITIONS,
+        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+        "rms_norm_eps": 1e-06,
+        "layer_types": ["full_attention"] * tiny.layers,
+        "sliding_window": None,
+        "use_sliding_window": False,
+        "max_window_layers": 28,
+        "initializer_range": 0.02,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+        "bos_token_id": None,
+    }
+    for name, content in (("config.json", config | tokens), ("generation_config.json", tokens)):
+        text = json.dumps(content | written_by, indent=2, sort_keys=True) + "\n"
+        (folder / name).write_text(text, encoding="utf-8")
+    Decoder.untrained(folder).save_pretrained(folder)

@@ -37,7 +37,7 @@ class Trainer:
         self.device = device_of(run.settings.policy)
         # Jobs share the cores of a CPU, so only processor time compares one training with another there.
         self.clock = time.process_time if self.device == "cpu" else time.perf_counter
-        self.model = load_model(run.policy, self.device)
+        self.model = load_model(run.policy, self.device, run.settings.policy.model == "tiny")
         self.sampler = InProcessSampler.from_model(self.model, run.tokenizer, memory_share=_CACHES)
         self.samplers = [self.sampler]
         self.reference: torch.nn.Module | None = None  # the frozen policy's model, where an algorithm uses it
@@ -153,7 +153,7 @@ class Trainer:
             self.reference.load_state_dict(state["reference"])
 
     def _frozen(self) -> PolicyAgent:
-        self.reference = load_model(self.run.policy, self.device)
+        self.reference = load_model(self.run.policy, self.device, self.settings.policy.model == "tiny")
         sampler = InProcessSampler.from_model(self.reference, self.run.tokenizer, _CACHES)
         self.samplers.append(sampler)
         return self.run.agent(sampler)

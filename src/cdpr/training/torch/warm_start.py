@@ -67,7 +67,7 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     else:
         fresh = Path(job.inputs["model"])
     demonstrations = encode_lessons(settings, fresh, workups, static)
-    model = load_model(fresh, device_of(settings.policy))
+    model = load_model(fresh, device_of(settings.policy), settings.policy.model == "tiny")
     accuracy = sum(workup.trajectory.correct for workup in workups) / len(workups)
     metrics = MetricsLog(job.state / METRICS)
 

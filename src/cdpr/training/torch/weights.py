@@ -12,22 +12,24 @@ import torch
 
 from ...files import file_digest, replacing, write_text
 from ...llm.transformer import ONEDNN_LINEAR, padded, read_folder
-
-sys.modules.setdefault("sklearn", None)  # type: ignore[arg-type]  # seconds of importing, for assisted generation alone
-from transformers import AutoModelForCausalLM  # noqa: E402
-from transformers.utils.logging import disable_progress_bar  # noqa: E402
-
-if sys.modules["sklearn"] is None:
-    del sys.modules["sklearn"]
-
+from .decoder import Decoder
 
 _log = logging.getLogger(__name__)
 
 
-def load_model(folder: Path, device: str = "cpu") -> torch.nn.Module:
-    """A transformers causal language model in single precision. Raises as :func:`cdpr.llm.transformer.read_folder`."""
-    disable_progress_bar()
+def load_model(folder: Path, device: str = "cpu", tiny: bool = False) -> torch.nn.Module:
+    """A causal language model in single precision: the ``tiny`` policy in torch alone, others by transformers. Raises
+    as :func:`cdpr.llm.transformer.read_folder`."""
     read_folder(folder)
+    if tiny:
+        return use_onednn(Decoder.load(folder).to(device))
+    sys.modules.setdefault("sklearn", None)  # type: ignore[arg-type]  # seconds of importing, for assisted generation
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    if sys.modules["sklearn"] is None:
+        del sys.modules["sklearn"]
+    disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
     return use_onednn(model.to(device))
 

@@ -1,0 +1,207 @@
+"""The tiny policy as a torch module: Qwen3 with the parameters and the arithmetic of transformers, which takes seconds
+to import. It reads and writes the same Hugging Face folders; their weights are the same to the bit.
+
+Source: Qwen3 of transformers 5 (``modeling_qwen3.py``) with its attention by ``scaled_dot_product_attention``.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_CONFIGS = ("config.json", "generation_config.json")
+
+
+class _Norm(nn.Module):
+    """RMS norm over the last dimension."""
+
+    def __init__(self, size: int, epsilon: float):
+        super().__init__()
+        self.weight, self.epsilon = nn.Parameter(torch.ones(size)), epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon))
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: dict[str, Any]):
+        super().__init__()
+        width, self.size = config["hidden_size"], config["head_dim"]
+        heads, shared = config["num_attention_heads"], config["num_key_value_heads"]
+        self.repeats = heads // shared
+        self.q_proj = nn.Linear(width, heads * self.size, bias=False)
+        self.k_proj = nn.Linear(width, shared * self.size, bias=False)
+        self.v_proj = nn.Linear(width, shared * self.size, bias=False)
+        self.o_proj = nn.Linear(heads * self.size, width, bias=False)
+        self.q_norm = _Norm(self.size, config["rms_norm_eps"])
+        self.k_norm = _Norm(self.size, config["rms_norm_eps"])
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cached: list[Tensor] | None) -> Tensor:
+        shape = (*x.shape[:-1], -1, self.size)
+        query = _rotate(self.q_norm(self.q_proj(x).view(shape)).transpose(1, 2), cos, sin)
+        key = _rotate(self.k_norm(self.k_proj(x).view(shape)).transpose(1, 2), cos, sin)
+        value = self.v_proj(x).view(shape).transpose(1, 2)
+        if cached is not None:
+            if cached:
+                key, value = (torch.cat(states, dim=-2) for states in zip(cached, (key, value), strict=True))
+            cached[:] = [key, value]
+        if mask is not None:
+            key, value = (_repeat(states, self.repeats) for states in (key, value))
+        seen = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=self.size**-0.5, is_causal=mask is None and query.shape[2] > 1,
+            enable_gqa=mask is None,
+        )  # fmt: skip
+        return self.o_proj(seen.transpose(1, 2).contiguous().reshape(*x.shape[:-1], -1).contiguous())
+
+
+class _Mlp(nn.Module):
+    def __init__(self, width: int, inner: int):
+        super().__init__()
+        self.gate_proj = nn.Linear(width, inner, bias=False)
+        self.up_proj = nn.Linear(width, inner, bias=False)
+        self.down_proj = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class _Layer(nn.Module):
+    def __init__(self, config: dict[str, Any]):
+        super().__init__()
+        self.self_attn = _Attention(config)
+        self.mlp = _Mlp(config["hidden_size"], config["intermediate_size"])
+        self.input_layernorm = _Norm(config["hidden_size"], config["rms_norm_eps"])
+        self.post_attention_layernorm = _Norm(config["hidden_size"], config["rms_norm_eps"])
+
+    def forward(self, x: Tensor, *attended: Any) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), *attended)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class _Cache:
+    """Keys and values of earlier tokens, by layer."""
+
+    def __init__(self, layers: int):
+        self.layers: list[list[Tensor]] = [[] for _ in range(layers)]
+
+    def __len__(self) -> int:
+        return self.layers[0][0].shape[-2] if self.layers[0] else 0
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each sequence."""
+        self.layers = [[states.repeat_interleave(repeats, dim=0) for states in layer] for layer in self.layers]
+
+
+@dataclass
+class _Hidden:
+    last_hidden_state: Tensor
+    past_key_values: _Cache | None
+
+
+class _Body(nn.Module):
+    def __init__(self, config: dict[str, Any]):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config["vocab_size"], config["hidden_size"], config["pad_token_id"])
+        self.layers = nn.ModuleList([_Layer(config) for _ in range(config["num_hidden_layers"])])
+        self.norm = _Norm(config["hidden_size"], config["rms_norm_eps"])
+        exponents = torch.arange(0, config["head_dim"], 2, dtype=torch.int64).float() / config["head_dim"]
+        frequencies = 1.0 / (config["rope_parameters"]["rope_theta"] ** exponents)
+        self.register_buffer("frequencies", frequencies, persistent=False)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
+        past_key_values: _Cache | None = None, use_cache: bool = False,
+    ) -> _Hidden:  # fmt: skip
+        """``attention_mask``: True for tokens that are no padding, [B, past + T], or for what each token sees,
+        [B, 1, T, past + T]."""
+        cache = _Cache(len(self.layers)) if use_cache and past_key_values is None else past_key_values
+        past, width = len(cache) if cache else 0, input_ids.shape[1]
+        if position_ids is None:
+            position_ids = torch.arange(past, past + width, device=input_ids.device)[None]
+        with torch.no_grad():
+            angles = (self.frequencies[None, :, None].expand(len(position_ids), -1, 1)
+                      @ position_ids[:, None, :].float()).transpose(1, 2)  # fmt: skip
+            angles = torch.cat((angles, angles), dim=-1)
+            cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+        mask, hidden = _sees(attention_mask, width, past), self.embed_tokens(input_ids)
+        for index, layer in enumerate(self.layers):
+            hidden = layer(hidden, cos, sin, mask, None if cache is None else cache.layers[index])
+        return _Hidden(self.norm(hidden), cache)
+
+
+class Decoder(nn.Module):
+    """A causal language model as transformers has it: ``model`` gives hidden states, ``lm_head`` logits."""
+
+    def __init__(self, config: dict[str, Any], folder: Path):
+        super().__init__()
+        self.folder, self.config = folder, _Config(config)
+        self.model = _Body(config)
+        self.lm_head = nn.Linear(config["hidden_size"], config["vocab_size"], bias=False, device="meta")
+        self.lm_head.weight = self.model.embed_tokens.weight
+
+    @classmethod
+    def untrained(cls, folder: Path) -> Self:
+        """A model of the configuration in a folder, with the random weights that transformers gives it for seed 0."""
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
+            torch.manual_seed(0)
+            model = cls(config, folder)
+            for module in model.model.modules():
+                if isinstance(module, nn.Linear | nn.Embedding):
+                    nn.init.normal_(module.weight, 0.0, config["initializer_range"])
+            with torch.no_grad():
+                model.model.embed_tokens.weight[config["pad_token_id"]].zero_()
+        return model
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The model in a folder, in single precision."""
+        from safetensors.torch import load_file
+
+        model = cls(json.loads((folder / "config.json").read_text(encoding="utf-8")), folder)
+        weights = load_file(folder / "model.safetensors")
+        model.load_state_dict(weights | {"lm_head.weight": weights["model.embed_tokens.weight"]})
+        return model.eval()
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write weights and configuration as transformers does."""
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: parameter.detach().contiguous().cpu() for name, parameter in self.named_parameters()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        for name in _CONFIGS if folder != self.folder else ():
+            shutil.copyfile(self.folder / name, folder / name)
+
+
+class _Config(dict):
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self)
+
+
+def _sees(mask: Tensor | None, width: int, past: int) -> Tensor | None:
+    """What each token attends to, [B, 1, T, past + T]; None where it is all tokens before it."""
+    if mask is None or mask.ndim == 4:
+        return mask
+    if (width == 1 or past == 0) and bool(mask.all()):
+        return None
+    causal = torch.ones(width, past + width, dtype=torch.bool, device=mask.device).tril(past)
+    return causal & mask[:, None, None, :]
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    return (x * cos) + (torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin)
+
+
+def _repeat(states: Tensor, times: int) -> Tensor:
+    """Keys or values [B, heads, T, size] for ``times`` as many heads."""
+    batch, heads, length, size = states.shape
+    if times == 1:
+        return states
+    return states[:, :, None].expand(batch, heads, times, length, size).reshape(batch, heads * times, length, size)

@@ -1,0 +1,67 @@
+"""The tiny policy in torch alone is transformers' Qwen3 to the bit: weights, log-probabilities, gradients, files."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from cdpr.settings.schema import TinyModel
+from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.training.torch.update import Piece, token_logprobs
+from cdpr.training.torch.weights import load_model
+
+
+@pytest.fixture(scope="module", params=[(1, 2), (3, 4)], ids=str)
+def folder(request, tmp_path_factory):
+    layers, heads = request.param
+    tiny = TinyModel(hidden_size=64, layers=layers, heads=heads, intermediate_size=96, vocab_size=400)
+    return build_tiny_policy(tmp_path_factory.mktemp("tiny") / "policy", tiny, ["fever, cough and 12 more."] * 30)
+
+
+def ids(count: int, seed: int) -> list[int]:
+    return torch.randint(4, 250, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+SHARED = ids(300, 0)
+ROWS = {
+    "equal lengths": [[Piece(0, ids(40, 1), [20, 39])], [Piece(0, ids(40, 2), [9])]],
+    "padding": [[Piece(0, ids(40, 1), [20, 39])], [Piece(0, ids(33, 2), [32])]],
+    "pieces": [[Piece(0, ids(40, 1), [20]), Piece(20, ids(11, 3), [20, 30])], [Piece(0, ids(33, 2), [32])]],
+    "a common beginning": [[Piece(0, SHARED + ids(40, 1), [339])], [Piece(0, SHARED + ids(33, 2), [310])]],
+    "a beginning and pieces": [[Piece(0, SHARED + ids(40, 1), [339]), Piece(310, ids(20, 3), [312, 320])],
+                               [Piece(0, SHARED + ids(33, 2), [310])]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_values_and_gradients_are_those_of_transformers(folder, rows):
+    results = []
+    for tiny in (False, True):
+        model = load_model(folder, tiny=tiny)
+        values = token_logprobs(model, ROWS[rows])
+        values.sum().backward()
+        results.append((values.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}))
+    (theirs, expected), (ours, gradients) = results
+    assert torch.equal(ours, theirs) and list(gradients) == list(expected)
+    assert [name for name in expected if not torch.equal(gradients[name], expected[name])] == []
+
+
+def test_random_weights_and_files_are_those_of_transformers(folder, tmp_path):
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    model.generation_config = GenerationConfig.from_pretrained(folder)
+    model.save_pretrained(tmp_path / "theirs")
+    load_model(folder, tiny=True).save_pretrained(tmp_path / "ours")
+    for path in (tmp_path / "theirs").iterdir():
+        assert path.read_bytes() == (tmp_path / "ours" / path.name).read_bytes() == (folder / path.name).read_bytes()
+
+
+def test_training_the_tiny_policy_imports_torch_and_no_transformers():
+    code = (
+        "import cdpr.training.torch.trainer, cdpr.training.torch.warm_start, sys; print('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
