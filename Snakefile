@@ -1,8 +1,9 @@
 """Counterfactual diagnostic process rewards: the paper as a table of contents.
 
 snakemake --cores all                                       everything, from raw files to tables and figures
-snakemake --cores all main_table                            one public target (all stand in rules/targets.smk)
+snakemake --cores all main_table                            one target (rules/targets.smk)
 snakemake --cores all --configfile config/ci.yaml           the same in miniature
+snakemake --list-rules                                      all rules, with what they make
 """
 
 from pathlib import Path
@@ -22,15 +23,45 @@ configfile: HERE / "config.yaml"
 
 
 include: "rules/common.smk"
-include: "rules/jobs.smk"  #     raw files -> cases -> policies -> evaluations -> tables, figures, claims, page
-include: "rules/tracking.smk"  # the MLflow index
-include: "rules/targets.smk"  #  what a user asks for
+
+
+pathvars:
+    results=experiment.results,
+    logs=f"{experiment.results}/logs",
+
+
+wildcard_constraints:
+    dataset="[a-z_]+",
+    run=RUN,
+
+
+# The main process writes when work begins (`onstart`), which the workflow that uses this one as a module does not call.
+if not workflow.is_main_process or Path(workflow.main_snakefile).resolve().parent not in (HERE, HERE / "workflow"):
+    experiment.write_settings()
+
+
+include: "rules/data.smk"  #        raw files -> priced cases
+include: "rules/training.smk"  #    cases -> policies
+include: "rules/evaluation.smk"  #  policies and agents -> evaluations
+include: "rules/analysis.smk"  #    evaluations -> quality of credit
+include: "rules/study.smk"  #       decisions -> blind ratings
+include: "rules/report.smk"  #      all of them -> tables, figures, claims, page
+include: "rules/tracking.smk"  #    the MLflow index; what is shown of a run
+include: "rules/targets.smk"  #     what a user asks for
 
 
 rule reproduce_paper:
+    """The report page, everything that it shows, and the inspector."""
     default_target: True
     input:
-        of("check_headroom", *plan.on_page, "write_claims", "write_report", "write_inspector"),
+        rules.check_headroom.output,
+        rules.write_report.input,
+        rules.write_report.output,
+        rules.write_inspector.output,
         rules.index_runs.output,
-        cards(),
-        results=plan.all_results(),
+        # Snakemake does not remake a deleted file between two existing ones: so each result is named.
+        rules.make_hospital.output if HOSPITAL_CASES else [],
+        expand(rules.ingest_dataset.output, dataset=experiment.datasets),
+        expand(rules.map_costs.output, dataset=experiment.datasets),
+        rules.warm_start_policy.output if settings.policy.warm_started else [],
+        experiment.training_files("write_report"),

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from _figures import save
 
-from cdpr.workflow.stages import FIGURES, TABLES
+from cdpr.workflow.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -70,7 +70,7 @@ def stages(results: Path) -> dict[str, float]:
         for name in ("wall", "cpu"):
             key = f"{record['stage']}_{name}_seconds"
             flat[key] = flat.get(key, 0.0) + record[f"{name}_seconds"]
-    shown = (*TABLES, *FIGURES, "write_claims", "write_report")
+    shown = [name for name in STAGES if name.startswith(("write_", "plot_"))]
     return flat | {"rendering_wall_seconds": sum(flat.get(f"{stage}_wall_seconds", 0.0) for stage in shown)}
 
 

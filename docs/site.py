@@ -13,7 +13,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import yaml
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -118,28 +117,42 @@ def _codes(names) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def _rule_texts() -> dict[str, tuple[str, str]]:
+    """Docstring and text of every rule of the Snakefile and of rules/."""
+    head = r'^(?:use )?rule (?:\w+ as )?(\w+)(?: with)?:\n    """(.*?)"""(.*?)(?=^\S|\Z)'
+    texts = [path.read_text(encoding="utf-8") for path in [ROOT / "Snakefile", *sorted(ROOT.glob("rules/*.smk"))]]
+    return {name: (about, rest) for text in texts for name, about, rest in re.findall(head, text, re.DOTALL | re.M)}
+
+
 def _rules() -> str:
-    targets = yaml.safe_load((ROOT / "workflow/targets.yaml").read_text(encoding="utf-8"))
-    public = [(f"`{name}`", parts["about"], _codes(parts.get("stages", []))) for name, parts in targets.items()]
-    stages = [(f"`{name}`", stage.summary, _codes(stage.options), _codes(stage.reads))
-              for name, stage in _stages().items()]  # fmt: skip
+    stages = _stages()
+    texts = {name: about for name, (about, _) in _rule_texts().items()}
+    public = [(f"`{name}`", about) for name, about in texts.items() if name not in stages]
+    rows = [(f"`{name}`", texts.get(name, ""), _codes(stage.options), _codes(stage.reads))
+            for name, stage in stages.items()]  # fmt: skip
     return (
-        "# Rules\n\nMade from `workflow/targets.yaml` and `src/cdpr/workflow/stages.py`.\n\n## Targets\n\n"
+        "# Rules\n\nMade from `rules/` and `src/cdpr/workflow/stages.py`.\n\n## Targets\n\n"
         "`snakemake --cores all TARGET` makes one of these.\n\n"
-        + _table(("target", "makes", "its stages"), *public)
+        + _table(("target", "makes"), *public)
         + "\n## Stages\n\nA stage is a rule and a subcommand of `cdpr`, with one job for each value of its options. A "
         "job runs again when one of the settings in its last column changes.\n\n"
-        + _table(("stage", "does", "options", "settings"), *stages)
+        + _table(("stage", "does", "options", "settings"), *rows)
     )
 
 
 def _files() -> str:
-    rows = [(f"`{out.path}`", out.about, f"`{name}`")
-            for name, stage in _stages().items() for out in stage.outputs.values()]  # fmt: skip
+    """Files as the rules name them; those of tables and figures by their stem."""
+    rows = []
+    for name, (_, text) in _rule_texts().items():
+        outputs = re.search(r"^    output:\n(.*?)(?=^    \w|\Z)", text, re.DOTALL | re.MULTILINE)
+        for line in outputs[1].splitlines() if outputs else ():
+            if found := re.search(r'"(<results>/[^"]+)".*?(?:  # (.*))?$', line):
+                rows.append((f"`{found[1]}`", found[2] or "", f"`{name}`"))
     return (
-        "# Files\n\nMade from `src/cdpr/workflow/stages.py`. `<results>` is the setting `paths.results`, `{run}` a run "
-        "such as `cdpr-seed0`, `{dataset}` a data set such as `mimic_iv`. Beside the first file of a job lies its "
-        "`run.json`.\n\n" + _table(("file", "content", "written by"), *sorted(rows))
+        "# Files\n\nMade from `rules/`. `<results>` is the setting `paths.results`, `{run}` a run such as "
+        "`cdpr-seed0`, `{dataset}` a data set such as `mimic_iv`. A table without an ending is written as `.csv`, "
+        "`.md` and `.tex`, a figure as `.png` and `.pdf`. Beside the first file of a job is its `run.json`.\n\n"
+        + _table(("file", "content", "written by"), *sorted(rows))
     )
 
 

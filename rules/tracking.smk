@@ -1,44 +1,118 @@
-"""MLflow, an index over every `run.json` and `metrics.jsonl` below `<results>`; and commands about whole folders.
+"""What is shown of a run, the MLflow index, and commands about whole folders.
 
-`<results>/mlflow.db` (or the server of `tracking.mlflow`) is no output of a rule: it can be deleted at any time, and
-`snakemake rebuild_tracking` makes it anew. These rules have no output that other rules read, so `shell` runs each time
-or after the files named as input.
+Needs  every run.json and metrics.jsonl below <results>.
+Makes  <results>/mlflow.db (or fills the server of `tracking.mlflow`), which is no output of a rule: it can be deleted
+at any time, and `snakemake rebuild_tracking` makes it anew. Rules without output run each time.
 """
 
-COMMANDS = {name: parts["command"] for name, parts in TARGETS.items() if "command" in parts and name != "beyond_paper"}
+from snakemake.logging import logger
 
-for name, command in {"index_runs": "cdpr rebuild_tracking", **COMMANDS}.items():
-    follows_the_page = name == "index_runs"
+from cdpr.workflow.outlook import Outlook, outcome
 
-    rule:
-        name:
-            name
-        input:
-            of("check_headroom", "write_report") if follows_the_page else [],
-        output:
-            touch("<results>/tracking.indexed") if follows_the_page else [],
-        log:
-            f"<logs>/{name}.log",
-        localrule: True
-        conda:
-            "../envs/cdpr.yaml"
-        resources:
-            **LIGHT,
-        params:
-            command=command,  # a shell line is read when its job runs, and `command` is then that of the last rule
-        shell:
-            f"{{params.command}} {LOG}"
+ACTING = ("evaluate_agent", "train_policy", "sample_states", "propose_actions")
 
 
-# Another hospital, and rules beyond the paper: a workflow of its own, whose progress is shown like any other's.
+rule init_tracking:
+    """Create the MLflow database and its experiments once, before jobs run side by side."""
+    output:
+        ready="<results>/tracking.ready",
+        record="<results>/tracking.init.json",
+    log:
+        "<logs>/init_tracking.log",
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    params:
+        **job("init_tracking"),
+    shell:
+        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+
+
+rule index_runs:
+    """Bring the MLflow index up to date when the report page is written."""
+    input:
+        rules.check_headroom.output,
+        rules.write_report.output,
+    output:
+        touch("<results>/tracking.indexed"),
+    log:
+        "<logs>/index_runs.log",
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    params:
+        command="rebuild_tracking",
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
+
+
+rule rebuild_tracking:
+    """MLflow again from the records of all jobs."""
+    log:
+        "<logs>/rebuild_tracking.log",
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    params:
+        command="rebuild_tracking",
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
+
+
+use rule rebuild_tracking as clean_state with:
+    """Delete unfinished work of other configurations."""
+    log:
+        "<logs>/clean_state.log",
+    params:
+        command="clean_state",
+
+
+use rule rebuild_tracking as write_timings with:
+    """Time and memory of all finished jobs."""
+    log:
+        "<logs>/write_timings.log",
+    params:
+        command=f"write_timings --output md={experiment.results}/timings.md",
+
+
 rule beyond_paper:
+    """Rules beyond the paper, on a hospital of their own: a workflow of its own, shown like any other."""
     log:
         "<logs>/beyond_paper.log",
     localrule: True
     conda:
         "../envs/cdpr.yaml"
     threads: workflow.cores or 1
-    params:
-        command=TARGETS["beyond_paper"]["command"],
     shell:
-        "{params.command} --nolock --cores {threads} 2>&1 | tee -- {log:q}"
+        "snakemake frontier --configfile config/beyond_paper.yaml --nolock --cores {threads} 2>&1 | tee -- {log:q}"
+
+
+onstart:
+    if not log:  # Snakemake has said why
+        raise SettingsError("Nothing was started: the log of the run cannot be written below .snakemake/")
+    jobs = list(workflow.dag.needrun_jobs())
+    acting = {str(job.wildcards.get("run")): None for job in jobs if job.rule.name in ACTING}
+    served_here = {run: None for job in jobs if job.rule.name in SERVED for run in SERVED[job.rule.name].runs}
+    experiment.begin(acting | served_here)
+    cores = workflow.cores if workflow.local_exec else None
+    rules_and_threads = [(job.rule.name, job.threads) for job in jobs]
+    outlook = Outlook(experiment, rules_and_threads, cores, workflow.overwrite_configfiles)
+    targets = ", ".join(sorted(job.rule.name for job in workflow.dag.targetjobs)[:5])
+    logs = f"Full log: {os.path.relpath(log[0])}; each job's own: {experiment.results}/logs/"
+    follows = machines.follow_jobs(workflow.executor_settings)
+    logger.info(f"{targets}: {outlook}\n{logs}{follows}", extra={"outlook": outlook})
+
+
+onsuccess:
+    jobs = workflow.dag.targetjobs
+    files = [str(file) for job in jobs for file in job.output or job.input]
+    message = outcome(experiment, files, [str(file) for job in jobs for file in job.log])
+    logger.info(message, extra={"outcome": True})
+
+
+onerror:
+    logger.info(
+        "Not everything was made. When the cause is mended, the same command continues where the work stopped.\n"
+        f"Full log: {os.path.relpath(log[0])}",
+        extra={"outcome": False},
+    )

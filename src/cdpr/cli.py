@@ -3,6 +3,7 @@
 import argparse
 import errno
 import functools
+import json
 import logging
 import os
 import re
@@ -15,14 +16,13 @@ from typing import Any
 
 # Only modules that load in milliseconds: every job starts here.
 from .files import disk_problem
-from .settings import SettingsError, generate, load_settings
+from .settings import SettingsError, generate, is_trained, load_settings
 from .settings.datasets import DATASETS, IN_DOMAIN
 from .tracking import mlflow_index
 from .workflow import housekeeping, recordings
-from .workflow.plan import Plan, trainings
+from .workflow.experiment import Experiment
 from .workflow.running import run_stage
 from .workflow.served import evaluate_served
-from .workflow.stage import Stage
 from .workflow.stages import STAGES
 from .workflow.systems import render, systems
 
@@ -46,7 +46,12 @@ examples (all commands: docs/reference/commands.md):
 
 _SETTINGS_FILE = "config.yaml"
 _SETTINGS_HELP = "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"
-_OPTION_EXAMPLES = {"dataset": "private", "run": "cdpr-seed0"}
+_OPTIONS = {
+    "run": "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start",
+    "dataset": f"one of {', '.join(DATASETS)}, or a leak-controlled variant such as {IN_DOMAIN}_controlled",
+}
+_STAGE_EXAMPLE = """example: what its rule runs
+  snakemake --dry-run --printshellcmds FILE"""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")  # of terminals; line ends and tabs stay
 _FULL = re.compile(r"No space left on device|disk is full|unexpected pos \d+ vs|PytorchStreamWriter failed")
 _Command = Callable[[argparse.Namespace], int | None]
@@ -125,33 +130,21 @@ def build_parser() -> argparse.ArgumentParser:
                              help="settings over those of --settings, as for snakemake")  # fmt: skip
         return command
 
-    for stage in STAGES.values():
-        example = " ".join([stage.name, *(f"--{name} {_OPTION_EXAMPLES[name]}" for name in stage.options)])
-        about = f"{stage.summary}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
-        _add_files(add(stage.name, _run_stage, stage.summary, description=about, epilog=f"example:\n  cdpr {example}"),
-                   stage)  # fmt: skip
+    for name, stage in STAGES.items():
+        call = stage.call if isinstance(stage.call, str) else "by training.engine"
+        about = f"stage {name}: {call}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
+        command = add(name, _run_stage, call, description=about, epilog=_STAGE_EXAMPLE)
+        for option in stage.options:
+            command.add_argument(f"--{option}", required=True, metavar="NAME", help=_OPTIONS[option])
+        for flag, text in (("--input", "files that it reads"), ("--output", "files that it writes, and its record")):
+            command.add_argument(flag, nargs="+", default=[], metavar="NAME=PATH", help=f"{text}, as named in its rule")
+        command.add_argument("--key", help="run key (default: computed)")
+        command.add_argument("--page", type=json.loads, default=[], metavar="JSON", help="parts of the results page")
     for name, (call, arguments) in _COMMANDS.items():
         command = add(name, call, call.__doc__)
         for flags, options in arguments:
             command.add_argument(*flags, **options)
     return parser
-
-
-def _add_files(command: argparse.ArgumentParser, stage: Stage) -> None:
-    """The flags that name the job of a stage and its files."""
-    which = command.add_argument_group("which job") if stage.options else command
-    for name, text in stage.options.items():
-        which.add_argument(f"--{name}", required=True, metavar="NAME", help=text)
-    reads = {name: stage.help_of(name) for name in stage.needs}
-    writes = {name: output.about for name, output in stage.outputs.items()}
-    for title, files in (
-        ("reads", reads | {"results": "results folder (default: paths.results)"}),
-        ("writes", writes | {"record": "run.json of the job (default: beside the first output)"}),
-    ):
-        group = command.add_argument_group(f"{title} (default: the file of the workflow)")
-        for name, text in files.items():
-            group.add_argument(f"--{name}", metavar="PATH", help=text)
-    command.add_argument("--key", help="run key (default: computed)")
 
 
 def _argument(*flags: str, **options: Any) -> _Argument:
@@ -168,15 +161,24 @@ def _command(*arguments: _Argument) -> Callable:
     return register
 
 
-def _plan(args: argparse.Namespace) -> Plan:
-    plan = Plan(load_settings(*args.settings))
-    args.credentialed = plan.settings.data.credentialed
-    return plan
+def _experiment(args: argparse.Namespace) -> Experiment:
+    experiment = Experiment(load_settings(*args.settings))
+    args.credentialed = experiment.settings.data.credentialed
+    return experiment
 
 
 def _run_stage(args: argparse.Namespace) -> None:
-    stage = STAGES[args.command]
-    run_stage(_plan(args), stage, {name: vars(args)[name] for name in stage.options}, vars(args))
+    options = {name: vars(args)[name] for name in STAGES[args.command].options}
+    files = [_paths(flag, words) for flag, words in (("--input", args.input), ("--output", args.output))]
+    run_stage(_experiment(args), args.command, options, *files, key=args.key, page=args.page)
+
+
+def _paths(flag: str, words: Sequence[str]) -> dict[str, str]:
+    """``NAME=PATH`` as a dictionary. Raises SettingsError for another form."""
+    pairs = [word.partition("=") for word in words]
+    if wrong := [word for word, (name, _, path) in zip(words, pairs, strict=True) if not (name and path)]:
+        raise SettingsError(f"{flag} {wrong[0]}: write NAME=PATH, with the names of the rule")
+    return {name: path for name, _, path in pairs}
 
 
 @_command(
@@ -210,11 +212,12 @@ def _check_ratings(args: argparse.Namespace) -> int:
     from .study.ratings import check_ratings
     from .study.records import StudyError
 
-    plan = _plan(args)
-    path = Path(plan.file("analyse_study", "cards", {}))
+    experiment = _experiment(args)
+    study = experiment.settings.study
+    path = Path(study.kept or f"{experiment.results}/study", "cards.json")
     if not path.exists():
         raise StudyError(f"{path}: missing: make the forms first, or name the folder of the study in study.kept")
-    items, allowed = Items.model_validate_json(path.read_text("utf-8")), plan.settings.study.allow_missing
+    items, allowed = Items.model_validate_json(path.read_text("utf-8")), experiment.settings.study.allow_missing
     ratings, problems = check_ratings(map(Path, args.files), items, allow_missing=allowed)
     lacks = f" ({ratings.missing} ratings are missing, as study.allow_missing allows)" if ratings.missing else ""
     complete = f"complete{lacks}: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
@@ -230,14 +233,15 @@ def _plan_training(args: argparse.Namespace) -> None:
     """Show how a variant would be trained with verl, and whether it fits."""
     from .training.verl.configuration import report
 
-    plan = _plan(args)
-    settings, _ = plan.settings_of("train_policy", {"run": args.run})
+    experiment = _experiment(args)
+    settings, _ = experiment.settings_of("train_policy", {"run": args.run})
     if settings.training.engine != "verl":
         print("training.engine is torch, for which there is no plan; name settings of the engine verl, for example "
               "--configfile config/paper.yaml (docs/how-to/train-at-scale.md)")  # fmt: skip
         return
-    state = Path(plan.state) / "RUN_KEY"
-    runs = [plan.settings_of("train_policy", {"run": run})[0] for run in trainings(plan.evidence("write_claims"))]
+    state = Path(experiment.state) / "RUN_KEY"
+    trained = filter(is_trained, experiment.evidence("write_claims").runs)
+    runs = [experiment.settings_of("train_policy", {"run": run})[0] for run in trained]
     print(report(settings, state / "session.json", Path(args.init_policy or settings.policy.model), state, runs))
 
 
@@ -255,7 +259,7 @@ def _rebuild_tracking(args: argparse.Namespace) -> None:
 @_command()
 def _clean_state(args: argparse.Namespace) -> None:
     """Remove checkpoints and caches that belong to no job of this configuration."""
-    removed, remaining = housekeeping.clean_state(_plan(args))
+    removed, remaining = housekeeping.clean_state(_experiment(args))
     print(f"removed {len(removed)} state folders of other configurations, kept {len(remaining)}")
 
 
@@ -274,7 +278,7 @@ def _recordings(args: argparse.Namespace) -> None:
 @_command(_argument("name", metavar="JOB", help="a job of `serving` (config.yaml): the name of a model, a run, ..."))
 def _evaluate_served(args: argparse.Namespace) -> None:
     """Start the server of a model, evaluate all agents that use it, end the server."""
-    evaluate_served(_plan(args), args.name)
+    evaluate_served(_experiment(args), args.name)
 
 
 @_command(
@@ -287,9 +291,10 @@ def _export(args: argparse.Namespace) -> None:
     """Write an evaluation in the format of another tool."""
     from .inspect_log import Exported, write_inspect_log
 
-    plan, options = _plan(args), {"run": args.run, "dataset": args.dataset}
-    evaluation, cases = (Path(plan.file("evaluate_agent", name, options)) for name in ("evaluation", "cases"))
-    exported = Exported.open(plan.settings, args.run, args.dataset, evaluation, cases)
+    experiment = _experiment(args)
+    inputs, outputs = experiment.evaluation_files(args.run, args.dataset)
+    evaluation, cases = (Path(experiment.resolved(path)) for path in (outputs["evaluation"], inputs["cases"]))
+    exported = Exported.open(experiment.settings, args.run, args.dataset, evaluation, cases)
     print(f"{args.file}: {write_inspect_log(exported, Path(args.file)):,} samples")
 
 
@@ -300,17 +305,17 @@ def _spend(args: argparse.Namespace) -> None:
     """Show what was spent on language models, or what a target would cost."""
     from .workflow.spend import plan_spending, render_plan, render_spent
 
-    plan = _plan(args)
+    experiment = _experiment(args)
     if args.plan:
-        print(render_plan(plan.settings, plan_spending(plan, args.plan)))
+        print(render_plan(experiment.settings, plan_spending(experiment, args.plan)))
     else:
-        print(render_spent(plan.state, plan.settings.calls.budget_usd))
+        print(render_spent(experiment.state, experiment.settings.calls.budget_usd))
 
 
 @_command()
 def _systems(args: argparse.Namespace) -> None:
     """List every row of the main table, what it takes, and what it still needs to run here."""
-    print(render(systems(_plan(args))))
+    print(render(systems(_experiment(args))))
 
 
 @_command()
@@ -328,8 +333,8 @@ def _verify(args: argparse.Namespace) -> int:
 @_command(_argument("result", metavar="RESULT", help="any file of the results, or its run.json"))
 def _why(args: argparse.Namespace) -> None:
     """Say which part of a result's run key has changed since it was made."""
-    plan = _plan(args)
-    changes = housekeeping.differences(plan, housekeeping.record_of(plan, Path(args.result)))
+    experiment = _experiment(args)
+    changes = housekeeping.differences(experiment, housekeeping.record_of(experiment, Path(args.result)))
     print("\n".join(changes) or "nothing has changed: this result is current")
 
 

@@ -1,4 +1,4 @@
-"""The code part of a run key (:meth:`cdpr.workflow.plan.Plan.key`): the digest of all that a stage can reach."""
+"""The code part of a run key: the digest of all that a stage can reach."""
 
 import ast
 import functools
@@ -11,10 +11,10 @@ from .files import DigestCache, file_digest
 
 PACKAGE = "cdpr"
 
-# Modules that decide when and where stages run, or record that they ran, but not what they compute. Values of settings
-# enter a key separately, so the code and documentation of the settings need not.
-BOOKKEEPING = ("cdpr.cli.", "cdpr.job.", "cdpr.records.", "cdpr.run_key.", "cdpr.settings.", "cdpr.tracking.",
-               "cdpr.workflow.")  # fmt: skip
+# Modules that decide when and where stages run, or record that they ran, but not what they compute.
+BOOKKEEPING = ("cdpr.cli.", "cdpr.run_key.", "cdpr.tracking.", "cdpr.workflow.")
+# Values of settings, and what reports print of data sets, enter a key separately: of the settings only the code counts.
+SETTINGS = "cdpr.settings"
 
 
 def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> str:
@@ -35,7 +35,8 @@ def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestC
     for name in modules:
         digest.update(f"{name}={_module(name, source, cache)[0]}\n".encode())
     # Files other than Python in the packages of these modules.
-    for folder in sorted({path.parent for name in modules if (path := _file_of(name, source))} - {source}):
+    own_data = (path for name in modules if not name.startswith(SETTINGS) and (path := _file_of(name, source)))
+    for folder in sorted({path.parent for path in own_data} - {source}):
         for path, content in _data_of(folder):
             digest.update(f"{path.relative_to(source).as_posix()}={content}\n".encode())
     cache.save()
@@ -96,7 +97,12 @@ def _read_module(path: Path, name: str) -> tuple[str, list[str]]:
 
 
 class _WhatRuns(ast.NodeTransformer):
-    """Leaves out docstrings and other loose strings, and what stands below ``if TYPE_CHECKING:``."""
+    """Leaves out docstrings and other loose strings, what is below ``if TYPE_CHECKING:``, and declarations of settings
+    (``name: type = key(...)``)."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        declares = isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") in ("key", "Field")
+        return None if declares else self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         loose = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -32,7 +32,7 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "workfl
 from comparison import at_work, beside, differences, leftovers, snapshot
 from project import RESULTS, Project
 
-TARGETS = ("main process", "process group", "job", "fork", "fork server", "any process")
+TARGETS = ("main process", "process group", "job", "any process")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 LONGEST_DELAY = 0.2  # of the seconds of an undisturbed run: a round takes about ten kills
 PATIENCE = 5  # seconds for which a kill waits for its target before another one goes first
@@ -73,11 +73,8 @@ def victims(target: str, main: psutil.Process) -> list[psutil.Process]:
     below = [process for process in main.children(recursive=True) if process.status() != psutil.STATUS_ZOMBIE]
     if target == "any process":
         return below
-    if target == "job":  # `python .../cdpr STAGE`, which asks the fork server or does the job itself
-        return [process for process in below if any(word.endswith("/cdpr") for word in process.cmdline()[:2])]
-    servers = [process for process in below if "cdpr.workflow.forkserver" in process.cmdline()]
-    forks = [process for process in servers if process.parent() in servers]
-    return forks if target == "fork" else [process for process in servers if process not in forks]
+    assert target == "job"  # `python .../cdpr STAGE`
+    return [process for process in below if any(word.endswith("/cdpr") for word in process.cmdline()[:2])]
 
 
 class Run:
@@ -111,8 +108,7 @@ class Run:
             raise TimeoutError(f"no file has changed for {STUCK} seconds")
 
     def strike(self, kills: list[Kill]) -> Kill | None:
-        """Execute the first kill, or after a while the first one whose target is there; None where the run ends before.
-        Without its fork server a run has no forks."""
+        """Execute the first kill, or after a while the first whose target is there; None where the run ends first."""
         waits = time.monotonic() + PATIENCE
         while self.lives(0.0):
             for kill in kills if time.monotonic() > waits else kills[:1]:

@@ -15,7 +15,7 @@ from cdpr import cli
 from cdpr.records import FileDigest, RunRecord
 from cdpr.settings import Settings, load_settings
 from cdpr.tracking import mlflow_index
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 from cdpr.workflow.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ def test_help_loads_nothing_heavy():
 
 
 def test_reading_the_workflow_loads_nothing_heavy():
-    assert imported_by("from cdpr.workflow.plan import Plan\nPlan({}).current_keys()") == set()
+    assert imported_by("from cdpr.workflow.experiment import Experiment\nExperiment({}).current_keys()") == set()
 
 
 def test_rooms_up_to_credit_import_without_learning_libraries():
@@ -63,7 +63,7 @@ def test_every_stage_has_a_function_and_teaching_help(name, capsys):
 
 def test_problems_of_the_user_are_one_message(tmp_path, capsys):
     (tmp_path / "bad.yaml").write_text("credit: {betta: 1}\n")
-    out = ["--ready", str(tmp_path / "r")]
+    out = ["--output", f"ready={tmp_path}/r"]
     assert cli.main(["init_tracking", *out, "--settings", str(tmp_path / "bad.yaml")]) == 2
     error = capsys.readouterr().err
     assert (
@@ -88,7 +88,7 @@ def test_no_name_of_a_file_commands_the_terminal(tmp_path):
 def test_a_missing_input_is_a_message_and_leaves_nothing(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
     absent = str(tmp_path / "no.jsonl")
-    files = ["--warm_start_mimic_iv", absent, "--preflight", str(tmp_path / "out" / "p.json")]
+    files = ["--input", f"warm_start_mimic_iv={absent}", "--output", f"preflight={tmp_path}/out/p.json"]
     done = cli.main(["check_headroom", *files, "--settings", str(tmp_path / "c.yaml")])
     assert done == 2 and "no.jsonl" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -115,7 +115,7 @@ def test_a_damaged_file_of_the_workflow_is_named_with_its_remedy(tmp_path, capsy
         error = capsys.readouterr().err
         assert "run.json: no run.json (" in error and "remove it and run snakemake again" in error, command
         assert len(error.splitlines()) == 1 and "Traceback" not in error
-    plan = Plan(load_settings(str(mine)))
+    plan = Experiment(load_settings(str(mine)))
     plan.write_settings()
     resolved = Path(plan.resolved_settings)
     whole = resolved.read_bytes()
@@ -133,7 +133,7 @@ def test_why_answers_for_every_file_of_a_result_and_names_near_ones(tmp_path, ca
     has written."""
     mine, results = tmp_path / "c.yaml", tmp_path / "results"
     mine.write_text(f"paths: {{results: {results}, state: {tmp_path}/state}}\n")
-    plan = Plan(load_settings(str(mine)))
+    plan = Experiment(load_settings(str(mine)))
     for stage, files in (("write_main_table", ("tables/main_results.csv", "tables/main_results.md")),
                          ("plot_accuracy_cost", ("figures/accuracy_cost.png",)),
                          ("write_inspector", ("inspector",))):  # fmt: skip
@@ -142,7 +142,8 @@ def test_why_answers_for_every_file_of_a_result_and_names_near_ones(tmp_path, ca
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("made")
         outputs = {str(n): FileDigest(path=f"elsewhere/{file}", sha256="0" * 64) for n, file in enumerate(files)}
-        record = RunRecord(stage=stage, run_key=plan.key(stage), outputs=outputs)
+        made = {"parameters": plan.parameters(stage, {}), "code_digest": plan.code(stage, {})}
+        record = RunRecord(stage=stage, run_key=plan.key(stage), outputs=outputs, **made)
         (results / files[0]).with_suffix(".run.json").write_text(record.model_dump_json())
 
     def why(file: str) -> tuple[int, str]:
@@ -177,7 +178,8 @@ def full_disk(tmp_path):
 
 def test_a_full_disk_is_said_in_three_lines(full_disk, tmp_path, capsys):
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {full_disk}/results, state: {tmp_path}/state}}\n")
-    assert cli.main(["write_timings", "--settings", str(tmp_path / "c.yaml")]) == 2
+    output = f"md={full_disk}/results/timings.md"
+    assert cli.main(["write_timings", "--output", output, "--settings", str(tmp_path / "c.yaml")]) == 2
     what, where, remedy = capsys.readouterr().err.splitlines()
     assert what == "cdpr write_timings: No space left on device" and "disk" in where
     assert remedy.startswith("Free space there, or name other folders in paths.results and paths.state")
@@ -211,7 +213,7 @@ def test_the_remedy_names_what_cannot_be_written(where, remedy, monkeypatch):
 def test_undeclared_settings_are_an_error(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(mlflow_index, "init_tracking", lambda settings, job: settings.credit.beta)
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
-    arguments = ["init_tracking", "--ready", str(tmp_path / "ready"), "--settings", str(tmp_path / "c.yaml")]
+    arguments = ["init_tracking", "--output", f"ready={tmp_path}/ready", "--settings", str(tmp_path / "c.yaml")]
     assert cli.main(arguments) == 2
     assert "Settings.credit" in capsys.readouterr().err
 

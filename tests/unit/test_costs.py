@@ -33,7 +33,7 @@ from cdpr.ingest.names import exam_key
 from cdpr.job import Job
 from cdpr.settings import Settings, SettingsError, parse_settings
 from cdpr.settings.schema import Costs, Environment
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 
 
 def case(*exam_keys: str, credentialed: bool = False, note_id: str = "n") -> CaseRecord:
@@ -423,12 +423,11 @@ def test_prices_under_the_results_are_refused_before_a_job_can_remove_them(tmp_p
     for results in ("results", str(tmp_path / "results")):
         config = {"paths": {"results": results}, "data": {"price_overrides": f"results/{inside}"}}
         with pytest.raises(SettingsError, match=r"data\.price_overrides: .* copy it to another folder first"):
-            Plan(parse_settings(config))
+            Experiment(parse_settings(config))
     kept = {"paths": {"results": "results"}, "data": {"price_overrides": "results_of_last_year/own.csv"}}
-    source = Plan(parse_settings(kept)).source("map_costs", "overrides", {"dataset": "private"})
-    assert source == "results_of_last_year/own.csv" and Plan({}).source("map_costs", "overrides", {}) is None
+    assert Experiment(parse_settings(kept)).settings.data.price_overrides == "results_of_last_year/own.csv"
     with pytest.raises(SettingsError, match=r"fee_schedules\.pfs, which is not given"):
-        Plan(parse_settings({"data": {"fee_schedules": {"locality": "02102-01"}}}))
+        Experiment(parse_settings({"data": {"fee_schedules": {"locality": "02102-01"}}}))
 
 
 def test_names_that_only_a_credentialed_source_uses_stay_out_of_the_coverage_table(tmp_path):

@@ -14,12 +14,14 @@ import yaml
 import cdpr
 from cdpr.cli import build_parser
 from cdpr.settings import Settings, load_settings
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 from cdpr.workflow.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "config/README.md"])
-TARGETS = yaml.safe_load((ROOT / "workflow/targets.yaml").read_text(encoding="utf-8"))
+RULES = {name: text for path in [ROOT / "Snakefile", *ROOT.glob("rules/*.smk")]
+         for name, text in re.findall(r'^(?:use )?rule (?:\w+ as )?(\w+)(?: with)?:\n    """(.*?)"""',
+                                      path.read_text("utf-8"), re.MULTILINE | re.DOTALL)}  # fmt: skip
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 # Words in place of a name that a reader chooses, and of more words.
@@ -101,7 +103,7 @@ def of_snakemake(words: list[str], ready: bool, text: str) -> str | None:
         options = get_argument_parser().parse_args(words)
     except SystemExit as stop:
         return "Snakemake refuses its arguments" if stop.code else None
-    rules = {*TARGETS, *(name for name, stage in STAGES.items() if not stage.options)}
+    rules = {name for name in RULES if name not in STAGES or not STAGES[name].options}
     for target in options.targets:
         if not (target in rules or PLACE.fullmatch(target) or "/" in target):
             return f"no target {target}"
@@ -152,8 +154,9 @@ def test_the_overlays_of_the_tutorial_are_settings_and_plan(tmp_path):
         path = tmp_path / f"{number}.yaml"
         path.write_text(overlay, encoding="utf-8")
         settings = load_settings(ROOT / "config.yaml", ROOT / "config/ci.yaml", path)
-        assert Plan(settings).key("train_policy", run="cdpr-seed0")
-    assert Plan(settings).key("train_policy", run="eager-seed0") != Plan(settings).key("train_policy", run="cdpr-seed0")
+        assert Experiment(settings).key("train_policy", run="cdpr-seed0")
+    of = Experiment(settings)
+    assert of.key("train_policy", run="eager-seed0") != of.key("train_policy", run="cdpr-seed0")
 
 
 def anchors(text: str) -> set[str]:
@@ -202,6 +205,5 @@ def test_the_citation_names_this_version_and_the_paper():
     assert f"## {cdpr.__version__} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_every_target_is_known_and_described():
-    for name, target in TARGETS.items():
-        assert len(target["about"]) > 20 and set(target.get("stages", ())) <= STAGES.keys(), name
+def test_every_stage_has_a_rule():
+    assert STAGES.keys() <= RULES.keys()

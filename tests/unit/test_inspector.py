@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 from browser import CHROMIUM, FRAME, SCROLL, Browser
+from page import page as results_page
 from toy import CALL_COUNTS, HastyPolicy, ToyPolicy, problem
 
 from cdpr.analysis.credit_workups import CreditedCase, Crediting, read_credit
@@ -36,7 +37,6 @@ from cdpr.settings import Settings
 from cdpr.study.analysis import Analysis, Interval
 from cdpr.study.records import StateMeans, state_digest, write_lines
 from cdpr.study.rubric import dimensions
-from cdpr.workflow.plan import Plan
 
 RUN, OTHER, DATASET = "cdpr-seed0", "grpo-seed0", "mimic_iv"
 SCRIPT = "<script>document.title='taken over'</script>"
@@ -383,7 +383,9 @@ def test_a_number_of_the_page_and_a_rated_state_lead_to_their_decisions(world, t
         (results / "tables" / f"{table}.md").write_text("made")
     settings = world.settings.model_copy(update={"seeds": [0]})
     report = {"html": results / "report.html"}
-    write_report(settings, Job("write_report", "0" * 16, {"results": results}, report, page=Plan(settings).page))
+    write_report(
+        settings, Job("write_report", "0" * 16, {"results": results}, report, page=tuple(results_page().values()))
+    )
     cell = f"document.querySelector('#main_table a.n[href=\"#made-{RUN}-{DATASET}\"]')"
     state = "document.querySelector('#expert_study a[href^=inspector]')"
     for number, (way, told) in enumerate({

@@ -30,7 +30,7 @@ from cdpr.results.provenance import ProvenanceError, check_provenance
 from cdpr.results.results import Results
 from cdpr.settings import Settings, SettingsError, merge, parse_settings
 from cdpr.settings.judging import failing
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 
 TRUTH = "Inflammation of the vermiform appendix"  # no name of a table
 NOWHERE = "http://127.0.0.1:9/v1"
@@ -354,7 +354,7 @@ def test_a_judge_fails_when_more_than_a_twentieth_of_its_answers_are_unreadable(
 
 def test_who_judges_decides_what_it_judges_and_where_it_stands_does_not(tmp_path):
     def keys(url=NOWHERE, **changes):
-        of = Plan(settings(tmp_path, url, **changes))
+        of = Experiment(settings(tmp_path, url, **changes))
         return (of.key("evaluate_agent", run="warm_start", dataset="private"), of.key("train_policy", run="cdpr-seed0"),
                 of.key("warm_start_policy"))  # fmt: skip
 
@@ -375,7 +375,7 @@ def test_who_judges_decides_what_it_judges_and_where_it_stands_does_not(tmp_path
 def test_a_job_of_tables_holds_no_code_of_models_that_judge(tmp_path):
     for judged in (False, True):
         change = {} if judged else {"judge": {"model": None, "second": None}, "matcher": {"model": None}}
-        of = Plan(settings(tmp_path, NOWHERE, **change))
+        of = Experiment(settings(tmp_path, NOWHERE, **change))
         for stage, options in (("evaluate_agent", {"run": "warm_start", "dataset": "private"}),
                                ("train_policy", {"run": "cdpr-seed0"})):  # fmt: skip
             roots = of.roots(stage, options)
@@ -384,7 +384,7 @@ def test_a_job_of_tables_holds_no_code_of_models_that_judge(tmp_path):
 
 def test_a_run_is_refused_before_its_first_job_where_the_judge_lacks_something(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    of = Plan(settings(tmp_path, NOWHERE, judge={"model": "gpt_5_4", "second": "nowhere/to/be/found"}))
+    of = Experiment(settings(tmp_path, NOWHERE, judge={"model": "gpt_5_4", "second": "nowhere/to/be/found"}))
     with pytest.raises(SettingsError, match="cannot") as caught:
         of.begin(["warm_start"])
     told = str(caught.value)

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from page import page
 from toy import CALL_COUNTS
 
 from cdpr.job import Job
@@ -13,7 +14,7 @@ from cdpr.report.open_cases import write_open_cases
 from cdpr.results.methods import open_methods
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.load import restrict
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 from cdpr.workflow.stages import STAGES
 
 MEDQA = {"data": {"agentclinic": {"path": "medqa.jsonl"}}}
@@ -33,7 +34,7 @@ def settings(tmp_path: Path, *changes: dict) -> Settings:
 def evaluated(tmp_path: Path, *changes: dict) -> dict[str, set[str]]:
     """Data sets by agent that the target evaluates."""
     found: dict[str, set[str]] = {}
-    for run, dataset in Plan(settings(tmp_path, *changes)).evidence("write_open_cases").evaluations:
+    for run, dataset in Experiment(settings(tmp_path, *changes)).evidence("write_open_cases").evaluations:
         found.setdefault(run, set()).add(dataset)
     return found
 
@@ -48,15 +49,15 @@ def test_who_is_evaluated_on_what(tmp_path):
 
 
 def test_only_where_there_are_open_cases_the_report_waits_for_them(tmp_path):
-    without, given = Plan(settings(tmp_path)), Plan(settings(tmp_path, MEDQA, MINE))
-    assert "write_open_cases" not in without.on_page and "write_open_cases" in given.on_page
+    without, given = Experiment(settings(tmp_path)), Experiment(settings(tmp_path, MEDQA, MINE))
     pair = ("mine", "agentclinic")
     assert (
         pair in given.evidence("write_report").evaluations
         and pair not in given.evidence("write_main_table").evaluations
     )
-    files = [[entry.file for entry in plan.page] for plan in (without, given)]
-    assert ["tables/open_cases.md" in names for names in files] == [False, True]
+    overlay = tmp_path / "given.yaml"
+    overlay.write_text(json.dumps(merge(MEDQA, MINE)))
+    assert "write_open_cases" not in page() and "write_open_cases" in page(str(overlay))
     assert given.datasets[-1] == "agentclinic" and "agentclinic" not in without.datasets
 
 
@@ -65,7 +66,7 @@ def test_the_number_of_cases_concerns_open_cases_alone(tmp_path):
     given = {"data": {"agentclinic": {"path": str(tmp_path / "medqa.jsonl")}}}
 
     def keys(number: int | None) -> list[str]:
-        plan = Plan(settings(tmp_path, given, MINE, {"evaluation": {"open_cases": {"cases": number}}}))
+        plan = Experiment(settings(tmp_path, given, MINE, {"evaluation": {"open_cases": {"cases": number}}}))
         return [plan.key("evaluate_agent", run="random", dataset=name) for name in ("private", "agentclinic")]
 
     (private, few), (same, every) = keys(20), keys(None)
@@ -73,14 +74,14 @@ def test_the_number_of_cases_concerns_open_cases_alone(tmp_path):
 
 
 def test_a_mistyped_path_stops_the_run(tmp_path):
-    plan = Plan(settings(tmp_path, MEDQA))
+    plan = Experiment(settings(tmp_path, MEDQA))
     with pytest.raises(SettingsError, match=r"data\.agentclinic\.path: medqa\.jsonl"):
         plan.begin()
 
 
 def write(tmp_path: Path, shown: Settings) -> dict[str, str]:
     stage = STAGES["write_open_cases"]
-    out = {name: tmp_path / f"open_cases.{name}" for name in stage.outputs}
+    out = {name: tmp_path / f"open_cases.{name}" for name in ("csv", "md", "tex")}
     view = restrict(shown, {*stage.reads, "paths"})
     write_open_cases(view, Job("write_open_cases", "k", {"results": tmp_path / "results"}, out))
     return {name: path.read_text(encoding="utf-8") for name, path in out.items()}
@@ -124,7 +125,7 @@ def test_without_a_model_that_can_run_one_line_says_what_to_do(tmp_path):
     """Also on the page, which then leaves the table out."""
     with pytest.raises(SettingsError, match=r"^no model can work up the open cases yet: `make local-llm`.*$"):
         write(tmp_path, settings(tmp_path, MEDQA))
-    assert "write_open_cases" not in Plan(settings(tmp_path, MEDQA)).on_page
+    assert not Experiment(settings(tmp_path, MEDQA)).evidence("write_open_cases").evaluations
 
 
 def test_without_cases_one_sentence_says_what_to_set(tmp_path):

@@ -1,13 +1,14 @@
 """Run keys: they change with everything that matters and with nothing else."""
 
 import json
+import shutil
 
 import pytest
 
 from cdpr.files import DigestCache
-from cdpr.run_key import code_digest, import_closure
+from cdpr.run_key import code_digest, import_closure, package_folder
 from cdpr.settings import Settings, merge, parse_settings, variants
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 from cdpr.workflow.stages import STAGES
 
 
@@ -65,6 +66,29 @@ def test_digest_sees_code_and_data_but_not_comments_layout_or_strangers(package)
     assert digest_after(package, "rooms/data/units.txt", "g\n") != before
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "counts"),
+    [
+        ("settings/schema.py", "for name in entry.key_names", "for name in sorted(entry.key_names)", True),
+        ("settings/variants.py", "def labels_of", "def labels_of_another", True),
+        ("settings/schema.py", "Everything that is produced", "All results", False),
+        ("settings/schema.py", "vocab_size: int = key(2400", "vocab_size: int = key(2500", False),  # a value, not code
+        ("settings/reference.md", "", "More words.", False),
+        ("records.py", "if name in self.inputs", "if name in {*self.inputs}", True),
+        ("job.py", "seed: int | None = None", "seed: int | None = 0", True),
+    ],
+)
+def test_code_of_settings_records_and_jobs_counts_but_no_declaration_of_a_setting(tmp_path, file, old, new, counts):
+    copies = [tmp_path / name / "cdpr" for name in ("before", "after")]
+    for copy in copies:
+        shutil.copytree(package_folder(), copy, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (copies[1] / file).read_text(encoding="utf-8")
+    assert old in text
+    (copies[1] / file).write_text(text.replace(old, new, 1) if old else text + new, encoding="utf-8")
+    before, after = (code_digest(["cdpr.report.sensitivity"], copy) for copy in copies)
+    assert (before != after) is counts
+
+
 def test_what_one_planning_has_looked_at_serves_all_its_digests(package):
     cache, roots = DigestCache(None), (["cdpr.stages.a"], ["cdpr.stages.b"], ["cdpr.rooms.y", "cdpr.other.z"])
     alone = [code_digest(root, package) for root in roots]
@@ -85,22 +109,20 @@ def test_outside_files_are_read_again_only_when_touched(tmp_path, monkeypatch):
 
 
 def plan(tmp_path, **changes):
-    """Plan of the default settings with some changed, in a folder of its own."""
+    """The default settings with some changed, in a folder of its own."""
     base = {"paths": {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}}
-    return Plan(parse_settings(merge(merge(Settings().model_dump(), base), changes)))
+    return Experiment(parse_settings(merge(merge(Settings().model_dump(), base), changes)))
 
 
 def test_every_part_of_a_key_counts(tmp_path, monkeypatch):
-    (tmp_path / "raw.csv").write_text("1")
-    base = {"parameters": {}, "code": "c", "_sources": {"raw": "absent"}, "settings_of": (Settings(), 0)}
+    base = {"parameters": {}, "code": "c", "settings_of": (Settings(), 0)}
 
     def key(stage="evaluate_agent", run="cdpr-seed0", **changes):
         for name, value in (base | changes).items():
-            monkeypatch.setattr(Plan, name, lambda *_, value=value: value)
+            monkeypatch.setattr(Experiment, name, lambda *_, value=value: value)
         return plan(tmp_path).key(stage, run=run, dataset="private")
 
     changes = [{"stage": "credit_workups"}, {"run": "cdpr-seed1"}, {"parameters": {"p": 1}}, {"code": "d"},
-               {"_sources": {}}, {"_sources": {"raw": str(tmp_path / "raw.csv")}},
                {"settings_of": (Settings(), 1)}]  # fmt: skip
     assert key() == key() and len({key(), *(key(**change) for change in changes)}) == 1 + len(changes)
 
@@ -122,13 +144,12 @@ def keys(of):
         ({"paths": {"results": "elsewhere"}}, set()),
         ({"training": {"save_every": 7}}, set()),
         ({"evaluation": {"bootstrap": 7}}, {"write_main_table", "plot_accuracy_cost"}),
-        ({"credit": {"beta": 0.7}}, {"train_policy", "evaluate_agent", "write_main_table", "plot_accuracy_cost"}),
+        ({"credit": {"beta": 0.7}}, {"train_policy", "write_main_table", "plot_accuracy_cost"}),
         ({"costs": {"fallback_usd": 6.0}},
-         {"map_costs", "warm_start_policy", "train_policy", "evaluate_agent", "write_main_table", "plot_accuracy_cost",
-          "check_headroom"}),
+         {"map_costs", "warm_start_policy", "evaluate_agent", "write_main_table", "plot_accuracy_cost"}),
     ],
 )  # fmt: skip
-def test_a_setting_concerns_the_stages_that_read_it_and_those_after(tmp_path, change, concerns):
+def test_a_setting_concerns_the_stages_that_read_it(tmp_path, change, concerns):
     before, after = keys(plan(tmp_path)), keys(plan(tmp_path, **change))
     assert {stage for stage in before if before[stage] != after[stage]} == concerns
 

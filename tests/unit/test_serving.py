@@ -27,9 +27,9 @@ from cdpr.llm.recording import Recordings
 from cdpr.llm.types import ModelUnavailable
 from cdpr.settings import Machine, Serving, SettingsError, load_settings, parse_settings
 from cdpr.settings.schema import TinyModel
+from cdpr.workflow.experiment import Experiment
 from cdpr.workflow.machines import serving_machine
-from cdpr.workflow.plan import Plan
-from cdpr.workflow.served import evaluate_served, files_of, key_of, machine_of, served_jobs, server_of
+from cdpr.workflow.served import evaluate_served, key_of, machine_of, served_jobs, server_of
 from cdpr.workflow.systems import missing
 
 STUB = Path(__file__).parent / "stub_server.py"
@@ -253,12 +253,12 @@ def project(tmp_path, case):
 
 
 def test_one_job_evaluates_all_that_a_model_acts_for(project, tmp_path):
-    plan = Plan(project("--log", str(tmp_path / "asked")))
+    plan = Experiment(project("--log", str(tmp_path / "asked")))
     [job] = served_jobs(plan)
     assert job.name == "doctor" and job.runs == ("one", "two") and len(job.evaluations) == 6
     evaluate_served(plan, "doctor")
-    inputs, outputs = files_of(plan, job)
-    assert len(inputs) == 3 and len(outputs) == 12 and all(Path(plan.resolved(path)).exists() for path in outputs)
+    outputs = [path for pair in job.evaluations for path in plan.evaluation_files(*pair)[1].values()]
+    assert len(outputs) == 12 and all(Path(plan.resolved(path)).exists() for path in outputs)
     rows = [row for run, dataset in job.evaluations
             for row in read_rows(tmp_path / "results" / "evaluations" / run / f"{dataset}.jsonl")]  # fmt: skip
     assert len(rows) == 24 and all(row.correct for row in rows)
@@ -267,14 +267,14 @@ def test_one_job_evaluates_all_that_a_model_acts_for(project, tmp_path):
     assert (tmp_path / "state" / "servers" / "doctor.log").read_text().count("stub: environment") == 1
     assert not list((tmp_path / "state").glob("*/evaluation.jsonl"))
     before = {path: Path(plan.resolved(path)).read_bytes() for path in outputs if path.endswith(".jsonl")}
-    evaluate_served(Plan(project("--fails")), "doctor")  # all is recorded: no server is needed
+    evaluate_served(Experiment(project("--fails")), "doctor")  # all is recorded: no server is needed
     assert before == {path: Path(plan.resolved(path)).read_bytes() for path in before}
 
 
 def test_a_server_that_dies_ends_the_job_and_what_was_answered_is_kept(project, tmp_path):
     began = time.monotonic()
     with pytest.raises(ModelUnavailable, match=r"ended with exit status 1 during a request(?s:.*)out of memory"):
-        evaluate_served(Plan(project("--dies-after 14")), "doctor")
+        evaluate_served(Experiment(project("--dies-after 14")), "doctor")
     assert time.monotonic() - began < 30, "nobody tries a dead server for minutes"
     [(kept,)] = Recordings(tmp_path / "state", False).journal.read("SELECT COUNT(*) FROM answers")
     assert 8 < kept <= 14, "some may have been on their way"
@@ -284,7 +284,7 @@ def test_a_server_that_dies_ends_the_job_and_what_was_answered_is_kept(project, 
     assert [path.read_bytes() for path in (tmp_path / "state").glob("*/evaluation.jsonl") if path.stat().st_size] == [
         rows
     ]
-    evaluate_served(Plan(project("--log", str(tmp_path / "asked"))), "doctor")
+    evaluate_served(Experiment(project("--log", str(tmp_path / "asked"))), "doctor")
     assert first.read_bytes() == rows
     assert len((tmp_path / "asked").read_text().splitlines()) == 36 - kept, "nothing is asked twice"
 
@@ -292,12 +292,12 @@ def test_a_server_that_dies_ends_the_job_and_what_was_answered_is_kept(project, 
 def test_where_a_model_is_served_decides_no_result(project):
     """A server of one's own and the user's give the same answers; a policy behind one draws otherwise than in this
     process."""
-    own, options = Plan(project()), {"run": "one", "dataset": "private"}
+    own, options = Experiment(project()), {"run": "one", "dataset": "private"}
     at = own.settings.models["doctor"].model_copy(update={"at": "http://127.0.0.1:9/v1"})
-    users = Plan(own.settings.model_copy(update={"models": {**own.settings.models, "doctor": at}}))
+    users = Experiment(own.settings.model_copy(update={"models": {**own.settings.models, "doctor": at}}))
     assert own.key("evaluate_agent", **options) == users.key("evaluate_agent", **options)
     assert not served_jobs(users), "who says where it is has it asked there"
-    policies = Plan(own.settings.model_copy(update={"serving": serving(policies=True)}))
+    policies = Experiment(own.settings.model_copy(update={"serving": serving(policies=True)}))
     for run in ("warm_start", "cdpr-seed0"):
         keys = [plan.key("evaluate_agent", run=run, dataset="private") for plan in (own, policies)]
         assert keys[0] != keys[1]
@@ -306,10 +306,10 @@ def test_where_a_model_is_served_decides_no_result(project):
 
 def test_weights_that_lie_here_count_by_their_content(project, tmp_path):
     def key():
-        plan = Plan(project())
+        plan = Experiment(project())
         entry = plan.settings.models["doctor"].model_copy(update={"weights": str(weights)})
-        plan = Plan(plan.settings.model_copy(update={"models": {**plan.settings.models, "doctor": entry}}))
-        assert str(weights) in files_of(plan, served_jobs(plan)[0])[0]
+        plan = Experiment(plan.settings.model_copy(update={"models": {**plan.settings.models, "doctor": entry}}))
+        assert plan.acting_policy("one") == str(weights)
         return plan.key("evaluate_agent", run="one", dataset="private")
 
     weights = tmp_path / "m.gguf"
@@ -320,7 +320,7 @@ def test_weights_that_lie_here_count_by_their_content(project, tmp_path):
 
 
 def test_each_policy_has_a_server_of_its_own_and_tables_of_their_own_jobs(project):
-    plan = Plan(project().model_copy(update={"serving": serving(policies=True)}))
+    plan = Experiment(project().model_copy(update={"serving": serving(policies=True)}))
     jobs = {job.name: job for job in served_jobs(plan)}
     assert jobs["policy"].runs == ("warm_start", "immediate", "static") and "doctor" not in jobs
     assert {dataset for _, dataset in jobs["cdpr-seed0"].evaluations} == {"mimic_iv", "clinicalbench", "private"}
@@ -332,7 +332,7 @@ def test_each_policy_has_a_server_of_its_own_and_tables_of_their_own_jobs(projec
 
 
 def test_what_a_job_asks_of_a_cluster(project):
-    plan = Plan(project())
+    plan = Experiment(project())
     [job] = served_jobs(plan)
     expected = {"mem_mb": 100_000, "runtime": 300, "servers": 1, "gpu": 2}
     assert expected.items() <= serving_machine(machine_of(plan, job)).items()
@@ -360,7 +360,7 @@ def test_the_server_of_a_policy_reads_its_longest_sequence_and_no_more(tmp_path,
     """Its context is shorter than the model's, which may be 262,144 tokens, and every request fits in it."""
     from cdpr.training.torch.tiny import build_tiny_policy
 
-    plan = Plan(project(serving=serving(policies=True, gpus=2)))
+    plan = Experiment(project(serving=serving(policies=True, gpus=2)))
     tiny = TinyModel(hidden_size=32, layers=1, heads=2, intermediate_size=48, vocab_size=320)
     folder = build_tiny_policy(tmp_path / "results" / "training" / "cdpr-seed0" / "policy", tiny, ["fever"] * 20)
     jobs = {job.name: job for job in served_jobs(plan)}
@@ -416,14 +416,14 @@ def test_what_serving_lacks_is_told_before_anything_runs(project, tmp_path):
         ({"program": "llama_cpp", "policies": True}, "no Hugging Face folders"),
     ]:
         with pytest.raises(SettingsError, match=says):
-            Plan(settings.model_copy(update={"serving": settings.serving.model_copy(update=change)}))
+            Experiment(settings.model_copy(update={"serving": settings.serving.model_copy(update=change)}))
     absent = settings.serving.model_copy(update={"command": "no-such-program {port}"})
-    plan = Plan(settings.model_copy(update={"serving": absent}))
+    plan = Experiment(settings.model_copy(update={"serving": absent}))
     assert "no program 'no-such-program'" in missing(plan, "one")[0]
     with pytest.raises(SettingsError, match="no program 'no-such-program'"):
         plan.begin(["one"])
     llama = settings.serving.model_copy(update={"program": "llama_cpp", "command": None})
-    assert any("no file" in text for text in missing(Plan(settings.model_copy(update={"serving": llama})), "one"))
-    assert missing(Plan(settings), "one") == ()
+    assert any("no file" in text for text in missing(Experiment(settings.model_copy(update={"serving": llama})), "one"))
+    assert missing(Experiment(settings), "one") == ()
     with pytest.raises(SettingsError, match=r"'other' is no job.*doctor"):
-        evaluate_served(Plan(settings), "other")
+        evaluate_served(Experiment(settings), "other")

@@ -22,7 +22,7 @@ from cdpr.llm.spending import Spending, spent, worst_case
 from cdpr.llm.types import SYSTEM
 from cdpr.settings import ModelEntry, SettingsError, load_settings
 from cdpr.settings.models import Calls
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 from cdpr.workflow.spend import plan_spending, render_plan
 
 PRICES = {"input": 1.0, "output": 10.0}  # the server counts 100 and 50 tokens
@@ -242,7 +242,7 @@ def overlay(tmp_path) -> Path:
 
 def test_the_papers_table_is_priced_without_data_or_keys(overlay):
     settings = load_settings("config.yaml", "config/paper.yaml", overlay)
-    forecasts = plan_spending(Plan(settings), "main_table")
+    forecasts = plan_spending(Experiment(settings), "main_table")
     by_name = {forecast.system: forecast for forecast in forecasts}
     gpt = by_name["gpt_5_4"]
     assert gpt.cases == 750 + 1500 + 952 and gpt.usd is not None
@@ -260,10 +260,10 @@ def test_the_papers_table_is_priced_without_data_or_keys(overlay):
 
 
 def test_cases_are_counted_and_recorded_calls_are_free(overlay, case, server):
-    plan = Plan(load_settings("config.yaml", overlay))
+    plan = Experiment(load_settings("config.yaml", overlay))
     cases = [case.model_copy(update={"split": "test", "note_id": f"T-{k}"}) for k in range(4)]
     for dataset in ("mimic_iv", "clinicalbench", "private"):
-        write_records(Path(plan.resolved(plan.output("map_costs", "cases", dataset=dataset))), cases)
+        write_records(Path(plan.results, "cases", f"{dataset}.jsonl"), cases)
     before = {f.system: f for f in plan_spending(plan, "main_table")}["deepseek_v4"]
     assert before.cases == 12
     SYSTEM.set("deepseek_v4")
@@ -277,7 +277,7 @@ def test_cases_are_counted_and_recorded_calls_are_free(overlay, case, server):
 def test_what_nobody_priced_is_not_called_free(overlay):
     overlay.write_text(overlay.read_text() + "models: {qwen3_8b: {at: 'https://api.example.org/v1'}}\n")
     settings = load_settings("config.yaml", overlay)
-    forecasts = plan_spending(Plan(settings), "main_table")
+    forecasts = plan_spending(Experiment(settings), "main_table")
     assert {a.system for a in forecasts if a.unpriced} == {"qwen3_8b", "medagent", "mdagent", "tor"}
     told = render_plan(settings, forecasts)
     assert "NOT in this sum: mdagent, medagent, qwen3_8b, tor" in told and "not known" in told

@@ -10,6 +10,8 @@ import itertools
 import json
 import re
 import shutil
+import subprocess
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -52,7 +54,6 @@ from cdpr.study.records import Content, Proposal, StateMeans, StudyError, StudyS
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allotted, sample_states, study_state
 from cdpr.study.simulated import _simulated_scores, simulate_ratings
-from cdpr.workflow.plan import Plan
 
 RUNS = ("value_of_information", "cheapest_first", "random", "zero_test")
 STUDY = {"states": 8, "source": "cheapest_first", "methods": list(RUNS), "permutations": 200, "seed": 3}
@@ -740,14 +741,27 @@ def test_methods_are_runs_and_what_cannot_be_run_is_told():
 
 
 def test_a_study_that_was_handed_out_is_analysed_as_it_was(tmp_path):
-    changed = {"study": {"kept": str(tmp_path), "ratings": str(tmp_path)}}
-    plan, usual = (Plan(parse_settings(more | {"paths": {"state": str(tmp_path)}})) for more in (changed, {}))
-    kept = {
-        name: plan.place(plan.source("analyse_study", name, {})) for name in ("states", "cards", "sealed", "ratings")
-    }
-    assert kept == {"states": f"{tmp_path}/states/warm_start.jsonl", "cards": f"{tmp_path}/cards.json",
-                    "sealed": f"{tmp_path}/sealed/key.json", "ratings": str(tmp_path)}  # fmt: skip
-    assert usual.place(usual.source("analyse_study", "ratings", {})) == "<results>/study/simulated"
+    for name in ("states/warm_start.jsonl", "cards.json", "sealed/key.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    root = Path(__file__).parents[2]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--directory",
+        str(tmp_path),
+        "-s",
+        str(root / "Snakefile"),
+        "-n",
+        "-p",
+    ]
+    shown = [subprocess.run([*command, "analyse_study", *more], capture_output=True, text=True, check=True).stdout
+             for more in ([], ["--config", f"study={{kept: {tmp_path}, ratings: {tmp_path}}}"])]  # fmt: skip
+    usual, kept = (re.search(r"cdpr analyse_study .* --input (.*) --output", text)[1].split() for text in shown)
+    assert set(kept) == {f"states={tmp_path}/states/warm_start.jsonl", f"cards={tmp_path}/cards.json",
+                         f"sealed={tmp_path}/sealed/key.json", f"ratings={tmp_path}"}  # fmt: skip
+    assert "ratings=results/study/simulated" in usual and "cards=results/study/cards.json" in usual
 
 
 def test_a_language_model_rates_by_the_rubric_and_no_credentialed_text_leaves():

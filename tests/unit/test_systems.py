@@ -19,7 +19,7 @@ from cdpr.settings import ModelEntry, SettingsError, labels_of, load_settings, m
 from cdpr.settings.models import PROVIDERS, shipped_models
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import CHAT_TEMPLATE, build_tiny_policy
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 from cdpr.workflow.systems import missing, refuse_what_lacks, render, systems
 
 OPEN = {"data": {"mimic_iv": {"path": "raw", "credentialed": False}, "private": {"path": "raw", "credentialed": False},
@@ -28,8 +28,8 @@ SERVER = "http://127.0.0.1:8000/v1"
 FAR = "http://10.1.2.3:8000/v1"
 
 
-def plan_of(**changes) -> Plan:
-    return Plan(parse_settings(merge(load_settings().model_dump(), changes)))
+def plan_of(**changes) -> Experiment:
+    return Experiment(parse_settings(merge(load_settings().model_dump(), changes)))
 
 
 def test_every_entry_says_what_a_user_must_know():

@@ -14,7 +14,7 @@ from cdpr.environment.utility import TERMS, Term, utility, utility_formula
 from cdpr.inspector.oracle import Oracle
 from cdpr.report.main_table import main_caption
 from cdpr.settings import SettingsError, parse_settings
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 
 REWARD = Term("results", "cost_unit_usd", lambda effort, _: effort.available, sign=1)
 MISSES = Term("misses", "lambda_test", lambda effort, _: effort.unavailable + effort.invalid)
@@ -33,10 +33,10 @@ def test_a_term_of_weight_zero_is_in_no_formula():
 
 @pytest.mark.parametrize("terms", [TERMS[1:], [*TERMS, Term("results", "lambda_result", lambda effort, _: 1)]])
 def test_a_term_without_its_weight_and_a_weight_without_its_term_stop_the_plan(monkeypatch, terms):
-    Plan({})
+    Experiment({})
     monkeypatch.setattr(utility_module, "TERMS", terms)
     with pytest.raises(SettingsError, match=r"TERMS and the section `utility` differ in \['lambda_(test|result)'\]"):
-        Plan({})
+        Experiment({})
 
 
 def value_of(formula: str, correct: float, amounts: dict[str, float]) -> float:

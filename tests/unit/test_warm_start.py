@@ -35,7 +35,7 @@ from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.update import Piece, token_logprobs
 from cdpr.training.torch.warm_start import Muon
 from cdpr.training.torch.weights import load_model
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 
 
 @pytest.fixture(scope="module")
@@ -284,11 +284,9 @@ def test_a_clinician_gives_reasons_where_the_full_prompt_asks_for_them(textbook)
 def test_a_model_of_ones_own_may_imitate_clinicians_first(tmp_path):
     """Training then starts from what it learned, on cases that were not demonstrated."""
     mine = parse_settings({"policy": {"model": str(tmp_path), "warm_start": True}, "warm_start": {"cases": 5}})
-    plan = Plan(mine)
-    assert plan.source("train_policy", "init_policy", {"run": "cdpr-seed0"}).stage == "warm_start_policy"
-    assert plan.source("warm_start_policy", "model", {}) == str(tmp_path)
-    plain = Plan(parse_settings({"policy": {"model": str(tmp_path)}}))
-    assert plain.source("train_policy", "init_policy", {"run": "cdpr-seed0"}) == str(tmp_path)
+    assert Experiment(mine).initial_policy() == "<results>/policies/warm_start"
+    plain = Experiment(parse_settings({"policy": {"model": str(tmp_path)}}))
+    assert plain.initial_policy() == plain.acting_policy("warm_start") == str(tmp_path)
 
 
 def test_muon_takes_the_steps_of_torch_in_single_precision():

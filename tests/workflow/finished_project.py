@@ -4,14 +4,16 @@ import shutil
 from pathlib import Path
 
 from filelock import FileLock
+from page import outputs
 from project import ROOT, Project
 
 from cdpr.settings import load_settings
-from cdpr.workflow.plan import Plan
+from cdpr.workflow.experiment import Experiment
 
-PLAN = Plan(load_settings(ROOT / "config.yaml", ROOT / "config/ci.yaml"))
+PLAN = Experiment(load_settings(ROOT / "config.yaml", ROOT / "config/ci.yaml"))
 # Files of the report page by stage; a new table or figure appears here by itself.
-ON_PAGE = {stage: [path.removeprefix("<results>/") for path in PLAN.outputs(stage)] for stage in PLAN.on_page}
+OUTPUTS = outputs(str(ROOT / "config/ci.yaml"))
+ON_PAGE = {rule: [path.removeprefix(f"{PLAN.results}/") for path in paths] for rule, paths in OUTPUTS.items()}
 TABLES = [path for stage in ON_PAGE if stage.startswith("write_") for path in ON_PAGE[stage] if "run.json" not in path]
 PICTURES = [path for paths in ON_PAGE.values() for path in paths if path.endswith(".png")]
 LAST = {"write_report": 1, "index_runs": 1, "reproduce_paper": 1}

@@ -127,8 +127,8 @@ def test_what_jobs_request_of_kubernetes():
     assert requested.requests["cpu"] == "16000m"
     policy, reference = (
         {name: value(SimpleNamespace(run=run)) if callable(value) else value
-         for name, value in acting_machine(training(), lambda run: run == "oracle").items()}
-        for run in ("cdpr-seed0", "oracle")
+         for name, value in acting_machine(training()).items()}
+        for run in ("cdpr-seed0", "value_of_information")
     )  # fmt: skip
     assert pod(policy, 8).limits["nvidia.com/gpu"] == "1"
     without_none = {name: value for name, value in reference.items() if value is not None}  # as Snakemake drops them
@@ -142,7 +142,7 @@ from cdpr.workflow.machines import acting_machine, training_machine
 settings = parse_settings({{"policy": {{"model": "models/some"}}, "training": {training}}})
 rule all:
     input: expand("{{kind}}{{i}}", kind=["train", "evaluate"], i=range(3)), "reference"
-for kind, machine in (("train", training_machine(settings)), ("evaluate", acting_machine(settings, lambda run: False))):
+for kind, machine in (("train", training_machine(settings)), ("evaluate", acting_machine(settings))):
     rule:
         name: kind
         output: kind + "{{i}}"
@@ -150,7 +150,7 @@ for kind, machine in (("train", training_machine(settings)), ("evaluate", acting
         shell: "echo begin >> gpu.log; sleep 0.4; echo end >> gpu.log; touch {{output}}"
 rule reference:
     output: "reference"
-    resources: **acting_machine(settings, lambda run: True)
+    resources: mem_mb=64000
     shell: "touch {{output}}"
 """
 

@@ -17,8 +17,8 @@ from project import ROOT, Project
 
 from cdpr.records import RunRecord
 from cdpr.settings import load_settings
+from cdpr.workflow.experiment import Experiment
 from cdpr.workflow.outlook import Outlook, outcome
-from cdpr.workflow.plan import Plan
 from snakemake_logger_plugin_cdpr import Run
 
 WORKFLOW = """
@@ -195,14 +195,15 @@ def test_what_stands_in_the_way_of_a_run_is_said_in_three_lines(tmp_path):
     """A second workflow, and folders that cannot be written; the full log keeps the stack."""
     project = Project(tmp_path)
     state = project.folder / "state/ci"
-    state.mkdir(parents=True)
-    with (state / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        second = project.run("smoke")
-    assert second.returncode == 1 and second.stdout.splitlines()[1:] == [
-        "Another snakemake is at work here.", f"{project.folder}/results/ci (it holds state/ci/lock)",
-        "Wait for its end, or start this one with other paths.results and paths.state.",
-    ]  # fmt: skip
+    for folder in ("results/ci", "state/ci"):  # two projects may share one of them
+        (project.folder / folder).mkdir(parents=True, exist_ok=True)
+        with (project.folder / folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            second = project.run("smoke")
+        assert second.returncode == 1 and second.stdout.splitlines()[1:] == [
+            "Another snakemake is at work here.", f"{project.folder}/{folder} (it holds {folder}/.lock)",
+            "Wait for its end, or start this one with other paths.results and paths.state.",
+        ]  # fmt: skip
     assert "in begin" in full_log(project.folder)
     bounds = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner"] if os.getuid() == 0 else []
     for folder in (state, project.folder / ".snakemake/log"):
@@ -234,7 +235,7 @@ def settings(tmp_path: Path):
 
 
 def test_expected_times_come_from_earlier_runs_else_from_the_package(tmp_path):
-    plan = Plan(settings(tmp_path))
+    plan = Experiment(settings(tmp_path))
     assert "13 jobs (10 trainings, 1 tables and figures, 2 others)" in str(Outlook(plan, JOBS, 2, ["config/ci.yaml"]))
     assert "nothing is known yet" in str(Outlook(plan, JOBS, 2, ["config/my_own.yaml"]))
     assert "nothing is known yet" in str(Outlook(plan, JOBS, None, ["config/ci.yaml"])), "on a cluster"
@@ -250,7 +251,7 @@ def test_expected_times_come_from_earlier_runs_else_from_the_package(tmp_path):
 
 
 def test_the_last_lines_lead_to_the_report_or_to_the_targets(tmp_path):
-    plan = Plan(settings(tmp_path))
+    plan = Experiment(settings(tmp_path))
     tables = [f"{tmp_path}/tables/ablations.{kind}" for kind in ("csv", "md", "tex", "run.json")]
     assert outcome(plan, tables, []) == f"Made    {tmp_path}/tables/ablations.md"
     (tmp_path / "report.run.json").write_text('{"tags": {"says": "In-domain: Does A beat B? No."}}')

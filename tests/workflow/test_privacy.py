@@ -5,23 +5,17 @@ import csv
 import gzip
 import io
 import json
-import os
 import re
 import subprocess
 import sys
-import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from project import RESULTS, ROOT, Project
 
-from cdpr.command import PLACE
 from cdpr.settings import load_settings
-from cdpr.workflow import forkserver
-from cdpr.workflow.stages import STAGES
 
 pytestmark = pytest.mark.workflow
 
@@ -227,21 +221,12 @@ class Marked(Project):
     def reproduce(self) -> subprocess.CompletedProcess[str]:
         return self.run_logged(self.command("reproduce_paper", "credit_quality", overlay="marked"))
 
-    def ingest(self, dataset: str, door: str) -> subprocess.CompletedProcess[str]:
-        """Read a data set by hand, in a fork of the server behind this door."""
-        outputs = [part for name in STAGES["ingest_dataset"].outputs
-                   for part in (f"--{name}", f"{RESULTS}/records/x.{name}.json")]  # fmt: skip
-        command = [
-            sys.executable,
-            "-m",
-            "cdpr.command",
-            "ingest_dataset",
-            "--settings",
-            "config.yaml",
-            "config/marked.yaml",
-        ]
-        return self.run_logged([*command, "--dataset", dataset, "--raw", str(self.raw / dataset), "--key", "0" * 16,
-                             *outputs], **{PLACE: door, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    def ingest(self, dataset: str) -> subprocess.CompletedProcess[str]:
+        """Read a data set by hand."""
+        outputs = [f"{name}={RESULTS}/records/x.{name}.json" for name in ("records", "report", "findings")]
+        files = ["--input", f"raw={self.raw / dataset}", "--output", *outputs]
+        command = [sys.executable, "-m", "cdpr.cli", "ingest_dataset", "--settings", "config.yaml"]
+        return self.run_logged([*command, "config/marked.yaml", "--dataset", dataset, "--key", "0" * 16, *files])
 
 
 @pytest.fixture(scope="module")
@@ -378,22 +363,10 @@ def damaged_file(marked_project, request):
     path.write_bytes(before)
 
 
-@pytest.fixture(scope="module")
-def door() -> Iterator[str]:
-    """Address of a server that has loaded the importers."""
-    server, place = forkserver.start({}), os.environ.pop(PLACE)
-    while not Path(place).exists():
-        assert server.poll() is None
-        time.sleep(0.05)
-    yield place
-    server.stdin.close()
-    server.wait()
-
-
 @pytest.mark.parametrize("damaged_file", DAMAGES, indirect=True)
-def test_errors_about_damaged_files_quote_nothing(marked_project, damaged_file, door):
+def test_errors_about_damaged_files_quote_nothing(marked_project, damaged_file):
     dataset, path = damaged_file
-    result = marked_project.ingest(dataset, door)
+    result = marked_project.ingest(dataset)
     assert planted_words(result.stdout.encode()) == set(), result.stdout
     assert "Traceback" not in result.stdout, result.stdout
     assert result.returncode == 0 or path.name in result.stdout

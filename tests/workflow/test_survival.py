@@ -48,7 +48,7 @@ def test_missing_results_are_labelled_on_demand_and_remade_byte_for_byte(project
 def test_a_killed_training_continues_to_the_same_table(project):
     table, policy = project.read("tables/main_results.csv"), "training/cdpr-seed0/policy/model.safetensors"
     weights, metrics = project.read(policy), project.read("training/cdpr-seed0/metrics.jsonl")
-    key = re.search(r'"run_key": "(\w+)"', project.read("training/cdpr-seed0/run.json").decode())[1]
+    key = re.search(r'"run_key": "([\w-]+)"', project.read("training/cdpr-seed0/run.json").decode())[1]
     state = project.folder / "state" / "ci" / key
     shutil.rmtree(state)
     for name in ("training/cdpr-seed0", "evaluations/cdpr-seed0", "tables"):

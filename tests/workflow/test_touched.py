@@ -1,10 +1,14 @@
 """An edit, a setting or a new row of a table reruns the jobs that depend on it, and no other."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from finished_project import LAST, ON_PAGE, PLAN, REPORTS
-from project import PARTS, Project
+from project import PARTS, ROOT, Project
 
 pytestmark = pytest.mark.workflow
 
@@ -23,7 +27,7 @@ def test_touching_and_rewording_rerun_nothing(project):
 
 def runs_of(algorithm: str) -> int:
     """Number of training runs with an algorithm in the miniature."""
-    runs = {run for stage in PLAN.on_page for run in training_runs(stage)}
+    runs = {run for stage in ON_PAGE for run in training_runs(stage)}
     return sum(PLAN.settings_of("train_policy", {"run": run})[0].training.algorithm == algorithm for run in runs)
 
 
@@ -79,3 +83,30 @@ def test_a_new_row_of_the_main_table_reruns_what_shows_rows(project):
     finally:
         project.edit("workflow/agents.yaml", lambda text: text.removesuffix(line))
     assert "write_main_table" in jobs and not {"train_policy", "evaluate_agent"} & jobs.keys()
+
+
+LARGE = """
+rule all:
+    input: "out.txt"
+rule make:
+    output: "large.bin"
+    shell: "head -c 3000000 /dev/zero > {output}"
+rule read:
+    input: "large.bin"
+    output: "out.txt"
+    shell: "wc -c {input} > {output}"
+"""
+
+
+@pytest.mark.parametrize("profile", ["default", "ci", "slurm", "kubernetes"])
+def test_a_large_file_that_is_touched_reruns_nothing(tmp_path, profile):
+    """Snakemake compares checksums of small files only, unless a profile says otherwise."""
+    (tmp_path / "Snakefile").write_text(LARGE)
+    shipped = yaml.safe_load((ROOT / f"profiles/{profile}/profile.yaml").read_text("utf-8"))
+    limit = ["--max-checksum-file-size", str(shipped["max-checksum-file-size"])]
+    command = [sys.executable, "-m", "snakemake", "--cores", "1"]
+    subprocess.run([*command, *limit], cwd=tmp_path, check=True, capture_output=True)
+    os.utime(tmp_path / "large.bin")
+    done = [subprocess.run([*command, "-n", *more], cwd=tmp_path, check=True, capture_output=True, text=True)
+            for more in (limit, [])]  # fmt: skip
+    assert ["Nothing to be done" in run.stdout + run.stderr for run in done] == [True, False]

@@ -161,12 +161,6 @@ def _regions(name: str) -> Meaning | None:
     return Meaning(terms, "alias", whole=False) if terms and None not in studies else None
 
 
-def prepare() -> None:
-    """Read and index all names, which the first question would do, in a process that others are forked from."""
-    _studies()
-    _index()
-
-
 def _study(words: frozenset[str], contrast: str) -> Term | None:
     """The term of these words; without one for its contrast the general one."""
     study, general = _studies().get((words, contrast)), _studies().get((words, ""))

@@ -61,7 +61,7 @@ def stage(
                 os.replace(path, outputs[label])
             finished = job.model_dump() | {
                 "tags": at_work.tags, "metrics": at_work.metrics,
-                "inputs": _describe(inputs), "outputs": _describe(outputs),
+                "inputs": job.inputs or _describe(inputs), "outputs": _describe(outputs),
                 "started": started.isoformat(timespec="seconds"),
                 "wall_seconds": round(time.perf_counter() - clock, 3), "cpu_seconds": round(time.process_time(), 3),
                 "peak_memory_mb": peak_memory_mb(), "versions": versions(), "commit": _commit(),

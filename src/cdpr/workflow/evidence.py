@@ -1,67 +1,57 @@
-"""The evaluations and training runs that tables and figures are made of."""
+"""The evaluations and training runs that tables and figures are made of, by the rule that makes them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 from ..results import methods
 from ..results.methods import Method
 from ..settings import AgentEntry, Settings, job_of, labels_of, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
-from .experiment import Experiment, Product
-from .stage import Evidence
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
 
 
-def of(rows: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]) -> Callable[[Experiment], Evidence]:
+@dataclass(frozen=True)
+class Evidence:
+    """What a table or figure reads below the results folder: evaluations, as (run, data set), and training runs."""
+
+    evaluations: tuple[tuple[str, str], ...] = ()
+    training: tuple[str, ...] = ()
+
+    def __or__(self, other: Self) -> Self:
+        pairs = zip((self.evaluations, self.training), (other.evaluations, other.training), strict=True)
+        return Evidence(*(tuple(dict.fromkeys((*mine, *theirs))) for mine, theirs in pairs))
+
+    @property
+    def runs(self) -> list[str]:
+        """All runs, each once: trainings first."""
+        return list(dict.fromkeys([*self.training, *(run for run, _ in self.evaluations)]))
+
+
+_EvidenceOf = Callable[["Experiment"], Evidence]
+
+
+def of(rows: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]) -> _EvidenceOf:
     """The rows of a table on some data sets."""
 
-    def evaluations(experiment: Experiment) -> Evidence:
+    def evaluations(experiment: "Experiment") -> Evidence:
         runs = [run for method in rows(experiment.settings) for run in method.runs]
         return Evidence(tuple(dict.fromkeys(experiment.evaluations(runs, datasets))))
 
     return evaluations
 
 
-main_runs = of(methods.main_methods, BENCHMARKS)
-pictured = of(methods.pictured_methods, BENCHMARKS)
-sample_case = of(methods.main_methods, [IN_DOMAIN])
-ablations = of(methods.ablation_methods, [IN_DOMAIN])
-dynamic_vs_static = of(methods.dynamic_methods, [IN_DOMAIN])
-nothing = of(lambda settings: [], [])  # of stages that read their inputs alone
-leak_control = of(methods.leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)])
-
-
-def open_cases(experiment: Experiment) -> Evidence:
-    """The agents on open cases, which stand in no other table."""
-    return of(methods.open_methods, list(methods.open_datasets(experiment.settings)))(experiment)
-
-
-def judged_twice(experiment: Experiment) -> Evidence:
-    """The rows of the main table, where a second judge is set."""
-    return main_runs(experiment) if experiment.settings.judge.second else Evidence()
-
-
-def comparators(experiment: Experiment) -> Evidence:
-    """Ways to assign credit, and what their training cost."""
-    return of(methods.comparator_methods, [IN_DOMAIN])(experiment) | curves("comparators")(experiment)
-
-
-frontier = of(methods.frontier_methods, BENCHMARKS)
-
-
-def frontier_parts(experiment: Experiment) -> Evidence:
-    """In-domain evaluations and the training of a rule's parts, and the training of the grid."""
-    parts = of(methods.part_methods, [IN_DOMAIN])(experiment)
-    return parts | curves("frontier_parts")(experiment) | curves("frontier_grid")(experiment)
-
-
-def curves(where: str) -> Callable[[Experiment], Evidence]:
+def curves(where: str) -> _EvidenceOf:
     """The training of the variants that feed a figure."""
     return lambda experiment: Evidence(training=tuple(experiment.trained(*labels_of(experiment.settings, where))))
 
 
-def swept(where: str, every: bool = False) -> Callable[[Experiment], Evidence]:
+def swept(where: str, every: bool = False) -> _EvidenceOf:
     """The points of sweeps, in-domain, each with all seeds that its job is trained with."""
 
-    def evaluations(experiment: Experiment) -> Evidence:
+    def evaluations(experiment: "Experiment") -> Evidence:
         points = [name for of_one in sweeps(experiment.settings, where, every).values() for name in of_one.values()]
         jobs = dict.fromkeys(job_of(experiment.settings, name) for name in points)
         return Evidence(tuple(experiment.evaluations(experiment.trained(*jobs), [IN_DOMAIN])))
@@ -69,15 +59,73 @@ def swept(where: str, every: bool = False) -> Callable[[Experiment], Evidence]:
     return evaluations
 
 
-def inspected(experiment: Experiment) -> Evidence:
+def inspected(experiment: "Experiment") -> Evidence:
     """The runs that the inspector shows, on every benchmark."""
     return Evidence(tuple(experiment.evaluations(experiment.settings.inspector.runs)))
 
 
-def inspected_credit(experiment: Experiment) -> list[Product]:
-    """The credit that the inspector shows: of the trained policies among these runs, which examine step by step."""
+def inspected_credit(experiment: "Experiment") -> list[tuple[str, str]]:
+    """The runs and data sets whose credit the inspector shows: those of the trained policies among its runs, which
+    examine step by step."""
     agents = experiment.settings.agents
     own = [run for run in experiment.settings.inspector.runs if run not in agents
            or (agents[run].own_policy and agents[run].acts == AgentEntry.model_fields["acts"].default)]  # fmt: skip
-    return [Product("credit_workups", "credit", {"run": run, "dataset": dataset})
-            for run, dataset in inspected(experiment).evaluations if run in own]  # fmt: skip
+    return [(run, dataset) for run, dataset in inspected(experiment).evaluations if run in own]
+
+
+def _all(*parts: _EvidenceOf) -> _EvidenceOf:
+    def union(experiment: "Experiment") -> Evidence:
+        evidence = Evidence()
+        for part in parts:
+            evidence |= part(experiment)
+        return evidence
+
+    return union
+
+
+def nothing(experiment: "Experiment") -> Evidence:
+    """Of stages that read the inputs of their rule alone."""
+    return Evidence()
+
+
+def open_cases(experiment: "Experiment") -> Evidence:
+    """The agents on open cases, which are in no other table."""
+    return of(methods.open_methods, list(methods.open_datasets(experiment.settings)))(experiment)
+
+
+def judged_twice(experiment: "Experiment") -> Evidence:
+    """The rows of the main table, where a second judge is set."""
+    return main_runs(experiment) if experiment.settings.judge.second else Evidence()
+
+
+main_runs = of(methods.main_methods, BENCHMARKS)
+_frontier = of(methods.frontier_methods, BENCHMARKS)
+ON_PAGE: dict[str, _EvidenceOf] = {
+    "plot_accuracy_cost": of(methods.pictured_methods, BENCHMARKS),
+    "write_main_table": main_runs,
+    "write_open_cases": open_cases,
+    "write_effort": main_runs,
+    "write_ablations": of(methods.ablation_methods, [IN_DOMAIN]),
+    "write_dynamic_vs_static": of(methods.dynamic_methods, [IN_DOMAIN]),
+    "plot_training_efficiency": curves("training_efficiency"),
+    "plot_training_time": curves("training_efficiency"),
+    "plot_sensitivity": swept("sensitivity"),
+    "plot_learning_curves": curves("learning_curves"),
+    "plot_learning_path": curves("learning_path"),
+    "plot_cost_distribution": main_runs,
+    "write_sample_case": of(methods.main_methods, [IN_DOMAIN]),
+}
+EVIDENCE: dict[str, _EvidenceOf] = ON_PAGE | {
+    "write_comparators": _all(of(methods.comparator_methods, [IN_DOMAIN]), curves("comparators")),
+    "write_frontier": _frontier,
+    "plot_frontier": _frontier,
+    "write_frontier_parts": _all(of(methods.part_methods, [IN_DOMAIN]), curves("frontier_parts"),
+                                 curves("frontier_grid")),
+    "write_judge_agreement": judged_twice,
+    "write_leak_control": of(methods.leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)]),
+    "plot_sensitivity_all": swept("sensitivity", every=True),
+    "plot_further_sensitivity": swept("further_sensitivity", every=True),
+    "plot_engines": curves("engines"),
+    "write_inspector": inspected,
+    **dict.fromkeys(("write_claims", "write_report"), _all(*ON_PAGE.values())),
+}  # fmt: skip

@@ -1,37 +1,43 @@
-"""One configuration seen from the workflow: its runs, its data sets, and the files that it starts from.
+"""One configuration seen from the workflow: its runs and data sets, the files of an evaluation, and run keys."""
 
-Nothing here knows the table of stages, which is made of functions that take an :class:`Experiment`.
-"""
-
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ..files import DigestCache
+from cachetools import cachedmethod
+
+from ..environment.utility import check_terms
+from ..files import DigestCache, write_text
+from ..locks import hold
 from ..results.methods import unfit
-from ..settings import Settings, SettingsError, TrainedRun, check_serving, parse_settings, why_not_run
+from ..run_key import code_digest
+from ..settings import (
+    Settings,
+    SettingsError,
+    TrainedRun,
+    check_serving,
+    digest,
+    is_trained,
+    missing_paths,
+    model_of,
+    parse_settings,
+    served,
+    variants,
+    why_not_run,
+)
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.queries import check_paths
 from ..settings.variants import job_of, resolve_variant, seeds_of
-
-Options = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Product:
-    """A file that another stage makes: one of its outputs, by the options of its job."""
-
-    stage: str
-    output: str
-    options: Options = field(default_factory=dict)
-
-
-Source = Product | str | None  # a job's output, a file of the user's own, or nothing: the job does without
+from . import evidence
+from .evidence import Evidence
+from .stages import STAGES, Options, Stage
+from .systems import refuse_what_lacks
 
 
 class Experiment:
-    """The runs, data sets and sources of one configuration. Raises SettingsError for an invalid configuration."""
+    """The runs, data sets and jobs of one configuration. Raises SettingsError for an invalid configuration."""
 
     def __init__(self, config: Mapping[str, Any] | Settings):
         self.settings = config if isinstance(config, Settings) else parse_settings(config)
@@ -45,22 +51,19 @@ class Experiment:
         if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
             raise SettingsError(f"data.price_overrides: {own} lies under {results}/, where jobs remove and rewrite "
                                 "files; copy it to another folder first and name the copy")  # fmt: skip
+        check_terms()
         self.results, self.state = (str(Path(p)) for p in (results, self.settings.paths.state))
         self.digests = DigestCache(Path(self.state) / "digests.json")
+        self._codes: dict[tuple, str] = {}
+        self._evidence: dict[tuple, Evidence] = {}
+        self._locks: list[ExitStack] = []
 
-    def settings_of(self, stage: str, options: Options) -> tuple[Settings, int | None]:
-        """Settings of a job (of its variant, for training) and its seed. Raises SettingsError for a name of no run."""
-        if stage != "train_policy":
-            return self.settings, None
-        run = TrainedRun.parse(options["run"])
-        if run is None:
-            raise SettingsError(f"run {options['run']!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
-        return resolve_variant(self.settings, run.variant), run.seed
+    # Runs and data sets
 
     def trained(self, *names: str) -> list[str]:
         """Runs of the variants over their seeds; variants that train the same thing share them."""
         jobs = {name: job_of(self.settings, name) for name in names}
-        return list(dict.fromkeys(str(TrainedRun(jobs[v], seed)) for v in names for seed in seeds_of(self.settings, v)))
+        return list(dict.fromkeys(str(TrainedRun(jobs[v], s)) for v in names for s in seeds_of(self.settings, v)))
 
     @property
     def agents(self) -> list[str]:
@@ -73,9 +76,148 @@ class Experiment:
 
     @property
     def datasets(self) -> list[str]:
-        """All data sets that are at hand: the benchmarks, and further ones that have a path."""
+        """All data sets that have cases: the benchmarks, and further ones that have a path."""
         return [name for name in DATASETS if name in BENCHMARKS or self.raw_path(name) is not None]
 
     def raw_path(self, dataset: str) -> str | None:
         """The user's own raw data, or None for the synthetic hospital's."""
         return self.settings.data.source(dataset).path
+
+    @cachedmethod(lambda self: self._evidence)
+    def evidence(self, name: str) -> Evidence:
+        """The evaluations and trainings behind a table or figure."""
+        return evidence.EVIDENCE.get(name, evidence.nothing)(self)
+
+    # Files; ``<results>`` stands for the results folder
+
+    def initial_policy(self) -> str:
+        """The policy that training starts from: the warm-started one, or the user's own folder."""
+        policy = self.settings.policy
+        return "<results>/policies/warm_start" if policy.warm_started else policy.model
+
+    def acting_policy(self, run: str) -> str | None:
+        """The model of a run: a folder, or what the server of its job loads; None where it needs none."""
+        if is_trained(run):
+            return f"<results>/training/{run}/policy"
+        entry = self.settings.agents.get(run)
+        if entry is None or entry.own_policy:
+            return self.initial_policy() if entry else None
+        if (model := model_of(self.settings, entry)) is None:
+            return None
+        loaded = model.weights or model.id
+        return loaded if served(self.settings, entry) and Path(loaded).exists() else model.folder
+
+    def evaluation_files(self, run: str, dataset: str) -> tuple[dict[str, str], dict[str, str]]:
+        """Inputs and outputs of an evaluation by name."""
+        policy, stem = self.acting_policy(run), f"<results>/evaluations/{run}/{dataset}"
+        inputs = {"cases": f"<results>/cases/{dataset}.jsonl"} | ({"policy": policy} if policy else {})
+        return inputs, {"evaluation": f"{stem}.jsonl", "record": f"{stem}.run.json"}
+
+    def evidence_files(self, name: str) -> list[str]:
+        """Files behind a table or figure."""
+        behind = self.evidence(name)
+        paths = [path for pair in behind.evaluations for path in self.evaluation_files(*pair)[1].values()]
+        trained = [run for run in behind.runs if is_trained(run)]
+        paths += [f"<results>/training/{run}/{name}" for run in trained for name in ("metrics.jsonl", "run.json")]
+        return self.present(paths)
+
+    def training_files(self, name: str) -> list[str]:
+        """What the trainings behind a table or figure leave beside the files that it reads."""
+        names = ("policy", "credit.jsonl.gz", "timings.jsonl")
+        trained = filter(is_trained, self.evidence(name).runs)
+        return self.present([f"<results>/training/{run}/{file}" for run in trained for file in names])
+
+    def present(self, paths: Iterable[str]) -> list[str]:
+        """The paths; under ``evaluation.partial`` those that exist."""
+        return [p for p in paths if not self.settings.evaluation.partial or Path(self.resolved(p)).exists()]
+
+    def resolved(self, path: str) -> str:
+        """A path with the results folder in it."""
+        return path.replace("<results>", self.results)
+
+    # Keys
+
+    def key(self, name: str, **options: str) -> str:
+        """Run key of a job: the digest of its settings, its seed, and the code that it can reach.
+
+        Snakemake has it as a rule parameter: an edit reruns the jobs that it concerns, a ``touch`` none. Changes of
+        files reach a job through the inputs of its rule."""
+        _, seed = self.settings_of(name, options)
+        parts = {"stage": name, "options": options, "parameters": self.parameters(name, options)}
+        return digest(parts | {"code": self.code(name, options), "seed": seed})
+
+    def settings_of(self, name: str, options: Options) -> tuple[Settings, int | None]:
+        """Settings of a job (of its variant, for training) and its seed. Raises SettingsError for a name of no run."""
+        if name != "train_policy":
+            return self.settings, None
+        run = TrainedRun.parse(options["run"])
+        if run is None:
+            raise SettingsError(f"run {options['run']!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
+        return resolve_variant(self.settings, run.variant), run.seed
+
+    def parameters(self, name: str, options: Options) -> dict[str, Any]:
+        """The settings and other values that decide a job's outputs, as JSON."""
+        stage, (settings, _) = stage_of(name), self.settings_of(name, options)
+        return stage.parameters(settings, options) | stage.also(self, options)
+
+    def roots(self, name: str, options: Options) -> list[str]:
+        """Modules whose import closure is a job's code."""
+        stage, (settings, _) = stage_of(name), self.settings_of(name, options)
+        return [stage.target(settings).partition(":")[0], *stage.more_code(self, options)]
+
+    def code(self, name: str, options: Options) -> str:
+        """Digest of this code."""
+        roots = tuple(self.roots(name, options))
+        if roots not in self._codes:
+            self._codes[roots] = code_digest(roots, cache=self.digests)
+        return self._codes[roots]
+
+    def current_keys(self) -> set[str]:
+        """Keys of all jobs of this configuration that keep work in ``state/``."""
+        runs = self.trained(*variants(self.settings))
+        pairs = {*self.evaluations([*self.agents, *runs]), *self.evidence("write_leak_control").evaluations,
+                 *self.evidence("write_open_cases").evaluations}  # fmt: skip
+        keys = {self.key("train_policy", run=run) for run in runs}
+        keys |= {self.key("evaluate_agent", run=run, dataset=dataset) for run, dataset in pairs}
+        keys |= {self.key("ingest_dataset", dataset=dataset) for dataset in self.datasets}
+        return keys | {self.key("warm_start_policy")}
+
+    # A run of the workflow
+
+    @property
+    def resolved_settings(self) -> str:
+        """File of the resolved settings, which jobs read; its name is their digest."""
+        return str(Path(self.state) / f"resolved-{digest(self.settings)}.json")
+
+    def write_settings(self) -> None:
+        """Write this file, also over a damaged one."""
+        path, text = Path(self.resolved_settings), json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n"
+        if not path.exists() or path.read_bytes() != text.encode():
+            write_text(path, text)
+
+    def begin(self, runs: Iterable[str] = ()) -> None:
+        """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
+        other workflows out until this process ends, however it ends, and write the settings. Raises SettingsError for
+        such paths and runs, and where another process holds the results."""
+        if missing := missing_paths(self.settings):
+            lines = "\n".join(f"  {key}: {path}" for key, path in missing)
+            raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
+                                "Correct them, or set a key to null to do without.")  # fmt: skip
+        refuse_what_lacks(self, runs)
+        for folder in map(Path, (self.results, self.state)):
+            try:
+                self._locks.append(hold(folder / ".lock", wait=False))  # Snakemake's own outlives a killed process
+            except TimeoutError as error:
+                raise SettingsError(
+                    f"Another snakemake is at work here.\n{folder.absolute()} ({error})\n"
+                    "Wait for its end, or start this one with other paths.results and paths.state."
+                ) from None
+        self.write_settings()
+
+
+def stage_of(name: str) -> Stage:
+    """The entry of a stage. Raises SettingsError where neither the table nor ``cdpr.report`` has one."""
+    if name not in STAGES:
+        raise SettingsError(f"there is no stage {name}: add it to the table in src/cdpr/workflow/stages.py, or write a "
+                            f"function {name}(settings, job) in a module of src/cdpr/report")  # fmt: skip
+    return STAGES[name]

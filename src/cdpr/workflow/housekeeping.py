@@ -9,18 +9,20 @@ from pathlib import Path
 from ..records import RunRecord, record_files
 from ..settings import SettingsError
 from ..tracking.mlflow_index import flatten
-from .plan import Plan
+from .evidence import EVIDENCE
+from .experiment import Experiment
 from .stages import STAGES
 
 
-def clean_state(plan: Plan) -> tuple[list[Path], list[Path]]:
+def clean_state(experiment: Experiment) -> tuple[list[Path], list[Path]]:
     """Remove state folders whose key no job of the configuration has; returns (removed, kept)."""
-    folders = sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and re.fullmatch(r"[0-9a-f]{16}", p.name))
-    current = plan.current_keys()
-    removed = [folder for folder in folders if folder.name not in current]
+    names = re.compile(r"([0-9a-f]{16})(-[0-9a-f]{16})?")  # without digests of inputs: of an earlier version
+    folders = sorted(p for p in Path(experiment.state).glob("*") if p.is_dir() and names.fullmatch(p.name))
+    current = experiment.current_keys()
+    removed = [folder for folder in folders if folder.name.partition("-")[0] not in current]
     for folder in removed:
         shutil.rmtree(folder)
-    return removed, [folder for folder in folders if folder.name in current]
+    return removed, [folder for folder in folders if folder not in removed]
 
 
 def altered(results: Path) -> list[Path]:
@@ -30,14 +32,15 @@ def altered(results: Path) -> list[Path]:
     return [path for place, record in records for path in record.altered(place) if path.name != "mlflow.db"]
 
 
-def record_of(plan: Plan, result: Path) -> Path:
+def record_of(experiment: Experiment, result: Path) -> Path:
     """The ``run.json`` of the job that wrote a result: an output, a file in an output folder, or the record itself.
 
     Raises SettingsError for a file that no record lists; the message names outputs whose paths are similar.
     """
     if result.name.endswith("run.json") and result.is_file():
         return result
-    outputs = {path: place for place in record_files(Path(plan.results)) for path in RunRecord.read(place).files(place)}
+    records = record_files(Path(experiment.results))
+    outputs = {path: place for place in records for path in RunRecord.read(place).files(place)}
     places = {path.resolve(): place for path, place in outputs.items()}
     whole = result.resolve()
     for path in (whole, *whole.parents):
@@ -45,21 +48,38 @@ def record_of(plan: Plan, result: Path) -> Path:
             return places[path]
     near = difflib.get_close_matches(str(result), map(str, outputs), 3, 0.5)
     near += sorted(str(path) for path in outputs if path.stem == result.stem and str(path) not in near)
-    advice = f"did you mean {' or '.join(near[:3])}?" if near else f"results are in {plan.results}"
+    advice = f"did you mean {' or '.join(near[:3])}?" if near else f"results are in {experiment.results}"
     raise SettingsError(f"{result}: no job has written it; {advice}")
 
 
-def differences(plan: Plan, record: Path) -> list[str]:
-    """What has changed since a ``run.json`` was written, one line each; empty when its key still holds."""
-    old = RunRecord.read(record)
+def differences(experiment: Experiment, record: Path) -> list[str]:
+    """What has changed since a ``run.json`` was written, one line each, also of the results that it was made of; empty
+    when it is current."""
+    records = {place: RunRecord.read(place) for place in record_files(Path(experiment.results)) if place != record}
+    maker = {str(path): place for place, old in records.items() for path in old.files(place)}
+    records[record] = RunRecord.read(record)
+    waiting, known = [record], {record}
+    lines: list[str] = []
+    while waiting:
+        place = waiting.pop(0)
+        old = records[place]
+        lines += [line if place == record else f"{place}: {line}" for line in _changes(experiment, old)]
+        read = [file.path for file in old.inputs.values()]
+        read += map(experiment.resolved, experiment.evidence_files(old.stage) if old.stage in EVIDENCE else [])
+        before = {maker[path] for path in read if path in maker} - known
+        waiting, known = [*waiting, *sorted(before)], known | before
+    return lines
+
+
+def _changes(experiment: Experiment, old: RunRecord) -> list[str]:
+    """Settings, code and inputs of a job that are not what they were."""
     stage, options = old.stage, old.options
     if stage not in STAGES:
         return [f"there is no stage {stage} any more: an earlier version made this result"]
-    if plan.key(stage, **options) == old.run_key:
-        return []
-    before, now = flatten(old.parameters), flatten(plan.parameters(stage, options))
+    before, now = flatten(old.parameters), flatten(experiment.parameters(stage, options))
     lines = [f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}"
              for name in sorted(before | now) if before.get(name) != now.get(name)]  # fmt: skip
-    if old.code_digest != plan.code(stage, options):
-        lines.append(f"code reachable from {', '.join(plan.roots(stage, options))} was edited")
-    return lines or ["a stage before it has changed: ask `cdpr why` for the run.json of its inputs"]
+    if old.code_digest != experiment.code(stage, options):
+        lines.append(f"code reachable from {', '.join(experiment.roots(stage, options))} was edited")
+    changed = (file.path for file in old.inputs.values() if experiment.digests.digest(file.path) != file.sha256)
+    return [*lines, *(f"input {path} has changed" for path in changed)]

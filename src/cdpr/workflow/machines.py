@@ -54,14 +54,16 @@ def training_threads(settings: Settings) -> int:
     return _CORES_OF_A_GPU if _uses_gpu(settings) else settings.training.threads
 
 
-def acting_machine(settings: Settings, without_model: Callable[[str], bool]) -> dict[str, Any]:
-    """Resources of a job in which a policy acts; agents that need no model request no GPU."""
+def acting_machine(settings: Settings) -> dict[str, Any]:
+    """Resources of a job in which a policy acts; reference policies need no model and request no GPU."""
     if not _uses_gpu(settings):
         return dict(_CPU)
 
+    references = {name for name, entry in settings.agents.items() if entry.knows_hospital}
+
     def unless_without_model(value: Any) -> Callable[[Any], Any]:
         # A resource of None is none at all: the Kubernetes plugin takes even 0 GPUs for a request.
-        return lambda wildcards: None if without_model(getattr(wildcards, "run", "")) else value
+        return lambda wildcards: None if getattr(wildcards, "run", "") in references else value
 
     return {name: value if name == "mem_mb" else unless_without_model(value) for name, value in _with_gpus(1).items()}
 

@@ -14,12 +14,14 @@ from snakemake_logger_plugin_cdpr import duration
 from ..metrics_log import read_metrics
 from ..records import RunRecord, record_files
 from ..settings.section import read_shipped
-from .plan import Plan
-from .stages import FIGURES, STAGES, TABLES
+from .experiment import Experiment
+from .stages import STAGES
 
 _SHORT = 2.0  # seconds of a job that nothing is known of and that does not compute with tensors
 _KINDS = {"train_policy": "trainings", "evaluate_agent": "evaluations",
-          **dict.fromkeys((*TABLES, *FIGURES), "tables and figures")}  # fmt: skip
+          **{name: "tables and figures" for name in STAGES if name.startswith(("plot_", "write_"))}}  # fmt: skip
+_SLOW = ("warm_start_policy", "train_policy", "evaluate_agent", "sample_states", "propose_actions",
+         "measure_credit_quality", "credit_workups")  # fmt: skip
 _SERVED = "evaluate_served_"  # how rules of jobs with a server of their own begin
 
 
@@ -31,15 +33,17 @@ class Outlook:
     """
 
     def __init__(
-        self, plan: Plan, jobs: Sequence[tuple[str, int]], cores: int | None, overlays: Iterable[str | Path] = ()
+        self,
+        experiment: Experiment,
+        jobs: Sequence[tuple[str, int]],
+        cores: int | None,
+        overlays: Iterable[str | Path] = (),
     ):
-        self._plan, self.cores = plan, cores
+        self._experiment, self.cores = experiment, cores
         configuration = "+".join(Path(overlay).stem for overlay in overlays) or "config"
-        known = read_shipped("workflow/durations.yaml").get(configuration, {}) | measured(plan.results)
+        known = read_shipped("workflow/durations.yaml").get(configuration, {}) | measured(experiment.results)
         self.jobs = Counter(rule for rule, _ in jobs)
-        short = [
-            rule for rule in self.jobs if not (rule.startswith(_SERVED) or (rule in STAGES and STAGES[rule].tensors))
-        ]
+        short = [rule for rule in self.jobs if rule not in _SLOW and not rule.startswith(_SERVED)]
         known = {**dict.fromkeys(short, _SHORT), **known}
         self.seconds = {rule: known[rule] * threads for rule, threads in jobs if rule in known}
         # One job of every stage, one after another: what no number of cores shortens.
@@ -66,16 +70,17 @@ class Outlook:
     def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int] | None:
         """Steps of a training that are done, and all of them; None for other jobs."""
         if rule == "train_policy":
-            total = self._plan.settings_of(rule, options)[0].training.steps
+            total = self._experiment.settings_of(rule, options)[0].training.steps
         elif rule == "warm_start_policy":
-            total = self._plan.settings.warm_start.epochs
+            total = self._experiment.settings.warm_start.epochs
         else:
             return None
         try:
-            rows = read_metrics(Path(self._plan.state) / self._plan.key(rule, **options) / "metrics.jsonl")
+            begun = Path(self._experiment.state).glob(f"{self._experiment.key(rule, **options)}-*/metrics.jsonl")
+            rows = [row for path in begun for row in read_metrics(path)]
         except (OSError, ValueError):  # the job itself will say what is wrong with its file
             return None
-        return (rows[-1]["step"] if rows else 0), total
+        return max((row["step"] for row in rows), default=0), total
 
 
 def measured(results: str) -> dict[str, float]:
@@ -90,19 +95,19 @@ def measured(results: str) -> dict[str, float]:
     return {stage: median(of_stage) for stage, of_stage in seconds.items()}
 
 
-def outcome(plan: Plan, files: Sequence[str], logs: Sequence[str]) -> str:
+def outcome(experiment: Experiment, files: Sequence[str], logs: Sequence[str]) -> str:
     """The last lines of a successful run. ``files`` are those of the targets; ``logs`` serve for targets without."""
-    page = plan.file("write_report", "html", {})
+    page = f"{experiment.results}/report.html"
     if not files:
         return "\n".join(Path(log).read_text(encoding="utf-8").strip() for log in logs)
     if page not in files:
         readable = [path for path in files if Path(path).suffix in (".md", ".png", ".html")] or files
         more = f" and {len(readable) - 6} more" if len(readable) > 6 else ""
         return "Made    " + ", ".join(readable[:6]) + more
-    says = RunRecord.read(Path(plan.file("write_report", "record", {}))).tags.get("says", "")
+    says = RunRecord.read(Path(page).with_suffix(".run.json")).tags.get("says", "")
     lines = [f"Report  {page}", f"Says    {says}"]
-    if server := plan.settings.tracking.mlflow:
-        file = f"mlflow ui --backend-store-uri {shlex.quote(f'sqlite:///{plan.results}/mlflow.db')}"
-        command = "make ui" if plan.results == "results" else file
+    if server := experiment.settings.tracking.mlflow:
+        file = f"mlflow ui --backend-store-uri {shlex.quote(f'sqlite:///{experiment.results}/mlflow.db')}"
+        command = "make ui" if experiment.results == "results" else file
         lines.append(f"MLflow  {server if isinstance(server, str) else command}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""One job of one stage, with the frame around it: what a subcommand does, and a job that runs several."""
+"""Running one stage: the frame around it, its settings, its key and its files."""
 
 import contextlib
 import pkgutil
@@ -7,42 +7,55 @@ from pathlib import Path
 from typing import Any
 
 from .. import tracking
-from ..records import RunRecord
-from ..settings import TrainedRun
+from ..files import path_digest
+from ..job import PageEntry
+from ..records import FileDigest, RunRecord
+from ..settings import TrainedRun, digest
 from ..settings.section import Section
-from .experiment import Options
-from .plan import Plan
-from .stage import Stage
+from .evidence import EVIDENCE
+from .experiment import Experiment, stage_of
+from .stages import TABLES, Options
 
 
 def run_stage(
-    plan: Plan, stage: Stage, options: Options, paths: Mapping[str, str | None] | None = None, server: Any = None
-) -> None:
-    """Run the stage's function on its files. ``paths`` may place inputs, outputs and ``record`` elsewhere than the
-    workflow does, and may name the ``key`` and the folder of ``results``; ``server`` is passed on to the job.
-    Raises StageError where the function reads a setting that the stage does not declare."""
+    experiment: Experiment, name: str, options: Options, inputs: Mapping[str, str], outputs: Mapping[str, str], *,
+    key: str | None = None, page: tuple[Mapping[str, Any], ...] = (), server: Any = None,
+) -> None:  # fmt: skip
+    """Run the stage ``name``. ``inputs`` and ``outputs`` are paths by name, ``<results>`` standing for the results
+    folder; the output ``record`` is its run.json, by default beside the first output. ``key`` is its run key, computed
+    when left out; ``page`` lists the tables and figures of the results page. ``server`` is the job's own server of
+    models, if it has one.
+
+    Raises StageError for a missing file and for reading a setting that the stage does not declare, SettingsError for
+    an unknown stage, and what the stage raises.
+    """
     from ..tracking.mlflow_index import live_run
 
-    paths = paths or {}
-    files = {name: paths.get(name) or plan.file(stage.name, name, options) for name in (*stage.needs, *stage.outputs)}
-    inputs = {name: Path(files[name]) for name in stage.needs if files[name]}
-    outputs = {name: Path(files[name]) for name in stage.outputs}
-    elsewhere = any(paths.get(name) for name in stage.outputs)
-    beside = next(iter(outputs.values())).with_suffix(".run.json") if elsewhere else None
-    record = paths.get("record") or beside or plan.file(stage.name, "record", options)
-    parameters, key = plan.parameters(stage.name, options), paths.get("key") or plan.key(stage.name, **options)
-    settings, seed = plan.settings_of(stage.name, options)
+    stage = stage_of(name)
+    paths = {label: Path(experiment.resolved(path)) for label, path in outputs.items()}
+    if not paths.keys() - {"record"}:
+        raise tracking.StageError(f"{name}: name its outputs (--output NAME=PATH ...), as its rule in rules/ does; "
+                                  "snakemake does it for you: snakemake --cores all FILE")  # fmt: skip
+    record = paths.pop("record", next(iter(paths.values())).with_suffix(".run.json"))
+    settings, seed = experiment.settings_of(name, options)
     trained = TrainedRun.parse(options.get("run", ""))
     tags = {"variant": trained.variant, "seed": str(trained.seed)} if trained else {"variant": options.get("run", "")}
+    read = {label: Path(experiment.resolved(path)) for label, path in inputs.items()}
+    described = {label: FileDigest(path=str(path), sha256=path_digest(path)) for label, path in read.items()
+                 if path.exists()}  # fmt: skip
     about = RunRecord(
-        stage=stage.name, experiment=stage.experiment, run_key=key, tier=settings.tier, seed=seed, options=options,
-        tags={name: value for name, value in tags.items() if value},
-        parameters=parameters, code_digest=plan.code(stage.name, options),
+        stage=name, experiment=stage.experiment, run_key=key or experiment.key(name, **options), tier=settings.tier,
+        seed=seed, options=dict(options), tags={label: value for label, value in tags.items() if value},
+        parameters=experiment.parameters(name, options), code_digest=experiment.code(name, options), inputs=described,
     )  # fmt: skip
-    with tracking.stage(about, inputs, outputs, Path(record), Path(plan.state)) as job:
-        job.inputs["results"] = Path(paths.get("results") or plan.results)
-        # The page is listed for the stage that shows it alone: to list it is to resolve every variant.
-        job.page, job.server = plan.page if "page" in parameters else (), server
+    # What a job has begun belongs to its inputs too.
+    about.run_key += f"-{digest([file.sha256 for file in described.values()] + _behind(experiment, name))}"
+    with tracking.stage(about, read, paths, record, Path(experiment.state)) as job:
+        job.inputs["results"] = Path(experiment.results)
+        modules = {part["rule"]: TABLES.get(part["rule"].removeprefix("write_"), "") for part in page}
+        job.page = tuple(PageEntry(**{n: part[n] for n in part.keys() - {"rule"}}, module=modules[part["rule"]])
+                         for part in page)  # fmt: skip
+        job.server = server
         is_live = stage.live and settings.tracking.mlflow
         following = live_run(settings, about, job.state) if is_live else contextlib.nullcontext()
         try:
@@ -52,6 +65,15 @@ def run_stage(
             if isinstance(error.obj, Section) and error.name in type(error.obj).model_fields:
                 raise tracking.StageError(
                     f"reads the setting {type(error.obj).__name__}.{error.name}, which it does not declare; add it to "
-                    "`reads` of the stage in src/cdpr/workflow/stages.py, or its run key would miss it"
+                    f"`reads` of {name} in src/cdpr/workflow/stages.py, or its run key would miss it"
                 ) from error
             raise
+
+
+def _behind(experiment: Experiment, name: str) -> list[str]:
+    """Digests of the evaluations that a table or figure is made of, as their records state them."""
+    if name not in EVIDENCE:
+        return []
+    files = (Path(experiment.resolved(path)) for path in experiment.evidence_files(name))
+    records = [RunRecord.read(path) for path in files if path.name.endswith("run.json") and path.exists()]
+    return [output.sha256 for record in records for output in record.outputs.values()]

@@ -13,13 +13,14 @@ from pathlib import Path
 from ..agents.build import agent_class, agent_entry
 from ..agents.policy import PolicyAgent, longest_sequence
 from ..llm.own_server import OwnServer
+from ..records import RunRecord
 from ..settings import Machine, Settings, SettingsError, digest, model_of, served
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.experiments import POLICY
 from ..tracking.frame import exclusive
-from .plan import Plan
+from .evidence import EVIDENCE
+from .experiment import Experiment
 from .running import run_stage
-from .stages import STAGES
 
 _STAGE = "evaluate_agent"
 _LONGEST = {"vllm": "--max-model-len", "sglang": "--context-length"}
@@ -44,77 +45,69 @@ class ServedJob:
         return tuple(dict.fromkeys(run for run, _ in self.evaluations))
 
 
-def served_jobs(plan: Plan) -> list[ServedJob]:
+def served_jobs(experiment: Experiment) -> list[ServedJob]:
     """All jobs with a server, of every evaluation that some table or figure is made of."""
-    if plan.settings.serving.program == "none":
+    if experiment.settings.serving.program == "none":
         return []
     pairs: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
-    for stage in STAGES:
-        for run, dataset in plan.evidence(stage).evaluations:
-            entry = agent_entry(plan.settings, run)
-            if served(plan.settings, entry):
-                own = POLICY if run in plan.settings.agents else run
+    for name in EVIDENCE:
+        for run, dataset in experiment.evidence(name).evaluations:
+            entry = agent_entry(experiment.settings, run)
+            if served(experiment.settings, entry):
+                own = POLICY if run in experiment.settings.agents else run
                 model = own if entry.own_policy else str(entry.model)
                 pairs.setdefault((model, _family(dataset)), {})[run, dataset] = None
     return [ServedJob(model + family, model, tuple(of_job)) for (model, family), of_job in pairs.items()]
 
 
-def machine_of(plan: Plan, job: ServedJob) -> Machine:
+def machine_of(experiment: Experiment, job: ServedJob) -> Machine:
     """The machine that a job requests."""
-    entry = plan.settings.models.get(job.model)
-    return (entry and entry.machine) or Machine(gpus=plan.settings.serving.gpus)
+    entry = experiment.settings.models.get(job.model)
+    return (entry and entry.machine) or Machine(gpus=experiment.settings.serving.gpus)
 
 
-def files_of(plan: Plan, job: ServedJob) -> tuple[list[str], list[str]]:
-    """Inputs and outputs of a job, as its rule names them."""
-    inputs, outputs = [], []
-    for run, dataset in job.evaluations:
-        options = {"run": run, "dataset": dataset}
-        inputs += [path for need in STAGES[_STAGE].needs for path in plan.input(_STAGE, need, options)]
-        outputs += plan.outputs(_STAGE, **options)
-    return list(dict.fromkeys(inputs)), outputs
-
-
-def key_of(plan: Plan, job: ServedJob) -> str:
+def key_of(experiment: Experiment, job: ServedJob) -> str:
     """Digest of the keys of its evaluations."""
-    return digest([plan.key(_STAGE, run=run, dataset=dataset) for run, dataset in job.evaluations])
+    return digest([experiment.key(_STAGE, run=run, dataset=dataset) for run, dataset in job.evaluations])
 
 
-def evaluate_served(plan: Plan, name: str) -> None:
+def evaluate_served(experiment: Experiment, name: str) -> None:
     """Run all evaluations of a job. Its server starts at the first question that no recording answers.
 
     Snakemake deletes the outputs of a failed job. So the rows of finished evaluations stay under ``state`` until the
     whole job has ended, and a rerun continues after them. Raises SettingsError for an unknown job, and what the
     evaluations raise.
     """
-    jobs = {job.name: job for job in served_jobs(plan)}
+    jobs = {job.name: job for job in served_jobs(experiment)}
     if name not in jobs:
         raise SettingsError(f"{name!r} is no job with a server of its own; there are: {', '.join(jobs) or 'none'} "
                             "(serving.program, serving.models, serving.policies)")  # fmt: skip
-    job, state, finished = jobs[name], Path(plan.state), []
-    with exclusive(state / "locks" / f"served-{name}", job.rule), server_of(plan, job) as server:
+    job, state, finished = jobs[name], Path(experiment.state), []
+    with exclusive(state / "locks" / f"served-{name}", job.rule), server_of(experiment, job) as server:
         for run, dataset in job.evaluations:
-            options = {"run": run, "dataset": dataset}
-            run_stage(plan, STAGES[_STAGE], options, server=server)
-            rows = state / plan.key(_STAGE, **options) / "evaluation.jsonl"
-            shutil.copyfile(plan.file(_STAGE, "evaluation", options), rows)
+            inputs, outputs = experiment.evaluation_files(run, dataset)
+            run_stage(experiment, _STAGE, {"run": run, "dataset": dataset}, inputs, outputs, server=server)
+            written, record = (Path(experiment.resolved(outputs[name])) for name in ("evaluation", "record"))
+            rows = state / RunRecord.read(record).run_key / "evaluation.jsonl"
+            rows.parent.mkdir(exist_ok=True)
+            shutil.copyfile(written, rows)
             finished.append(rows)
     for rows in finished:
         rows.unlink()
 
 
-def server_of(plan: Plan, job: ServedJob) -> OwnServer:
+def server_of(experiment: Experiment, job: ServedJob) -> OwnServer:
     """The server of a job, not yet started."""
-    settings, (run, dataset) = plan.settings, job.evaluations[0]
-    entry, gpus = model_of(settings, agent_entry(settings, run)), machine_of(plan, job).gpus
+    settings, run = experiment.settings, job.runs[0]
+    entry, gpus = model_of(settings, agent_entry(settings, run)), machine_of(experiment, job).gpus
     if entry:
         weights, name = entry.weights or entry.id, entry.id
         flags = entry.serve if settings.serving.program == "vllm" else []
     else:
-        weights, name = plan.file(_STAGE, "policy", {"run": run, "dataset": dataset}), job.model
+        weights, name = experiment.resolved(str(experiment.acting_policy(run))), job.model
         flags, gpus = _policy_flags(settings, job, Path(weights), gpus), 1
     return OwnServer(
-        settings.serving, weights, name, Path(plan.state) / "servers" / f"{job.name}.log",
+        settings.serving, weights, name, Path(experiment.state) / "servers" / f"{job.name}.log",
         gpus=gpus, flags=flags, private=settings.data.credentialed, secrets=settings.key_names,
     )  # fmt: skip
 

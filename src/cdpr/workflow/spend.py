@@ -16,8 +16,8 @@ from ..llm.spending import Spent, spent, unpriced
 from ..results.paper import read_paper
 from ..settings import AgentEntry, ModelEntry, Settings, SettingsError, model_of
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
-from .plan import Plan
-from .stages import FIGURES, TABLES
+from .evidence import EVIDENCE
+from .experiment import Experiment
 
 _BYTES = 4  # of English text in a token
 _PRESENTATION, _RESULT, _RECORD = 500, 120, 30 * 120  # tokens of a presentation, a result, and all results of a case
@@ -48,20 +48,20 @@ class Forecast:
     unpriced: bool
 
 
-def plan_spending(plan: Plan, target: str) -> list[Forecast]:
+def plan_spending(experiment: Experiment, target: str) -> list[Forecast]:
     """A forecast for every system behind a target, ready or not. Raises SettingsError for no table or figure."""
-    settings, printed, everything = plan.settings, read_paper(), _with_all_models(plan.settings)
+    settings, printed, everything = experiment.settings, read_paper(), _with_all_models(experiment.settings)
     pairs = dict.fromkeys(pair for stage in _stages(target) for pair in everything.evidence(stage).evaluations)
     recorded, forecasts = Counter[str](), []
     for credentialed in (False, True):
-        if Recordings.exist(plan.state, credentialed):
-            journal = Recordings(plan.state, credentialed).journal
+        if Recordings.exist(experiment.state, credentialed):
+            journal = Recordings(experiment.state, credentialed).journal
             recorded.update(dict(journal.read("SELECT system, COUNT(*) FROM uses GROUP BY system")))
     for run in dict.fromkeys(run for run, _ in pairs):
         entry = settings.agents.get(run)
         if entry is None or (model := model_of(settings, entry)) is None:
             continue
-        cases = {dataset: _cases(plan, dataset, printed) for name, dataset in pairs if name == run}
+        cases = {dataset: _cases(experiment, dataset, printed) for name, dataset in pairs if name == run}
         rows = {d: printed.get(f"main:{entry.paper}:{benchmark_of(d)}.aen", _TURNS - 1) for d in cases}
         extent = sum(count * _workup(settings, entry, model, float(rows[d]) + 1) for d, count in cases.items())
         calls, *tokens = len(settings.evaluation.decodings) * np.asarray(extent)
@@ -110,7 +110,7 @@ def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
 
 
 def _stages(target: str) -> list[str]:
-    results = (*TABLES, *FIGURES, "write_claims", "write_report", "write_inspector")
+    results = tuple(EVIDENCE)
     name = {"reproduce_paper": "report"}.get(target, target)
     stages = [stage for stage in results if stage in (f"write_{name}", f"plot_{name}", name)]
     if not stages:
@@ -119,14 +119,14 @@ def _stages(target: str) -> list[str]:
     return stages
 
 
-def _with_all_models(settings: Settings) -> Plan:
+def _with_all_models(settings: Settings) -> Experiment:
     """The plan as if every agent could be run."""
     models = {name: entry.model_copy(update={"at": entry.where or _EVERYWHERE, "enabled": True})
               for name, entry in settings.models.items()}  # fmt: skip
     agents = {
         name: entry.model_copy(update={"why": ""}) if entry.model else entry for name, entry in settings.agents.items()
     }
-    return Plan(settings.model_copy(update={"models": models, "agents": agents}))
+    return Experiment(settings.model_copy(update={"models": models, "agents": agents}))
 
 
 def _workup(settings: Settings, entry: AgentEntry, model: ModelEntry, turns: float) -> np.ndarray:
@@ -146,11 +146,11 @@ def _workup(settings: Settings, entry: AgentEntry, model: ModelEntry, turns: flo
     return np.array([count, count * opening + history, count * reply])
 
 
-def _cases(plan: Plan, dataset: str, printed: Mapping[str, float]) -> int:
+def _cases(experiment: Experiment, dataset: str, printed: Mapping[str, float]) -> int:
     """Test cases of a data set: those of its file; without a file, as many as the settings or the paper say."""
-    settings, name = plan.settings, benchmark_of(dataset)
+    settings, name = experiment.settings, benchmark_of(dataset)
     limit = settings.evaluation.open_cases.cases if name in FURTHER else None
-    path = Path(plan.file("map_costs", "cases", {"dataset": name}))
+    path = Path(experiment.results, "cases", f"{name}.jsonl")
     if path.exists():
         count = sum(1 for _ in iterate_records(path, "test"))
         return count if limit is None else min(limit, count)

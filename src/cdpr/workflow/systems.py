@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..agents.build import agent_entry
 from ..files import file_type
@@ -16,7 +17,9 @@ from ..results import methods
 from ..settings import ModelEntry, Settings, SettingsError, judging_models, model_of, served, value_at
 from ..settings.datasets import BENCHMARKS
 from ..settings.judging import ASKERS
-from .experiment import Experiment
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
 
 _WIDTH = 118  # characters of a line
 Environment = Mapping[str, str]
@@ -36,7 +39,7 @@ class System:
     missing: tuple[str, ...]
 
 
-def systems(experiment: Experiment, environment: Environment = os.environ) -> list[System]:
+def systems(experiment: "Experiment", environment: Environment = os.environ) -> list[System]:
     """All rows in the table's order, then the models that judge and match."""
     settings, rows_of_table = experiment.settings, []
     rows = {methods.agent(settings, name).name: name for name in settings.agents}
@@ -55,7 +58,7 @@ def systems(experiment: Experiment, environment: Environment = os.environ) -> li
     return rows_of_table
 
 
-def missing(experiment: Experiment, run: str, environment: Environment = os.environ) -> tuple[str, ...]:
+def missing(experiment: "Experiment", run: str, environment: Environment = os.environ) -> tuple[str, ...]:
     """What an agent, or a trained run, lacks, each with how to supply it."""
     settings, agent = experiment.settings, agent_entry(experiment.settings, run)
     if all(unfit := [methods.unfit(settings, run, dataset) for dataset in BENCHMARKS]):
@@ -67,7 +70,7 @@ def missing(experiment: Experiment, run: str, environment: Environment = os.envi
     return _lacks(settings, f"agents.{run}.model", str(agent.model), model, environment)
 
 
-def refuse_what_lacks(experiment: Experiment, runs: Iterable[str]) -> None:
+def refuse_what_lacks(experiment: "Experiment", runs: Iterable[str]) -> None:
     """Raise SettingsError with everything that these runs and their judges lack, before hours of other work."""
     lacks = {run: missing(experiment, run) for run in runs}
     judges = judging_models(experiment.settings) if lacks else ()

@@ -1,0 +1,49 @@
+"""Analysis: how good the credit of single decisions is, and what the inspector shows of it.
+
+Needs  <results>/cases, policies, training, evaluations.
+Makes  <results>/analysis.
+"""
+
+
+rule measure_credit_quality:
+    """Measure how well process rewards estimate the true advantage, and at what price."""
+    input:
+        cases=f"<results>/cases/{IN_DOMAIN}.jsonl",
+        policy=given(experiment.initial_policy()),
+    output:
+        quality="<results>/analysis/credit_quality.json",  # a row of measures per setting
+        record="<results>/analysis/credit_quality.run.json",
+    log:
+        "<logs>/measure_credit_quality.log",
+    conda:
+        "../envs/cdpr.yaml"
+    threads: machines.acting_threads(settings)
+    resources:
+        **machines.acting_machine(settings),
+        runtime=120,
+    params:
+        **job("measure_credit_quality"),
+    shell:
+        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+
+
+use rule evaluate_agent as credit_workups with:
+    """Credit the decisions of a policy on test cases, as CDPR's training would have done."""
+    input:
+        cases="<results>/cases/{dataset}.jsonl",
+        evaluation="<results>/evaluations/{run}/{dataset}.jsonl",
+        policy=lambda wildcards: given(experiment.acting_policy(wildcards.run)),
+        init_policy=given(experiment.initial_policy()),
+    output:
+        # A JSON object a case: its workups, states, candidates, continuations and R_proc.
+        credit="<results>/analysis/credit/{run}/{dataset}.jsonl.gz",
+        record="<results>/analysis/credit/{run}/{dataset}.jsonl.run.json",
+    log:
+        "<logs>/credit_workups/{run}/{dataset}.log",
+    wildcard_constraints:
+        run=RUN,
+    resources:
+        **machines.acting_machine(settings),
+        runtime=120,
+    params:
+        **job("credit_workups"),

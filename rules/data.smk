@@ -1,0 +1,123 @@
+"""Data: raw files -> case records -> priced cases.
+
+Needs  raw files: the user's own (`data.NAME.path`), or those of the synthetic hospital.
+Makes  <results>/raw, records, cases, costs, cards.
+"""
+
+
+rule make_hospital:
+    """Write the synthetic hospital's raw files, each data set in its own native format."""
+    output:
+        mimic_iv=directory("<results>/raw/mimic_iv"),
+        clinicalbench=directory("<results>/raw/clinicalbench"),
+        private=directory("<results>/raw/private"),
+        textbook=directory("<results>/raw/textbook"),
+        record="<results>/raw/run.json",
+    log:
+        "<logs>/make_hospital.log",
+    conda:
+        "../envs/cdpr.yaml"
+    threads: 2
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        **job("make_hospital"),
+    shell:
+        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+
+
+rule ingest_dataset:
+    """Read a data set's raw files into case records, split by patient."""
+    input:
+        raw=lambda wildcards: given(experiment.raw_path(wildcards.dataset) or f"<results>/raw/{wildcards.dataset}"),
+    output:
+        records="<results>/records/{dataset}.jsonl",
+        report="<results>/records/{dataset}.report.json",  # how many cases each rule dropped
+        findings="<results>/records/{dataset}.findings.csv",  # every dropped case and leak; as private as the records
+        record="<results>/records/{dataset}.run.json",
+    log:
+        "<logs>/ingest_dataset/{dataset}.log",
+    wildcard_constraints:
+        dataset="|".join(DATASETS),  # not a leak-controlled variant
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=8000,
+        runtime=120,
+    params:
+        **job("ingest_dataset"),
+    shell:
+        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+
+
+rule build_catalogue:
+    """Make the price catalogue from your own year or locality of the Medicare fee schedules."""
+    input:
+        **{name: given(path) for name, path in settings.data.fee_schedules.files.items()},
+    output:
+        catalogue=directory("<results>/costs/catalogue"),
+        record="<results>/costs/catalogue.run.json",
+    log:
+        "<logs>/build_catalogue.log",
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    params:
+        **job("build_catalogue"),
+    shell:
+        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+
+
+use rule ingest_dataset as map_costs with:
+    """Attach prices and billing groups to the examinations of case records."""
+    input:
+        records="<results>/records/{dataset}.jsonl",
+        catalogue=rules.build_catalogue.output.catalogue if settings.data.fee_schedules.files else [],
+        overrides=given(settings.data.price_overrides),
+    output:
+        cases="<results>/cases/{dataset}.jsonl",
+        coverage="<results>/costs/{dataset}.csv",  # what each examination was priced by
+        review="<results>/cases/{dataset}.review.csv",  # what nothing priced; as private as the cases
+        record="<results>/cases/{dataset}.run.json",
+    log:
+        "<logs>/map_costs/{dataset}.log",
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        **job("map_costs"),
+
+
+use rule map_costs as remove_leaks with:
+    """Make the leak-controlled variant of a benchmark's test cases."""
+    input:
+        cases="<results>/cases/{dataset}.jsonl",
+    output:
+        controlled="<results>/cases/{dataset}_controlled.jsonl",
+        report="<results>/cases/{dataset}_controlled.report.json",  # what was taken out
+        record="<results>/cases/{dataset}_controlled.run.json",
+    log:
+        "<logs>/remove_leaks/{dataset}.log",
+    params:
+        **job("remove_leaks"),
+
+
+use rule map_costs as write_data_card with:
+    """Write a data set's card: counts, attrition, leaks, distributions, price coverage, licence."""
+    input:
+        cases="<results>/cases/{dataset}.jsonl",
+        report="<results>/records/{dataset}.report.json",
+        coverage="<results>/costs/{dataset}.csv",
+        ingested="<results>/records/{dataset}.run.json",
+    output:
+        md=report("<results>/cards/{dataset}.md", category="Data sets"),
+        json="<results>/cards/{dataset}.json",
+        png=report("<results>/cards/{dataset}.png", category="Data sets"),
+        pdf="<results>/cards/{dataset}.pdf",
+        record="<results>/cards/{dataset}.run.json",
+    log:
+        "<logs>/write_data_card/{dataset}.log",
+    localrule: True
+    params:
+        **job("write_data_card"),

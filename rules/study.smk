@@ -1,0 +1,115 @@
+"""The expert study: blind ratings of single decisions.
+
+Needs  <results>/cases, policies, training; forms that came back (`study.ratings`).
+Makes  <results>/study.
+"""
+
+from cdpr.study.methods import all_synthetic, study_run, study_runs
+
+STUDY_STATES = f"study/states/{study_run(settings, settings.study.source)}.jsonl"
+# The study that was handed out: a copy (`study.kept`), or what this configuration makes.
+KEPT = settings.study.kept
+HANDED_OUT = {
+    "states": given(f"{KEPT}/{STUDY_STATES.removeprefix('study/')}") if KEPT else f"<results>/{STUDY_STATES}",
+    "cards": given(f"{KEPT}/cards.json") if KEPT else "<results>/study/cards.json",
+}
+SIMULATED = "<results>/study/simulated" if all_synthetic(settings) else []
+
+
+use rule evaluate_agent as sample_states with:
+    """Sample decision states of one policy's workups, for the expert study."""
+    input:
+        **{name: f"<results>/cases/{name}.jsonl" for name in BENCHMARKS},
+        policy=lambda wildcards: given(experiment.acting_policy(wildcards.run)),
+    output:
+        states="<results>/study/states/{run}.jsonl",  # one state a line; as private as the cases
+        record="<results>/study/states/{run}.run.json",
+    log:
+        "<logs>/sample_states/{run}.log",
+    wildcard_constraints:
+        run=RUN,
+    resources:
+        **machines.acting_machine(settings),
+        runtime=240,
+    params:
+        **job("sample_states"),
+
+
+use rule sample_states as propose_actions with:
+    """Ask an agent what it would do at every state of the expert study."""
+    input:
+        **{name: f"<results>/cases/{name}.jsonl" for name in BENCHMARKS},
+        policy=lambda wildcards: given(experiment.acting_policy(wildcards.run)),
+        states=f"<results>/{STUDY_STATES}",
+    output:
+        proposals="<results>/study/proposals/{run}.jsonl",  # one proposal a line
+        record="<results>/study/proposals/{run}.run.json",
+    log:
+        "<logs>/propose_actions/{run}.log",
+    params:
+        **job("propose_actions"),
+
+
+rule make_forms:
+    """Blind the proposals, and write what raters fill in."""
+    input:
+        **{f"proposals_{n}": f"<results>/study/proposals/{run}.jsonl" for n, run in enumerate(study_runs(settings), 1)},
+        states=f"<results>/{STUDY_STATES}",
+    output:
+        cards="<results>/study/cards.json",  # what is rated by whom, and not who proposed it
+        forms=directory("<results>/study/forms"),  # HTML and XLSX per rater; REDCap, Label Studio
+        sealed="<results>/study/sealed/key.json",  # who proposed what; the analysis alone opens it
+        protocol="<results>/study/protocol.md",  # sample, load and power; not for raters
+        record="<results>/study/cards.run.json",
+    log:
+        "<logs>/make_forms.log",
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    params:
+        **job("make_forms"),
+    shell:
+        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+
+
+use rule make_forms as simulate_ratings with:
+    """Let simulated raters, who know the synthetic hospital, fill in the forms."""
+    input:
+        **HANDED_OUT,
+    output:
+        ratings=directory("<results>/study/simulated"),
+        record="<results>/study/simulated.run.json",
+    log:
+        "<logs>/simulate_ratings.log",
+    params:
+        **job("simulate_ratings"),
+
+
+use rule make_forms as rate_by_model with:
+    """Let a language model fill in a form of the expert study."""
+    input:
+        **HANDED_OUT,
+    output:
+        ratings="<results>/study/model_rater/ratings.json",
+        record="<results>/study/model_rater/ratings.run.json",
+    log:
+        "<logs>/rate_by_model.log",
+    params:
+        **job("rate_by_model"),
+
+
+use rule make_forms as analyse_study with:
+    """Read the forms that came back, open the key, and test."""
+    input:
+        **HANDED_OUT,
+        sealed=given(f"{KEPT}/sealed/key.json") if KEPT else "<results>/study/sealed/key.json",
+        ratings=given(settings.study.ratings) if settings.study.ratings else SIMULATED,
+        model_ratings="<results>/study/model_rater/ratings.json" if settings.study.model_rater else [],
+    output:
+        analysis="<results>/study/analysis.json",  # agreement, means, tests
+        means="<results>/study/means.jsonl",  # means by state and run, unsealed; as private as the cases
+        record="<results>/study/analysis.run.json",
+    log:
+        "<logs>/analyse_study.log",
+    params:
+        **job("analyse_study"),
