@@ -96,7 +96,7 @@ async def complete(request: Request):
             await asyncio.sleep(0.3)
             os._exit(1)
         if kind == "doctor_fails" and seen[kind] == 5:
-            return JSONResponse({"error": asked}, 400)
+            return JSONResponse({"error": asked}, 401)
         if kind == "doctor_slow":
             await asyncio.sleep(0.05)
         return answer(work_up(asked))
@@ -172,18 +172,19 @@ def free_port() -> int:
 
 @contextmanager
 def answering(answer: Callable[[Any, SimpleNamespace], Awaitable[Any]]) -> Iterator[SimpleNamespace]:
-    """A server of the OpenAI protocol in a thread of the test; ``answer`` gets a request and the server, which has
-    ``requests``, a list for them, and ``url``, its address."""
+    """A server of both protocols in a thread of the test; ``answer`` gets a request and the server, which has
+    ``requests``, a list for them, and ``url``, its address, and returns what is sent or a whole response."""
     import uvicorn
     from starlette.applications import Starlette
-    from starlette.responses import JSONResponse
+    from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
     async def respond(request):
-        return JSONResponse(await answer(request, served))
+        content = await answer(request, served)
+        return content if isinstance(content, Response) else JSONResponse(content)
 
     port = free_port()
-    places = ("/v1/chat/completions", "/v1/completions")
+    places = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
     app = Starlette(routes=[Route(place, respond, methods=["POST"]) for place in places])
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
     served = SimpleNamespace(url=f"http://127.0.0.1:{port}/v1", requests=[])

@@ -333,6 +333,7 @@ LINE = (
     '"n_issued": 1, "n_available": 1, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0, "n_physical": 0, '
     '"n_tests": 1, "n_na": 0, "cost_usd": 7.77, "utility": 0.912345678, "forced": false, "calls": 3, '
     '"prompt_tokens": 1200, "completion_tokens": null, "unmarked": 1, "silent": 1, "too_long": 0, '
+    '"refused": 0, "failed": 0, "cut": 0, "cut_results": 0, '
     '"obtained": ["CBC"], "replies": ["REQUEST_TEST: CBC", "FINAL_DIAGNOSIS: Sepsis"]}\n'
 )
 

@@ -323,7 +323,7 @@ def _impatient(settings: Settings, cases: Path) -> bytes:
 
 
 def test_one_case_that_fails_does_not_cost_the_others_their_answers(server, cases, tmp_path):
-    with pytest.raises(ModelFailure, match="status 400"):
+    with pytest.raises(ModelFailure, match="status 401"):
         evaluated(settings_of(tmp_path, server.url, "doctor_fails"), cases, "e.jsonl")
     asked = server.count("doctor_fails")
     [(kept,)] = Recordings(tmp_path / "state", False).journal.read("SELECT COUNT(*) FROM answers")

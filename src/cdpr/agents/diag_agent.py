@@ -8,7 +8,7 @@ import re
 from functools import partial
 from pathlib import Path
 
-from ..environment.prompt import observation_text
+from ..environment.prompt import NO_ANSWER, observation_text
 from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Turn, render_action
 from ..llm import Model
 from ..settings import Settings, SettingsError
@@ -45,7 +45,7 @@ class DiagAgent(Framework):
             reply = words.rstrip() if ours else step.turn.text
             known = step.observation.kind in ("result", "repeat")
             answer = RESULT + step.observation.text if known else observation_text(self.prompt, step, False)
-            messages.append({"role": "assistant", "content": reply or "(no answer)"})
+            messages.append({"role": "assistant", "content": reply or NO_ANSWER})
             messages.append({"role": "user", "content": answer})
         if forced:
             messages[-1]["content"] += "\n\n" + _PROMPT("forced", suffices=SUFFICES)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ..environment import Agent
-from ..environment.prompt import observation_text, opening_messages
+from ..environment.prompt import NO_ANSWER, observation_text, opening_messages
 from ..environment.state import Action, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
 from ..files import shipped_text
 from ..llm import Messages, Model, ModelSpec, Sampling, open_model
@@ -123,4 +123,4 @@ def numbered_lines(items: Iterable[str]) -> str:
 
 def signed_texts(names: Iterable[str], texts: Iterable[str]) -> str:
     """Texts below the names of their authors."""
-    return "\n\n".join(f"{name}:\n{text or '(no answer)'}" for name, text in zip(names, texts, strict=True))
+    return "\n\n".join(f"{name}:\n{text or NO_ANSWER}" for name, text in zip(names, texts, strict=True))

@@ -14,6 +14,7 @@ from functools import partial
 
 from ..environment import State, Turn
 from ..environment.once import Once
+from ..environment.prompt import NO_ANSWER
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
@@ -96,7 +97,7 @@ class MDAgents(Framework):
         if temperature is None:
             temperature = self.talk_temperature
         reply = await self.ask(messages, MAX_TOKENS, call_seed, temperature)
-        listener.messages = [*messages, {"role": "assistant", "content": reply or "(no answer)"}]
+        listener.messages = [*messages, {"role": "assistant", "content": reply or NO_ANSWER}]
         return reply
 
     async def _recruit(self, state: State, seed: int) -> Roster:

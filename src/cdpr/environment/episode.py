@@ -157,6 +157,12 @@ class DiagnosticEnvironment:
         return f"{text[:half]} ... {text[-half:]}"
 
 
+def is_cut_result(case: CaseRecord, step: Step) -> bool:
+    """Whether the result that a step shows lacks a part of the record's."""
+    key = step.observation.exam_key
+    return key is not None and step.observation.text != case.key_pertinent_results_dict[key]
+
+
 async def run_episode(
     environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int, start: State | None = None
 ) -> Trajectory:

@@ -12,6 +12,8 @@ Conversation = list[dict[str, str]]
 
 # A forced turn continues these first words of a diagnosis, so that it always names one.
 FORCED_PREFIX = {"full": "ACTION: FINAL_DIAGNOSIS\nDiagnosis:", "compact": "FINAL_DIAGNOSIS:"}
+# A silent turn, where it comes before another one: servers refuse messages without a word.
+NO_ANSWER = "(no answer)"
 _FORCED_NOTE = "No further examination is possible. Give your final diagnosis now."
 _EMPTY = {"", "none", "non contributory", "noncontributory", "unremarkable", "unknown", "not available"}
 
@@ -105,7 +107,7 @@ class PromptBuilder:
         """The conversation up to where the next reply begins."""
         messages = opening_messages(self.settings, opening_text(self.settings, state.case, whole))
         for step in state.history:
-            messages.append({"role": "assistant", "content": step.turn.text})
+            messages.append({"role": "assistant", "content": step.turn.text if step.turn.text.strip() else NO_ANSWER})
             messages.append({"role": "user", "content": observation_text(self.settings, step, False)})
         if forced:
             messages[-1]["content"] += f"\n{_FORCED_NOTE}"

@@ -7,8 +7,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -20,7 +19,7 @@ from tqdm import tqdm
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import charge
-from ..environment.episode import WAVE, Agent, DiagnosticEnvironment, case_seed, run_episode
+from ..environment.episode import WAVE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
 from ..environment.opening import check_judges, open_environment, open_second
 from ..environment.state import Effort, RequestTest, Trajectory
 from ..environment.table_judging import TableJudge
@@ -88,9 +87,10 @@ def evaluate(
 
     Rows are saved under ``state`` wave by wave, and an interrupted evaluation resumes after the last whole wave; the
     agent is refreshed before every wave, so that a resumption changes no result. Returns the means of :data:`_LOGGED`
-    per decoding, number of cases, and seconds of this attempt. Raises as :func:`~cdpr.agents.build.build_agent`.
+    per decoding, the number of cases, and of this attempt the seconds and the repeated requests. Raises as
+    :func:`~cdpr.agents.build.build_agent`.
     """
-    started = time.perf_counter()
+    started, retries = time.perf_counter(), 0
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
     environment = open_environment(settings, credentialed=credentialed)
     second = open_second(settings, credentialed=credentialed)
@@ -113,6 +113,7 @@ def evaluate(
                 agent.refresh()
                 workups = asyncio.run(work_up(environment, agent, wave, settings.evaluation.seed, second))
                 for workup, meter in workups:
+                    retries += meter.retries
                     judging = judging_of(environment, workup, second)
                     file.write(evaluation_row(settings, agent, workup, decoding, meter, judging).line().encode())
                 file.flush()
@@ -121,12 +122,8 @@ def evaluate(
         shutil.copyfile(file.name, partial)
     Path(file.name).unlink()
     rows = list(read_rows(out))
-    if silent := sum(row.silent for row in rows):  # visible: a server with too short a context fails without an error
-        print(
-            f"{run}: {silent:,} of {sum(row.calls for row in rows):,} calls returned no word, "
-            f"{sum(row.too_long for row in rows):,} of them because the conversation was too long for the model: give "
-            "its server a longer context"
-        )
+    for line in _troubles(settings, rows):
+        print(f"{run}: {line}")
     if failures := failures_of_judges(rows):
         print(f"{run}: WARNING: {failures}")
     means = {
@@ -134,7 +131,29 @@ def evaluate(
         for decoding in decodings
         for name, field in _LOGGED.items()
     }
-    return means | {"cases": len(cases), "seconds": time.perf_counter() - started}
+    return means | {"cases": len(cases), "seconds": time.perf_counter() - started, "retries": retries}
+
+
+def _troubles(settings: Settings, rows: Sequence[EvaluationRow]) -> Iterator[str]:
+    """What went wrong without an error, in words."""
+
+    def count(name: str) -> int:
+        return sum(getattr(row, name) for row in rows)
+
+    if silent := count("silent"):
+        yield (
+            f"{silent:,} of {count('calls'):,} calls returned no word, {count('too_long'):,} of them because the "
+            "conversation was too long for the model (give its server a longer context), "
+            f"{count('refused'):,} because it was refused, {count('failed'):,} for an unknown reason"
+        )
+    if cut := count("cut"):
+        limit = settings.policy.max_prompt_tokens
+        yield (
+            f"{cut:,} of {count('calls'):,} prompts were cut: raise policy.max_prompt_tokens ({limit}) where a policy "
+            "acts, else give the server a longer context (num_ctx or OLLAMA_CONTEXT_LENGTH of Ollama)"
+        )
+    if cut := count("cut_results"):
+        yield f"{cut:,} results were cut to environment.prompt.max_observation_chars"
 
 
 async def work_up(
@@ -180,7 +199,9 @@ def evaluation_row(
         cost_usd=round(effort.cost_usd, 6),
         utility=round(utility(workup.correct, effort, settings.utility, tests), 9),
         forced=workup.forced,
-        **asdict(meter) | {"models": tuple(sorted(meter.models)) or None},
+        **{name: value for name, value in vars(meter).items() if name in EvaluationRow.model_fields}
+        | {"models": tuple(sorted(meter.models)) or None},
+        cut_results=sum(is_cut_result(case, step) for step in workup.steps),
         obtained=None if case.credentialed or agent.whole_record else workup.states[-1].obtained,
         judging=judging,
         replies=None if case.credentialed else tuple(step.turn.text for step in workup.steps),

@@ -55,7 +55,8 @@ METRICS = of_rows(
 )  # fmt: skip
 
 # Counts of replies (NaN where a server did not report them): no metrics of the paper, without intervals.
-_REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "silent", "too_long", "n_invalid")
+_REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "silent", "too_long", "refused", "failed", "cut",
+            "cut_results", "n_invalid")  # fmt: skip
 
 
 class EvaluationError(ValueError):

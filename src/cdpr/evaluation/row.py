@@ -42,9 +42,11 @@ class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_i
 
     ``calls`` to the acting model took ``prompt_tokens`` and ``completion_tokens`` together (None: not reported); an
     agent without a model has none. ``silent`` of them returned no word, of these ``too_long`` because the conversation
-    exceeded the model's context; ``unmarked`` returned an answer without its mark. ``models`` are the names under which
-    servers answered. ``judging`` is left out of the line where tables alone judge and match, ``models`` where no server
-    answered.
+    exceeded the model's context, ``refused`` by the model or a filter, and ``failed`` for an unknown reason;
+    ``unmarked`` returned an answer without its mark. ``cut`` calls had a prompt that lost a part, to
+    ``policy.max_prompt_tokens`` or to the server; ``cut_results`` lost one to ``max_observation_chars``. ``models`` are
+    the names under which servers answered. ``judging`` is left out of the line where tables alone judge and match,
+    ``models`` where no server answered.
     """
 
     note_id: str
@@ -70,6 +72,10 @@ class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_i
     unmarked: NonNegativeInt
     silent: NonNegativeInt
     too_long: NonNegativeInt
+    refused: NonNegativeInt = 0
+    failed: NonNegativeInt = 0
+    cut: NonNegativeInt = 0
+    cut_results: NonNegativeInt = 0
     obtained: tuple[str, ...] | None = None
     judging: Judging | None = None
     models: tuple[str, ...] | None = None

@@ -93,7 +93,7 @@ class NoteStructurer:
             raise
         except ModelFailure:
             return self._rejected(SILENT)
-        if completion.finish_reason == "too_long":
+        if completion.finish_reason in ("too_long", "refusal", "failed"):
             return self._rejected(SILENT)
         answer = _json_object(completion.text)
         return self._rejected(MALFORMED) if answer is None else answer.get(kind)

@@ -13,8 +13,10 @@ from .types import Completion, Messages, Model, Sampling
 @dataclass
 class Meter:
     """Calls (several answers to one question are several) and their tokens; tokens are None once a server left them
-    out. ``silent`` calls brought no word; ``too_long`` ones among them exceeded what the model reads; ``unmarked``
-    counts answers without their mark (:func:`cut_answer`). ``models`` are the names under which servers answered."""
+    out. ``silent`` calls brought no word: some were ``too_long`` for the model, others ``refused`` or, for an unknown
+    reason, ``failed``. ``cut`` calls lost a part of their prompt; ``unmarked`` counts answers without their mark
+    (:func:`cut_answer`). ``models`` are the names under which servers answered. ``retries`` were needed for these
+    calls and for those of judges and matchers."""
 
     calls: int = 0
     prompt_tokens: int | None = 0
@@ -22,14 +24,22 @@ class Meter:
     unmarked: int = 0
     silent: int = 0
     too_long: int = 0
+    refused: int = 0
+    failed: int = 0
+    cut: int = 0
     models: set[str] = field(default_factory=set)
+    retries: int = 0
+    prompts: dict[tuple[str, ...], int] = field(default_factory=dict)
 
-    def count(self, completions: Iterable[Completion]) -> None:
-        """Add these answers."""
+    def count(self, completions: Iterable[Completion], messages: Messages = ()) -> None:
+        """Add these answers, to ``messages`` if there are any."""
         for completion in completions:
             self.calls += 1
             self.silent += not completion.text.strip()
             self.too_long += completion.finish_reason == "too_long"
+            self.refused += completion.finish_reason == "refusal"
+            self.failed += completion.finish_reason == "failed"
+            self.cut += self._is_cut(messages, completion)
             self.models |= {completion.model} if completion.model else set()
             if completion.usage is None or self.prompt_tokens is None or self.completion_tokens is None:
                 self.prompt_tokens = self.completion_tokens = None
@@ -37,7 +47,26 @@ class Meter:
                 self.prompt_tokens += completion.usage.prompt_tokens
                 self.completion_tokens += completion.usage.completion_tokens
 
+    def _is_cut(self, messages: Messages, completion: Completion) -> bool:
+        """Whether the server read less than it was sent: fewer tokens than there are words, or hardly more than before
+        the last two messages. Replies do not count, since templates leave the thoughts in them out."""
+        if not messages or completion.usage is None or completion.finish_reason not in ("stop", "length"):
+            return False
+        tokens = completion.usage.prompt_tokens
+        contents = tuple(message["content"] for message in messages)
+        least = sum(_words(m["content"]) for m in messages if m["role"] != "assistant")
+        if before := self.prompts.get(contents[:-2]):
+            least = max(least, before + _words(contents[-1]))
+        self.prompts[contents] = tokens
+        return tokens < least
 
+
+def _words(text: str) -> int:
+    """Words, and Chinese characters in fours: no tokenizer makes fewer tokens of a text."""
+    return len(text.split()) + len(_CHINESE.findall(text)) // 4
+
+
+_CHINESE = re.compile("[\u3400-\u9fff]")
 # What providers append to the name of a model: a date, a version of a preview.
 _SNAPSHOT = re.compile(r"([-@:.](\d+|latest|preview|exp))*")
 
@@ -54,12 +83,13 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 @contextlib.contextmanager
 def metering() -> Iterator[Meter]:
     """A meter for all calls inside, also those of tasks started there. An inner meter hides it: judges do not count."""
-    meter = Meter()
+    meter, outer = Meter(), running()
     token = _METER.set(meter)
     try:
         yield meter
     finally:
         _METER.reset(token)
+        outer.retries += meter.retries
 
 
 def running() -> Meter:
@@ -93,10 +123,12 @@ class AgentModel(Model):
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Answers, without the thoughts before them."""
         messages = _fold_system(messages) if self.entry.system == "fold" else messages
-        own = self.entry.sampling.model_dump(exclude_none=True)
+        own = self.entry.sampling.model_dump(exclude_none=True) | {"temperature": self.entry.sampling.temperature}
+        if own["temperature"] == "evaluation":
+            del own["temperature"]
         own["max_tokens"] = max(sampling.max_tokens, own.get("max_tokens", 0))  # room for the thoughts of the model
         completions = await self.model.chat(messages, samples, replace(sampling, **own), seed)
-        running().count(completions)
+        running().count(completions, messages)
         return [self._answer(completion) for completion in completions]
 
     def refresh(self) -> None:
@@ -104,7 +136,7 @@ class AgentModel(Model):
 
     def _answer(self, completion: Completion) -> Completion:
         text, marked = cut_answer(completion.text, self.entry.answer)
-        running().unmarked += not marked and completion.finish_reason != "too_long"
+        running().unmarked += not marked and completion.finish_reason not in ("too_long", "failed")
         return replace(completion, text=text)
 
 

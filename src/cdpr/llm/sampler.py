@@ -178,13 +178,15 @@ def cache_memory(device: torch.device, share: float) -> int:
 
 def open_folder(spec: ModelSpec) -> InProcessSampler:
     """The model of a Hugging Face folder, in its stored number format. Raises SettingsError where its entry has
-    request fields beside arguments of the chat template."""
+    request fields beside arguments of the chat template, or no temperature."""
     extra = spec.entry.extra if spec.entry else {}
     if further := sorted(k for k, value in extra.items() if value is not None and k != "chat_template_kwargs"):
         raise SettingsError(
             f"{spec.where}: a model in this process does not understand {', '.join(further)} (`extra` of its entry in "
             "workflow/models.yaml); set them to null, or name a server in `at`"
         )
+    if spec.entry and spec.entry.sampling.temperature is None:
+        raise SettingsError(f"{spec.where}: a model in this process needs a number as sampling.temperature, not null")
     return InProcessSampler.from_folder(spec.where, device=spec.device, template=spec.template)
 
 

@@ -2,6 +2,10 @@
 
 The official clients (``openai``, ``anthropic``) send the requests; connection, key and retries are ours, so that
 credentialed text goes to the checked host only.
+
+What an answer or an error means is decided by its structure: the ending, the status, the names in an error. A refusal
+without a known name is checked by an experiment: the same request with harmless words. If the server answers that one,
+the conversation itself is the cause and costs one reply; otherwise the request is wrong, or the server is ill.
 """
 
 import asyncio
@@ -11,7 +15,8 @@ import os
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import httpx2
@@ -19,12 +24,15 @@ import httpx2
 from ..seeding import derive_seed
 from ..settings import SettingsError
 from ..settings.models import PROVIDERS
+from .agent_model import running
 from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
 from .spending import Outcome, Spending, worst_case
 from .tokenizer import ChatTokenizer
 from .types import (
     CASE,
+    FAILED,
+    REFUSED,
     UNREAD,
     Completion,
     Messages,
@@ -37,13 +45,31 @@ from .types import (
     score_of,
 )
 
-_BAD_REQUEST = (400, 413, 422)  # this request cannot be served; the next one may
-# Words of OpenAI, DeepSeek and vLLM; llama.cpp; SGLang; Google; Anthropic for a conversation that is too long.
-_TOO_LONG = re.compile(
-    r"context_length_exceeded|maximum (?:context|model) length|exceed_context_size_error|model's (?:maximum )?context "
-    r"length|input token count \(?\d+\)? exceeds|prompt is too long",
+# How an answer ended; every other word is no whole answer. tests/unit/test_providers.py names the sources.
+_ENDINGS: dict[str, Literal["stop", "length", "refusal"]] = {
+    **dict.fromkeys(("stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "model_length", "model_context_window_exceeded"), "length"),
+    **dict.fromkeys(("content_filter", "content_filtered", "refusal", "sensitive", "guardrail_intervened", "safety",
+                     "recitation", "language", "blocklist", "prohibited_content", "spii"), "refusal"),
+}  # fmt: skip
+_OWN_FAULT = (400, 403, 422, 451)  # what such a status refuses may be this conversation alone
+_PASSING = (408, 409, 425, 429)  # and everything from 500 on
+# Names (code, type, parameter) in errors.
+_NAMES = ("code", "type", "param", "status", "error_code", "reason")
+_IS_MONEY = re.compile(r"(insufficient|current)_(quota|balance|credit|fund)|credit_balance|billing|spend_limit|arrear")
+_IS_TOO_LONG = re.compile(r"context_(length|size|window)|request_too_large|^input_tokens$|string_|token_limit")
+_IS_REFUSAL = re.compile(r"content_(filter|policy)|^responsibleai|^invalid_prompt|inspection_?failed|^safety|^refusal")
+# These errors have no name of their own: exhausted credit (Anthropic), refused content (DeepSeek, OpenRouter), and a
+# conversation that is too long (vLLM, SGLang, Google, Anthropic). Other words cost one more request.
+_SAYS_MONEY = re.compile(r"credit balance is too low|reached your specified api usage limits", re.IGNORECASE)
+_SAYS_REFUSAL = re.compile(r"content exists risk|'flagged_input'", re.IGNORECASE)
+_SAYS_TOO_LONG = re.compile(
+    r"maximum (?:context|model) length|model's (?:maximum )?context length|input token count \(?\d+\)? exceeds|"
+    r"prompt is too long",
     re.IGNORECASE,
 )
+_FIELDS = ("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "seed", "reasoning_effort")
+_SILENT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning", "reference"})  # of a content in parts
 _LONGEST_PAUSE = 30.0  # seconds between attempts
 _LONGEST_WAIT = 120.0  # seconds that a server may ask for (Retry-After)
 _SILENCE = 60.0  # seconds without an answer to any request, after which the log says what is waited for
@@ -52,23 +78,30 @@ _log = logging.getLogger(__name__)
 
 class _Attempt(NamedTuple):
     """The end of an attempt: an answer, or an error to raise; ``outcome`` is for the bill. With ``again`` another
-    attempt may help, after at least ``wait`` seconds; ``late``: no answer came in time."""
+    attempt may help, after at least ``wait`` seconds; ``late``: no answer came in time. ``own``: the conversation
+    itself may be the cause."""
 
     result: Completion | ModelFailure
     outcome: Outcome
     again: bool = False
     wait: float = 0.0
     late: bool = False
+    own: bool = False
+
+
+class _Unfinished(Exception):
+    """An answer with another ending than those of :data:`_ENDINGS`."""
 
 
 class ServedModel(Model):
     """A model behind ``spec.address``, through the package ``package``.
 
     A key is read from the first environment variable of ``keys`` when a request is sent, and stored nowhere. The entry
-    of the model names those variables, so that no provider gets another's key. Lost connections, empty answers, 429 and
-    5xx are tried again, not before the time that the server asks for (``Retry-After``); an answer that stays empty is
-    returned. A request without an answer in time is tried once more, and only if the server has answered others since:
-    otherwise it hangs. Redirects are not followed. Proxies serve only open cases on other machines.
+    of the model names those variables, so that no provider gets another's key. Lost connections, answers that are
+    empty, unfinished or in another form, 408, 409, 425, 429 and 5xx are tried again, as the official clients do, not
+    before the time that the server asks for (``Retry-After``); an answer that stays empty is returned. A request
+    without an answer in time is tried once more, and only if the server has answered others since: otherwise it hangs.
+    Redirects are not followed. Proxies serve only open cases on other machines.
     """
 
     package: ClassVar[str]
@@ -81,6 +114,7 @@ class ServedModel(Model):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answered, self._is_silent = 0.0, False
         self._ranks: dict[str, int] = {}  # of cases: the server's replica that answers
+        self._problems: set[str] = set()
         try:
             self._sdk = importlib.import_module(self.package)
         except ModuleNotFoundError:
@@ -104,31 +138,50 @@ class ServedModel(Model):
         ask: Callable[[Any, int], Awaitable[Any]],
         read: Callable[[Any], Completion],
         most_tokens: tuple[int, int],
+        control: Callable[[Any], Awaitable[Any]] | None = None,
     ) -> list[Completion]:
         """The answers to ``ask(client, k)`` for every sample k. ``read`` parses and checks one: AttributeError,
-        LookupError or TypeError for another form. ``most_tokens``: bounds of prompt and answer."""
+        LookupError or TypeError for another form. ``most_tokens``: bounds of prompt and answer. ``control``: the
+        request with harmless words; with its answer :data:`FAILED` replaces an error."""
         self.spec.check()
         client, gate = self._connected()
 
         async def one(k: int) -> Completion:
             async with gate:
-                begun, late = time.monotonic(), 0
-                for number in range(self.spec.retries + 1):
-                    if self.spec.server:
-                        self.spec.server.ready()  # blocks: no other request can be served before either
-                    bill = await self._spending.reserve(*most_tokens) if self._spending else None
-                    last = await self._attempt(ask(client, k), read)
-                    if self._spending and bill is not None:
-                        self._spending.book(bill, last.outcome)
-                    late += last.late
-                    if not last.again or number == self.spec.retries or late > (self._answered > begun):
-                        break
-                    await asyncio.sleep(max(last.wait, min(self.spec.pause * 2**number, _LONGEST_PAUSE)))
+                last = await self._tries(lambda: ask(client, k), read, most_tokens, self.spec.retries)
+                if control and last.own and isinstance(last.result, ModelFailure):
+                    retries = 0 if last.again else self.spec.retries
+                    harmless = await self._tries(lambda: control(client), read, most_tokens, retries)
+                    if isinstance(harmless.result, Completion):
+                        return FAILED
             if isinstance(last.result, ModelFailure):
                 raise last.result
             return last.result
 
         return list(await asyncio.gather(*map(one, samples)))
+
+    async def _tries(
+        self,
+        ask: Callable[[], Awaitable[Any]],
+        read: Callable[[Any], Completion],
+        most_tokens: tuple[int, int],
+        retries: int,
+    ) -> _Attempt:
+        """The last of at most ``retries`` + 1 attempts."""
+        begun, late = time.monotonic(), 0
+        for number in range(retries + 1):
+            if self.spec.server:
+                self.spec.server.ready()  # blocks: no other request can be served before either
+            bill = await self._spending.reserve(*most_tokens) if self._spending else None
+            last = await self._attempt(ask(), read)
+            if self._spending and bill is not None:
+                self._spending.book(bill, last.outcome)
+            late += last.late
+            if not last.again or number == retries or late > (self._answered > begun):
+                break
+            running().retries += 1
+            await asyncio.sleep(max(last.wait, min(self.spec.pause * 2**number, _LONGEST_PAUSE)))
+        return last
 
     async def _attempt(self, request: Awaitable[Any], read: Callable[[Any], Completion]) -> _Attempt:
         """One attempt. Returns errors: raised here, they would have the package's error as context, which may quote."""
@@ -145,19 +198,25 @@ class ServedModel(Model):
             is_sent = not isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout))
             return self._trouble(f"no connection ({type(cause).__name__})", "unknown" if is_sent else "free")
         except self._sdk.APIStatusError as error:
-            return self._refused(error.status_code, str(error.body), error.response.headers.get("retry-after", ""))
+            return self._refused(error.status_code, error.body, error.response.headers)
         except (self._sdk.APIError, ValueError, RecursionError):
-            return _Attempt(ModelFailure(f"{self._label}: what came back is no JSON"), "unknown")
+            return self._trouble("what came back is no JSON", "unknown", own=True)
         finally:
             notice.cancel()
+        try:
+            if error := _error_in(answer):  # in place of an answer, with status 200
+                code = error.get("code") if isinstance(error, Mapping) else None
+                status = int(code) if re.fullmatch(r"[45]\d\d", str(code)) else 500
+                return self._refused(status, error, {})._replace(outcome="unknown")
+            completion = read(answer)
+        except _Unfinished as error:
+            return self._trouble(f"the answer ended with {error} as its reason", _usage(answer) or "unknown", own=True)
+        except (AttributeError, LookupError, TypeError):
+            return self._trouble("what came back has not the form of an answer", "unknown", own=True)
         self._answered = time.monotonic()
         if self._is_silent:
             self._is_silent = False
             _log.warning("%s: answers again", self._label)
-        try:
-            completion = read(answer)
-        except (AttributeError, LookupError, TypeError):
-            return _Attempt(ModelFailure(f"{self._label}: what came back has not the form of an answer"), "unknown")
         # Behind a prompt of tokens an immediate end is a draw like any other.
         is_empty = not completion.token_ids and not completion.is_answer
         return _Attempt(completion, completion.usage or "unknown", again=is_empty)
@@ -167,27 +226,41 @@ class ServedModel(Model):
             self._is_silent = True
             _log.warning("%s: waiting for an answer, at most %g seconds", self._label, self.spec.timeout)
 
-    def _refused(self, status: int, body: str, wait: str) -> _Attempt:
-        """An attempt that ends with an error status; ``wait``: the seconds that the server asks for, if any."""
-        if status == 413 or (status in _BAD_REQUEST and _TOO_LONG.search(body)):
+    def _refused(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
+        """An attempt that ends with an error: its status, what the server says of it, and the headers."""
+        names, words, problem = list(_names(body)), str(body), f"status {status}"
+        if status == 402 or any(map(_IS_MONEY.search, names)) or _SAYS_MONEY.search(words):
+            advice = "the account has no money left, or reached its limit; answers so far are kept"
+            return _Attempt(ModelUnavailable(f"{self._label}: {problem}; {advice}"), "free")
+        is_own = status in (*_OWN_FAULT, 413)
+        if status == 413 or any(map(_IS_TOO_LONG.search, names)) or (is_own and _SAYS_TOO_LONG.search(words)):
             return _Attempt(UNREAD, "free")
-        if status in _BAD_REQUEST:
-            error = ModelFailure(f"{self._label}: status {status}, the server does not accept the request")
-            return _Attempt(error, "free")
-        if status != 429 and status < 500:
-            advice = f"check address, model name and key ({self.keys[0]})"
-            return _Attempt(ModelUnavailable(f"{self._label}: status {status}; {advice}"), "free")
-        seconds = float(wait) if re.fullmatch(r"\d+(\.\d+)?", wait) else 0.0
-        if seconds > _LONGEST_WAIT:
+        if any(map(_IS_REFUSAL.search, names)) or (is_own and _SAYS_REFUSAL.search(words)):
+            return _Attempt(REFUSED, "free")
+        hint = headers.get("x-should-retry")
+        if hint == "true" or (hint != "false" and (status in _PASSING or status >= 500)):
+            seconds = _seconds(headers)
+            if seconds <= _LONGEST_WAIT:
+                return self._trouble(problem, "free", seconds, own=status in (500, 502))
             advice = f"the server asks to wait {seconds:.0f} seconds; start again then: answers so far are kept"
-            return _Attempt(ModelUnavailable(f"{self._label}: status {status}, and {advice}"), "free")
-        return self._trouble(f"status {status}", "free", seconds)
+            return _Attempt(ModelUnavailable(f"{self._label}: {problem}, and {advice}"), "free")
+        if status in (400, 422):
+            named = [field for field in _FIELDS if re.search(rf"['\"`]{field}['\"`]", words)]
+            why = f"; it names {', '.join(named)}, see `sampling` and `extra` of the model's entry" if named else ""
+            error = ModelFailure(f"{self._label}: {problem}, the server does not accept the request{why}")
+        else:
+            advice = f"check address, model name and key ({self.keys[0]})"
+            error = ModelUnavailable(f"{self._label}: {problem}; {advice}")
+        return _Attempt(error, "free", own=is_own)
 
-    def _trouble(self, problem: str, outcome: Outcome, wait: float = 0.0) -> _Attempt:
+    def _trouble(self, problem: str, outcome: Outcome, wait: float = 0.0, own: bool = False) -> _Attempt:
         """An attempt with a problem that may pass, and the error if it does not."""
+        if problem not in self._problems:
+            self._problems.add(problem)
+            _log.warning("%s: %s; trying again (said once)", self._label, problem)
         times = self.spec.retries + 1
         error = ModelUnavailable(f"{self._label}: {problem}, {times} times; see whether the server is well")
-        return _Attempt(error, outcome, again=True, wait=wait)
+        return _Attempt(error, outcome, again=True, wait=wait, own=own)
 
     def _connected(self) -> tuple[Any, asyncio.Semaphore]:
         """One connection pool for all requests of an event loop; a pool for each would cost more than the request."""
@@ -260,9 +333,8 @@ class OpenAIServer(ServedModel):
                 return min(completions, key=lambda completion: len(completion.token_ids))
 
             bounds = len(prompt_ids), len(numbers) * sampling.max_tokens
-            if UNREAD in await self._all((0,), ask, read, bounds):  # no draw of the policy
-                raise ModelFailure(f"{self._label}: the prompt exceeds what the server reads")
-            return completions
+            self._drawn(await self._all((0,), ask, read, bounds))
+            return self._drawn(completions)
 
         requests = [(k,) for k in samples] if sampling.temperature == 0 else successive(samples)
         return [one for several in await asyncio.gather(*map(together, requests)) for one in several]
@@ -276,9 +348,7 @@ class OpenAIServer(ServedModel):
             return client.completions.create(model=self.spec.name, prompt="", max_tokens=1, extra_body=extra)
 
         most = len(prompt_ids) + max(map(len, continuations), default=0)
-        whole = await self._all(range(len(continuations)), ask, _prompt_logprobs, (most, 1))
-        if UNREAD in whole:
-            raise ModelFailure(f"{self._label}: the prompt exceeds what the server reads")
+        whole = self._drawn(await self._all(range(len(continuations)), ask, _prompt_logprobs, (most, 1)))
         pairs = zip(whole, continuations, strict=True)
         return [score_of(given, len(prompt_ids), rows.token_ids, rows.logprobs) for rows, given in pairs]
 
@@ -287,16 +357,26 @@ class OpenAIServer(ServedModel):
         provider = PROVIDERS[entry.provider if entry else "own"]
         extra = {"top_k": sampling.top_k} if sampling.top_k else {}
         extra |= entry.extra if entry else {}
-        fields: dict[str, Any] = {provider.limit: sampling.max_tokens, "temperature": sampling.temperature}
+        fields: dict[str, Any] = {provider.limit: sampling.max_tokens}
+        fields |= {} if sampling.temperature is None else {"temperature": sampling.temperature}
         fields |= {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
         fields |= {"extra_body": extra} if extra else {}
 
-        def ask(client: Any, k: int) -> Awaitable[Any]:
+        def ask(client: Any, k: int, messages: Messages = messages) -> Awaitable[Any]:
             seeds = {"seed": derive_seed(seed, k)} if provider.seeds else {}
             turns = [dict(message) for message in messages]
             return client.chat.completions.create(model=self.spec.name, messages=turns, **fields, **seeds)
 
-        return await self._all(samples, ask, _openai_answer, (worst_case(messages), sampling.max_tokens))
+        most = worst_case(messages), sampling.max_tokens
+        return await self._all(samples, ask, _openai_answer, most, lambda client: ask(client, 0, _harmless(messages)))
+
+    def _drawn(self, completions: list[Completion]) -> list[Completion]:
+        """The completions. Raises ModelFailure where one is no draw of the policy."""
+        for completion in completions:
+            if completion.finish_reason not in ("stop", "length"):
+                what = "exceeds what the server reads" if completion is UNREAD else "was refused"
+                raise ModelFailure(f"{self._label}: the prompt {what}")
+        return completions
 
     def _continuations(self, answer: Any, count: int) -> list[Completion]:
         """The ``count`` completions of a prompt; the first has the usage of all."""
@@ -309,15 +389,15 @@ class OpenAIServer(ServedModel):
 
     def _continuation(self, choice: Any, usage: Usage | None) -> Completion:
         tokenizer = self.tokenizer
-        ids, is_stop = getattr(choice, "token_ids", None), choice.finish_reason == "stop"
+        ids, finish = getattr(choice, "token_ids", None), _ending(choice.finish_reason)
         if ids is None:
             text = _text(choice.text)
-            ids = tokenizer.encode(text) + [tokenizer.end_of_turn] * is_stop
+            ids = tokenizer.encode(text) + [tokenizer.end_of_turn] * (finish == "stop")
         elif isinstance(ids, list) and all(isinstance(i, int) for i in ids):
             text = tokenizer.decode(ids)
         else:
             raise TypeError("token ids are no numbers")
-        return Completion(text, tuple(ids), (), "stop" if is_stop else "length", usage)
+        return Completion(text, tuple(ids), (), finish, usage)
 
 
 def successive(numbers: Sequence[int]) -> list[list[int]]:
@@ -333,6 +413,7 @@ def successive(numbers: Sequence[int]) -> list[list[int]]:
 
 def _prompt_logprobs(answer: Any) -> Completion:
     """The prompt's tokens but the first with their log-probabilities, as vLLM gives them: {id: {"logprob": ..}}."""
+    _ending(answer.choices[0].finish_reason)
     rows = [next(iter(token.items())) for token in answer.choices[0].prompt_logprobs[1:]]
     ids, logprobs = (int(token) for token, _ in rows), (float(row["logprob"]) for _, row in rows)
     return Completion("", tuple(ids), tuple(logprobs), "length", _usage(answer))
@@ -340,23 +421,73 @@ def _prompt_logprobs(answer: Any) -> Completion:
 
 def _openai_answer(answer: Any) -> Completion:
     choice = answer.choices[0]
-    text, refusal = choice.message.content, getattr(choice.message, "refusal", None)
-    finish: Literal["stop", "length", "refusal"] = "length" if choice.finish_reason == "length" else "stop"
-    if refusal or choice.finish_reason == "content_filter":
-        text, finish = text or refusal or "", "refusal"
-    elif text is None and choice.finish_reason in ("stop", "length"):  # only thoughts, which the server keeps apart
-        text = ""
+    refusal, finish = getattr(choice.message, "refusal", None), _ending(choice.finish_reason)
+    if refusal or finish == "refusal":  # what a filter left of an answer is none
+        return Completion(_text(refusal or ""), (), (), "refusal", _usage(answer), _model(answer))
+    text = choice.message.content or ""  # none: only thoughts, which the server keeps apart
     return Completion(_text(text), (), (), finish, _usage(answer), _model(answer))
 
 
+def _ending(reason: Any) -> Literal["stop", "length", "refusal"]:
+    """How an answer ended, without the detail behind a colon. Raises :class:`_Unfinished` for any other word."""
+    word = str(reason).casefold().partition(":")[0].strip()
+    if word not in _ENDINGS:
+        raise _Unfinished(repr(word) if re.fullmatch(r"[a-z_]{1,40}", word) else "an unknown word")
+    return _ENDINGS[word]
+
+
+def _error_in(answer: Any) -> Any:
+    """The error that a gateway puts in the place of an answer, or beside what came of it."""
+    choices = getattr(answer, "choices", None)
+    return getattr(answer, "error", None) or (getattr(choices[0], "error", None) if choices else None)
+
+
+def _names(body: Any) -> Iterator[str]:
+    """The names in an error, at any depth, in lower case."""
+    todo = [body]
+    while todo:
+        part = todo.pop()
+        todo += part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ()
+        if isinstance(part, Mapping):
+            yield from (str(part[key]).casefold() for key in _NAMES if isinstance(part.get(key), str))
+
+
+def _seconds(headers: Mapping[str, str]) -> float:
+    """The seconds that a server asks to wait; 0 where it does not say so, or in no known form."""
+    wait, milliseconds = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
+    for text, unit in ((milliseconds, 1000), (wait, 1)):
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            return float(text) / unit
+    try:
+        return max(0.0, parsedate_to_datetime(wait).timestamp() - time.time())
+    except ValueError:
+        return 0.0
+
+
+_HARMLESS = "Hello."
+
+
+def _harmless(messages: Messages) -> Messages:
+    """The conversation with harmless words in all its messages."""
+    return [{**message, "content": _HARMLESS} for message in messages]
+
+
 def _usage(answer: Any) -> Usage | None:
-    """Google counts thoughts, which it charges, in the sum only, not in the completion's tokens."""
+    """Google counts thoughts, which it charges, in the sum only, not in the completion's tokens. Anthropic counts
+    tokens from and for its cache apart."""
     usage = getattr(answer, "usage", None)
-    if usage is None:
-        return None
-    prompt, completion, total = usage.prompt_tokens, usage.completion_tokens, getattr(usage, "total_tokens", None)
-    known = Usage.of(prompt, completion)
-    return Usage.of(prompt, max(completion, total - prompt)) if known and isinstance(total, int) else known
+
+    def count(name: str) -> Any:
+        return getattr(usage, name, None)
+
+    if known := Usage.of(count("input_tokens"), count("output_tokens")):
+        cached = Usage.of(count("cache_creation_input_tokens") or 0, count("cache_read_input_tokens") or 0)
+        more = cached.prompt_tokens + cached.completion_tokens if cached else 0
+        return Usage.of(known.prompt_tokens + more, known.completion_tokens)
+    if (known := Usage.of(count("prompt_tokens"), count("completion_tokens"))) and type(count("total_tokens")) is int:
+        beside = count("total_tokens") - known.prompt_tokens
+        return Usage.of(known.prompt_tokens, max(known.completion_tokens, beside))
+    return known
 
 
 def _model(answer: Any) -> str | None:
@@ -366,6 +497,10 @@ def _model(answer: Any) -> str | None:
 
 
 def _text(value: Any) -> str:
+    """A content as text; of one in parts (Mistral) the text without thoughts and references."""
+    if isinstance(value, list):
+        parts = [part for part in value if part["type"] not in _SILENT_PARTS]
+        value = "".join(part["text"] for part in parts)
     if not isinstance(value, str):
         raise TypeError("the answer is no text")
     return clean_text(value)
@@ -394,18 +529,19 @@ class AnthropicServer(ServedModel):
         fields |= {"extra_body": self.spec.entry.extra} if self.spec.entry else {}
         turns = [dict(m) for m in messages if m["role"] != "system"]
 
-        def ask(client: Any, k: int) -> Awaitable[Any]:
-            return client.messages.create(
-                model=self.spec.name, messages=turns, max_tokens=sampling.max_tokens, **fields
-            )
+        def ask(client: Any, k: int, turns: Messages = turns, **others: Any) -> Awaitable[Any]:
+            own = {"model": self.spec.name, "messages": turns, "max_tokens": sampling.max_tokens}
+            return client.messages.create(**own, **fields | others)
 
-        return await self._all(samples, ask, _anthropic_answer, (worst_case(messages), sampling.max_tokens))
+        def control(client: Any) -> Awaitable[Any]:
+            return ask(client, 0, _harmless(turns), **({"system": _HARMLESS} if system else {}))
+
+        most = worst_case(messages), sampling.max_tokens
+        return await self._all(samples, ask, _anthropic_answer, most, control)
 
 
 def _anthropic_answer(answer: Any) -> Completion:
-    text = _text("".join(block.text for block in answer.content if block.type == "text"))
-    counts = getattr(answer, "usage", None)
-    usage = Usage.of(counts.input_tokens, counts.output_tokens) if counts is not None else None
-    finish: Literal["stop", "length", "refusal"] = "refusal" if answer.stop_reason == "refusal" else "stop"
-    finish = "length" if answer.stop_reason == "max_tokens" else finish
-    return Completion(text, (), (), finish, usage, _model(answer))
+    finish = _ending(answer.stop_reason)
+    # What was written before a refusal is to be discarded.
+    texts = (block.text for block in answer.content if block.type == "text" and finish != "refusal")
+    return Completion(_text("".join(texts)), (), (), finish, _usage(answer), _model(answer))

@@ -33,7 +33,8 @@ class ModelUnavailable(ModelFailure):
 
 @pydantic.dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How a completion is drawn. ``temperature`` 0 is greedy; ``top_p`` 1 and ``top_k`` 0 cut nothing.
+    """How a completion is drawn. ``temperature`` 0 is greedy, None that of the server; ``top_p`` 1 and ``top_k`` 0 cut
+    nothing.
 
     ``top_k`` is applied before ``top_p``, and ``top_p`` keeps the smallest set of tokens that reaches it. With
     ``first_line`` nothing behind the first line of the completion is used, so a server may stop there.
@@ -41,7 +42,7 @@ class Sampling:
     """
 
     max_tokens: PositiveInt
-    temperature: NonNegativeFloat = 1.0
+    temperature: NonNegativeFloat | None = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: NonNegativeInt = 0
     first_line: bool = False
@@ -76,24 +77,31 @@ class Completion:
     return only text; ``text`` leaves special tokens out. ``logprobs`` (one per token id, nats; empty where unknown) are
     taken under the temperature-scaled softmax before top-p and top-k, and at temperature 1 when decoding is greedy.
     ``refusal``: the model, or a filter before it, declined; ``too_long``: conversation and answer exceed what the model
-    reads, so the request was not sent. ``usage`` and ``model`` (the server's name of the model) are None where unknown.
+    reads; ``failed``: the server does not answer this conversation, although it answers others. ``usage`` and ``model``
+    (the server's name of the model) are None where unknown.
     """
 
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    finish_reason: Literal["stop", "length", "refusal", "too_long"]
+    finish_reason: Literal["stop", "length", "refusal", "too_long", "failed"]
     usage: Usage | None = None
     model: str | None = None
 
     @property
     def is_answer(self) -> bool:
-        """False for a result that may change when sent again: no word, or a conversation too long for this server."""
-        return self.finish_reason != "too_long" and (self.finish_reason != "stop" or bool(self.text.strip()))
+        """False for a result that may change when sent again: no word, or a conversation that this server cannot
+        answer."""
+        is_given = self.finish_reason not in ("too_long", "failed")
+        return is_given and (self.finish_reason != "stop" or bool(self.text.strip()))
 
 
 UNREAD = Completion("", (), (), "too_long", Usage(0, 0))
 """The result for a conversation that is too long for the model."""
+REFUSED = Completion("", (), (), "refusal", Usage(0, 0))
+"""The result for a conversation that the server refuses as content."""
+FAILED = Completion("", (), (), "failed", Usage(0, 0))
+"""The result for a conversation that the server does not answer, for a reason that is not known."""
 
 
 def score_of(
@@ -143,7 +151,7 @@ class Model(Protocol):
         )
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Answers to a conversation; :data:`UNREAD` for one that is too long."""
+        """Answers to a conversation; :data:`UNREAD`, :data:`REFUSED` or :data:`FAILED` for one without any."""
         if self.tokenizer is None:
             raise SettingsError(f"{self!r} cannot answer messages: it has no tokenizer")
         return await self.sample(self.tokenizer.opening(messages), samples, sampling, seed)

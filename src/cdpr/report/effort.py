@@ -25,6 +25,8 @@ _FIGURES = (
     Column("calls", "Calls"), Column("prompt_tokens", "Tokens asked", decimals=0),
     Column("completion_tokens", "answered", decimals=0), Column("invalid", "Invalid replies"),
     Column("unmarked", "Unmarked answers"), Column("silent", "Silent calls"), Column("too_long", "too long"),
+    Column("refused", "refused"), Column("failed", "failed"), Column("cut", "Cut prompts"),
+    Column("cut_results", "Cut results"),
     Column("forced", "Forced %", decimals=1), Column("usd", "USD", decimals=4), Column("usd_in_all", "USD in all"),
 )  # fmt: skip
 # As the fields of what is spent.
@@ -110,7 +112,9 @@ def _notes(results: Results) -> list[str]:
         "before an answer. Unmarked: the model's answer tag was missing, so the whole reply was read as the answer.",
         "Workups: the cases once for each seed. Forced: workups that reached the limit of turns or of text and had to "
         "end in a diagnosis. Silent: calls with an empty reply. Too long: silent calls whose prompt exceeded the "
-        "context window.",
+        "context window. Refused: by the model or a filter. Failed: the server answers others, but never this one. Cut "
+        "prompts: those that exceeded policy.max_prompt_tokens, or of which the server read fewer tokens than they "
+        "have words. Cut results: longer than environment.prompt.max_observation_chars.",
         "Invalid replies name neither an examination nor a diagnosis. USD: these tokens at the prices of "
         "workflow/models.yaml, without discounts: an upper bound, whether answers were bought or replayed.",
     ]

@@ -72,7 +72,9 @@ class Prices(Section):
 class ModelSampling(Section):
     """How answers are drawn; empty: as the evaluation does (temperature 0 where it is greedy)."""
 
-    temperature: NonNegativeFloat | None = key(None, "For models that must not decode greedily.")
+    temperature: NonNegativeFloat | Literal["evaluation"] | None = key("evaluation")
+    """For models that must not decode greedily; `evaluation`: its own (0 where it is greedy); `null`: requests hold
+    none, for models that refuse the field."""
     top_p: float | None = key(None, "Share of probability that is drawn from.", gt=0, le=1)
     top_k: PositiveInt | None = key(None, "Tokens that are drawn from.")
     max_tokens: PositiveInt | None = key(
