@@ -75,7 +75,7 @@ def ready():
 async def complete(request: Request):
     with (folder / "asked.jsonl").open("ab") as asked:
         asked.write(await request.body() + b"\\n")
-    return {"choices": [{"message": {"content": (folder / "reply.txt").read_text()}}]}
+    return {"choices": [{"message": {"content": (folder / "reply.txt").read_text()}, "finish_reason": "stop"}]}
 
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="error")
 """
