@@ -1,4 +1,5 @@
-"""`policy.chat_template_kwargs` reaches every prompt of the policy, whoever asks for it."""
+"""Templates are rendered as transformers renders them, and `policy.chat_template_kwargs` reaches every prompt of the
+policy, whoever asks for it."""
 
 from __future__ import annotations
 
@@ -93,3 +94,68 @@ def test_every_reply_begins_as_the_settings_say(policy, cases, tmp_path, asked):
     begun = [text.removesuffix(FORCED_PREFIX["compact"]).endswith(NO_THOUGHTS) for text in texts]
     assert len(begun) > 3 and all(begun), texts
     assert max(text.count(NO_THOUGHTS) for text in texts) == 3, "of later turns too"
+
+
+# As transformers renders them
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+SPECIAL = ("<|endoftext|>", "<s>", "<|im_start|>", "<|im_end|>", "<|im_end|><|more|>")
+
+
+def folder_of(place, template, special=SPECIAL, **config):
+    """A tokenizer of single bytes and these special tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    vocab = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(special))
+    tokenizer.save(str(place / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": template} | config
+    (place / "tokenizer_config.json").write_text(json.dumps(config))
+    return place
+
+
+@pytest.mark.parametrize(("template", "config"), [
+    (CHATML, {}),
+    (CHATML.replace("'<|im_end|>\\n'", "'<|im_end|><|more|>\\n'"), {"eos_token": "<|im_end|>"}),
+    ("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+     "<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}{{ '\n' }}{% endfor %}"
+     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", {}),
+    ("{% if tools is not none %}You may call {{ tools }}\n{% endif %}" + CHATML, {}),
+    ("{% if documents is not none %}Read {{ documents }}\n{% endif %}" + CHATML, {}),
+    ("{{ bos_token }}{{ sep_token }}" + CHATML, {"bos_token": "<s>"}),
+    ("{{ bos_token }}" + CHATML, {"bos_token": None}),
+    ("{% if bos_token is defined %}defined{% endif %}" + CHATML, {"bos_token": None, "unk_token": None}),
+    ("{{ {'b': 'é<', 'a': 1} | tojson(sort_keys=true, separators=(',', ':')) }}" + CHATML, {}),
+    ("{% for m in messages %}{% if loop.index > 9 %}{% break %}{% endif %}{% endfor %}" + CHATML, {}),
+])  # fmt: skip
+def test_a_template_reads_as_in_transformers(template, config, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    folder = folder_of(tmp_path, template, **config)
+    reference, own = transformers.AutoTokenizer.from_pretrained(folder), ChatTokenizer(folder)
+    first = [{"role": "system", "content": 'Be brief: "é".'}, {"role": "user", "content": "pain"}]
+    expected = reference.apply_chat_template(first, add_generation_prompt=True, tokenize=False)
+    assert own.render(first) == expected
+    whole = [*first, {"role": "assistant", "content": "REQUEST_TEST: CBC"}, {"role": "user", "content": "high"}]
+    expected = reference.apply_chat_template(whole, add_generation_prompt=True, tokenize=False)
+    turns = [*own.opening(first), *own.encode("REQUEST_TEST: CBC"), own.end_of_turn, *own.followup("high")]
+    assert turns == reference.encode(expected, add_special_tokens=False)
+    assert own.decode([own.end_of_turn]) == "" and own.end_of_turn in own.eos_ids
+
+
+@pytest.mark.parametrize("special", [(), ("<|endoftext|>",), ("<|im_start|>",)])
+def test_an_end_of_turn_that_is_no_token_of_its_own_is_refused(special, tmp_path):
+    """Or every reply would end at its first `<`, as in "platelets <150"."""
+    with pytest.raises(ValueError, match=r"closes an assistant turn with '<\|im_end\|>.*no token of its own"):
+        ChatTokenizer(folder_of(tmp_path, CHATML, special))
+
+
+def test_a_turn_that_ends_with_a_line_is_refused(tmp_path):
+    template = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\n' }}{% endfor %}"
+    with pytest.raises(ValueError, match="no token of its own"):
+        ChatTokenizer(folder_of(tmp_path, template))

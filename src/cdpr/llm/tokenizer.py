@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from jinja2.exceptions import TemplateError
+from jinja2.ext import Extension
+from jinja2.nodes import Node
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
@@ -40,17 +43,21 @@ class ChatTokenizer:
         self.largest_id: int = max(self._tokenizer.get_vocab(with_added_tokens=True).values())
         self._config = read_json(self.folder / "tokenizer_config.json")
         self._template = _compile(self._find_template(), self.folder)
-        stored = {name: self._config.get(name) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
+        names = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
+        stored = {name: self._config[name] for name in names if self._config.get(name) is not None}
         # A special token is stored as its text or as a dictionary with ``content``.
         self._specials = {name: t.get("content") if isinstance(t, dict) else t for name, t in stored.items()}
         behind = self._behind_assistant("hello")
-        self.end_of_turn: int = self.encode(behind)[0]
-        self._end_text = self._tokenizer.id_to_token(self.end_of_turn)
-        if not behind.startswith(self._end_text):
+        ends = {token.content: i for i, token in self._tokenizer.get_added_tokens_decoder().items()}
+        # One token of its own; of several that begin alike the longest.
+        self._end_text = max((text for text in ends if behind.startswith(text)), key=len, default="")
+        if not self._end_text:
             raise ValueError(
-                f"{self.folder}: the chat template closes an assistant turn with {behind[:20]!r}, no token"
+                f"{self.folder}: the chat template closes an assistant turn with {behind[:20]!r}, which is no token of "
+                "its own: a reply would end at its first character; use a tokenizer that has this token"
             )
-        eos = [self.end_of_turn, self._tokenizer.token_to_id(self._specials["eos_token"] or "")]
+        self.end_of_turn: int = ends[self._end_text]
+        eos = [self.end_of_turn, self._tokenizer.token_to_id(self._specials.get("eos_token", ""))]
         for name in ("generation_config.json", "config.json"):
             stored = read_json(self.folder / name).get("eos_token_id")
             eos += stored if isinstance(stored, list) else [stored]
@@ -73,9 +80,8 @@ class ChatTokenizer:
         Raises ValueError when the template refuses it."""
         try:
             turns = [dict(message) for message in messages]
-            return self._template.render(
-                messages=turns, add_generation_prompt=True, **(self._specials | self._arguments)
-            )
+            given = {"tools": None, "documents": None} | self._specials | self._arguments  # as transformers does
+            return self._template.render(messages=turns, add_generation_prompt=True, **given)
         except TemplateError as error:
             raise ValueError(f"{self.folder}: the chat template refuses the conversation: {error}") from error
 
@@ -115,13 +121,27 @@ def _refuse(message: str) -> None:
     raise TemplateError(message)
 
 
+class _Generation(Extension):
+    """``{% generation %}`` marks what an assistant says; here it is shown as it is."""
+
+    tags = frozenset({"generation"})
+
+    def parse(self, parser: Parser) -> list[Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, **form: Any) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, **form)
+
+
 @lru_cache(maxsize=8)
 def _compile(template: str, folder: Path):
     # The same switches as Hugging Face uses for chat templates; sandboxed because the template is foreign code.
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
-    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = TODAY.strftime
     try:
