@@ -4,7 +4,11 @@ A policy works up one batch of training cases, and the code of training assigns 
 reply is logged with its state. From the log come the requests (one a reply, or one for all replies of a state), the
 prompt tokens (without prefix cache; with one, where a case keeps to its server or every request goes to any), and the
 sampled tokens, once in the policy's own tokens and once in those of the paper's prompt (`training.verl.estimates`).
-The last lines are the figures that the planner takes from here, and the seconds that it plans with them.
+The figures that the planner takes from here are those of the arm `paper`.
+
+With `--truth N` also the error of R_proc under each setting, against the true advantage from N whole continuations of
+every state (`cdpr.analysis.credit_quality`), with the initial policy acting and continuing. Two rules have no setting:
+`settled` draws two continuations of each candidate and the other two only where two left the sign of R_proc open.
 
 The tiny policy answers in a few words, so that replies, and with them states, are often equal to the letter. A model
 that thinks aloud never repeats itself: `free_text` gives every reply words of its own, and the same actions.
@@ -19,14 +23,19 @@ import argparse
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
+import numpy as np
 import torch
 from _figures import save
 
+from cdpr.analysis.credit_quality import Remembering, every_state, measures, sample_groups, with_truth
 from cdpr.cases import iterate_records
+from cdpr.credit.process_reward import ProcessReward
+from cdpr.credit.scores import CreditReport
 from cdpr.environment import Policy, State, Turn, run_episode
 from cdpr.llm import ModelSpec, open_model
 from cdpr.seeding import derive_seed
@@ -35,11 +44,13 @@ from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.load import merge
 from cdpr.training.algorithm import Context, Group, score_groups
 from cdpr.training.training_run import TrainingRun
+from cdpr.training.verl.estimates import Habits, step_work
 
-OPENING, REPLY, RESULT, FORCED, NAME = 1200, 150, 150, 60, 12  # tokens with the paper's prompt
+USUAL = Habits()  # lengths with the paper's prompt
+OPENING, REPLY, RESULT = int(USUAL.opening), int(USUAL.reply), int(USUAL.result)
 REPLICAS = 8
-BLOCK = 16  # tokens whose keys and values a server keeps together
 
+PAPER = {"candidates": 4, "continuations": 4, "horizon": 3, "samples": 8, "max_states": None}
 UNSHARED = {"merge": "none", "own_actions": "apart", "cache": {"scope": "off"}}
 ARMS = {  # what differs from the paper's settings
     "unshared": UNSHARED,
@@ -57,13 +68,17 @@ ARMS = {  # what differs from the paper's settings
 
 @dataclass(frozen=True)
 class Call:
-    """``count`` replies of a server at a state, ``words`` its replies so far; ``sampled``: their tokens."""
+    """Replies of a server at a state, whose replies so far are ``words``; ``sampled``: their own tokens."""
 
     kind: str
     words: tuple[str, ...]
-    count: int
-    prompt: int
+    texts: tuple[str, ...]
     sampled: int
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.texts)
 
     @property
     def paper_prompt(self) -> int:
@@ -73,7 +88,7 @@ class Call:
     @property
     def paper_sampled(self) -> int:
         """Tokens of the replies in the paper's style."""
-        return self.count * {"forced": FORCED, "scored": 0}.get(self.kind, REPLY)
+        return self.count * {"forced": int(USUAL.name), "scored": 0}.get(self.kind, REPLY)
 
 
 @dataclass
@@ -100,12 +115,12 @@ class Logged(Policy):
             ]
         sampled = sum(len(turn.token_ids) for turn in turns)
         kind = "forced" if forced and self.kind == "continuations" else self.kind
-        self.calls.append(Call(kind, state.words, len(numbers), len(turns[0].prompt_ids), sampled))
+        self.calls.append(Call(kind, state.words, tuple(turn.text for turn in turns), sampled))
         return turns
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
         turns = await self.policy.score_diagnoses(state, names, forced)
-        self.calls.append(Call("scored", state.words, len(names), len(turns[0].prompt_ids), 0))
+        self.calls.append(Call("scored", state.words, tuple(names), 0))
         return turns
 
 
@@ -122,9 +137,11 @@ def read_tokens(calls: Sequence[Call], routing: str) -> int:
         for _ in range(1 if routing == "case" else call.count):
             cache = known[0 if routing == "case" else choose.randrange(REPLICAS)]
             for depth in range(1, len(call.words) + 1):
-                if call.words[:depth] not in cache:
-                    cache.add(call.words[:depth])
-                    total += OPENING if depth == 1 else REPLY + RESULT
+                state = call.words[:depth]
+                if state not in cache:
+                    cache.add(state)  # a reply that this server drew is in its memory
+                    total += OPENING if depth == 1 else RESULT if ("drawn", state) in cache else REPLY + RESULT
+            cache.update(("drawn", (*call.words, text)) for text in call.texts)
             total += 1  # the last token is read again
     return total
 
@@ -145,6 +162,21 @@ def count(calls: Sequence[Call]) -> dict[str, float]:
     for routing in ("none", "any", "case"):
         found[f"prompt_tokens_{routing}"] = sum(read_tokens(own, routing) for own in by_server.values())
     return found
+
+
+def settle(few: CreditReport, many: CreditReport, z: float) -> tuple[list[list[float | None]], float]:
+    """R_proc from the continuations of ``few`` (two of each candidate) where it is ``z`` standard errors from zero, by
+    the shares of right diagnoses, else from those of ``many``; and the share of decisions that needed these."""
+    states = {visit: state for state in few.states for visit in state.visits}
+    rows, open_signs = [list(row) for row in many.process], []
+    for i, row in enumerate(few.process):
+        for t, process in enumerate(row):
+            if process is not None:
+                candidates = [c for c in states[i, t].candidates if c.in_top_m and c.value is not None]
+                variance = sum(c.correct * (1 - c.correct) for c in candidates) / max(1, len(candidates)) ** 2
+                open_signs.append(abs(process) <= z * variance**0.5)
+                rows[i][t] = many.process[i][t] if open_signs[-1] else process
+    return rows, fmean(open_signs or [0.0])
 
 
 class Simulation:
@@ -181,6 +213,78 @@ class Simulation:
         scored = asyncio.run(score_groups(algorithm, groups, 0))
         return actor.calls + frozen.calls, algorithm.finish(scored)
 
+    async def errors(self, truth: int, cases: int, replicates: int) -> AsyncIterator[tuple[str, dict[str, float]]]:
+        """Measures of R_proc of every arm, for all decisions of the first validation cases."""
+        settings = parse_settings(merge(self.settings.model_dump(), {"analysis": {"truth": truth}}))
+        policy, environment = self.run.agent(self.model), self.run.environment
+        groups = await sample_groups(settings, environment, policy, self.run.validation[:cases])
+        workups = await with_truth(settings, environment, policy, groups)
+        yield "truth", {"rms": float((workups.advantage**2).mean() ** 0.5), "decisions": len(workups.decisions)}
+
+        async def estimate(change: dict, seed: int) -> list[CreditReport]:
+            changed = parse_settings(merge(settings.model_dump(), {"credit": change}))
+            actor, frozen = remembered, Remembering(policy)
+            credit = every_state(changed.credit)
+            return await ProcessReward(environment, actor, frozen, credit, changed.utility, seed).score(groups, 0)
+
+        found: dict[str, list] = defaultdict(list)
+        drawn: dict[str, list[float]] = defaultdict(list)
+        for replicate in range(replicates):
+            seed, remembered = derive_seed(0, "replicate", replicate), Remembering(policy)
+            reports = {}
+            for name, change in {**ARMS, "K 2": {"continuations": 2}}.items():
+                if not {"max_states", "merge"} & change.keys():
+                    reports[name] = await estimate(change, seed)
+                    found[name].append(workups.of([report.process for report in reports[name]]))
+                    drawn[name].append(sum(report.fresh for report in reports[name]))
+            for z in (0.0, 1.0, 2.0):
+                rules = [settle(few, many, z) for few, many in zip(reports["K 2"], reports["paper"], strict=True)]
+                found[f"settled, z {z:g}"].append(workups.of([rows for rows, _ in rules]))
+                fresh = ((few.fresh, many.fresh) for few, many in zip(reports["K 2"], reports["paper"], strict=True))
+                counts = [a + share * (b - a) for (a, b), (_, share) in zip(fresh, rules, strict=True)]
+                drawn[f"settled, z {z:g}"].append(sum(counts))
+        for name, values in found.items():
+            row = measures(np.array(values), workups)
+            kept = ("rmse", "bias_rms", "rank_correlation", "right_signs")
+            yield name, {key: row[key] for key in kept} | {"drawn": fmean(drawn[name])}
+
+
+async def tabulated(rows: AsyncIterator[tuple[str, dict[str, float]]]) -> dict[str, float]:
+    """Flat figures of the errors; each row is printed when it is there."""
+    report = {}
+    async for name, row in rows:
+        print(f"error      {name:28}", "  ".join(f"{key} {value:.4g}" for key, value in row.items()), flush=True)
+        report |= {f"error, {name}, {key}": round(value, 4) for key, value in row.items()}
+    return report
+
+
+def habits_of(rows: dict[str, dict[str, float]], trajectories: int) -> Habits:
+    """The policy's habits, from the figures of the arms."""
+    grpo, paper, ends, budget = rows["grpo"], rows["paper"], rows["H 0, K 16"], rows["budget 2"]
+    children, fresh = ends["forced_states"], paper["credit/fresh"]
+    return replace(
+        USUAL,
+        turns=grpo["rollouts_replies"] / trajectories,
+        repeated=1 - paper["credit/states"] / rows["unshared"]["credit/states"],
+        selected=paper["credit/selected_share"],
+        examinations=children / (paper["credit/states"] * paper["credit/selected_share"]),
+        drawn=fresh / (PAPER["continuations"] * children),
+        goes_on=(paper["continuations_replies"] / fresh - 0.75) ** 0.5 - 0.5,  # 1 + g + g^2 replies with a horizon of 3
+        visits=2 * trajectories / (budget["credit/states"] * budget["credit/selected_share"]),
+    )
+
+
+def planned(settings: Settings, habits: Habits) -> dict[str, float]:
+    """The planner's figures under the names of :func:`count`."""
+    work = step_work(settings, habits)
+    found = {"requests_with_n": sum(own.requests for own in work.values())}
+    found["prompt_tokens_case"] = sum(own.prompt for own in work.values())
+    lengths = {"probes": habits.reply, "continuations": habits.reply, "forced diagnoses": habits.name}
+    found |= {
+        f"{phase.split()[0]}_replies": own.tokens / lengths[phase] for phase, own in work.items() if phase in lengths
+    }
+    return found | {"sampled_tokens": sum(own.tokens for own in work.values())}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -189,30 +293,42 @@ def main() -> None:
     parser.add_argument("--policy", type=Path, default=Path("results/policies/warm_start"))
     parser.add_argument("--configfile", type=Path, nargs="*", default=[], help="overlays over config.yaml")
     parser.add_argument("--batches", type=int, default=2, help="batches of 16 cases")
+    parser.add_argument("--truth", type=int, default=0, help="continuations of a state for its true value")
+    parser.add_argument("--truth-cases", type=int, default=12)
+    parser.add_argument("--replicates", type=int, default=4)
     parser.add_argument("--words", choices=("own", "free_text", "both"), default="both")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     base = resolve_variant(load_settings("config.yaml", *arguments.configfile), "cdpr")
-    base = parse_settings(merge(base.model_dump(), {"credit": {"max_states": None}}))
+    base = parse_settings(merge(base.model_dump(), {"credit": PAPER}))
     simulation, report = Simulation(base, arguments.cases, arguments.policy, arguments.batches), {}
     for free_text in {"own": (False,), "free_text": (True,), "both": (False, True)}[arguments.words]:
         groups, acting = simulation.groups(free_text)
-        rollouts = count(acting.calls)
-        style = "free_text" if free_text else "few_words"
+        style, rows, changed = "free_text" if free_text else "few_words", {}, {}
         for name, change in {"grpo": None, **ARMS}.items():
-            figures, metrics = dict(rollouts), {}
+            calls, metrics = [], {}
             if change is not None:
-                settings = parse_settings(merge(base.model_dump(), {"credit": change}))
-                calls, metrics = simulation.credit(settings, groups, free_text)
-                figures = count(acting.calls + calls)
-            row = {key: value / arguments.batches for key, value in figures.items()}
-            row |= {key: metrics[key] for key in ("credit/selected_share",) if key in metrics}
-            print(
-                f"{style:10} {name:28}",
-                "  ".join(f"{key} {value:,.6g}" for key, value in sorted(row.items())),
-                flush=True,
-            )
+                changed[name] = parse_settings(merge(base.model_dump(), {"credit": change}))
+                calls, metrics = simulation.credit(changed[name], groups, free_text)
+            sums = count(acting.calls + calls)
+            sums |= {key: metrics[key] for key in ("credit/states", "credit/fresh") if metrics}
+            rows[name] = {key: value / arguments.batches for key, value in sums.items()}
+            rows[name] |= {key: metrics[key] for key in ("credit/selected_share",) if metrics}
+            print(style, name, {key: round(value, 2) for key, value in rows[name].items()}, flush=True)
+        size = base.training.prompts_per_batch * base.training.group_size
+        habits = habits_of(rows, size)
+        print(style, habits)
+        for name, settings in changed.items():
+            plan = planned(settings, habits)
+            rows[name] |= {f"planned_{key}": value for key, value in plan.items()}
+            shares = {key: round(value / max(1, rows[name].get(key, 0)), 2) for key, value in plan.items()}
+            print(style, name, "planned / counted", shares)
+        for name, row in (rows | {"habits": vars(habits)}).items():
             report |= {f"{style}, {name}, {key}": round(value, 4) for key, value in sorted(row.items())}
+    if arguments.truth:
+        report |= asyncio.run(
+            tabulated(simulation.errors(arguments.truth, arguments.truth_cases, arguments.replicates))
+        )
     save(arguments.out, report | {"batches": arguments.batches, "torch": torch.__version__})
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 # Only modules that load in milliseconds: every job starts here.
 from .files import disk_problem
-from .settings import SettingsError, generate, is_trained, load_settings
+from .settings import Settings, SettingsError, TrainedRun, generate, is_trained, load_settings
 from .settings.datasets import DATASETS, IN_DOMAIN
 from .tracking import mlflow_index
 from .workflow import housekeeping, recordings
@@ -52,6 +52,8 @@ _OPTIONS = {
 }
 _STAGE_EXAMPLE = """example: what its rule runs
   snakemake --dry-run --printshellcmds FILE"""
+# Variants whose time `plan_training` compares, under their titles.
+_COMPARED = {"grpo": "GRPO", "cdpr": "CDPR as set", "cdpr_short": "CDPR, H 0, K 16"}
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")  # of terminals; line ends and tabs stay
 _FULL = re.compile(r"No space left on device|disk is full|unexpected pos \d+ vs|PytorchStreamWriter failed")
 _Command = Callable[[argparse.Namespace], int | None]
@@ -234,15 +236,22 @@ def _plan_training(args: argparse.Namespace) -> None:
     from .training.verl.configuration import report
 
     experiment = _experiment(args)
-    settings, _ = experiment.settings_of("train_policy", {"run": args.run})
+
+    def settings_of(run: str) -> Settings:
+        return experiment.settings_of("train_policy", {"run": run})[0]
+
+    settings = settings_of(args.run)
     if settings.training.engine != "verl":
         print("training.engine is torch, for which there is no plan; name settings of the engine verl, for example "
               "--configfile config/paper.yaml (docs/how-to/train-at-scale.md)")  # fmt: skip
         return
     state = Path(experiment.state) / "RUN_KEY"
-    trained = filter(is_trained, experiment.evidence("write_claims").runs)
-    runs = [experiment.settings_of("train_policy", {"run": run})[0] for run in trained]
-    print(report(settings, state / "session.json", Path(args.init_policy or settings.policy.model), state, runs))
+    runs = [settings_of(run) for run in experiment.evidence("write_claims").runs if is_trained(run)]
+    run = TrainedRun.parse(args.run)
+    names = dict.fromkeys([*_COMPARED, run.variant if run else "cdpr"])
+    columns = {_COMPARED.get(name, name): settings_of(f"{name}-seed0") for name in names}
+    policy = Path(args.init_policy or settings.policy.model)
+    print(report(settings, state / "session.json", policy, state, columns, runs))
 
 
 @_command()

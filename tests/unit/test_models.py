@@ -11,8 +11,11 @@ from served import answering
 from toy import Grouped
 
 from cdpr.agents.build import agent_code, agent_entry, model_spec
-from cdpr.llm import ModelSpec, Sampling, open_model
-from cdpr.llm.types import CASE, UNREAD, ModelFailure
+from cdpr.agents.policy import PolicyAgent
+from cdpr.environment import PromptBuilder, State
+from cdpr.llm import Model, ModelSpec, Sampling, open_model
+from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.llm.types import CASE, UNREAD, Completion, ModelFailure
 from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings, why_not_run
 from cdpr.settings.datasets import Governance, Structurer
 
@@ -155,6 +158,27 @@ def test_one_request_brings_several_replies_and_cases_keep_to_their_replica(fold
         fewer.append(1)
         with pytest.raises(ModelFailure, match="form of an answer"):
             sample(range(2))
+
+
+def test_a_diagnosis_that_ends_a_continuation_needs_no_reason(folder, case):
+    """A server may stop behind its line. A trajectory keeps its last reply whole, because it is trained on."""
+    asked = []
+
+    class Server(Model):
+        tokenizer = ChatTokenizer(folder)
+
+        async def sample(self, prompt_ids, samples, sampling, seed):
+            asked.append(sampling.first_line)
+            return [Completion("REQUEST_TEST: x", (5,), (), "stop") for _ in samples]
+
+    settings = load_settings("config.yaml")
+    prompts = PromptBuilder(settings.environment.prompt, Server.tokenizer, settings.policy.max_prompt_tokens)
+    agent = PolicyAgent(Server(), prompts, settings.policy, 1.0)
+    state = State(case)
+    for forced in (False, True):
+        asyncio.run(agent.act(state, forced, 0))
+        asyncio.run(agent.sample(state, (0, 1), forced, 0))
+    assert asked == [False, False, False, True]
 
 
 @pytest.mark.parametrize("where", [SERVER, "unix:/run/model.sock", "anthropic"])

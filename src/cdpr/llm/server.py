@@ -10,6 +10,7 @@ the conversation itself is the cause and costs one reply; otherwise the request 
 
 import asyncio
 import importlib
+import itertools
 import logging
 import os
 import re
@@ -402,13 +403,8 @@ class OpenAIServer(ServedModel):
 
 def successive(numbers: Sequence[int]) -> list[list[int]]:
     """The numbers in runs of successive ones, in their order."""
-    runs: list[list[int]] = []
-    for k in numbers:
-        if runs and k == runs[-1][-1] + 1:
-            runs[-1].append(k)
-        else:
-            runs.append([k])
-    return runs
+    runs = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    return [[k for _, k in run] for _, run in runs]
 
 
 def _prompt_logprobs(answer: Any) -> Completion:

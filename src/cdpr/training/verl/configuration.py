@@ -16,7 +16,16 @@ from ...settings.algorithms import algorithm_class
 from ...settings.variants import value_at
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .cpu import ENVIRONMENT, LOGICAL
-from .estimates import OWN_SERVER, cpus_of_ray, duration_lines, memory_plan, micro_batch, needs_frozen, target_line
+from .estimates import (
+    OWN_SERVER,
+    comparison_lines,
+    cpus_of_ray,
+    duration_lines,
+    memory_plan,
+    micro_batch,
+    needs_frozen,
+    target_line,
+)
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""
@@ -131,12 +140,20 @@ def refuse(wrong: object, message: str) -> None:
         raise SettingsError(message)
 
 
-def report(settings: Settings, session: Path, policy: Path, state: Path, runs: Sequence[Settings]) -> str:
-    """What ``cdpr plan_training`` prints; ``runs`` are all trainings of ``reproduce_paper``. Raises SettingsError
+def report(
+    settings: Settings,
+    session: Path,
+    policy: Path,
+    state: Path,
+    columns: Mapping[str, Settings],
+    runs: Sequence[Settings],
+) -> str:
+    """What ``cdpr plan_training`` prints; ``columns`` are compared, the first being GRPO; ``runs`` are all trainings of
+    ``reproduce_paper``. Raises SettingsError
     where the run would be refused."""
     resolved = resolve(settings, session, policy, state)
     if settings.training.verl.without_gpu:
         return "\n".join(["# memory and time", "without a GPU: not planned", "", "# verl", *overrides(resolved)])
     plan = ["# memory", *memory_plan(settings).lines(), f"Ray: {cpus_of_ray(settings)} CPUs or more"]
-    plan += ["", "# time", *duration_lines(settings), target_line(runs)]
+    plan += ["", "# time", *comparison_lines(columns), "", *duration_lines(settings), target_line(runs)]
     return "\n".join([*plan, "", "# verl", *overrides(resolved)])

@@ -5,9 +5,10 @@ Memory: upper bounds from the model's configuration, and a flat allowance for li
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -27,9 +28,8 @@ _CARDS = {24: ("RTX 4090", 165, 1008), 40: ("A100", 312, 1555), 80: ("H100", 989
 _SERVING, _TRAINING = 0.5, 0.35  # shares of peak bandwidth and of peak arithmetic that servers and updates reach
 _FORWARD, _UPDATE = 2, 8  # operations per weight and token: log-probabilities; forward twice and backward once
 _JUDGEMENT = 400, 3  # tokens of a question to the judge and of its answer
-# A usual workup: three examinations and a diagnosis (paper, Table 1: AEN about 3); tokens of its first prompt, of a
-# reply and of a result; the share of states that are evaluated.
-_TURNS, _OPENING, _REPLY, _RESULT, _SELECTED = 4, 1200, 150, 150, 0.5
+_REQUEST = 0.003  # seconds of one core for a request (docs/benchmarks/token_requests.json)
+_AMOUNTS = {"generated tokens": "tokens", "prompt tokens": "prompt", "requests": "requests"}
 
 
 class ModelSize(BaseModel):
@@ -243,49 +243,111 @@ def needs_frozen(settings: Settings) -> bool:
 
 
 @dataclass(frozen=True)
+class Habits:
+    """What a policy does, as far as the work of a step depends on it. Lengths are in tokens.
+
+    ``turns``: decisions of a workup, three examinations and a diagnosis (paper, Table 1: AEN about 3); ``opening``: its
+    first prompt; ``name``: a diagnosis alone. The rest is measured by benchmarks/step_requests.py with the paper's
+    settings: ``repeated``, the share of decisions at a state that is another trajectory's too; ``selected``, of states
+    that are evaluated; ``examinations`` evaluated at one of them; ``drawn``, the share of their continuations that no
+    trajectory of the group gives; ``goes_on``, the probability that a continuation goes on after a decision;
+    ``visits``, the trajectories that spend their budget of states at the same one.
+    """
+
+    turns: float = 4
+    opening: float = 1200
+    reply: float = 150
+    result: float = 150
+    name: float = 12
+    repeated: float = 0.35
+    selected: float = 0.98
+    examinations: float = 3.5
+    drawn: float = 0.78
+    goes_on: float = 0.55
+    visits: float = 2.5
+
+    @classmethod
+    def within(cls, settings: Settings) -> Self:
+        """The usual ones, within the limits of these settings."""
+        policy, usual = settings.policy, cls()
+        return replace(
+            usual,
+            turns=min(usual.turns, settings.environment.max_turns),
+            opening=min(usual.opening, policy.max_prompt_tokens),
+            reply=min(usual.reply, policy.max_turn_tokens),
+        )
+
+    @property
+    def workup(self) -> float:
+        """Tokens of a whole workup."""
+        return self.opening + self.turns * self.reply + (self.turns - 1) * self.result
+
+    @property
+    def scored_prompt(self) -> float:
+        """Tokens of a prompt whose given continuation is scored. vLLM reads all of them: its cache keeps no
+        log-probabilities."""
+        return self.opening + (self.turns - 1) / 2 * (self.reply + self.result)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a phase asks its servers: ``sequences`` beside each other, ``tokens`` generated in all of them, ``prompt``
+    tokens that no server has read before; ``requests``, and ``diagnoses`` that are judged."""
+
+    sequences: float
+    tokens: float
+    prompt: float
+    requests: float
+    diagnoses: float = 0.0
+
+
+@dataclass(frozen=True)
 class StepEstimate:
-    """One step of usual workups if nothing is shared: ``seconds`` by phase, tokens generated, diagnoses judged, and
-    tokens of prompts whose given continuation is scored."""
+    """One step of usual workups: ``seconds`` and ``work`` by phase. States of a group that agree are one, and a server
+    keeps the prompts that it has read; no continuation comes from the cache of earlier steps."""
 
     seconds: dict[str, float]
-    tokens: float
-    diagnoses: float
-    scored: float
+    work: dict[str, Work]
 
     @property
     def total(self) -> float:
         """Seconds of the whole step, phases one after another."""
         return sum(self.seconds.values())
 
-
-def usual_workup(settings: Settings) -> tuple[int, int, int]:
-    """Decisions of a workup, tokens of a reply, and tokens of the whole sequence."""
-    turns = min(_TURNS, settings.environment.max_turns)
-    reply = min(_REPLY, settings.policy.max_turn_tokens)
-    return turns, reply, min(_OPENING, settings.policy.max_prompt_tokens) + turns * reply + (turns - 1) * _RESULT
+    def sum_of(self, name: str) -> float:
+        """``tokens``, ``prompt`` tokens, ``requests`` or ``diagnoses`` of all phases."""
+        return sum(getattr(work, name) for work in self.work.values())
 
 
 def estimate_step(settings: Settings) -> StepEstimate:
     """Decoding is bound by memory bandwidth, because the weights and the open sequences' keys and values are read for
-    every token; updates are bound by arithmetic. Both reach only a share of a GPU's data sheet. Raises SettingsError
-    for a model without a configuration."""
-    plan, memory = settings.training, memory_plan(settings)
-    turns, reply, workup = usual_workup(settings)
+    every token; prompts and updates are bound by arithmetic. All reach only a share of a GPU's data sheet. Raises
+    SettingsError for a model without a configuration."""
+    plan, memory, habits = settings.training, memory_plan(settings), Habits.within(settings)
+    work = step_work(settings, habits)
+    seconds = {phase: _serving_seconds(settings, memory, habits, phase, own) for phase, own in work.items()}
+    tokens = plan.prompts_per_batch * plan.group_size * habits.workup
+    operations = (_FORWARD + _UPDATE * plan.inner_epochs) * memory.model.parameters * tokens
+    seconds["update"] = operations / (memory.gpus * _card(settings)[1] * 1e12 * _TRAINING)
+    return StepEstimate(seconds, work)
+
+
+def step_work(settings: Settings, habits: Habits) -> dict[str, Work]:
+    """The work of servers in a step, by phase."""
+    plan, turns = settings.training, habits.turns
     trajectories = plan.prompts_per_batch * plan.group_size
-    work = {"rollouts": (trajectories * turns, trajectories)} | _credit_work(settings, trajectories, turns)
-    seconds, speed = {}, _card(settings)[1] * 1e12 * _TRAINING
-    for phase, (replies, _) in work.items():
-        server = memory.servers[-1 if phase == "continuations" else 0]
-        decoding, reading = _serving_seconds(memory.model, server, _card(settings), replies, workup)
-        seconds[phase] = decoding * reply + reading * _RESULT
-    # vLLM reads the whole prompt of a given reply: its cache keeps no log-probabilities.
-    prompt = workup - (turns + 1) / 2 * reply - (turns - 1) / 2 * _RESULT
-    if scored := trajectories * turns * _scorings(settings) * prompt:
-        seconds["scoring"] = scored * _FORWARD * memory.model.parameters / memory.gpus / speed
-    operations = (_FORWARD + _UPDATE * plan.inner_epochs) * memory.model.parameters * trajectories * workup
-    seconds["update"] = operations / memory.gpus / speed
-    replies, diagnoses = (sum(amounts) for amounts in zip(*work.values(), strict=True))
-    return StepEstimate(seconds, replies * reply, diagnoses, scored)
+    prompts = plan.prompts_per_batch * habits.opening + trajectories * (turns - 1) * habits.result
+    decisions = trajectories * turns
+    work = {"rollouts": Work(trajectories, decisions * habits.reply, prompts, decisions, trajectories)}
+    if "credit" in algorithm_class(plan.algorithm).reads:
+        work |= _credit_work(settings, habits, trajectories)
+    elif whole := getattr(algorithm_options(settings), "continuations", 0):  # of every state, by the policy itself
+        count, replies = decisions * whole, decisions * whole * (turns + 1) / 2
+        prompts = (replies - count) * habits.result
+        work["whole continuations"] = Work(count, replies * habits.reply, prompts, replies, count)
+    if scored := decisions * _scorings(settings):
+        work["scoring"] = Work(0, 0, scored * habits.scored_prompt, scored)
+    return work
 
 
 def _scorings(settings: Settings) -> int:
@@ -296,21 +358,37 @@ def _scorings(settings: Settings) -> int:
     return 2 + (getattr(options, "reading", "none") != "none")
 
 
-def _credit_work(settings: Settings, trajectories: float, turns: float) -> dict[str, tuple[float, float]]:
-    """Replies and diagnoses that credit assignment takes in a step, by kind."""
-    reads = algorithm_class(settings.training.algorithm).reads
-    if "credit" in reads:  # probes, and continuations of the candidates and of the action taken
-        credit = settings.credit
-        states = trajectories * min(turns * _SELECTED, credit.max_states or turns)
-        continuations = states * (credit.candidates + 1) * credit.continuations
-        return {
-            "probes": (trajectories * turns * credit.samples, 0.0),
-            "continuations": (continuations * (credit.horizon + 1), continuations),
-        }
-    if whole := getattr(algorithm_options(settings), "continuations", 0):  # of every state, by the policy itself
-        continuations = trajectories * turns * whole
-        return {"whole continuations": (continuations * (turns + 1) / 2, continuations)}
-    return {}
+def _credit_work(settings: Settings, habits: Habits, trajectories: float) -> dict[str, Work]:
+    """Probes by the policy; continuations of candidates and of the actions taken, and the diagnoses that end them."""
+    credit, n = settings.credit, settings.training.group_size
+    decisions = trajectories * habits.turns
+    # Of n trajectories the first repeats nothing; habits are those of groups of four.
+    states = decisions * (1 - (habits.repeated * 4 / 3 * (n - 1) / n if credit.merge != "none" else 0))
+    probes = max(0, states * credit.samples - (decisions if credit.own_actions == "counted" else 0))
+    selected = states * (1 if credit.select_all else habits.selected)
+    if credit.max_states:
+        visits = 1 + (habits.visits - 1) * (n - 1) / 3 if credit.merge != "none" else 1
+        selected = min(selected, trajectories * credit.max_states / visits)
+    children = selected * min(habits.examinations, credit.candidates + 1)
+    continuations = children * credit.continuations * (habits.drawn if credit.cache.scope != "off" else 1)
+    replies = continuations * sum(habits.goes_on**h for h in range(credit.horizon))
+    forced = continuations * habits.goes_on**credit.horizon
+    # The frozen server took no part in the workups: it reads the openings, and every evaluated reply with its result.
+    read = trajectories / n * habits.opening + children * (habits.reply + habits.result)
+    work = {"probes": Work(probes, probes * habits.reply, 0, probes)}  # verl's servers give one reply a request
+    ends = children
+    if credit.horizon:
+        later = replies - continuations  # in words of their own; the first replies of a state are one request
+        read += (later + forced) * habits.result
+        ended = continuations - forced
+        work["continuations"] = Work(continuations, replies * habits.reply, read, children + later, ended)
+        read, ends = 0, forced
+    if credit.verdicts == "scored":  # of every end
+        ends = continuations if credit.horizon else children
+        work["scoring"] = Work(0, 0, ends * habits.scored_prompt, ends)
+    else:
+        work["forced diagnoses"] = Work(forced, forced * habits.name, read, ends, forced)
+    return work
 
 
 def _card(settings: Settings) -> tuple[str, float, float]:
@@ -318,15 +396,19 @@ def _card(settings: Settings) -> tuple[str, float, float]:
     return _CARDS[min(_CARDS, key=lambda memory: abs(memory - settings.training.verl.gpu_memory_gb))]
 
 
-def _serving_seconds(
-    model: ModelSize, server: ServerMemory, card: tuple[str, float, float], replies: float, workup: float
-) -> tuple[float, float]:
-    """Seconds a token in which all servers of a kind write so many replies, and read the results before them."""
-    batch = max(1.0, min(replies / server.count, server.at_once, server.tokens / workup))
-    bytes_read = server.weights * GB + batch * workup * model.cache_bytes(server.gpus)
-    arithmetic = _FORWARD * model.parameters / (server.gpus * card[1] * 1e12 * _TRAINING)  # seconds a token
-    step = max(bytes_read / (server.gpus * card[2] * GB * _SERVING), arithmetic * batch)
-    return replies / server.count / batch * step, replies / server.count * arithmetic
+def _serving_seconds(settings: Settings, memory: MemoryPlan, habits: Habits, phase: str, work: Work) -> float:
+    """Seconds in which all servers of a phase generate its tokens, beside each other as many sequences as the memory
+    holds, and read its prompts. The opening of a case is in a server's memory once."""
+    frozen = needs_frozen(settings) and phase in ("continuations", "forced diagnoses", "scoring")
+    server, (_, tflops, bandwidth) = memory.servers[-1 if frozen else 0], _card(settings)
+    openings = settings.training.prompts_per_batch / server.count * habits.opening
+    room = (server.tokens - openings) / (habits.workup - habits.opening)
+    batch = max(1.0, min(work.sequences / server.count, server.at_once, room))
+    length = (habits.opening + habits.workup) / 2  # of an open sequence, on average
+    bytes_read = server.weights * GB + batch * length * memory.model.cache_bytes(server.gpus)
+    arithmetic = _FORWARD * memory.model.parameters / (server.gpus * tflops * 1e12 * _TRAINING)  # seconds a token
+    token = max(bytes_read / (server.gpus * bandwidth * GB * _SERVING), arithmetic * batch)
+    return (work.tokens / batch * token + work.prompt * arithmetic) / server.count
 
 
 def steps_of(settings: Settings) -> int:
@@ -339,19 +421,37 @@ def _gpus(settings: Settings) -> int:
     return settings.training.verl.nodes * settings.training.verl.gpus_of_node
 
 
+def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
+    """A table of a step and of the run under several settings, the first being GRPO's."""
+    import pandas as pd
+
+    steps = {name: estimate_step(settings) for name, settings in columns.items()}
+    grpo, *_ = steps.values()
+    phases = dict.fromkeys(phase for step in steps.values() for phase in step.seconds)
+    rows = {}
+    for name, step in steps.items():
+        hours = step.total * steps_of(columns[name]) / 3600
+        rows[name] = {f"{phase}, s": step.seconds.get(phase) for phase in phases} | {
+            "a step, s": step.total,
+            "a step, times GRPO": step.total / grpo.total,
+            **{f"{what}, thousands": step.sum_of(amount) / 1000 for what, amount in _AMOUNTS.items()},
+            "time of one core for requests, s": step.sum_of("requests") * _REQUEST,
+            "the run, days": hours / 24,
+            "the run, GPU-hours": hours * _gpus(columns[name]),
+        }
+    return pd.DataFrame(rows).to_string(float_format="{:,.1f}".format, na_rep="").splitlines()
+
+
 def duration_lines(settings: Settings) -> list[str]:
     """Lines of ``cdpr plan_training`` on a run's time and its judge."""
     step, steps, gpus = estimate_step(settings), steps_of(settings), _gpus(settings)
     (card, tflops, bandwidth), save_every = _card(settings), settings.training.save_every
-    phases = ", ".join(f"{name} {time:.0f}" for name, time in step.seconds.items())
     hours, lost = step.total * steps / 3600, step.total * save_every / 3600
     return [
-        f"a step: about {step.total:.0f} s ({phases}), no cache hit; {card}: {tflops} TFLOP/s, {bandwidth} GB/s",
-        f"it generates about {step.tokens:,.0f} tokens"
-        + f", and scores given replies behind {step.scored:,.0f} tokens of prompts" * bool(step.scored),
+        f"{card}: {tflops} TFLOP/s, {bandwidth} GB/s; no continuation comes from the cache of earlier steps",
         f"the run: {steps:,} steps, about {hours / 24:.1f} days on {gpus} GPU(s) = {hours * gpus:,.0f} GPU-hours",
         f"a checkpoint every {save_every} steps: a job that is killed loses at most {lost:.1f} hours",
-        _judge_line(settings, step.diagnoses, steps),
+        _judge_line(settings, step.sum_of("diagnoses"), steps),
     ]
 
 
