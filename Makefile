@@ -10,8 +10,8 @@ INSTALL := $(BIN)/python envs/install.py
 # uv leaves compiling to the first import. Where Python may not write its cache, every process would compile again.
 COMPILE = test -z "$$PYTHONDONTWRITEBYTECODE" || $(BIN)/python -m compileall -q -j 0 -x '/tests?/' .venv/lib src > /dev/null 2>&1 || true
 
-.PHONY: env unfinished cluster verl gpu-env check-gpu-env reproduce test test-verl test-faults lint docs ui bench gpu-day gpu-carry \
-  local-llm verl-cpu verl-cpu-demo small-model verl-real verl-vllm-cpu slurm-local clean-state
+.PHONY: env unfinished cluster verl gpu-env check-gpu-env reproduce test test-verl test-faults try-bare lint docs ui bench \
+  gpu-day gpu-carry local-llm verl-cpu verl-cpu-demo small-model verl-real verl-vllm-cpu slurm-local clean-state
 
 env: .venv/.installed
 
@@ -81,6 +81,10 @@ SEED ?= 0
 test-faults: env
 	$(BIN)/python -m pytest tests/faults
 	$(BIN)/python tests/faults/kill.py --kills $(KILLS) --seed $(SEED) --out kills.csv
+
+# The first commands of a newcomer, on bare Debians.
+try-bare:
+	tests/try_bare.sh
 
 lint: env
 	$(BIN)/ruff check .
