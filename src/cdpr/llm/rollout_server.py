@@ -63,9 +63,7 @@ class RolloutServer(Model):
         if not ids or output.stop_reason == "aborted":
             raise ModelFailure("a rollout server gave up a request")
         if len(output.log_probs or ()) != len(ids):  # the correction would compare them with nothing
-            raise ModelFailure(
-                f"a rollout server gave {len(output.log_probs or ())} log-probabilities of {len(ids)} tokens"
-            )
+            raise ModelFailure("a rollout server did not give a log-probability of every token")
         finish = "stop" if ids[-1] in self.tokenizer.eos_ids else "length"
         usage = Usage(len(prompt_ids), len(ids))
         return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs), finish, usage)

@@ -17,7 +17,8 @@ class Engine(FSDPEngineWithLMHead):
 
     def _build_module(self):
         module = super()._build_module()
-        self.shapes = {name: weight.shape for name, weight in module.named_parameters()}
+        # Packed experts have three dimensions; verl sends each expert by itself.
+        self.shapes = {name: weight.shape for name, weight in module.named_parameters() if weight.dim() < 3}
         return module
 
     def get_per_tensor_param(self, *args: Any, **kwargs: Any):
