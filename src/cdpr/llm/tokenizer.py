@@ -5,12 +5,17 @@ A conversation is built token-in token-out: :meth:`ChatTokenizer.opening` render
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Template, nodes
 from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension
 from jinja2.nodes import Node
@@ -18,41 +23,57 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from ..settings import SettingsError
 from .model_folder import read_json
 
 TODAY = date(2026, 1, 1)
 _MARKER = "QZJXKVW"  # rendered as an assistant turn; the template is cut behind it
+
+# A chat template is foreign code: characters of it, seconds and bytes of one rendering, and characters that a rendering
+# may have beside 16 for each of the conversation. Real templates have up to 20,000 characters and take a millisecond.
+_LONGEST_TEMPLATE, _SECONDS, _BYTES, _LONGEST_FRAME = 1 << 18, 5, 1 << 31, 1 << 20
+# A template of these alone, without a loop in a loop, takes time and memory in proportion to the conversation.
+_PLAIN = (
+    nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.Compare, nodes.Operand, nodes.Getitem,
+    nodes.Getattr, nodes.Name, nodes.Const, nodes.And, nodes.Or, nodes.Not, nodes.Test, nodes.Add, nodes.Concat,
+)  # fmt: skip
 
 
 class ChatTokenizer:
     """Tokenizer and chat template of ``folder``; ``template`` holds further arguments of the template, such as
     ``enable_thinking``. The date of templates is :data:`TODAY`, so that prompts are the same on every day.
 
-    Raises :class:`FileNotFoundError` when ``tokenizer.json`` is absent and :class:`ValueError` when the folder
-    has no chat template or one in which an assistant turn cannot be located.
+    Raises :class:`SettingsError` when ``tokenizer.json`` is absent, and when the folder has no chat template, one in
+    which an assistant turn cannot be located, or one that exceeds the limits of a template.
     """
 
     def __init__(self, folder: str | Path, template: Mapping[str, Any] | None = None) -> None:
         self.folder, self._arguments = Path(folder), dict(template or {})
         path = self.folder / "tokenizer.json"
         if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing: a policy folder needs tokenizer.json, config.json and weights")
-        self._tokenizer = Tokenizer.from_file(str(path))
+            raise SettingsError(f"{path} is missing: a policy folder needs tokenizer.json, config.json and weights")
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing closer
+            raise SettingsError(f"{path}: no tokenizer ({error}); download the model again") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.largest_id: int = max(self._tokenizer.get_vocab(with_added_tokens=True).values())
         self._config = read_json(self.folder / "tokenizer_config.json")
-        self._template = _compile(self._find_template(), self.folder)
+        source = self._find_template()
         names = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
         stored = {name: self._config[name] for name in names if self._config.get(name) is not None}
         # A special token is stored as its text or as a dictionary with ``content``.
         self._specials = {name: t.get("content") if isinstance(t, dict) else t for name, t in stored.items()}
+        self._given = {"tools": None, "documents": None} | self._specials | self._arguments  # as transformers does
+        _try_out(source, json.dumps(self._given), self.folder)
+        self._template = _compile(source)
         behind = self._behind_assistant("hello")
         ends = {token.content: i for i, token in self._tokenizer.get_added_tokens_decoder().items()}
         # One token of its own; of several that begin alike the longest.
         self._end_text = max((text for text in ends if behind.startswith(text)), key=len, default="")
         if not self._end_text:
-            raise ValueError(
+            raise SettingsError(
                 f"{self.folder}: the chat template closes an assistant turn with {behind[:20]!r}, which is no token of "
                 "its own: a reply would end at its first character; use a tokenizer that has this token"
             )
@@ -77,13 +98,8 @@ class ChatTokenizer:
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The conversation (``role``: system, user, assistant; ``content``) and the start of an assistant turn as text.
-        Raises ValueError when the template refuses it."""
-        try:
-            turns = [dict(message) for message in messages]
-            given = {"tools": None, "documents": None} | self._specials | self._arguments  # as transformers does
-            return self._template.render(messages=turns, add_generation_prompt=True, **given)
-        except TemplateError as error:
-            raise ValueError(f"{self.folder}: the chat template refuses the conversation: {error}") from error
+        Raises SettingsError when the template refuses it, or takes too long or too many characters."""
+        return _render(self._template, messages, self._given, self.folder)
 
     def opening(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of the first prompt: ``messages`` and the start of an assistant turn."""
@@ -102,7 +118,7 @@ class ChatTokenizer:
         rendered = self.render([{"role": role, "content": content} for role, content in turns])
         _, marker, behind = rendered.partition(_MARKER)
         if not marker:
-            raise ValueError(f"{self.folder}: the chat template does not show the text of an assistant turn")
+            raise SettingsError(f"{self.folder}: the chat template does not show the text of an assistant turn")
         return behind
 
     def _find_template(self) -> str:
@@ -113,7 +129,7 @@ class ChatTokenizer:
         if isinstance(template, list):  # several named templates: the one called default
             template = {entry["name"]: entry["template"] for entry in template}.get("default")
         if not template:
-            raise ValueError(f"{self.folder} has no chat template: add chat_template.jinja or use an instruct model")
+            raise SettingsError(f"{self.folder} has no chat template: add chat_template.jinja or use an instruct model")
         return template
 
 
@@ -135,8 +151,74 @@ def _to_json(value: Any, ensure_ascii: bool = False, **form: Any) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, **form)
 
 
+def _render(template: Template, messages: Sequence[Mapping[str, str]], values: Mapping[str, Any], folder: Path) -> str:
+    turns = [dict(message) for message in messages]
+    longest = _LONGEST_FRAME + 16 * sum(len(text) for turn in turns for text in turn.values())
+    try:
+        return "".join(_bounded(template.generate(messages=turns, add_generation_prompt=True, **values), longest))
+    except Exception as error:  # foreign code may raise anything
+        why = f"{type(error).__name__} " * (not isinstance(error, TemplateError)) + str(error)
+        raise SettingsError(f"{folder}: the chat template refuses the conversation: {why}") from error
+
+
+def _bounded(parts: Iterable[str], longest: int) -> Iterator[str]:
+    deadline, length = time.monotonic() + _SECONDS, 0
+    for part in parts:
+        length += len(part)
+        if length > longest:
+            raise TemplateError(f"it renders more than {longest:,} characters")
+        if time.monotonic() > deadline:
+            raise TemplateError(f"it takes more than {_SECONDS} seconds")
+        yield part
+
+
 @lru_cache(maxsize=8)
-def _compile(template: str, folder: Path):
+def _try_out(source: str, values: str, folder: Path) -> None:
+    """Render short and long conversations in a process with limits of time and memory, which a template with loops in
+    loops or with arithmetic may exceed. Raises SettingsError where it does."""
+    if len(source) > _LONGEST_TEMPLATE:
+        raise SettingsError(f"{folder}: the chat template has {len(source):,} characters, over {_LONGEST_TEMPLATE:,}")
+    try:
+        tree = _ENVIRONMENT.parse(source)
+    except (TemplateError, RecursionError) as error:
+        raise SettingsError(f"{folder}: the chat template cannot be compiled: {error}") from error
+    loops = list(tree.find_all(nodes.For))
+    nested = any(isinstance(node, nodes.For) for loop in loops for node in loop.find_all(nodes.For))
+    if not nested and all(isinstance(node, _PLAIN) for node in tree.find_all(nodes.Node)):
+        return
+    command = [sys.executable, "-I", "-c", f"import {__name__} as module; module.try_out_here()"]
+    given = json.dumps({"source": source, "values": json.loads(values), "folder": str(folder)})
+    ended = subprocess.run(command, input=given, text=True, capture_output=True, timeout=600, check=False)
+    if ended.returncode:
+        raise SettingsError(
+            f"{folder}: the chat template takes more than {_SECONDS} seconds or {_BYTES >> 30} GiB for a conversation, "
+            f"or renders far more text than it is given (status {ended.returncode}); use another model, or put a "
+            "template that you have read into chat_template.jinja"
+        )
+
+
+def try_out_here() -> None:
+    """What :func:`_try_out` starts; the kernel ends it at its limits."""
+    given = json.load(sys.stdin)
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
+    template = _compile(given["source"])  # which computes what is constant in it
+    for turns in (1, 3, 41):
+        messages = [{"role": ("user", "assistant")[k % 2], "content": "text of a turn " * 100} for k in range(turns)]
+        for opening in ([], [{"role": "system", "content": "hello"}]):
+            try:
+                _render(template, opening + messages, given["values"], Path(given["folder"]))
+            except SettingsError as error:
+                if "it renders more" in str(error) or "it takes more" in str(error) or "Memory" in str(error):
+                    sys.exit(str(error))  # else it refuses a role, or the order of turns
+
+
+@lru_cache(maxsize=8)
+def _compile(template: str) -> Template:
+    return _ENVIRONMENT.from_string(template)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
     # The same switches as Hugging Face uses for chat templates; sandboxed because the template is foreign code.
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
@@ -144,7 +226,7 @@ def _compile(template: str, folder: Path):
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = TODAY.strftime
-    try:
-        return environment.from_string(template)
-    except TemplateError as error:
-        raise ValueError(f"{folder}: the chat template cannot be compiled: {error}") from error
+    return environment
+
+
+_ENVIRONMENT = _environment()
