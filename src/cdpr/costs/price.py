@@ -11,7 +11,7 @@ from rapidfuzz import fuzz, process
 
 from ..cases import PHYSICAL_SUFFIX, CaseRecord, is_physical, iterate_records, meaning, write_records
 from ..cases.vocabulary import examinations, normalise
-from ..files import quoted, write_csv
+from ..files import write_csv
 from ..job import Job
 from ..settings.schema import Costs, Settings
 from .catalogue import Catalogue, Price, load_catalogue, price_of, with_overrides
@@ -50,16 +50,11 @@ def map_costs(settings: Settings, job: Job) -> None:
 
     cases = write_records(job.out["cases"], priced())
     rows = coverage(counts, settings.costs, catalogue, pool_unknown=True in protection)
-    write_csv(job.out["coverage"], COVERAGE_COLUMNS, map(_quoted, rows))
+    write_csv(job.out["coverage"], COVERAGE_COLUMNS, rows)
     unmapped = review(counts, settings.costs, catalogue)
-    write_csv(job.out["review"], REVIEW_COLUMNS, map(_quoted, unmapped))
+    write_csv(job.out["review"], REVIEW_COLUMNS, unmapped)
     job.metrics.update(cases=cases, examinations=len(counts), unmapped=len(unmapped))
     print(f"{job.options['dataset']}: {cases} cases, {len(counts)} examinations, {len(unmapped)} without a code")
-
-
-def _quoted(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Names come from files of others: in a spreadsheet none may act as a formula."""
-    return {column: quoted(cell) if isinstance(cell, str) else cell for column, cell in row.items()}
 
 
 def price_case(record: CaseRecord, settings: Costs, catalogue: Catalogue) -> CaseRecord:

@@ -115,8 +115,8 @@ def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, s
         people.append(case)
         rows = [row for exam in hospital.available(patient) for row in _private_rows(exam, site, patient)]
         results += [{"case_id": case["case_id"], "sequence": n} | row for n, row in enumerate(rows, 1)]
-    write_csv(out_dir / "cases.csv", list(people[0]), people)
-    write_csv(out_dir / "results.csv", RESULT_COLUMNS.split(), results)
+    write_csv(out_dir / "cases.csv", list(people[0]), people, for_people=False)
+    write_csv(out_dir / "results.csv", RESULT_COLUMNS.split(), results, for_people=False)
 
 
 def _private_case(hospital: Hospital, site: Site, patient: Patient) -> dict:

@@ -41,7 +41,7 @@ def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, 
         for number, row in enumerate(tables[name], 1):
             row[key] = number
     for name, columns in COLUMNS.items():
-        write_csv(out_dir / f"{name}.csv.gz", columns, tables[name])
+        write_csv(out_dir / f"{name}.csv.gz", columns, tables[name], for_people=False)
 
 
 def _dictionary(hospital: Hospital) -> list[dict]:

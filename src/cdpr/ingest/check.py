@@ -181,4 +181,6 @@ def write_template(folder: str | Path) -> list[Path]:
         for case in examples
         for number, result in enumerate(case.pop("results"), 1)
     ]
-    return [write_csv(cases, CASE_COLUMNS, examples), write_csv(results, RESULT_COLUMNS, rows), objects]
+    write_csv(cases, CASE_COLUMNS, examples, for_people=False)
+    write_csv(results, RESULT_COLUMNS, rows, for_people=False)
+    return [cases, results, objects]

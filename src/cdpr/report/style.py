@@ -86,6 +86,11 @@ def save(figure: Figure, out: Mapping[str, Path]) -> None:
         figure.set_layout_engine("none")
 
 
+def plain(name: str) -> str:
+    """A name from outside, whose dollar signs begin no formula."""
+    return name.replace("$", "\\$")
+
+
 def empty(panel: Axes, text: str, height: float = 0.5) -> None:
     """Say in a panel why it shows nothing."""
     panel.text(0.5, height, text, transform=panel.transAxes, ha="center", color=GREY)

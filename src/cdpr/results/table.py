@@ -6,6 +6,7 @@ Cells are addressed by column key, so a missing value leaves its own place empty
 
 import csv
 import io
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from ..files import write_text
+from ..files import quoted, write_text
 
 Value = float | int | str | None
 # How a cell stands out: among the rows of its column, as a sum, or (on the page) in whose favour a difference is.
@@ -121,14 +122,15 @@ Block = Table | str | Sequence[str] | Warned
 
 
 def to_csv(table: Table) -> str:
-    """Values only: numbers rounded to the column's decimals, empty where there is none; headings are left out."""
+    """Values only: numbers rounded to the column's decimals, empty where there is none, texts as of
+    :func:`cdpr.files.quoted`; headings are left out."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
     for row in table.rows:
         if not isinstance(row, Heading):
             values = [(column, table.cell(row, column).value) for column in table.columns]
-            writer.writerow(["" if value is None else _text(column, value) for column, value in values])
+            writer.writerow(["" if value is None else quoted(_text(column, value)) for column, value in values])
     return out.getvalue()
 
 
@@ -263,5 +265,9 @@ def _latex_header(columns: Sequence[Column]) -> list[str]:
     return [*lines, " & ".join(f"\\textbf{{{escape(column.header)}}}" for column in columns) + " \\\\"]
 
 
+_MARKUP = re.compile(r"[\\|`]|<(?=[A-Za-z/!?])|\](?=[(\[])")
+
+
 def _pipe(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """Text for a cell in Markdown: no name makes a link, a tag, code or another cell."""
+    return _MARKUP.sub(lambda sign: "&lt;" if sign[0] == "<" else f"\\{sign[0]}", " ".join(text.splitlines()))

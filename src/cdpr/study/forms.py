@@ -122,14 +122,14 @@ def action(content: Content) -> str:
 def write_forms(presentation: Presentation, folder: Path, mark: str) -> None:
     """All forms of a study; ``mark`` stands on top of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_csv(folder / "redcap" / "dictionary.csv", _REDCAP, _redcap_fields())
+    write_csv(folder / "redcap" / "dictionary.csv", _REDCAP, _redcap_fields(), for_people=False)
     write_text(folder / "label_studio" / "config.xml", _label_studio())
     for rater in presentation.items.forms:
         rows = presentation.rows(rater)
         _write_html(folder / f"{rater}.html", rater, presentation, mark)
         spreadsheet.write(folder / f"{rater}.xlsx", rows, f"Rater {rater}, study {presentation.items.study}. {mark}")
         records = [{"record_id": row["code"], **{name: row[name] for name in row if name != "code"}} for row in rows]
-        write_csv(folder / "redcap" / f"import_{rater}.csv", list(records[0]), records)
+        write_csv(folder / "redcap" / f"import_{rater}.csv", list(records[0]), records, for_people=False)
         columns = ("study", "rater", "code", "patient", "proposed")
         tasks = [{"data": {name: row[name] for name in columns}} for row in rows]
         text = json.dumps(tasks, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,161 @@
+"""Names from outside in every form of a result: no formula, link, tag, code, command or mathematics is made of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+from openpyxl import load_workbook
+from test_data_card import changed, write_inputs
+
+from cdpr.cases import write_records
+from cdpr.costs.price import map_costs
+from cdpr.files import quoted, read_table, unquoted, write_csv
+from cdpr.ingest.attrition import Attrition
+from cdpr.job import Job
+from cdpr.report import style
+from cdpr.report.data_card import write_data_card
+from cdpr.report.sample_case import _case_table, _examination_table
+from cdpr.results.table import Cell, Column, Heading, Sheet, Table, to_markdown
+from cdpr.settings import parse_settings
+from cdpr.study import spreadsheet
+
+HOSTILE = (
+    '=HYPERLINK("http://x.example","CT")',
+    "+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(1)",
+    "\t=1",
+    "'=1",
+    "[CT](javascript:alert(1))",
+    "![CT](https://x.example/p.png)",
+    "[CT][1]",
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<!-- x -->",
+    "<javascript:alert(1)>",
+    "`code` and ``more``",
+    "a | b",
+    r"a \| b",
+    "\\",
+    r"\input{/etc/passwd}",
+    "100% & #1_{x}^2 ~",
+    "$x^{",
+    "$\\frac{1}$",
+    "CT\n| x | y |",
+    "**bold** _it_",
+    "{{ 7 * 7 }}",
+    "\u202eevil",
+    "</td></tr>",
+)
+FORMULA = re.compile(r"[=@\t\r]|[+\-](?!\d+(\.\d+)?$)")
+
+
+def markdown_cells(text):
+    """The cells of all tables of a page. No token may be more than text, emphasis or a part of a table."""
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+    kinds = {token.type for token in tokens} | {c.type for token in tokens for c in token.children or ()}
+    assert not kinds & {"link_open", "image", "html_inline", "html_block", "code_inline", "fence", "code_block"}, kinds
+    rows, row = [], None
+    for before, token in itertools.pairwise(tokens):
+        if token.type == "tr_open":
+            row = []
+        elif token.type == "tr_close":
+            rows.append(row)
+        elif token.type == "inline" and before.type in ("td_open", "th_open"):
+            row.append("".join(child.content for child in token.children))
+    return rows
+
+
+def csv_cells(text):
+    return [cell for row in csv.reader(io.StringIO(text)) for cell in row]
+
+
+@pytest.fixture
+def hostile_case(case):
+    """A case whose examinations, results, groups and diagnosis have such names."""
+    return changed(
+        case, split="test", diagnosis_results=HOSTILE[6], final_diagnosis=HOSTILE[9],
+        key_pertinent_results_dict=dict(zip(HOSTILE, reversed(HOSTILE), strict=True)),
+        exam_cost_map=dict.fromkeys(HOSTILE, 1.0), exam_billing_group={HOSTILE[0]: HOSTILE[1]},
+    )  # fmt: skip
+
+
+def test_a_table_in_all_its_forms(tmp_path):
+    columns = [Column("name", "Name", align="l"), Column("value", "Value")]
+    rows = [{"name": name, "value": -1.5} for name in HOSTILE] + [{"name": Cell("x", text=name)} for name in HOSTILE]
+    rows += [Heading(name) for name in HOSTILE] + [{"name": "x", "hole": name} for name in HOSTILE]
+    table = Table(columns, rows)
+    out = {kind: tmp_path / f"t.{kind}" for kind in ("csv", "md", "tex")}
+    Sheet("Title", [("Part", table)], table).write(out)
+    cells = csv_cells(out["csv"].read_text())
+    assert not [cell for cell in cells if FORMULA.match(cell)] and "-1.50" in cells
+    shown = markdown_cells(out["md"].read_text())
+    assert len(shown) == 1 + len(rows) and {len(row) for row in shown} == {2}
+    assert {"<script>alert(1)</script>", "[CT](javascript:alert(1))", r"a \| b"} <= {row[0] for row in shown}
+    body = re.sub(r"\\(?:text\w+|input)?\{\}|\\[&%$#_{}]", "", out["tex"].read_text())
+    assert r"\input" not in body and "passwd" in body
+
+
+def test_a_table_for_people_is_read_back_as_it_was_and_one_for_programs_is_left_alone(tmp_path):
+    rows = [{"name": name} for name in HOSTILE if "\n" not in name]
+    path = write_csv(tmp_path / "people.csv", ["name"], rows)
+    written = [row["name"] for _, row in read_table(path, ["name"])]
+    assert not any(map(FORMULA.match, written)) and [unquoted(cell) for cell in written] == [r["name"] for r in rows]
+    path = write_csv(tmp_path / "programs.csv", ["name"], rows, for_people=False)
+    assert [row["name"] for _, row in read_table(path, ["name"])] == [row["name"] for row in rows]
+    assert [quoted(cell) for cell in ("-1.5", "+2", -1.5, None)] == ["-1.5", "+2", -1.5, None]
+
+
+def test_what_ingestion_and_pricing_write(tmp_path, hostile_case):
+    attrition = Attrition("private", read=1, kept=1)
+    for name in HOSTILE:
+        attrition.leak(name, "removed", name, name)
+    path = write_csv(tmp_path / "findings.csv", list(next(iter(attrition.rows()))), attrition.rows())
+    assert not [cell for cell in csv_cells(path.read_text()) if FORMULA.match(cell)]
+    write_records(tmp_path / "records.jsonl", [hostile_case])
+    out = {name: tmp_path / f"{name}.csv" for name in ("coverage", "review")} | {"cases": tmp_path / "cases.jsonl"}
+    map_costs(parse_settings({}), Job("m", "k", {"records": tmp_path / "records.jsonl"}, out,
+                                      options={"dataset": "private"}))  # fmt: skip
+    for name in ("coverage", "review"):
+        assert not [cell for cell in csv_cells(out[name].read_text()) if FORMULA.match(cell)]
+
+
+def test_a_data_card_and_its_figure(tmp_path, hostile_case):
+    names = [name for name in HOSTILE if name.strip()]
+    cases = [
+        changed(hostile_case, note_id=f"n{n}-{k}", subject_key=f"s{n}-{k}", diagnosis_results=name,
+                key_pertinent_results_dict={"Lipase": "1"}, exam_cost_map={"Lipase": 6.89}, exam_billing_group={})
+        for n, name in enumerate(names) for k in range(1 + 2 * (name in HOSTILE[5:12]))
+    ]  # fmt: skip
+    job = write_inputs(tmp_path, cases)
+    write_data_card(parse_settings({}), job)
+    rows = markdown_cells(job.out["md"].read_text())
+    assert {cell for row in rows for cell in row} & {*names}, "names are in it"
+    assert job.out["png"].stat().st_size > 1000
+
+
+def test_a_sample_case(hostile_case):
+    settings = parse_settings({})
+    for table in (_case_table(settings, hostile_case, 1), _examination_table(settings, hostile_case)):
+        assert {len(row) for row in markdown_cells(to_markdown(table))} == {len(table.columns)}
+
+
+def test_a_form_as_a_workbook(tmp_path):
+    rows = [{"study": "s", "rater": "r", "code": str(n), "form": 1, "page": 1, "patient": name, "proposed": name}
+            for n, name in enumerate(HOSTILE)]  # fmt: skip
+    spreadsheet.write(tmp_path / "form.xlsx", rows, "title")
+    cells = [cell for sheet in load_workbook(tmp_path / "form.xlsx") for row in sheet.iter_rows() for cell in row]
+    assert not [cell.value for cell in cells if cell.data_type == "f"]
+    assert HOSTILE[0] in {cell.value for cell in cells}
+
+
+def test_a_name_in_a_figure_is_no_mathematics(tmp_path):
+    out = {kind: tmp_path / f"f.{kind}" for kind in ("png", "pdf")}
+    with style.drawing(4, 4, out) as figure:
+        figure.add_subplot().set_yticks(range(len(HOSTILE)), [style.plain(name) for name in HOSTILE])
+    assert out["png"].stat().st_size > 1000
