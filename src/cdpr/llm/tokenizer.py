@@ -48,7 +48,7 @@ class ChatTokenizer:
     """
 
     def __init__(self, folder: str | Path, template: Mapping[str, Any] | None = None) -> None:
-        self.folder, self._arguments = Path(folder), dict(template or {})
+        self.folder = Path(folder)
         path = self.folder / "tokenizer.json"
         if not path.is_file():
             raise SettingsError(f"{path} is missing: a policy folder needs tokenizer.json, config.json and weights")
@@ -64,8 +64,8 @@ class ChatTokenizer:
         names = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
         stored = {name: self._config[name] for name in names if self._config.get(name) is not None}
         # A special token is stored as its text or as a dictionary with ``content``.
-        self._specials = {name: t.get("content") if isinstance(t, dict) else t for name, t in stored.items()}
-        self._given = {"tools": None, "documents": None} | self._specials | self._arguments  # as transformers does
+        specials = {name: t.get("content") if isinstance(t, dict) else t for name, t in stored.items()}
+        self._given = {"tools": None, "documents": None} | specials | dict(template or {})  # as transformers does
         _try_out(source, json.dumps(self._given), self.folder)
         self._template = _compile(source)
         behind = self._behind_assistant("hello")
@@ -78,7 +78,7 @@ class ChatTokenizer:
                 "its own: a reply would end at its first character; use a tokenizer that has this token"
             )
         self.end_of_turn: int = ends[self._end_text]
-        eos = [self.end_of_turn, self._tokenizer.token_to_id(self._specials.get("eos_token", ""))]
+        eos = [self.end_of_turn, self._tokenizer.token_to_id(specials.get("eos_token", ""))]
         for name in ("generation_config.json", "config.json"):
             stored = read_json(self.folder / name).get("eos_token_id")
             eos += stored if isinstance(stored, list) else [stored]
