@@ -4,6 +4,8 @@ import ast
 import functools
 import hashlib
 import importlib.util
+import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,23 +22,21 @@ SETTINGS = "cdpr.settings"
 def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> str:
     """Digest of all code and package data that the modules ``roots`` can reach.
 
-    Comments, docstrings and layout do not count, nor what a root outside this package imports. Raises
-    ModuleNotFoundError for a root that does not exist.
+    Comments, docstrings and layout do not count. Of the modules outside this package those of the user count, and the
+    files in their ``FILES``; not those of installed packages, unless a root is in one. Raises ModuleNotFoundError for a
+    root that does not exist.
     """
     source, cache = source or package_folder(), cache or DigestCache(None)
-    own = [root for root in roots if root.split(".")[0] == PACKAGE]
     digest = hashlib.sha256()
-    for root in sorted(set(roots) - set(own)):
-        spec = importlib.util.find_spec(root)
-        if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(f"{root} cannot be imported; put its folder on PYTHONPATH")
-        digest.update(f"{root}={file_digest(Path(spec.origin))}\n".encode())
-    modules = import_closure(own, source, cache)
+    modules = import_closure(roots, source, cache)
     for name in modules:
         digest.update(f"{name}={_module(name, source, cache)[0]}\n".encode())
+    own = [name for name in modules if not _is_ours(name)]
+    for path in sorted({path for name in own for path in files_of(name)}):
+        digest.update(f"{path.name}={cache.digest(path)}\n".encode())
     # Files other than Python in the packages of these modules.
-    own_data = (path for name in modules if not name.startswith(SETTINGS) and (path := _file_of(name, source)))
-    for folder in sorted({path.parent for path in own_data} - {source}):
+    ours = [name for name in modules if name not in own and not name.startswith(SETTINGS)]
+    for folder in sorted({path.parent for name in ours if (path := file_of(name, source))} - {source}):
         for path, content in _data_of(folder):
             digest.update(f"{path.relative_to(source).as_posix()}={content}\n".encode())
     cache.save()
@@ -44,19 +44,48 @@ def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestC
 
 
 def import_closure(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> list[str]:
-    """Names of the package's modules that the roots import, directly or not, also inside functions."""
+    """Names of the modules, of the package or of the user, that the roots import, directly or not, also inside
+    functions."""
     source, cache = source or package_folder(), cache or DigestCache(None)
     for root in roots:
-        if _file_of(root, source) is None:
-            raise ModuleNotFoundError(f"{root}: no such module in {source}; correct the stage that names it")
+        if file_of(root, source) is None:
+            raise ModuleNotFoundError(f"{root}: no such module; correct the name, or put its folder on PYTHONPATH")
+    installed = {root.split(".")[0] for root in roots}  # a root may be in an installed package
     waiting, names = list(roots), set()
     while waiting:
         name = waiting.pop()
-        if name == PACKAGE or name in names or f"{name}.".startswith(BOOKKEEPING) or _file_of(name, source) is None:
+        if name in ("", PACKAGE) or name in names or f"{name}.".startswith(BOOKKEEPING):
+            continue
+        path = file_of(name, source)
+        if path is None or (name.split(".")[0] not in installed and not _is_ours(name) and is_installed(path)):
             continue
         names.add(name)
         waiting += [name.rpartition(".")[0], *_module(name, source, cache)[1]]
     return sorted(names)
+
+
+def _is_ours(name: str) -> bool:
+    return name.split(".")[0] == PACKAGE
+
+
+@functools.cache
+def is_installed(path: Path) -> bool:
+    """Whether a file belongs to Python or to an installed package."""
+    folders = [
+        Path(folder).resolve() for name, folder in sysconfig.get_paths().items() if name.endswith(("lib", "stdlib"))
+    ]
+    return any(path.resolve().is_relative_to(folder) for folder in folders)
+
+
+def files_of(name: str) -> list[Path]:
+    """Data files and folders that a module of the user lists in ``FILES = (...)``, below the folder of the module."""
+    path = file_of(name, package_folder())
+    if path is None:
+        return []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and "FILES" in [getattr(target, "id", "") for target in node.targets]:
+            return [path.parent / file for file in ast.literal_eval(node.value)]
+    return []
 
 
 def package_folder() -> Path:
@@ -69,20 +98,27 @@ def package_folder() -> Path:
 
 
 @functools.cache
-def _file_of(name: str, source: Path) -> Path | None:
-    base = source.joinpath(*name.split(".")[1:])
-    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+def file_of(name: str, source: Path) -> Path | None:
+    top, *rest = name.split(".")
+    bases = [source] if top == PACKAGE else [Path(folder or ".") / top for folder in sys.path]
+    paths = (
+        path
+        for base in bases
+        for path in (base.joinpath(*rest, "__init__.py"), base.joinpath(*rest).with_suffix(".py"))
+    )
+    return next((path for path in paths if path.is_file()), None)
 
 
 @functools.cache
 def _module(name: str, source: Path, cache: DigestCache) -> tuple[str, list[str]]:
     """Digest of a module, and all names that it may import; some of them are no modules."""
-    path = _file_of(name, source)
+    path = file_of(name, source)
     stamp = [[f.stat().st_size, f.stat().st_mtime_ns] for f in (path, Path(__file__))]
     return cache.remember(f"module {path.resolve()}", stamp, lambda: _read_module(path, name))
 
 
 def _read_module(path: Path, name: str) -> tuple[str, list[str]]:
+    ours = _is_ours(name)
     tree = _WhatRuns().visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
     package, names = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1], set()
     for node in ast.walk(tree):
@@ -92,7 +128,7 @@ def _read_module(path: Path, name: str) -> tuple[str, list[str]]:
             parent = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*parent, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    imports = sorted(name for name in names if name.split(".")[0] == PACKAGE)
+    imports = sorted(name for name in names if _is_ours(name) or not ours)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imports
 
 

@@ -6,6 +6,7 @@
 import argparse
 import json
 import os
+import shlex
 import signal
 import socket
 import struct
@@ -26,7 +27,7 @@ parser.add_argument("--child", default="")  # file for the ids of the server and
 parser.add_argument("--slow", type=float, default=0.0)  # seconds of an answer
 parser.add_argument("--ails", default="")  # file that names the fault of its answers; without the file there is none
 parser.add_argument("--log", default="")  # file for a line per question: model and token ids
-options = parser.parse_args()
+options = parser.parse_args([*sys.argv[1:], *shlex.split(os.environ.get("STUB", ""))])
 start, answers = time.time(), 0
 
 if options.fails:

@@ -195,6 +195,27 @@ def test_how_a_model_is_asked_decides_its_evaluations_and_where_it_stands_does_n
         assert keys(at="http://127.0.0.1:8000/v1", **change)[0] != answers
 
 
+def test_how_a_model_is_served_decides_its_evaluations(tmp_path):
+    def keys(weights="", serve=(), **serving):
+        entry = {"id": "m", "weights": weights, "serve": [*serve]}
+        of = plan(tmp_path, agents={"mine": {"label": "Mine", "model": "one"}}, models={"one": entry},
+                  serving={"program": "vllm", "models": ["one"], "policies": True, **serving})  # fmt: skip
+        return [of.key("evaluate_agent", run=run, dataset="private") for run in ("mine", "cdpr-seed0", "static")]
+
+    model, policy, static = keys()
+    for change in ({"weights": "m-awq"}, {"serve": ["--quantization", "fp8"]}):
+        changed = keys(**change)
+        assert changed[0] != model and changed[1:] == [policy, static]
+    for change in ({"program": "sglang"}, {"command": "vllm serve {weights} --port {port} --dtype half"}):
+        changed = keys(**change)
+        assert changed[0] != model and changed[1] != policy
+
+
+def test_names_of_data_sets_are_in_the_keys_of_what_prints_them(tmp_path):
+    of = plan(tmp_path)
+    assert all("data_sets" in of.parameters(stage, {}) for stage in ("check_headroom", "make_forms"))
+
+
 def test_what_published_agents_leave_open_concerns_their_own_evaluations(tmp_path):
     (tmp_path / "own.txt").write_text("Be brief.")
     row = {"label": "x", "model": "models/mine"}

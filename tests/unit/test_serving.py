@@ -228,8 +228,9 @@ def test_how_each_program_is_started():
 
 
 @pytest.fixture
-def project(tmp_path, case):
-    """Settings of a project whose priced cases are there, with a row of its own that a job's server acts for."""
+def project(tmp_path, case, monkeypatch):
+    """Settings of a project whose priced cases are there, with a row of its own that a job's server acts for; the
+    server misbehaves by ``flags``, which its command does not show."""
 
     def settings(*flags: str, models=("doctor",), **more):
         overlay = tmp_path / "mine.yaml"
@@ -241,7 +242,8 @@ def project(tmp_path, case):
             "evaluation: {decodings: [greedy]}\ntracking: {mlflow: false}\n"
         )
         found = load_settings(overlay)
-        return found.model_copy(update={"serving": serving(*flags, models=list(models))} | more)
+        monkeypatch.setenv("STUB", " ".join(flags))
+        return found.model_copy(update={"serving": serving(models=list(models))} | more)
 
     for dataset in ("mimic_iv", "clinicalbench", "private"):
         made = [case.model_copy(update={"note_id": f"T-{k}", "split": "test", "case_summary": f"{dataset} {k}"})
@@ -269,6 +271,9 @@ def test_one_job_evaluates_all_that_a_model_acts_for(project, tmp_path):
     before = {path: Path(plan.resolved(path)).read_bytes() for path in outputs if path.endswith(".jsonl")}
     evaluate_served(Experiment(project("--fails")), "doctor")  # all is recorded: no server is needed
     assert before == {path: Path(plan.resolved(path)).read_bytes() for path in before}
+    otherwise = project("--fails").model_copy(update={"serving": serving("--slow 0", models=["doctor"])})
+    with pytest.raises(ModelUnavailable, match="no weights in that folder"):
+        evaluate_served(Experiment(otherwise), "doctor")  # what is served otherwise is asked again
 
 
 def test_a_server_that_dies_ends_the_job_and_what_was_answered_is_kept(project, tmp_path):
@@ -289,13 +294,12 @@ def test_a_server_that_dies_ends_the_job_and_what_was_answered_is_kept(project, 
     assert len((tmp_path / "asked").read_text().splitlines()) == 36 - kept, "nothing is asked twice"
 
 
-def test_where_a_model_is_served_decides_no_result(project):
-    """A server of one's own and the user's give the same answers; a policy behind one draws otherwise than in this
-    process."""
+def test_how_a_model_is_served_decides_its_results(project):
+    """What a server of the user runs is unknown; a policy behind one draws otherwise than in this process."""
     own, options = Experiment(project()), {"run": "one", "dataset": "private"}
     at = own.settings.models["doctor"].model_copy(update={"at": "http://127.0.0.1:9/v1"})
     users = Experiment(own.settings.model_copy(update={"models": {**own.settings.models, "doctor": at}}))
-    assert own.key("evaluate_agent", **options) == users.key("evaluate_agent", **options)
+    assert own.key("evaluate_agent", **options) != users.key("evaluate_agent", **options)
     assert not served_jobs(users), "who says where it is has it asked there"
     policies = Experiment(own.settings.model_copy(update={"serving": serving(policies=True)}))
     for run in ("warm_start", "cdpr-seed0"):

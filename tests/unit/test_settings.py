@@ -30,6 +30,7 @@ from cdpr.settings.generate import check, explain, keys, leaves
 from cdpr.settings.load import restrict, without
 from cdpr.settings.queries import check_paths
 from cdpr.settings.runs import RUN
+from cdpr.settings.section import UndeclaredSetting
 
 ROOT = Path(__file__).parents[2]
 
@@ -255,7 +256,7 @@ def test_a_stage_sees_only_what_it_declares():
     assert seen.training.steps == Settings().training.steps and seen.costs == Settings().costs
     assert seen.model_dump().keys() == {"tier", "training", "costs"}
     for path in ("hospital", "training.epochs"):
-        with pytest.raises(AttributeError):
+        with pytest.raises(UndeclaredSetting, match=f"setting {path}, which is not declared"):
             value = seen
             for name in path.split("."):
                 value = getattr(value, name)

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ from cdpr.ledger.page import make_ledger
 from cdpr.llm.guard import GovernanceError
 from cdpr.report import style
 from cdpr.report.expert_study import plot_expert_study, states_table, who, write_expert_study
-from cdpr.settings import SettingsError, parse_settings
+from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
 from cdpr.study.analysis import Analysis, analyse, analyse_study
@@ -650,6 +651,54 @@ def test_the_analysis_is_of_the_ratings(study):
     alpha = krippendorff.alpha(table, level_of_measurement="ordinal", value_domain=statistics.SCALE)
     assert found.alpha[name].value == pytest.approx(alpha)
     assert 0 < found.alpha[name].low < alpha < found.alpha[name].high < 1, "raters agree beyond chance, and not in all"
+
+
+FIRST, SECOND = list(dimensions())[:2]
+
+
+@pytest.mark.parametrize(
+    ("keep", "alphas"),
+    [
+        (lambda row, rater: {k: v for k, v in row.items() if k != SECOND}, {SECOND}),  # nobody rated this scale
+        (lambda row, rater: row if rater == 0 else {k: v for k, v in row.items() if k != SECOND}, {SECOND}),
+        (lambda row, rater: row if rater == 0 else None, set(dimensions())),  # one rater alone
+        (lambda row, rater: {"code": row["code"], FIRST: row[FIRST]}, set(dimensions()) - {FIRST}),
+    ],
+)  # fmt: skip
+def test_what_was_not_rated_is_undefined_everywhere(study, tmp_path, keep, alphas):
+    """Analysis, table, figure and ledger are made, and none shows a number where there is no rating."""
+    settings = parse_settings(merge(SETTINGS.model_dump(), {"study": {"allow_missing": True}}))
+    folder = tmp_path / "results/study"
+    shutil.copytree(study.folder, folder)
+    rated = set()
+    for rater, path in enumerate(sorted((folder / "simulated").glob("*.json"))):
+        form = json.loads(path.read_text())
+        form["ratings"] = [row for row in (keep(dict(row), rater) for row in form["ratings"]) if row]
+        rated |= {name for row in form["ratings"] for name in row}
+        path.write_text(json.dumps(form)) if form["ratings"] else path.unlink()
+    inputs = {"states": folder / "states" / f"{settings.study.source}.jsonl", "cards": folder / "cards.json",
+              "sealed": folder / "sealed/key.json", "ratings": folder / "simulated"}  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        analyse_study(settings, Job("a", "k", inputs, {"analysis": folder / "analysis.json",
+                                                       "means": folder / "means.jsonl"}))  # fmt: skip
+    found = Analysis.model_validate_json((folder / "analysis.json").read_text("utf-8"))
+    assert {name for name, at in found.alpha.items() if at.value is None} == alphas
+    unrated = set(dimensions()) - rated
+    for name in dimensions():
+        assert all((at.value is None) == (name in unrated) for at in found.scores[name].values())
+        assert all((means[name][run] is None) == (name in unrated) for means in found.datasets.values() for run in RUNS)
+        assert (found.lead[name].value is None) == (name in unrated)
+        assert all((found.comparison(name, run) is None) == (name in unrated) for run in RUNS[1:])
+    out = {name: tmp_path / f"t.{name}" for name in ("csv", "md", "tex")}
+    write_expert_study(settings, Job("t", "k", {"study": folder / "analysis.json"}, out))
+    assert "nan" not in out["md"].read_text("utf-8").lower() and "nan" not in out["csv"].read_text("utf-8").lower()
+    figure = {name: tmp_path / f"f.{name}" for name in ("png", "pdf")}
+    plot_expert_study(settings, Job("f", "k", {"study": folder / "analysis.json"}, figure))
+    claims = [claim for claim in read_claims() if claim.id.startswith("expert.")]
+    judged = {c["id"]: c for c in make_ledger(settings, tmp_path / "results", claims)["claims"]}
+    if unrated:
+        assert judged["expert.leads"]["verdict"] == "not run" and "undefined" in judged["expert.leads"]["why"]
 
 
 def test_simulated_raters_know_a_good_choice_from_a_random_one(study):

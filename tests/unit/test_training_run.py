@@ -209,3 +209,34 @@ def test_what_is_clipped_is_counted_on_both_sides_and_the_gradient_is_bounded(po
     assert metrics["policy/clipped_share"] == 1.0 and metrics["policy/grad_norm"] > 1e-3
     assert metrics["policy/max_ratio_drift"] == pytest.approx(math.exp(0.5) - 1, abs=1e-3)
     assert math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters())) <= 1.001e-3
+
+
+@pytest.mark.parametrize("weight", [0.125, 1 / 64])
+def test_loss_weights_that_sum_below_one_change_no_scale(policy, weight):
+    """The loss is a weighted mean: the same weight on all tokens is none."""
+    model = load_model(policy)
+    [one] = samples(model, (3.0,), (4,))
+    light = Sample(one.ids, one.positions, one.old_logprobs, one.advantages, (weight,) * 4)
+    metrics = [PolicyUpdate(load_model(policy), parse_settings({}).training).step([[s]]) for s in (one, light)]
+    for name in ("policy/loss", "policy/grad_norm"):
+        assert metrics[1][name] == pytest.approx(metrics[0][name], rel=1e-4)
+
+
+@pytest.mark.parametrize("plan", [{"mini_batch_prompts": 1}, {"mini_batch_prompts": 2, "inner_epochs": 2}])
+def test_a_gradient_that_is_not_finite_leaves_the_weights_before_the_step(policy, plan, monkeypatch):
+    model = load_model(policy)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    update = PolicyUpdate(model, parse_settings({"training": {"learning_rate": 1e-3, **plan}}).training)
+    mini_batch, calls = update._mini_batch, []
+
+    def second_is_infinite(groups):
+        calls.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+        bad = [[Sample(s.ids, s.positions, s.old_logprobs, (math.inf,) * len(s.weights), s.weights) for s in group]
+               for group in groups]  # fmt: skip
+        return mini_batch(bad if len(calls) == 2 else groups)
+
+    monkeypatch.setattr(update, "_mini_batch", second_is_infinite)
+    with pytest.raises(FloatingPointError, match="before the step"):
+        update.step([samples(model, (1.0,), (4,)), samples(model, (1.0,), (6,), prompt=range(5, 25))])
+    assert any(not torch.equal(calls[1][name], before[name]) for name in before), "the first mini-batch was a step"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

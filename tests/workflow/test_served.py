@@ -22,8 +22,9 @@ tracking: {{mlflow: false}}
 
 
 def serve(project: Project, *flags: str) -> None:
-    """Set the flags of the next run's server; they are not part of any key."""
-    command = " ".join([sys.executable, str(STUB), "--port {port} --name {name}", *flags])
+    """Set how the next run's server behaves, which its command does not show: the command is part of the key."""
+    command = f"{sys.executable} {STUB} --port {{port}} --name {{name}}"
+    project.environment["STUB"] = " ".join(flags)
     text = (ROOT / "config" / "ci.yaml").read_text() + OVERLAY.format(command=command)
     (project.folder / "config" / "served.yaml").write_text(text)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from finished_project import LAST, ON_PAGE, PLAN, REPORTS
-from project import PARTS, ROOT, Project
+from project import PARTS, RESULTS, ROOT, Project
 
 pytestmark = pytest.mark.workflow
 
@@ -110,3 +110,36 @@ def test_a_large_file_that_is_touched_reruns_nothing(tmp_path, profile):
     done = [subprocess.run([*command, "-n", *more], cwd=tmp_path, check=True, capture_output=True, text=True)
             for more in (limit, [])]  # fmt: skip
     assert ["Nothing to be done" in run.stdout + run.stderr for run in done] == [True, False]
+
+
+RULE = """
+from cdpr.training.algorithms.grpo import Grpo
+
+
+class Mine(Grpo):
+    {reads}
+    async def score_group(self, group, iteration):
+        scored = await super().score_group(group, iteration)
+        scored.decisions = [[a * self.settings.credit.beta for a in row] for row in scored.decisions]
+        return scored
+"""
+
+
+def test_a_rule_of_ones_own_sees_what_it_declares_and_reruns_with_it(project):
+    variant = '{variants: {mine: {label: Mine, feeds: [], change: {training.algorithm: "mine:Mine"}}}}'
+    target = f"{RESULTS}/training/mine-seed0/metrics.jsonl"
+
+    def arguments(beta: float) -> list[str]:
+        return ["--config", f"experiments={variant}", f"credit={{beta: {beta}}}", "--", target]
+
+    rule = project.folder / "src/mine.py"
+    rule.write_text(RULE.format(reads=""))
+    failed = project.run(*arguments(0.7))
+    line = 'reads = ("training.normalise", "credit.beta")'
+    assert (
+        failed.returncode != 0 and "reads the setting credit" in failed.stdout and "write `reads = (" in failed.stdout
+    )
+    rule.write_text(RULE.format(reads=line))
+    project.snakemake(*arguments(0.7))
+    assert project.would_run(*arguments(0.7)) == {}
+    assert project.would_run(*arguments(0.9)) == {"train_policy": 1}

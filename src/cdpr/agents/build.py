@@ -12,6 +12,11 @@ from ..environment import Agent
 from ..llm import ModelSpec
 from ..llm.spec import modules_of
 from ..settings import AgentEntry, Settings, SettingsError, is_trained, model_of, served
+from ..settings.load import restrict
+
+# Settings that all agents read: what decides an action and its worth.
+DECISIONS = ("environment", "policy", "utility")
+ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
 
 if TYPE_CHECKING:
     from ..llm.own_server import OwnServer
@@ -87,4 +92,13 @@ def build_agent(
     kind, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
     if spec is None and not kind.one_decoding:
         raise SettingsError(f"{entry.acts} acts by a language model: name its `model` (a folder, a server, policy)")
-    return kind.build(settings, spec, temperature, dataset)
+    line = f"reads = {(*kind.reads, 'KEY')}".replace("'", '"')
+    remedy = f"write `{line}` in the class {entry.acts}, or its evaluations would not change with the setting"
+    return kind.build(restrict(settings, (*ACTING, *kind.reads), remedy), spec, temperature, dataset)
+
+
+def own_reads(settings: Settings, run: str) -> tuple[str, ...]:
+    """The settings that the agent of a run reads beside those of all agents."""
+    acts = agent_entry(settings, run).acts
+    # Reference policies read no more, and are slow to import.
+    return () if acts.startswith("cdpr.agents.reference:") else tuple(agent_class(agent_entry(settings, run)).reads)

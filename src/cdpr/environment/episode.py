@@ -26,7 +26,7 @@ class Agent(Protocol):
     ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: it sees all results at once,
     so it has one turn, and a workup costs what every examination of the record does. ``one_decoding``: replies do not
     come from a language model, so there is one evaluation, called greedy. ``reads``: settings (dotted keys) beside
-    those of all agents that decide its replies.
+    those of all agents that decide its replies; it sees no others.
     """
 
     unlimited_turns: ClassVar[bool] = False

@@ -48,6 +48,8 @@ def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[E
             # A lead that is clearly none on one dimension refutes; a clear lead needs all of them.
             at, all_leads = weakest(leads)
             test = analysis.comparison(names[at], analysis.next_best(names[at]))
+            if test is None:
+                raise NotMeasured("no state has scores of both methods")
             ours, other = (_score(analysis, names[at], run) for run in (analysis.ours, test.than))
             ahead = f"ahead on {sum(lead.value > 0 for lead in leads)} of {len(leads)}; " if len(leads) > 1 else ""
             reading = f"{ahead}{names[at].replace('_', ' ')}: {ours} against {test.than} {other}"
@@ -60,10 +62,10 @@ def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[E
             reading = f"{ours} against {than} {other}; the lead is {ahead_by.value:+.2f} above the largest other one"
             return both, lead, reading
         case "above":
-            pairs = {d: [analysis.scores[d][run] for run in runs] for d in claim.on_dimensions}
+            pairs = {d: [_effect(analysis.scores[d], run) for run in runs] for d in claim.on_dimensions}
             # The two means share no draw in the record: the difference's interval is at most their spread together.
             effects = [
-                Effect((a.value or 0) - (b.value or 0), (a.low or 0) - (b.high or 0), (a.high or 0) - (b.low or 0))
+                Effect(a.value - b.value, (a.low or 0) - (b.high or 0), (a.high or 0) - (b.low or 0))
                 for a, b in pairs.values()
             ]
             least = min(effects, key=lambda effect: effect.value)
@@ -74,12 +76,14 @@ def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[E
             return alpha.minus(claim.value), alpha, f"lowest on {name.replace('_', ' ')}"
 
 
-def _effect(intervals: dict[str, Interval], dimension: str) -> Effect:
-    if dimension not in intervals:
+def _effect(intervals: dict[str, Interval], name: str) -> Effect:
+    if name not in intervals:
         raise NotMeasured("fewer than two methods were rated")
-    at = intervals[dimension]
+    at = intervals[name]
     if at.value is None:
-        raise NotMeasured("it is undefined: the raters gave one score only, or nothing was rated twice")
+        raise NotMeasured(
+            "it is undefined: nothing was rated, the raters gave one score only, or nothing was rated twice"
+        )
     return Effect(at.value, at.low, at.high)
 
 

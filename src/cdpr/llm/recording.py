@@ -155,8 +155,8 @@ class RecordedModel(Model):
 
 
 def identity(spec: ModelSpec) -> dict[str, Any]:
-    """What identifies a model and the terms of its requests, whatever its server. (How its entry samples and folds is
-    in the question itself; cutting the answer out of a reply happens after recording.)"""
+    """What identifies a model and the terms of its requests, and how a server of the job serves it. (How its entry
+    samples and folds is in the question itself; cutting the answer out of a reply happens after recording.)"""
     fields: dict[str, Any] = {"kind": spec.kind}
     weights: str | None = spec.where
     if spec.kind != "folder":
@@ -164,6 +164,10 @@ def identity(spec: ModelSpec) -> dict[str, Any]:
         weights = spec.server.weights if spec.server and Path(spec.server.weights).exists() else None
     if weights:
         fields["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(weights)
+    if spec.server:
+        served, own = spec.server.serving, {} if spec.entry is None else {"serve": [*spec.server.flags]}
+        here = {} if weights else {"weights": spec.server.weights}
+        fields["served"] = {"program": served.program, "command": served.command, **own, **here}
     return fields | ({"extra": spec.entry.extra} if spec.entry and spec.entry.extra else {})
 
 

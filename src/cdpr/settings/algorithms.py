@@ -27,19 +27,23 @@ def known_algorithms() -> list[str]:
 def check_algorithm(name: str) -> str:
     """The name again. Raises SettingsError for one that is neither known nor an import path; what an import path names
     is looked up when a variant is resolved."""
-    if "." not in name and name not in known_algorithms():
+    if not _is_outside(name) and name not in known_algorithms():
         raise SettingsError(f"unknown algorithm {name!r}; {_choices()}")
     return name
 
 
 def algorithm_module(name: str) -> str:
     """The module in which an algorithm stands: a root of the code of a training."""
-    return name.partition(":")[0] if "." in name else f"{_HOME}.{name}"
+    return name.partition(":")[0] if _is_outside(name) else f"{_HOME}.{name}"
+
+
+def _is_outside(name: str) -> bool:
+    return "." in name or ":" in name
 
 
 @functools.cache
 def algorithm_class(name: str) -> Any:
-    """The class of an algorithm: that of its file, or of ``package.module`` or ``package.module:Class``, as a subclass
+    """The class of an algorithm: that of its file, or of ``package.module`` or ``module:Class``, as a subclass
     of :class:`cdpr.training.algorithm.Algorithm`. Raises SettingsError where there is none."""
     module_name, chosen = algorithm_module(check_algorithm(name)), name.partition(":")[2]
     contract = importlib.import_module(_CONTRACT).Algorithm

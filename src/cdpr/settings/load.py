@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..files import parse_yaml
 from .schema import REGISTRIES, Settings
-from .section import SettingsError, read_shipped, walk
+from .section import RESTRICTED, SettingsError, read_shipped, walk
 
 
 def load_settings(*paths: str | Path) -> Settings:
@@ -102,17 +102,17 @@ def known_keys() -> tuple[str, ...]:
     return tuple(name for name, _ in walk(Settings))
 
 
-def restrict(settings: Settings, names: Iterable[str]) -> Settings:
+def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KEY") -> Settings:
     """Settings that hold only the keys ``names`` (dotted; a section stands for all its keys).
 
-    Reading any other key raises AttributeError: a stage cannot depend on a setting that its run key leaves out.
-    Raises SettingsError for a name that is no key.
+    Reading any other key raises UndeclaredSetting, with the ``remedy`` in which KEY stands for its name: nothing can
+    depend on a setting that its run key leaves out. Raises SettingsError for a name that is no key.
     """
     names = set(names)
     unknown = sorted(names - set(known_keys()))
     if unknown:
-        raise SettingsError(f"a stage declares the settings {unknown}, which do not exist; see config/README.md")
-    return _keep(settings, names)
+        raise SettingsError(f"`reads` names the settings {unknown}, which do not exist; see config/README.md")
+    return _keep(settings, names, "", remedy)
 
 
 def without(names: Iterable[str], leaves: Iterable[str]) -> set[str]:
@@ -129,7 +129,7 @@ def _single() -> dict[str, set[str]]:
     return {key: {".".join(parts[: n + 1]) for n in range(len(parts))} for key, parts in above.items()}
 
 
-def _keep(section: Any, names: set[str]) -> Any:
+def _keep(section: Any, names: set[str], above: str, remedy: str) -> Any:
     below: dict[str, set[str]] = {}
     for name in names:
         first, _, rest = name.partition(".")
@@ -137,7 +137,8 @@ def _keep(section: Any, names: set[str]) -> Any:
     copy = section.model_copy()
     for name in type(section).model_fields.keys() - names:
         if name in below:
-            copy.__dict__[name] = _keep(getattr(section, name), below[name])
+            copy.__dict__[name] = _keep(getattr(section, name), below[name], f"{above}{name}.", remedy)
         else:
-            del copy.__dict__[name]
+            copy.__dict__.pop(name, None)  # of a copy of a copy
+    copy.__dict__[RESTRICTED] = above, remedy
     return copy

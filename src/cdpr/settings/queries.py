@@ -82,7 +82,7 @@ def judging_models(settings: Settings) -> dict[str, ModelEntry]:
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     """Key and path of all files and folders that the settings name and that are not there."""
-    missing = [(name, path) for name, path in _user_files(settings) if not file_type(path)]
+    missing = [(name, path) for name, path in user_files(settings) if not file_type(path)]
     policy = settings.policy.model
     return missing if policy == "tiny" or file_type(policy) else [*missing, ("policy.model", policy)]
 
@@ -93,7 +93,7 @@ def check_paths(settings: Settings) -> None:
               for key, path in (("at", entry.folder), ("weights", entry.weights)) if path}  # fmt: skip
     models |= {f"agents.{name}.model": agent.model for name, agent in settings.agents.items()
                if agent.model and not agent.model.startswith(ADDRESSES)}  # fmt: skip
-    for name, path in [*_user_files(settings), *models.items(), ("policy.model", settings.policy.model)]:
+    for name, path in [*user_files(settings), *models.items(), ("policy.model", settings.policy.model)]:
         check_path(name, path)
     for name, path in settings.paths:
         check_path(f"paths.{name}", path, ":")  # which separates the files of a list
@@ -109,7 +109,7 @@ def check_path(name: str, path: str, others: str = "") -> None:
                             "or make a link with another name")  # fmt: skip
 
 
-def _user_files(settings: Settings) -> list[tuple[str, str]]:
+def user_files(settings: Settings) -> list[tuple[str, str]]:
     """Key and path of files and folders that must be there."""
     extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
     paths = [(name, value_at(settings, name)) for name, extra in extras if extra.get("place")]

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -25,10 +25,29 @@ class SettingsError(ValueError):
     """A configuration that cannot be used; the message names the key, the problem and a remedy."""
 
 
+RESTRICTED = "restricted"
+"""Attribute of such a copy: its own dotted name, and what to do about a setting that it lacks. No field, so that copies
+are equal where their settings are."""
+
+
+class UndeclaredSetting(SettingsError):
+    """A setting that code reads and does not declare; no AttributeError, which ``getattr`` with a default hides."""
+
+
 class Section(BaseModel):
-    """A closed group of settings: an unknown key is an error."""
+    """A closed group of settings: an unknown key is an error. A copy may lack settings (:func:`cdpr.settings.load.
+    restrict`): reading one raises UndeclaredSetting."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    if not TYPE_CHECKING:  # else every name would pass the type checker
+
+        def __getattr__(self, name: str) -> Any:
+            if name in type(self).model_fields:
+                above, remedy = self.__dict__.get(RESTRICTED, ("", ""))
+                raise UndeclaredSetting(f"reads the setting {above}{name}, which is not declared: {remedy}".replace(
+                    "KEY", f"{above}{name}"))  # fmt: skip
+            return super().__getattr__(name)
 
 
 def walk(section: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -11,11 +11,15 @@ from typing import Any
 
 from .algorithms import algorithm_class, algorithm_options
 from .experiments import Sweep, Value, Variant
-from .load import merge, parse_settings, without
+from .load import merge, parse_settings, restrict, without
 from .runs import check_name
 from .schema import REGISTRIES, Settings
 from .section import SettingsError
 
+# Settings of a training that change no result: how often it saves, and where verl puts what.
+RUNTIME = ("training.save_every",
+           *(f"training.verl.{name}" for name in ("nodes", "gpus_per_node", "gpu_memory_gb", "offload",
+                                                  "rollout_memory", "frozen")))  # fmt: skip
 _SHARED = ("training", "environment", "policy", "warm_start.cases")
 _OWNED = ("training.normalise", "utility", "credit", "comparators")
 _VERL = "training.verl"
@@ -140,6 +144,14 @@ def canonical(settings: Settings, base: Settings) -> Settings:
         section = functools.reduce(lambda section, part: section[part], path, data)
         section[last] = value_at(base if path == ["utility"] else default, key)
     return parse_settings(data)
+
+
+def seen_by_algorithm(settings: Settings) -> Settings:
+    """The settings of a training as its algorithm sees them: what every algorithm reads, and what it declares."""
+    name, own = settings.training.algorithm, algorithm_class(settings.training.algorithm).reads
+    line = f"reads = {(*own, 'KEY')}".replace("'", '"')
+    remedy = f"write `{line}` in the class of the algorithm {name}, or its trainings would not change with the setting"
+    return restrict(settings, _read(_reads(settings)) - without(RUNTIME, own), remedy)
 
 
 @functools.cache

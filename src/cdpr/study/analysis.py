@@ -73,7 +73,7 @@ class Analysis(Record):
     missing: int = 0
     alpha: dict[str, Interval] = Field(default_factory=dict)
     scores: dict[str, dict[str, Interval]] = Field(default_factory=dict)
-    datasets: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
+    datasets: dict[str, dict[str, dict[str, float | None]]] = Field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
     lead: dict[str, Interval] = Field(default_factory=dict)
     ahead: dict[str, Interval] = Field(default_factory=dict)
@@ -92,9 +92,9 @@ class Analysis(Record):
         means = {run: at.value or 0.0 for run, at in self.scores[dimension].items() if run != self.ours}
         return max(means, key=lambda run: means[run])
 
-    def comparison(self, dimension: str, than: str) -> Comparison:
-        """Ours against a run. Raises KeyError where there is none."""
-        return {(one.dimension, one.than): one for one in self.comparisons}[dimension, than]
+    def comparison(self, dimension: str, than: str) -> Comparison | None:
+        """Ours against a run; None where no state has scores of both."""
+        return {(one.dimension, one.than): one for one in self.comparisons}.get((dimension, than))
 
 
 def analyse_study(settings: Settings, job: Job) -> None:
@@ -161,8 +161,7 @@ class Means:
         by_rater = ratings.scores.values()
         self.single = np.array([[[scores.get(content, {}).get(name, np.nan) for content in self.contents]
                                  for name in dimensions()] for scores in by_rater], dtype=float)  # fmt: skip
-        with np.errstate(invalid="ignore"):
-            self.of_content = np.nansum(self.single, axis=0) / (~np.isnan(self.single)).sum(axis=0)
+        self.of_content = _mean(np.moveaxis(self.single, 0, -1))
         self.content_of = np.zeros((len(self.runs), len(states)), dtype=int)
         for n, name in enumerate(self.contents):
             for run in key.runs[name]:
@@ -170,25 +169,26 @@ class Means:
         self.values = np.round(self.of_content[:, self.content_of], statistics.DECIMALS)
 
     def mean(self, dimension: int) -> np.ndarray:
-        """Means [runs] over states."""
-        return np.nanmean(self.values[dimension], axis=1)
+        """Means [runs] over states, NaN where there is none."""
+        return _mean(self.values[dimension])
 
     def draws(self, weights: np.ndarray) -> np.ndarray:
         """Means [dimensions, runs, resamples] of resampled states."""
         there = ~np.isnan(self.values)
-        return (np.where(there, self.values, 0.0) @ weights.T) / (there @ weights.T)
+        with np.errstate(invalid="ignore"):
+            return (np.where(there, self.values, 0.0) @ weights.T) / (there @ weights.T)
 
     def differences(self, dimension: int, run: int) -> np.ndarray:
         """Ours minus another run, of the states that have both."""
         differences = self.values[dimension, 0] - self.values[dimension, run]
         return np.round(differences[~np.isnan(differences)], statistics.DECIMALS)
 
-    def by_dataset(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Means by data set, dimension and run."""
+    def by_dataset(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """Means by data set, dimension and run; None where there is none."""
         of = np.array([state.dataset for state in self.states])
         return {
             str(dataset): {
-                name: {run: float(np.nanmean(self.values[d, r, of == dataset])) for r, run in enumerate(self.runs)}
+                name: {run: _defined(_mean(self.values[d, r, of == dataset])) for r, run in enumerate(self.runs)}
                 for d, name in enumerate(dimensions())
             }
             for dataset in dict.fromkeys(of.tolist())
@@ -203,8 +203,18 @@ class Means:
                 yield StateMeans(
                     state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn,
                     source=state.source, run=run, kind=content.kind, action=content.action,
-                    means={d: None if np.isnan(m) else float(m) for d, m in zip(dimensions(), means, strict=True)},
+                    means=dict(zip(dimensions(), map(_defined, means), strict=True)),
                 )  # fmt: skip
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Mean over the last axis without NaN; NaN where nothing else is there."""
+    with np.errstate(invalid="ignore"):
+        return np.nansum(values, axis=-1) / (~np.isnan(values)).sum(axis=-1)
+
+
+def _defined(value: np.ndarray) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 def _alphas(table: Means, weights: np.ndarray) -> dict[str, Interval]:
@@ -231,17 +241,21 @@ def _comparisons(settings: Settings, table: Means, draws: np.ndarray) -> tuple[C
     plan, baselines = settings.study, list(enumerate(table.runs))[1:]
     tests = {
         (run, name): statistics.compare(
-            table.differences(d, r), plan.permutations, derive_seed(plan.seed, "permutation", run, name)
+            differences, plan.permutations, derive_seed(plan.seed, "permutation", run, name)
         )
         for r, run in baselines
         for d, name in enumerate(dimensions())
+        if len(differences := table.differences(d, r))
     }
     over_all = dict(zip(tests, holm([test["p"] for test in tests.values()]), strict=True))
     comparisons = []
     for r, run in baselines:
-        of_run = [tests[run, name] for name in dimensions()]
-        corrected = [holm([test[kind] for test in of_run]) for kind in ("p", "p_zeros_dropped", "p_permutation")]
-        for d, (name, test, *ps) in enumerate(zip(dimensions(), of_run, *corrected, strict=True)):
+        of_run = {name: tests[run, name] for name in dimensions() if (run, name) in tests}
+        corrected = [
+            holm([test[kind] for test in of_run.values()]) for kind in ("p", "p_zeros_dropped", "p_permutation")
+        ]
+        for name, test, *ps in zip(of_run, of_run.values(), *corrected, strict=True):
+            d = dimensions().index(name)
             low, high = percentile_interval(draws[d, 0] - draws[d, r])
             needed = statistics.states_needed(statistics.TARGET, test["sd"], len(tests)) if test["sd"] > 0 else None
             comparisons.append(Comparison(

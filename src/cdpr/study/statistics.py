@@ -46,10 +46,11 @@ def resampled_clusters(clusters: Sequence[object], resamples: int, seed: int) ->
 
 
 def compare(differences: ArrayLike, permutations: int, seed: int) -> dict[str, float]:
-    """A paired comparison of per-state ``differences`` [states]: their mean, ``sd`` and number of ``zeros``; two-sided
-    p-values of the signed-rank test with Pratt's zeros (``p``), with zeros dropped, and of the permutation test;
-    rank-biserial correlation; Hodges-Lehmann ``shift`` with its 95% interval. Sources: Wilcoxon, Biometrics Bull. 1
-    (1945); Pratt, JASA 54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math. Stat. 34 (1963)."""
+    """A paired comparison of per-state ``differences`` [states], at least one: their mean, ``sd`` and number of
+    ``zeros``; two-sided p-values of the signed-rank test with Pratt's zeros (``p``), with zeros dropped, and of the
+    permutation test; rank-biserial correlation; Hodges-Lehmann ``shift`` with its 95% interval. Sources: Wilcoxon,
+    Biometrics Bull. 1 (1945); Pratt, JASA 54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math.
+    Stat. 34 (1963)."""
     d = np.round(np.asarray(differences, dtype=float), DECIMALS)
     low, shift, high = hodges_lehmann(d)
     return {

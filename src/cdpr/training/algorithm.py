@@ -8,13 +8,15 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..environment import DiagnosticEnvironment, Policy, Trajectory, Turn
 from ..settings import Settings
+from ..settings.algorithms import algorithm_class
 from ..settings.section import Section
+from ..settings.variants import seen_by_algorithm
 
 if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not depend on that room
     import torch
@@ -92,9 +94,10 @@ class Algorithm(ABC):
     """Base class of all algorithms; one object serves a whole run.
 
     ``reads`` names the settings that it reads beside those that every training reads; a variant that sets another one
-    is refused. ``Options`` declares settings of its own, the keys of ``training.options``. ``extra_samples``: whether
-    it trains on :class:`Alternative` replies. ``refresh``: iterations after which the frozen policy takes the current
-    weights; 0 for never.
+    is refused, and to read another one is an error. ``Options`` declares settings of its own, the keys of
+    ``training.options``; a file that one of them names is in the run key. ``extra_samples``: whether it trains on
+    :class:`Alternative` replies. ``refresh``: iterations after which the frozen policy takes the current weights; 0 for
+    never.
     """
 
     class Options(Section):
@@ -151,6 +154,12 @@ class Algorithm(ABC):
         # Twice: torch sums a single row by another algorithm than several, with other last digits.
         rows = torch.tensor([scores, scores], dtype=torch.float64)
         return group_relative(rows, self.settings.training.normalise)[0].tolist()
+
+
+def open_algorithm(context: Context) -> Algorithm:
+    """The algorithm of a training; of the settings it sees what it declares."""
+    settings = context.settings
+    return algorithm_class(settings.training.algorithm)(replace(context, settings=seen_by_algorithm(settings)))
 
 
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:

@@ -21,6 +21,7 @@ from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
 from ..settings.judging import failing
+from ..settings.variants import seen_by_algorithm
 
 VALIDATION_SEED = 0
 # Of both engines: verl's defaults; the paper has none.
@@ -59,7 +60,7 @@ class TrainingRun:
         """Tags for ``run.json``: where judge, matcher and the frozen server get credentialed text. Raises SettingsError
         and GovernanceError where they cannot be used."""
         servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
-        frozen = algorithm_class(self.settings.training.algorithm).needs_frozen(self.settings)
+        frozen = algorithm_class(self.settings.training.algorithm).needs_frozen(seen_by_algorithm(self.settings))
         if frozen and (url := self.settings.training.verl.frozen.url):
             servers = [allow(url, self.credentialed, self.settings.governance), *servers]
         return disclosed(servers)

@@ -30,7 +30,7 @@ from ..settings import (
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.queries import check_paths
 from ..settings.variants import job_of, resolve_variant, seeds_of
-from . import evidence
+from . import evidence, own_code
 from .evidence import Evidence
 from .stages import STAGES, Options, Stage
 from .systems import refuse_what_lacks
@@ -43,6 +43,7 @@ class Experiment:
         self.settings = config if isinstance(config, Settings) else parse_settings(config)
         check_paths(self.settings)
         check_serving(self.settings)
+        own_code.watch(self.settings)
         data, results = self.settings.data, self.settings.paths.results
         chosen, own = data.fee_schedules, data.price_overrides
         if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):

@@ -11,7 +11,7 @@ from ..files import path_digest
 from ..job import PageEntry
 from ..records import FileDigest, RunRecord
 from ..settings import TrainedRun, digest
-from ..settings.section import Section
+from . import own_code
 from .evidence import EVIDENCE
 from .experiment import Experiment, stage_of
 from .stages import TABLES, Options
@@ -26,8 +26,8 @@ def run_stage(
     when left out; ``page`` lists the tables and figures of the results page. ``server`` is the job's own server of
     models, if it has one.
 
-    Raises StageError for a missing file and for reading a setting that the stage does not declare, SettingsError for
-    an unknown stage, and what the stage raises.
+    Raises StageError for a missing file, UndeclaredSetting and UndeclaredFile for reading what is not declared,
+    SettingsError for an unknown stage, and what the stage raises.
     """
     from ..tracking.mlflow_index import live_run
 
@@ -58,16 +58,10 @@ def run_stage(
         job.server = server
         is_live = stage.live and settings.tracking.mlflow
         following = live_run(settings, about, job.state) if is_live else contextlib.nullcontext()
-        try:
-            with following:
-                pkgutil.resolve_name(stage.target(settings))(stage.view(settings, options), job)
-        except AttributeError as error:
-            if isinstance(error.obj, Section) and error.name in type(error.obj).model_fields:
-                raise tracking.StageError(
-                    f"reads the setting {type(error.obj).__name__}.{error.name}, which it does not declare; add it to "
-                    f"`reads` of {name} in src/cdpr/workflow/stages.py, or its run key would miss it"
-                ) from error
-            raise
+        own_code.allow([*job.inputs.values(), *job.out.values(), job.state])
+        with following:
+            pkgutil.resolve_name(stage.target(settings))(stage.view(settings, options, name), job)
+        own_code.check()
 
 
 def _behind(experiment: Experiment, name: str) -> list[str]:

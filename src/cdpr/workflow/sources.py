@@ -1,17 +1,18 @@
 """What decides the outputs of stages beside settings and inputs: values, files, and modules imported by name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..agents.build import agent_class, agent_code, agent_entry
+from ..agents.build import agent_code, agent_entry, own_reads
 from ..environment.opening import judging_code
 from ..llm.spec import module_of, modules_of
 from ..settings import Settings, digest, judging_models, model_of, project_folder, served
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN
 from ..settings.judging import DECIDING, SECOND, TABLES
-from ..settings.load import restrict
-from ..settings.queries import named_model
+from ..settings.load import without
+from ..settings.queries import named_model, user_files
 from ..study.methods import all_synthetic, left_out
 
 if TYPE_CHECKING:
@@ -68,20 +69,48 @@ def acting_agent(experiment: "Experiment", options: Options) -> Mapping[str, Any
     second = {SECOND[0]: TABLES} if settings.judge.second == TABLES else {}
     cases = {"cases": settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
     row = agent_entry(settings, options["run"])
-    # A server draws other samples than this process.
-    agent: dict[str, Any] = {"served": True} if row.own_policy and served(settings, row) else {}
+    model = model_of(settings, row)
+    agent: dict[str, Any] = {}
+    if served(settings, row):  # a server draws other samples than this process, and each server others
+        serving = settings.serving
+        agent["served"] = {"program": serving.program, "command": serving.command,
+                           "weights": model and model.weights, "serve": model and model.serve}  # fmt: skip
     if entry is None:
         return {**_all_judges(experiment, options), **second, **cases, "agent": agent}
-    own = agent_class(entry).reads if entry.model else ()
-    read = {"own": restrict(settings, own).model_dump(mode="json")} if own else {}
-    path = settings.frameworks.diag_agent.instruction if "frameworks.diag_agent" in own else None
-    files = {"frameworks.diag_agent.instruction": experiment.digests.digest(path)} if path else {}
-    model, loaded = model_of(settings, entry), experiment.acting_policy(options["run"])
+    files = _files(experiment, [path for name, path in user_files(settings)
+                                if name in without(agent_reads(settings, options), ())])  # fmt: skip
+    loaded = experiment.acting_policy(options["run"])
     if loaded and not loaded.startswith("<results>"):
         agent["weights"] = experiment.digests.digest(loaded)
     agent |= {"acts": entry.acts, "model": None if entry.model in settings.models else entry.model,
               "request": model and model.request_settings()}  # fmt: skip
-    return {**_all_judges(experiment, options), **second, **cases, **read, **files, "agent": agent}
+    return {**_all_judges(experiment, options), **second, **cases, **files, "agent": agent}
+
+
+def agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
+    return own_reads(settings, options["run"])
+
+
+def rule_and_judges(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
+    """Digests of the data files that options of the algorithm name, and the judges."""
+    settings, _ = experiment.settings_of("train_policy", options)
+    named = [text for text in _texts(settings.training.options) if Path(text).is_file() or
+             ("/" in text and Path(text).is_dir())]  # fmt: skip
+    return {**deciding_judges(experiment, options), **_files(experiment, named)}
+
+
+def _files(experiment: "Experiment", paths: Iterable[str]) -> Mapping[str, Any]:
+    digests = {path: experiment.digests.digest(path) for path in paths}
+    return {"files": digests} if digests else {}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a JSON-like value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(part)
 
 
 def agents_code(experiment: "Experiment", options: Options) -> list[str]:
@@ -138,8 +167,9 @@ def synthetic(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
 
 
 def compared(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
-    """Why methods are left out of the comparison, and whether all cases are synthetic."""
-    return {"left_out": left_out(experiment.settings), **synthetic(experiment, options)}
+    """Why methods are left out of the comparison, whether all cases are synthetic, and names of the data sets."""
+    both = {**synthetic(experiment, options), **data_sets(experiment, options)}
+    return {"left_out": left_out(experiment.settings), **both}
 
 
 def model_rater(experiment: "Experiment", options: Options) -> Mapping[str, Any]:

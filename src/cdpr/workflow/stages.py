@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..agents.build import ACTING, DECISIONS
 from ..environment.opening import judging_code
 from ..records import PIPELINE
 from ..run_key import package_folder
 from ..settings import Settings
+from ..settings.algorithms import algorithm_class
 from ..settings.load import restrict, without
+from ..settings.variants import RUNTIME
 from . import sources
 
 if TYPE_CHECKING:
@@ -21,19 +24,12 @@ if TYPE_CHECKING:
 
 Options = Mapping[str, str]
 
-# Settings that several stages read: what decides an action and its value; who judges and matches; who acts.
-_DECISIONS = ("environment", "policy", "utility")
+# Settings that several stages read: who judges and matches.
 _JUDGED = ("judge", "matcher", "models", "governance", "calls")  # `also` keys what decides of them
-_ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *_DECISIONS)
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
-             "study.states", *_DECISIONS)  # fmt: skip
+             "study.states", *DECISIONS)  # fmt: skip
 _NOWHERE = ("tier", "paths", "tracking")
-# Settings of verl for machines and memory, which do not affect results.
-_MACHINES = tuple(
-    f"training.verl.{name}"
-    for name in ("nodes", "gpus_per_node", "gpu_memory_gb", "offload", "rollout_memory", "frozen")
-)
 _RUN_AND_DATASET = ("run", "dataset")
 
 
@@ -44,7 +40,8 @@ class Stage:
     ``call`` (``module:function``) takes the settings and a :class:`~cdpr.job.Job`. It sees only the settings named in
     ``reads``, which enter the run key, and ``ignores``, which do not (where files are, how often to save); reading any
     other setting is an error, so a key can never miss a dependency. ``options`` select one of the stage's jobs;
-    placeholders in ``reads`` and ``ignores`` are filled with them. What else decides its outputs: ``also`` (values, and
+    placeholders in ``reads`` and ``ignores`` are filled with them. ``own_reads``: what an algorithm or an agent
+    declares, beside ``reads``. What else decides its outputs: ``also`` (values, and
     digests of files that are no inputs) and ``more_code`` (modules that it imports by name). ``experiment`` is where
     MLflow lists it; ``live``: MLflow follows its metrics as they come.
     """
@@ -57,6 +54,7 @@ class Stage:
     more_code: Callable[["Experiment", Options], list[str]] = lambda experiment, options: []
     experiment: str = PIPELINE
     live: bool = False
+    own_reads: Callable[[Settings, Options], tuple[str, ...]] = lambda settings, options: ()
 
     def target(self, settings: Settings) -> str:
         """``module:function`` of the job with these settings."""
@@ -64,17 +62,19 @@ class Stage:
 
     def parameters(self, settings: Settings, options: Options) -> dict[str, Any]:
         """The slice of the settings that decides the outputs, as JSON."""
-        return restrict(settings, self._keyed(options)).model_dump(mode="json")
+        return restrict(settings, self._keyed(settings, options)).model_dump(mode="json")
 
-    def view(self, settings: Settings, options: Options) -> Settings:
+    def view(self, settings: Settings, options: Options, name: str = "") -> Settings:
         """The settings as the stage sees them."""
         ignored = [name.format(**options) for name in (*_NOWHERE, *self.ignores)]
-        return restrict(settings, self._keyed(options) | without(ignored, ()))
+        remedy = f"add KEY to `reads` of {name} in src/cdpr/workflow/stages.py, or its run key would miss it"
+        return restrict(settings, self._keyed(settings, options) | without(ignored, ()), remedy)
 
-    def _keyed(self, options: Options) -> set[str]:
-        return without(
-            [name.format(**options) for name in self.reads], [name.format(**options) for name in self.ignores]
-        )
+    def _keyed(self, settings: Settings, options: Options) -> set[str]:
+        reads, ignores = ([name.format(**options) for name in names] for names in (self.reads, self.ignores))
+        own = self.own_reads(settings, options)
+        restrict(settings, own)  # raises for names of no settings
+        return without(reads, ignores) | without(own, ())
 
 
 _REPORT = {path.stem: path.read_text("utf-8") for path in sorted(package_folder().joinpath("report").glob("*.py"))}
@@ -112,28 +112,29 @@ STAGES = {
     ),
     "remove_leaks": Stage("cdpr.ingest.leaks:remove_leaks", options=("dataset",)),
     "warm_start_policy": Stage(
-        "cdpr.training.torch.warm_start:warm_start_policy", ("warm_start", "costs", *_DECISIONS),
+        "cdpr.training.torch.warm_start:warm_start_policy", ("warm_start", "costs", *DECISIONS),
     ),
     "train_policy": Stage(
         sources.engine,
-        ("training", "credit", "comparators", "warm_start.cases", *_DECISIONS),
-        ("training.save_every", *_JUDGED, *_MACHINES), ("run",), sources.deciding_judges, sources.training_code,
+        ("training", "credit", "comparators", "warm_start.cases", *DECISIONS),
+        (*RUNTIME, *_JUDGED), ("run",), sources.rule_and_judges, sources.training_code,
         "cdpr/training", live=True,
+        own_reads=lambda settings, options: algorithm_class(settings.training.algorithm).reads,
     ),
     "evaluate_agent": Stage(
         "cdpr.evaluation.evaluate_agent:evaluate_agent",
         ("tier", "evaluation.decodings", "evaluation.seed", "evaluation.max_turn_tokens", "costs",
-         "training.temperature", *_DECISIONS),
+         "training.temperature", *DECISIONS),
         ("agents", "frameworks", "evaluation.open_cases", *_JUDGED), _RUN_AND_DATASET,
-        sources.acting_agent, sources.agents_code, "cdpr/evaluation",
+        sources.acting_agent, sources.agents_code, "cdpr/evaluation", own_reads=sources.agent_reads,
     ),
     "check_headroom": Stage(
         "cdpr.evaluation.preflight:check_headroom",
-        ("utility", "tier", "seeds", "evaluation.decodings", "environment"),
+        ("utility", "tier", "seeds", "evaluation.decodings", "environment"), also=sources.data_sets,
     ),
     "measure_credit_quality": Stage(
         "cdpr.analysis.credit_quality:measure_credit_quality",
-        ("analysis", "credit", "training.group_size", "training.temperature", *_DECISIONS), _JUDGED,
+        ("analysis", "credit", "training.group_size", "training.temperature", *DECISIONS), _JUDGED,
         also=sources.deciding_judges, more_code=sources.credit_code,
     ),
     "plot_credit_quality": Stage(
@@ -142,17 +143,18 @@ STAGES = {
     ),
     "credit_workups": Stage(
         "cdpr.analysis.credit_workups:credit_workups",
-        ("inspector.cases", "credit", "evaluation.decodings", "evaluation.seed", "training.temperature", *_DECISIONS),
+        ("inspector.cases", "credit", "evaluation.decodings", "evaluation.seed", "training.temperature", *DECISIONS),
         _JUDGED, _RUN_AND_DATASET, sources.deciding_judges, sources.credit_code,
     ),
     "sample_states": Stage(
         "cdpr.study.sampling:sample_states",
-        ("study.states", "study.seed", *_ACTING), ("agents", "frameworks", *_JUDGED), ("run",),
-        sources.acting_in_study, sources.agents_code,
+        ("study.states", "study.seed", *ACTING), ("agents", "frameworks", *_JUDGED), ("run",),
+        sources.acting_in_study, sources.agents_code, own_reads=sources.agent_reads,
     ),
     "propose_actions": Stage(
         "cdpr.study.proposals:propose_actions",
-        _ACTING, ("agents", "frameworks", *_JUDGED), ("run",), sources.acting_in_study, sources.agents_code,
+        ACTING, ("agents", "frameworks", *_JUDGED), ("run",), sources.acting_in_study, sources.agents_code,
+        own_reads=sources.agent_reads,
     ),
     "make_forms": Stage(
         "cdpr.study.forms:make_forms",

@@ -18,8 +18,7 @@ from ...llm.sampler import InProcessSampler
 from ...llm.spec import device_of
 from ...metrics_log import MetricsLog
 from ...settings import Settings
-from ...settings.algorithms import algorithm_class
-from ..algorithm import Context, Group, check_finite, credit_line, score_groups
+from ..algorithm import Context, Group, check_finite, credit_line, open_algorithm, score_groups
 from ..training_run import CREDIT, VALIDATION_SEED, Log, TrainingRun, store_records, training_log
 from .update import PolicyUpdate, samples_of
 from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
@@ -44,7 +43,7 @@ class Trainer:
         self.policy = run.agent(self.sampler)
         self.update = PolicyUpdate(self.model, run.settings.training)
         context = Context(run.settings, run.environment, self.policy, self._frozen, run.seed)
-        self.algorithm = algorithm_class(run.settings.training.algorithm)(context)
+        self.algorithm = open_algorithm(context)
         self.step, self.seconds, self.tokens = 0, 0.0, 0
 
     def fit(self, state_dir: Path, log: Log, record: Log, steps: int | None = None) -> None:

@@ -106,27 +106,33 @@ class PolicyUpdate:
 
     def step(self, groups: Sequence[Sequence[Sample]], progress: float = 0.0) -> dict[str, float]:
         """Update on the batch (inner epochs, mini-batches); returns means of loss, ratio and gradient norm.
-        ``progress``: share of the run's steps that are done, for ``training.schedule``."""
+        ``progress``: share of the run's steps that are done, for ``training.schedule``. Raises FloatingPointError for a
+        gradient that is not finite; the weights are then those before the call."""
         decay = (1 + math.cos(math.pi * progress)) / 2 if self.settings.schedule == "cosine" else 1.0
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = self.settings.learning_rate * decay
         self.model.train()
-        totals: dict[str, float] = {}
-        updates = 0
-        for _ in range(self.settings.inner_epochs):
-            for start in range(0, len(groups), self.settings.mini_batch_prompts):
-                mini_batch = groups[start : start + self.settings.mini_batch_prompts]
-                for name, value in self._mini_batch(mini_batch).items():
-                    totals[name] = totals.get(name, 0.0) + value
-                updates += 1
-        self.model.eval()
-        return {name: value / updates for name, value in totals.items()}
+        size = self.settings.mini_batch_prompts
+        mini_batches = [
+            groups[start : start + size] for start in range(0, len(groups), size)
+        ] * self.settings.inner_epochs
+        trained = [p for p in self.model.parameters() if p.requires_grad] if len(mini_batches) > 1 else []
+        before = [p.detach().to("cpu", copy=True) for p in trained]
+        try:
+            figures = [self._mini_batch(mini_batch) for mini_batch in mini_batches]
+        except FloatingPointError:
+            for parameter, values in zip(trained, before, strict=True):
+                parameter.data.copy_(values)
+            raise
+        finally:
+            self.model.eval()
+        return {name: sum(row[name] for row in figures) / len(figures) for name in figures[0]} if figures else {}
 
     def _mini_batch(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
         samples = [sample for group in groups for sample in group]
         tokens = sum(len(s.old_logprobs) for s in samples)
         weight = math.fsum(w for s in samples for w in s.weights)
-        scale = weight if self.settings.loss_aggregation == "token_mean" else len(samples)
+        scale = (weight if self.settings.loss_aggregation == "token_mean" else len(samples)) or 1.0
         loss_sum = clipped = drift = 0.0
         self.optimizer.zero_grad(set_to_none=True)
         for rows in micro_batches(groups, self.settings.micro_batch):
@@ -137,16 +143,16 @@ class PolicyUpdate:
             )
             loss = clipped_surrogate(logprobs, old, advantages) * weights
             ratio = torch.exp((logprobs - old).detach())
-            (loss.sum() / max(1, scale)).backward()
+            (loss.sum() / scale).backward()
             loss_sum += float(loss.detach().sum())
             clipped += float(((ratio - 1).abs() > CLIP_RATIO).sum())
             drift = max(drift, float((ratio - 1).abs().max())) if ratio.numel() else drift
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM)
         if not torch.isfinite(norm):
-            raise FloatingPointError("the gradient is not finite; the step was stopped before the weights changed")
+            raise FloatingPointError("the gradient is not finite; the weights are those before the step")
         self.optimizer.step()
         return {
-            "policy/loss": loss_sum / max(1, scale),
+            "policy/loss": loss_sum / scale,
             "policy/clipped_share": clipped / max(1, tokens),
             "policy/max_ratio_drift": drift,
             "policy/grad_norm": float(norm),

@@ -26,8 +26,7 @@ from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.guard import is_local
 from ...llm.rollout_server import CONVERSATION
 from ...metrics_log import MetricsLog
-from ...settings.algorithms import algorithm_class
-from ..algorithm import GroupAdvantages, PerToken, by_token, check_finite, credit_line, score_groups
+from ..algorithm import GroupAdvantages, PerToken, by_token, check_finite, credit_line, open_algorithm, score_groups
 from ..training_run import CREDIT, VALIDATION_SEED
 from .session import on_response, read_session
 
@@ -149,8 +148,7 @@ class GroupHook:
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.session = read_session(self.config.data.cdpr_session)
-        algorithm = algorithm_class(self.session.settings.training.algorithm)
-        self.algorithm = algorithm(self.session.context(self.llm_client))
+        self.algorithm = open_algorithm(self.session.context(self.llm_client))
         self.groups: dict[str, _Group] = {}
         self.validation: dict[int, EpisodeOutput] = {}  # by place of the case
         self.record = MetricsLog(self.session.state / CREDIT)

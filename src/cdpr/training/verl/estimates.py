@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from ...agents.policy import longest_sequence
 from ...settings import Settings, SettingsError, judging_models
 from ...settings.algorithms import algorithm_class, algorithm_options
+from ...settings.variants import seen_by_algorithm
 
 GB = 1e9
 ALLOWANCE = 3.0  # GB for the trainer's CUDA context, communication buffers and fragmentation
@@ -236,7 +237,7 @@ def cpus_of_ray(settings: Settings) -> int:
 
 def needs_frozen(settings: Settings) -> bool:
     """Whether continuations come from the frozen initial policy."""
-    return algorithm_class(settings.training.algorithm).needs_frozen(settings)
+    return algorithm_class(settings.training.algorithm).needs_frozen(seen_by_algorithm(settings))
 
 
 # Time

@@ -54,7 +54,7 @@ def token_rewards(
     scale = 1.0
     if finished.weights and plan.loss_aggregation == "token_mean":
         weights = [finished.weights.get(key, float(mask.sum())) for key, mask in zip(keys, masks, strict=True)]
-        scale = float(sum(mask.sum() for mask in masks)) / math.fsum(weights)
+        scale = float(sum(mask.sum() for mask in masks)) / (math.fsum(weights) or 1.0)
     elif finished.weights:
         scale = len(keys) / (plan.prompts_per_batch * plan.group_size)
     rewards = [finished.advantages.get(key, [0.0] * len(mask)) for key, mask in zip(keys, masks, strict=True)]

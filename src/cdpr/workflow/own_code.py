@@ -1,0 +1,93 @@
+"""Files that modules of the user read: each is in the run key, or an error.
+
+A module outside this package may be an algorithm, an agent or an importer. Its code and that of the user's modules that
+it imports are in the run key (:mod:`cdpr.run_key`), and so are the files in its ``FILES``. An audit hook of Python
+notices other files. It sees what Python opens, not what a library opens in C++ or Rust.
+"""
+
+import functools
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..run_key import PACKAGE, file_of, files_of, import_closure, is_installed, package_folder
+from ..settings import Settings, SettingsError, variants
+from ..settings.algorithms import algorithm_module
+from ..settings.datasets import DATASETS
+from ..settings.queries import user_files
+
+_SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/opt/")
+_own: dict[str, str] = {}  # files of the user's modules, and the module of each
+_allowed: set[str] = set()
+_faults: list[str] = []
+
+
+class UndeclaredFile(SettingsError):
+    """A file that a module of the user reads and does not declare."""
+
+
+def watch(settings: Settings) -> None:
+    """Watch the user's modules among algorithms, agents and importers, from before they are imported."""
+    changes = [settings.training.options, *(variant.change for variant in variants(settings).values())]
+    rules = [settings.training.algorithm, *(c["training.algorithm"] for c in changes if "training.algorithm" in c)]
+    named = [*map(algorithm_module, map(str, rules)), *(entry.acts for entry in settings.agents.values()),
+             *(entry.importer for entry in DATASETS.values() if entry.importer)]  # fmt: skip
+    roots = {name.partition(":")[0] for name in named if name.split(".")[0] != PACKAGE}
+    roots = {root for root in roots if file_of(root, package_folder())}  # others are reported where they are loaded
+    if not roots:
+        return
+    if not _own:
+        sys.addaudithook(_audit)
+    for name in import_closure(sorted(roots)):
+        if name.split(".")[0] != PACKAGE and (path := file_of(name, package_folder())):
+            _own[_real(str(path))] = name
+            allow(files_of(name))
+    allow(path for _, path in user_files(settings))
+    allow(text for change in changes for text in change.values() if isinstance(text, str) and Path(text).exists())
+
+
+def allow(paths: Iterable[str | Path]) -> None:
+    """Let the user's modules read these files, and what is in these folders."""
+    _allowed.update(_real(str(path)) for path in paths)
+
+
+def check() -> None:
+    """Raise UndeclaredFile for a file that was read although it is not declared, also where the error was caught."""
+    faults, _faults[:] = _faults[:], []
+    if faults:
+        raise UndeclaredFile(faults[0])
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "open" or not isinstance(arguments[0], (str, os.PathLike)):
+        return
+    frame = sys._getframe(1)
+    while (file := _real(frame.f_code.co_filename)) not in _own:
+        # What a library reads while it is imported, and what this package reads, are no matter of the user's module.
+        if frame.f_code.co_name == "<module>" or (file.startswith(_HERE) and file != _FILES) or frame.f_back is None:
+            return
+        frame = frame.f_back
+    path, written = os.path.realpath(arguments[0]), arguments[2] & os.O_ACCMODE == os.O_WRONLY
+    if path.endswith(".pyc"):
+        path = importlib.util.source_from_cache(path) if "__pycache__" in path else path[:-1]
+    if written:
+        _allowed.add(path)
+    elif os.path.isfile(path) and not _is_declared(path):
+        module = _own[file]
+        name = os.path.relpath(path, os.path.dirname(file))
+        remedy = f'import it by an `import` statement, or write `FILES = ("{name}",)` in {module}'
+        _faults.append(f"the module {module} reads {path}, which its run key would miss: {remedy}")
+        raise UndeclaredFile(_faults[-1])
+
+
+def _is_declared(path: str) -> bool:
+    above = {path, *map(str, Path(path).parents)}
+    return bool(path in _own or above & _allowed or path.startswith((*_SYSTEM, _HERE)) or is_installed(Path(path)))
+
+
+_real = functools.lru_cache(4096)(os.path.realpath)
+_HERE = _real(str(package_folder())) + os.sep
+_FILES = _HERE + "files.py"
