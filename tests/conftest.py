@@ -11,7 +11,7 @@ import pytest
 from toy import appendicitis
 
 from cdpr.cases import CaseRecord
-from cdpr.llm.types import CASE, SYSTEM
+from cdpr.llm.types import CASE, DATASET, SYSTEM
 from cdpr.report import style
 
 # One thread each, set before anything loads torch: pytest runs several processes on two cores, and threads
@@ -32,6 +32,7 @@ def no_caller() -> None:
     """Clear the context of model calls: stages set it in their own processes, tests share one."""
     SYSTEM.set("")
     CASE.set("")
+    DATASET.set("")
 
 
 @pytest.fixture(autouse=True)

@@ -87,9 +87,10 @@ class Exported:
         return ended.astimezone(UTC).isoformat(timespec="seconds")
 
     def test_cases(self) -> dict[str, CaseRecord]:
-        """The cases by ``note_id``. Raises ExportError where one of them is credentialed."""
+        """The cases by ``note_id``. Raises ExportError where one of them is credentialed, or its data set is by now."""
         cases = {case.note_id: case for case in iterate_records(self.cases, "test")}
-        if any(case.credentialed for case in cases.values()):
+        source = self.settings.data.source(self.dataset)
+        if source.credentialed or any(case.credentialed for case in cases.values()):
             raise ExportError(
                 f"{self.dataset}: its cases are credentialed, so their workups are not exported: a log holds the text "
                 "of every case. Tables and figures hold none, and may be shown"

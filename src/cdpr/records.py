@@ -2,7 +2,7 @@
 it."""
 
 import functools
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -84,11 +84,28 @@ class RunRecord(BaseModel):
         beside = {path: place.with_name(path.name) for path in outputs if path.name}
         return {near if near.exists() else path: outputs[path] for path, near in beside.items()}
 
+    def exchanged(self, place: Path) -> str:
+        """What is wrong with a record at ``place`` whose job wrote into the folder of another run or data set; empty
+        where nothing is, wherever the results as a whole are now."""
+        for output in self.outputs.values():
+            parts = Path(output.path).parent.parts
+            own = next((parts[n:] for n, part in enumerate(parts) if part in self.options.values()), ())
+            if own and place.parent.parts[-len(own) :] != own:
+                return (
+                    f"the record of {job_name(self.stage, self.options)}: files were moved or exchanged, put them back"
+                )
+        return ""
+
     @property
     def name(self) -> str:
         """Name of the run in MLflow: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
         parts = [self.options[name] for name in ("run", "dataset") if name in self.options]
         return "/".join(parts if "run" in self.options else [self.stage, *parts])
+
+
+def job_name(stage: str, options: Mapping[str, str]) -> str:
+    """A job in words: ``evaluate_agent cdpr-seed0/private``."""
+    return " ".join([stage, "/".join(options.values())]).strip()
 
 
 def _digest_of(path: Path) -> str:

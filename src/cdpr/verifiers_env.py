@@ -50,7 +50,7 @@ def load_environment(
     files = [settings] if isinstance(settings, str) else list(settings)
     chosen = parse_settings(merge((load_settings(*files) if files else Settings()).model_dump(), overrides or {}))
     records = list(iterate_records(cases)) if cases else synthetic_cases(chosen)
-    if any(case.credentialed for case in records):
+    if any(case.credentialed or chosen.data.source(case.dataset).credentialed for case in records):
         raise GovernanceError(
             f"{cases}: these cases are credentialed. verifiers sends their text to any client, so "
             "this environment takes open cases alone; train on them with this project's own engines"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -19,7 +20,7 @@ from cdpr.files import file_digest
 from cdpr.inspect_log import Exported, ExportError, workups, write_inspect_log
 from cdpr.llm.agent_model import Meter
 from cdpr.records import RunRecord
-from cdpr.settings import parse_settings
+from cdpr.settings import merge, parse_settings
 
 SCRIPTS = {"T-0": (CBC, CBC, CT, RIGHT), "T-1": (MRI, "No idea.", WRONG), "T-2": (CBC, MRI, CT, "Hm.", "Hm.")}
 
@@ -95,6 +96,14 @@ def test_no_log_is_written_of_credentialed_cases(case, tmp_path, capsys):
     settings.write_text(json.dumps({"environment": {"max_turns": 5}, "paths": {"results": str(tmp_path)}}))
     asked = ["export", "--inspect", "grpo-seed0", str(tmp_path / "run.eval"), "--settings", str(settings)]
     assert cli.main(asked) == 2 and "credentialed" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.eval"))
+
+
+def test_the_mark_of_now_counts_too(case, tmp_path):
+    found = exported(tmp_path, case)  # while its data set was open
+    marked = parse_settings(merge(found.settings.model_dump(), {"data": {"mimic_iv": {"credentialed": True}}}))
+    with pytest.raises(ExportError, match="credentialed"):
+        write_inspect_log(replace(found, settings=marked), tmp_path / "run.eval")
     assert not list(tmp_path.rglob("*.eval"))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_results_that_were_altered_share_no_table_and_are_named(tmp_path, capsys
         path.parent.mkdir(parents=True)
         path.write_text('{"correct": false}\n')
         outputs = {"file": {"path": f"elsewhere/{path.name}", "sha256": file_digest(path)}}
-        record(place, tier="demo", outputs=outputs, stage="evaluate_agent")
+        record(place, tier="demo", outputs=outputs)
     settings = tmp_path / "mine.yaml"
     settings.write_text(f"paths: {{results: {tmp_path}}}\n")
 
@@ -127,6 +128,48 @@ def test_a_broken_record_is_named(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ProvenanceError, match=r"cdpr-seed0/run\.json: no run\.json"):
         check_training(SETTINGS, tmp_path, ["cdpr-seed0"])
+
+
+def finished(results: Path, stage: str, file: str, **options: str) -> Path:
+    """A job with one output, and its record as the frame of a job writes it."""
+    path = results / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(str(options))
+    outputs = {"it": {"path": str(path), "sha256": file_digest(path)}}
+    place = path.with_name("run.json") if stage == "train_policy" else path.with_suffix(".run.json")
+    return record(place, stage=stage, options=options, tier="demo", outputs=outputs)
+
+
+@pytest.mark.parametrize("what", ["evaluations", "training"])
+def test_exchanged_results_are_refused_and_named(tmp_path, capsys, what):
+    """Whole folders of two methods, with their records: every digest agrees."""
+    results, places = tmp_path / "results", {}
+    for run in ("cdpr-seed0", "grpo-seed0"):
+        finished(results, "train_policy", f"training/{run}/metrics.jsonl", run=run)
+        places[run] = finished(
+            results, "evaluate_agent", f"evaluations/{run}/private.jsonl", run=run, dataset="private"
+        )
+    settings = tmp_path / "mine.json"
+    settings.write_text(json.dumps({"paths": {"results": str(results), "state": str(tmp_path / "state")}}))
+    command = ["--settings", str(settings)]
+
+    def check():
+        check_training(SETTINGS, results, places)
+        check_provenance(SETTINGS, [results / f"evaluations/{run}/private.jsonl" for run in places])
+
+    check()
+    assert main(["verify", *command]) == 0
+    first, second = (results / what / run for run in places)
+    for source, target in ((first, tmp_path / "x"), (second, first), (tmp_path / "x", second)):
+        source.rename(target)
+    with pytest.raises(ProvenanceError, match=r"run\.json: is the record of \w+ grpo-seed0.* not of \w+ cdpr-seed0"):
+        check()
+    capsys.readouterr()
+    assert main(["verify", *command]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("the record of ") == 2 and "2 altered" in shown
+    assert main(["why", str(next(first.glob("*run.json"))), *command]) == 0
+    assert "files were moved or exchanged" in capsys.readouterr().out
 
 
 def test_a_record_is_named_as_the_index_lists_it():

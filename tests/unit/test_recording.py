@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from served import Server
 
-from cdpr.cases import write_records
+from cdpr.cases import iterate_records, write_records
 from cdpr.cli import explain, main
 from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
 from cdpr.evaluation.row import read_rows
@@ -31,6 +31,7 @@ from cdpr.llm.recording import (
     import_recordings,
     question_fields,
     question_of,
+    withheld,
 )
 from cdpr.pseudonym import pseudonym
 from cdpr.settings import ModelEntry, Settings, parse_settings
@@ -435,6 +436,24 @@ def test_credentialed_answers_are_not_exported(server, recorded, tmp_path):
     with pytest.raises(ArchiveError, match="credentialed case"):
         export_recordings(private, tmp_path / "b.zip")
     assert not (tmp_path / "b.zip").exists()
+
+
+def test_the_mark_of_now_counts_for_exports_too(server, recorded, cases, tmp_path):
+    """Answers that were recorded while their data set was open stay here once it is marked."""
+    everything, [dataset] = (
+        export_recordings(recorded, tmp_path / "a.zip"),
+        {case.dataset for case in iterate_records(cases)},
+    )
+    assert export_recordings(recorded, tmp_path / "b.zip", credentialed=["another"]) == everything
+    with pytest.raises(ArchiveError, match="never leave"):
+        export_recordings(recorded, tmp_path / "c.zip", credentialed=[dataset])
+    assert len(withheld(recorded, (), [dataset])) == everything and not (tmp_path / "c.zip").exists()
+    ask(spec_of(recorded, server.url, "doctor"), [{"role": "user", "content": "of an unknown case"}])
+    assert export_recordings(recorded, tmp_path / "d.zip") == everything + 1
+    assert export_recordings(recorded, tmp_path / "e.zip", credentialed=["another"]) == everything
+    there = tmp_path / "there"
+    import_recordings(there, tmp_path / "a.zip")  # about open cases, of others
+    assert export_recordings(there, tmp_path / "f.zip", credentialed=[dataset]) == everything
 
 
 def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 
 from ..cases import CaseRecord
 from ..costs.price import charge
-from ..llm.types import CASE
+from ..llm.types import CASE, DATASET
 from ..seeding import derive_seed
 from ..settings.schema import Environment as EnvironmentSettings
 from .state import FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn, parse_action
@@ -168,6 +168,7 @@ async def run_episode(
 ) -> Trajectory:
     """Work up a case from its presentation, or from a state of it, to a diagnosis."""
     CASE.set(case.note_id)
+    DATASET.set(case.dataset)
     state = start or environment.initial(case)
     while True:
         forced = environment.must_diagnose(state, agent)

@@ -18,7 +18,7 @@ import sqlite3
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,17 @@ from ..files import DigestCache, replacing
 from ..pseudonym import pseudonym
 from .journal import open_journal
 from .spec import ModelSpec
-from .types import CASE, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling, Usage, clean_text
+from .types import CASE, DATASET, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling, Usage, clean_text
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
     question TEXT PRIMARY KEY, model TEXT NOT NULL, asked TEXT NOT NULL, answer TEXT NOT NULL, date TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS uses (system TEXT, question TEXT, PRIMARY KEY (system, question)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sources (dataset TEXT, question TEXT, PRIMARY KEY (dataset, question)) WITHOUT ROWID;
 """
 _ANSWER = TypeAdapter(Completion)
 _MEMBER = "answers.jsonl"  # of an archive
+_IMPORTED = "imported"  # in the place of the data set of an archive's answers, which are about open cases
 _MOST_EXPANSION = 200  # of an archive's bytes, above a megabyte; JSON shrinks to about a tenth
 # Errors of reading a damaged archive; RuntimeError: one that is encrypted, or packed in a way unknown here.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, RuntimeError, UnicodeDecodeError)
@@ -66,11 +68,12 @@ class Recordings:
         return (_folder(state, credentialed) / "answers.sqlite").exists()
 
     def find(self, question: str, system: str) -> tuple[Completion, bool] | None:
-        """The answer to a question, and whether its use by ``system`` is recorded."""
+        """The answer to a question, and whether its use by ``system`` for the data set at hand is recorded."""
         rows = self.journal.read(
-            "SELECT answer, EXISTS (SELECT 1 FROM uses WHERE system = ? AND uses.question = answers.question) "
+            "SELECT answer, EXISTS (SELECT 1 FROM uses WHERE system = ? AND uses.question = answers.question) AND "
+            "EXISTS (SELECT 1 FROM sources WHERE dataset = ? AND sources.question = answers.question) "
             "FROM answers WHERE question = ?",
-            (system, question),
+            (system, DATASET.get(), question),
         )
         return (read_answer(rows[0][0]), bool(rows[0][1])) if rows else None
 
@@ -78,16 +81,17 @@ class Recordings:
         """Record an answer, or its absence; returns the recorded one, perhaps the earlier one of another process."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
         row = (question_of(text), model, text, write_answer(answer), date)
-        return read_answer(self.journal.write(lambda database: _insert(database, row, [system])) or row[3])
+        use = [system], DATASET.get()
+        return read_answer(self.journal.write(lambda database: _insert(database, row, *use)) or row[3])
 
 
 def _folder(state: str | Path, credentialed: bool) -> Path:
     return Path(state) / "recordings" / ("credentialed" if credentialed else "open")
 
 
-def _insert(database: sqlite3.Connection, row: tuple[str, ...], systems: Sequence[str]) -> str | None:
+def _insert(database: sqlite3.Connection, row: tuple[str, ...], systems: Sequence[str], dataset: str) -> str | None:
     """Insert a row of answers, unless its question has an answer, and its uses; returns the earlier answer, if any."""
-    _insert_uses(database, systems, row[0])
+    _insert_uses(database, systems, dataset, row[0])
     earlier = database.execute("SELECT answer FROM answers WHERE question = ?", row[:1]).fetchone()
     if earlier and (earlier[0] == row[3] or read_answer(earlier[0]).is_answer):
         return earlier[0]
@@ -95,7 +99,8 @@ def _insert(database: sqlite3.Connection, row: tuple[str, ...], systems: Sequenc
     return None
 
 
-def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], question: str) -> None:
+def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], dataset: str, question: str) -> None:
+    database.execute("INSERT INTO sources VALUES (?, ?) ON CONFLICT DO NOTHING", (dataset, question))
     rows = [(system, question) for system in systems]
     database.executemany("INSERT INTO uses VALUES (?, ?) ON CONFLICT DO NOTHING", rows)
 
@@ -128,7 +133,8 @@ class RecordedModel(Model):
         if record and (record[0].is_answer or self.inner is None):
             answer, use_is_known = record
             if self.inner and not use_is_known:
-                self.recordings.journal.write(lambda database: _insert_uses(database, [system], question))
+                use = [system], DATASET.get(), question
+                self.recordings.journal.write(lambda database: _insert_uses(database, *use))
             return answer
         if self.inner is None:
             case = CASE.get() or "unknown"
@@ -235,13 +241,17 @@ class _Line(BaseModel):
     answer: dict[str, Any]
 
 
-def export_recordings(state: str | Path, file: str | Path, systems: Sequence[str] = ()) -> int:
-    """Write all recordings of open cases, or those of ``systems``; returns their number.
+def export_recordings(
+    state: str | Path, file: str | Path, systems: Sequence[str] = (), credentialed: Collection[str] = ()
+) -> int:
+    """Write all recordings of open cases, or those of ``systems``, but no :func:`withheld` ones; returns their number.
 
     The archive is a zip file with one line of JSON per answer, sorted by question; the same recordings make the same
     bytes. Raises ArchiveError where a recording is of a credentialed case, and where there is nothing to write.
     """
-    users, private = (_users(state, credentialed, systems) for credentialed in (False, True))
+    users, private = (_users(state, marked, systems) for marked in (False, True))
+    for question in withheld(state, systems, credentialed):
+        private[question] = users.pop(question)
     if not users:
         raise ArchiveError(
             f"nothing to export: {', '.join(systems) or 'no system'} asked anything about open cases that is in "
@@ -299,6 +309,17 @@ def _lines(file: str | Path) -> Iterator[str]:
         raise ArchiveError(f"{file}: no archive of recordings ({type(error).__name__}); fetch it again") from error
 
 
+def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection[str]) -> list[str]:
+    """Questions recorded as of open cases that may be of cases whose data sets are marked ``credentialed`` by now: of
+    these data sets, or of an unknown one."""
+    users, sources = _users(state, False, systems), defaultdict(set)
+    if not (users and credentialed):
+        return []
+    for dataset, question in Recordings(state, credentialed=False).journal.read("SELECT * FROM sources"):
+        sources[question].add(dataset)
+    return [question for question in users if not sources[question] - {""} or sources[question] & {*credentialed}]
+
+
 def _users(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dict[str, list[str]]:
     """The questions, sorted, with the systems that ask them; only ``systems``, if there are any."""
     users: dict[str, list[str]] = defaultdict(list)
@@ -321,7 +342,7 @@ def _import(database: sqlite3.Connection, text: str, place: str, imported: Impor
         raise ArchiveError(
             f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
         ) from error
-    earlier = _insert(database, (line.question, line.model, asked, answer, line.date), line.systems)
+    earlier = _insert(database, (line.question, line.model, asked, answer, line.date), line.systems, _IMPORTED)
     imported.new += earlier is None
     imported.known += earlier == answer
     imported.conflicting += earlier not in (None, answer)

@@ -21,6 +21,8 @@ SYSTEM: ContextVar[str] = ContextVar("system", default="")
 """The calling system: the evaluated agent, or another payer of the call."""
 CASE: ContextVar[str] = ContextVar("case", default="")
 """The number of its case. Errors about credentialed cases use a pseudonym instead."""
+DATASET: ContextVar[str] = ContextVar("dataset", default="")
+"""The data set of its case."""
 
 
 class ModelFailure(Exception):

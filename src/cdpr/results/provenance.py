@@ -1,11 +1,11 @@
 """Results that may share a table: made under one tier, one utility, one cost map and, per data set, the same cases."""
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..records import RunRecord
+from ..records import RunRecord, job_name
 from ..settings import Settings, judging_models
 from ..settings.judging import DECIDING
 
@@ -32,6 +32,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         if not place.exists():
             continue
         record = read_record(place)
+        _check_job(record, place, "evaluate_agent", {"run": path.parent.name, "dataset": path.stem})
         _check_unaltered(record, place, {path.name})
         check_tier(settings, f"{path} (see {place})", record.tier)
         for (section, name), value in expected.items():
@@ -59,6 +60,7 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
     ``run.json`` does not state, or one that is absent, is let pass. Raises :class:`ProvenanceError`."""
     cases: dict[str, Path] = {}
     for place, record in _records(results / "training" / run / "run.json" for run in runs):
+        _check_job(record, place, "train_policy", {"run": place.parent.name})
         check_tier(settings, place, record.tier)
         _check_unaltered(record, place, {"metrics.jsonl", "timings.jsonl"})
         if (digest := record.digest_of("cases")) is not None:
@@ -73,11 +75,21 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
     them. Raises :class:`ProvenanceError`."""
     known: tuple[Any, Path] | None = None
     for place, record in _records(results / "cases" / f"{dataset}.run.json" for dataset in datasets):
+        _check_job(record, place, "map_costs", {"dataset": place.name.removesuffix(".run.json")})
         priced = [record.parameters.get("costs"), *map(record.digest_of, ("catalogue", "overrides"))]
         known = known or (priced, place)
         if known[0] != priced:
             raise ProvenanceError(f"{place} and {known[1]}: cases were priced by different catalogues, overrides or "
                                   "cost settings; price both again")  # fmt: skip
+
+
+def _check_job(record: RunRecord, place: Path, stage: str, options: Mapping[str, str]) -> None:
+    """Raise ProvenanceError for a record of another job than the one whose files are there; an older record names
+    none."""
+    if (record.stage or stage) != stage or (record.options or options) != options:
+        raise ProvenanceError(f"{place}: is the record of {job_name(record.stage, record.options)}, and not of "
+                              f"{job_name(stage, options)}: files were moved or exchanged; put them back, or remove "
+                              "them and start snakemake again")  # fmt: skip
 
 
 def _check_unaltered(record: RunRecord, place: Path, names: set[str]) -> None:

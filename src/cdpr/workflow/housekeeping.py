@@ -25,11 +25,17 @@ def clean_state(experiment: Experiment) -> tuple[list[Path], list[Path]]:
     return removed, [folder for folder in folders if folder not in removed]
 
 
-def altered(results: Path) -> list[Path]:
-    """Results that are gone or not what was written, by the digests in their run.json. MLflow's database changes by
-    itself and is left out."""
-    records = ((place, RunRecord.read(place)) for place in record_files(results))
-    return [path for place, record in records for path in record.altered(place) if path.name != "mlflow.db"]
+def altered(results: Path) -> dict[Path, str]:
+    """Results that are gone, or not what was written by the digests in their run.json, or whose record is another
+    job's; and what is wrong. MLflow's database changes by itself and is left out."""
+    faults: dict[Path, str] = {}
+    for place in record_files(results):
+        record = RunRecord.read(place)
+        gone = {path: "not what was written" if path.exists() else "gone" for path in record.altered(place)}
+        faults |= {path: why for path, why in gone.items() if path.name != "mlflow.db"}
+        if exchanged := record.exchanged(place):
+            faults[place] = exchanged
+    return faults
 
 
 def record_of(experiment: Experiment, result: Path) -> Path:
@@ -63,7 +69,8 @@ def differences(experiment: Experiment, record: Path) -> list[str]:
     while waiting:
         place = waiting.pop(0)
         old = records[place]
-        lines += [line if place == record else f"{place}: {line}" for line in _changes(experiment, old)]
+        moved = [old.exchanged(place)] if old.exchanged(place) else []
+        lines += [line if place == record else f"{place}: {line}" for line in moved or _changes(experiment, old)]
         read = [file.path for file in old.inputs.values()]
         read += map(experiment.resolved, experiment.evidence_files(old.stage) if old.stage in EVIDENCE else [])
         before = {maker[path] for path in read if path in maker} - known

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from ..llm.recording import export_recordings, import_recordings
+from ..llm.recording import export_recordings, import_recordings, withheld
 from ..settings import Settings, SettingsError, value_at
+from ..settings.datasets import DATASETS
 from ..settings.judging import ASKERS
 
 
@@ -13,7 +14,10 @@ def export(settings: Settings, file: str, systems: Sequence[str]) -> str:
     if unknown:
         raise SettingsError(f"{', '.join(unknown)}: no agent of workflow/agents.yaml has that name, nor is it one of "
                             f"{', '.join(ASKERS)}; `cdpr systems`")  # fmt: skip
-    return f"{file}: {export_recordings(settings.paths.state, file, systems):,} answers about open cases"
+    state, marked = settings.paths.state, [name for name in DATASETS if settings.data.source(name).credentialed]
+    written, left = export_recordings(state, file, systems, marked), len(withheld(state, systems, marked))
+    more = f"; {left:,} left out: their data set is credentialed by now, or was not recorded" if left else ""
+    return f"{file}: {written:,} answers about open cases{more}"
 
 
 def import_(settings: Settings, file: str) -> str:
