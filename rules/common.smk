@@ -25,6 +25,7 @@ except ImportError as error:
 
 check_path("the folder of the project", str(HERE))
 experiment = Experiment(config)
+experiment.keep_private()
 settings, evidence = experiment.settings, experiment.evidence_files
 OWN = set()  # inputs that are the user's own files
 PAGE = []  # what the results page shows, in its order

@@ -166,6 +166,7 @@ def _command(*arguments: _Argument) -> Callable:
 def _experiment(args: argparse.Namespace) -> Experiment:
     experiment = Experiment(load_settings(*args.settings))
     args.credentialed = experiment.settings.data.credentialed
+    experiment.keep_private()
     return experiment
 
 
@@ -332,9 +333,8 @@ def _verify(args: argparse.Namespace) -> int:
     """Compare all results with the digests in their run.json: exit code 1 when one was edited or damaged."""
     results = Path(load_settings(*args.settings).paths.results)
     altered = housekeeping.altered(results)
-    for path in altered:
-        fault, command = "not what was written" if path.exists() else "gone", ["snakemake", "--cores", "all", "-f"]
-        print(f"{path}: {fault}; {shlex.join([*command, str(path)])}")
+    for path, fault in altered.items():
+        print(f"{path}: {fault}; {shlex.join(['snakemake', '--cores', 'all', '-f', str(path)])}")
     print(f"{results}: {len(altered)} altered" if altered else f"{results}: every result is what was written")
     return 1 if altered else 0
 

@@ -17,7 +17,7 @@ from cdpr.cases import (
     parse_analytes,
     write_records,
 )
-from cdpr.cases.record import split_by_subject
+from cdpr.cases.record import CaseRecord, split_by_subject
 
 word = st.from_regex(r"[A-Z][A-Za-z]{0,8}( [A-Z][a-z]{1,5})?", fullmatch=True)
 number = st.integers(0, 5000).map(lambda n: n / 10)
@@ -45,10 +45,10 @@ def test_one_split_is_read_as_all_would_be_whatever_the_texts_say(case, tmp_path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"splti": "train"}, r":2: field 'splti': Extra inputs"),
+        ({"splti": "train"}, r":2: field 'record': Extra inputs"),
         ({"split": "dev"}, r":2: field 'split'"),
-        ({"note_id": "T-1"}, r":2: note_id 'T-1' is also in line 1"),
-        ({"exam_cost_map": {"Lipase": -1}}, r":2: field 'exam_cost_map.Lipase': .* 0"),
+        ({"note_id": "T-1"}, r":2: its note_id is also in line 1"),
+        ({"exam_cost_map": {"Lipase": -1}}, r":2: field 'exam_cost_map': .* 0"),
         ({"exam_cost_map": {"Lipase": 1.0}}, r":2: field 'record'.*differ"),
     ],
 )
@@ -115,3 +115,24 @@ def test_levels():
     assert Analyte("A", "NEG").level == "normal"
     assert Analyte("A", "POS", flag="abnormal").level == "abnormal"
     assert Analyte("A", "Hazy").level is None
+
+
+@pytest.mark.parametrize("field", list(CaseRecord.model_fields))
+def test_an_error_about_a_damaged_record_names_line_and_field_and_quotes_nothing(case, tmp_path, field):
+    """Identifiers and names of examinations stay in the file: it may be credentialed."""
+    content = case.model_dump() | {"credentialed": True, "note_id": "zqnumber", "subject_key": "zqpatient"}
+    content["key_pertinent_results_dict"] = {"zqexam": "zqresult"}
+    content["exam_cost_map"], content["exam_billing_group"] = {"zqexam": 1.0}, {}
+    path = tmp_path / "cases.jsonl"
+    nested = {"zqexam": ["zqwrong"], "zqother": "zqwrong"}
+    damaged = [content | {field: value} for value in (["zqwrong"], nested, "zq wrong", None)]
+    damaged += [content | {"zqfield": 1}, content | {"exam_cost_map": {"zqother": 1.0}}]
+    for one in damaged:
+        path.write_text(json.dumps(one) + "\n")
+        try:
+            [*iterate_records(path)]
+        except RecordError as error:
+            assert str(error).startswith(f"{path}:1: field ") and "zq" not in str(error).replace(str(path), "")
+    path.write_text(2 * (json.dumps(content) + "\n"))
+    with pytest.raises(RecordError, match=r":2: its note_id is also in line 1$"):
+        [*iterate_records(path)]

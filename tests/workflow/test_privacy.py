@@ -262,6 +262,12 @@ def test_only_restricted_places_hold_text(project):
     assert leaks(project.folder) == {}
 
 
+def test_results_and_state_are_for_their_owner_alone(project):
+    files = (path for folder in (RESULTS, "state") for path in (project.folder / folder).rglob("*") if path.is_file())
+    shared = [path for path in [project.folder / RESULTS, *files] if path.stat().st_mode & 0o077]
+    assert shared == []
+
+
 # Damage: an error message would naturally quote the unreadable word
 
 

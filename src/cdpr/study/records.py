@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, ValidationError
 
 from ..cases import CaseRecord
 from ..environment import State
@@ -99,5 +99,14 @@ def write_lines(path: Path, lines: Iterable[BaseModel]) -> None:
 
 
 def read_lines(path: Path, kind: type[Line]) -> list[Line]:
-    """Raises pydantic's ValidationError for a line that is none."""
-    return [kind.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """Raises StudyError for a line that is none; the message quotes nothing of it."""
+    lines = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            lines.append(kind.model_validate_json(line))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = next((name for name in first["loc"][:1] if name in kind.model_fields), "line")
+            raise StudyError(f"{path}:{number}: field {field!r}: {first['msg']}; remove the file and start snakemake "
+                             "again") from None  # fmt: skip
+    return lines

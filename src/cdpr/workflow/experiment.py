@@ -1,6 +1,7 @@
 """One configuration seen from the workflow: its runs and data sets, the files of an evaluation, and run keys."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -196,6 +197,11 @@ class Experiment:
         if not path.exists() or path.read_bytes() != text.encode():
             write_text(path, text)
 
+    def keep_private(self) -> None:
+        """Where data are credentialed, let this process and those that it starts write for their owner alone."""
+        if self.settings.data.credentialed:
+            os.umask(0o077)
+
     def begin(self, runs: Iterable[str] = ()) -> None:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
         other workflows out until this process ends, however it ends, and write the settings. Raises SettingsError for
@@ -206,6 +212,9 @@ class Experiment:
                                 "Correct them, or set a key to null to do without.")  # fmt: skip
         refuse_what_lacks(self, runs)
         for folder in map(Path, (self.results, self.state)):
+            if self.settings.data.credentialed:
+                folder.mkdir(parents=True, exist_ok=True)
+                _make_private(folder)  # files from before the mark can be read by others, and their folder cannot
             try:
                 self._locks.append(hold(folder / ".lock", wait=False))  # Snakemake's own outlives a killed process
             except TimeoutError as error:
@@ -214,6 +223,16 @@ class Experiment:
                     "Wait for its end, or start this one with other paths.results and paths.state."
                 ) from None
         self.write_settings()
+
+
+def _make_private(folder: Path) -> None:
+    try:
+        folder.chmod(0o700)
+    except PermissionError:
+        raise SettingsError(
+            f"{folder.absolute()}: belongs to another user, and results of credentialed data are for their owner "
+            "alone; name other folders in paths.results and paths.state"
+        ) from None
 
 
 def stage_of(name: str) -> Stage:
