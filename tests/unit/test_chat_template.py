@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 from _local_server import LocalServer
@@ -12,11 +13,15 @@ from test_serving import server
 
 from cdpr.agents.build import build_agent
 from cdpr.cases import write_records
-from cdpr.environment import DiagnosticEnvironment, run_episode
+from cdpr.environment import DiagnosticEnvironment, PromptBuilder, State, Turn, run_episode
+from cdpr.environment.episode import is_cut_result
 from cdpr.environment.prompt import FORCED_PREFIX
+from cdpr.evaluation.evaluate_agent import evaluate
+from cdpr.evaluation.row import read_rows
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import SettingsError, parse_settings
-from cdpr.settings.schema import TinyModel
+from cdpr.settings.load import merge
+from cdpr.settings.schema import Environment, Prompt, TinyModel
 from cdpr.training.torch.tiny import CHAT_TEMPLATE, build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.training_run import TrainingRun
@@ -205,3 +210,46 @@ def test_a_rendering_may_not_outgrow_its_conversation(policy):
     tokenizer = ChatTokenizer(policy)
     with pytest.raises(SettingsError, match="renders more than"):
         tokenizer.opening([{"role": "user", "content": "boom" * 1000}])
+
+
+# Prompts that are too long
+
+
+@pytest.mark.parametrize(("style", "limit"), [("compact", 100), ("compact", 101), ("compact", 257), ("full", 5000)])
+def test_a_cut_prompt_fits_and_keeps_as_much_as_it_can(style, limit, case, tmp_path):
+    """Also with a tokenizer of bytes, and where a forced reply begins behind it."""
+    words = " ".join(f"word{n}é" for n in range(900))
+    long = case.model_copy(update={"case_summary": f"- Chief Complaint: {words}"})
+    prompts = PromptBuilder(Prompt(style=style), ChatTokenizer(folder_of(tmp_path, CHATML)), limit)
+    ids = prompts.prompt_ids(State(long), True)
+    assert limit - 4 <= len(ids) <= limit and prompts.is_cut(long)
+    kept = prompts.tokenizer.decode(ids)
+    assert "word0é" in kept and " ... " in kept and "word899é" in kept
+    assert not prompts.is_cut(case.model_copy(update={"case_summary": "- Chief Complaint: pain"}))
+
+
+def test_a_limit_that_holds_no_prompt_is_refused(case, tmp_path):
+    prompts = PromptBuilder(Prompt(style="full"), ChatTokenizer(folder_of(tmp_path, CHATML)), 2048)
+    with pytest.raises(SettingsError, match=r"policy.max_prompt_tokens: 2048 tokens do not hold .* which takes \d+"):
+        prompts.prompt_ids(State(case), False)
+
+
+def test_cut_prompts_and_results_are_counted(policy, cases, tmp_path, capsys):
+    long = cases[0].model_copy(update={"case_summary": "- Chief Complaint: " + "fever and cough " * 400})
+    mixed = [cases[1], long, *(case.model_copy(update={"split": "train"}) for case in (long, long, cases[2], cases[3]))]
+    own = {"max_prompt_tokens": 120}
+    settings = parse_settings(merge(SETTINGS, {"policy": own, "evaluation": {"decodings": ["greedy"]}, "paths": {
+        "state": str(tmp_path / "s"), "results": str(tmp_path / "r")}, "warm_start": {"cases": 0}}))  # fmt: skip
+    evaluate(settings, "warm_start", mixed[:2], tmp_path / "e.jsonl", tmp_path / "job", policy=policy)
+    whole, cut = read_rows(tmp_path / "e.jsonl")
+    assert (whole.cut, cut.cut) == (0, cut.calls) and cut.calls > 0
+    assert f"{cut.calls} of {whole.calls + cut.calls} prompts were cut" in capsys.readouterr().out
+    job = SimpleNamespace(metrics={})
+    TrainingRun(settings, mixed, policy, 0).count_cut_prompts(job)
+    assert job.metrics == {"cut_prompts": 3} and "3 cases lose a part" in capsys.readouterr().out
+
+
+def test_a_cut_result_is_seen(case):
+    environment = DiagnosticEnvironment(Environment(prompt=Prompt(max_observation_chars=40)))
+    steps = [environment.step(State(case), Turn(f"REQUEST_TEST: {name}")) for name in ("CBC", "CT Abdomen and Pelvis")]
+    assert [is_cut_result(case, step) for step in steps] == [True, False]

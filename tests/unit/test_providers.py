@@ -379,6 +379,26 @@ def test_a_silent_turn_is_sent_as_words(silent, cases, tmp_path):
     assert "(no answer)" in json.dumps(served.requests)
 
 
+@pytest.mark.parametrize(("window", "cut"), [(10**6, 0), (4096, 0), (200, 2), (750, 1)])
+def test_a_server_that_cuts_prompts_is_noticed(window, cut, cases, tmp_path, capsys):
+    """Ollama drops what exceeds its window, 4096 tokens by default, without an error
+    (https://github.com/ollama/ollama/blob/main/docs/context-length.mdx): its count of tokens stays there."""
+
+    async def answer(request, served):
+        question = await request.json()
+        said = " ".join(message["content"] for message in question["messages"])
+        is_first = len(question["messages"]) == 2
+        ends = f"ACTION: REQUEST_TEST\nTest needed: {'a ' * 300}" if is_first else DIAGNOSIS
+        content = answered("own", ends, "stop")
+        content["usage"]["prompt_tokens"] = min(int(1.3 * len(said.split())), window)
+        return content
+
+    with answering(answer) as served:
+        rows = evaluated(tmp_path, served.url, cases)
+    assert [row.calls for row in rows] == [2] * 4 and [row.cut for row in rows] == [cut] * 4
+    assert ("OLLAMA_CONTEXT_LENGTH" in capsys.readouterr().out) == bool(cut)
+
+
 def test_token_ids_of_an_answer_that_was_broken_off_are_no_draw(tmp_path):
     from toy import Grouped
 

@@ -1,10 +1,12 @@
 """How a state reads: the paper's prompt, or the same grammar in few tokens for a tiny model."""
 
 import functools
+from bisect import bisect_right
 from typing import Any
 
 from ..cases import CaseRecord, parse_analytes
 from ..files import shipped_text
+from ..settings import SettingsError
 from ..settings.schema import Prompt
 from .state import State, Step
 
@@ -116,13 +118,13 @@ class PromptBuilder:
     def prompt_ids(self, state: State, forced: bool, whole: bool = False) -> tuple[int, ...]:
         """Everything up to where the next reply begins; a forced reply begins with its prefix."""
         whole_record = opening_text(self.settings, state.case, whole)
-        ids = self._opening(whole_record) if whole else self.context_ids(state, forced)
+        ids = self._opening(whole_record)[0] if whole else self.context_ids(state, forced)
         return (*ids, *self.forced_prefix_ids) if forced else ids
 
     def context_ids(self, state: State, forced: bool = False) -> tuple[int, ...]:
         """Prompt, replies and observations so far."""
         if not state.history:
-            return self._opening(opening_text(self.settings, state.case))
+            return self._opening(opening_text(self.settings, state.case))[0]
         last = state.history[-1]
         # A sampled reply carries its prompt; other histories are built from the start.
         before = last.turn.prompt_ids or self.context_ids(State(state.case, state.history[:-1]))
@@ -143,12 +145,26 @@ class PromptBuilder:
         """Tokens with which a forced reply begins."""
         return self._encoded(FORCED_PREFIX[self.settings.style])
 
-    def _encode_opening(self, text: str) -> tuple[int, ...]:
-        """Over-long texts lose their middle until the prompt fits."""
-        keep = len(text)
-        while True:
+    def is_cut(self, case: CaseRecord, whole: bool = False) -> bool:
+        """Whether the first prompt lacks a part of the case."""
+        return self._opening(opening_text(self.settings, case, whole))[1]
+
+    def _encode_opening(self, text: str) -> tuple[tuple[int, ...], bool]:
+        """The first prompt, and whether its text lost its middle, so that the prompt fits also where a forced reply
+        begins. Raises SettingsError where it does not fit without any text."""
+        most = self.max_prompt_tokens - len(self.forced_prefix_ids)
+
+        @functools.cache
+        def ids(keep: int) -> tuple[int, ...]:
             part = text if keep >= len(text) else f"{text[: keep // 2]} ... {text[len(text) - keep // 2 :]}"
-            ids = self.tokenizer.opening(opening_messages(self.settings, part))
-            if len(ids) <= self.max_prompt_tokens or keep < 64:
-                return tuple(ids)
-            keep = int(keep * min(0.95, self.max_prompt_tokens / len(ids)))
+            return tuple(self.tokenizer.opening(opening_messages(self.settings, part)))
+
+        if len(ids(len(text))) <= most:
+            return ids(len(text)), False
+        keep = bisect_right(range(len(text)), most, key=lambda keep: len(ids(keep))) - 1
+        if keep < 0:
+            raise SettingsError(
+                f"policy.max_prompt_tokens: {self.max_prompt_tokens} tokens do not hold the prompt without a case, "
+                f"which takes {len(ids(0)) + len(self.forced_prefix_ids)}; raise it, or shorten environment.prompt"
+            )
+        return ids(keep), True

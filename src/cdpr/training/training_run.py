@@ -65,6 +65,13 @@ class TrainingRun:
             servers = [allow(url, self.credentialed, self.settings.governance), *servers]
         return disclosed(servers)
 
+    def count_cut_prompts(self, job: Job) -> None:
+        """Count the cases whose first prompt exceeds ``policy.max_prompt_tokens`` (D19a), in the job's metrics."""
+        cut = sum(map(self.prompts.is_cut, (*self.train, *self.validation)))
+        job.metrics["cut_prompts"] = cut
+        if cut:
+            print(f"{cut:,} cases lose a part of their text to policy.max_prompt_tokens; raise it")
+
     @property
     def steps(self) -> int:
         """Iterations of the run."""

@@ -169,6 +169,7 @@ def train_policy(settings: Settings, job: Job) -> None:
     policy = Path(job.inputs["init_policy"])
     run = TrainingRun(settings, iterate_records(job.inputs["cases"]), policy, job.seed)
     job.tags.update(run.disclosed())
+    run.count_cut_prompts(job)
     trainer = Trainer(run)
     # Garbage is collected once an iteration: tracing all live objects again and again costs a fifth of the time.
     gc.freeze()

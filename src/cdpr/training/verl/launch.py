@@ -44,6 +44,7 @@ def train_policy(settings: Settings, job: Job) -> None:
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
     session = Session(settings, Path(job.inputs["cases"]).resolve(), policy, state, job.seed)
     job.tags.update(session.run.disclosed())
+    session.run.count_cut_prompts(job)
     _check_installed(settings.training.verl)
     state.mkdir(parents=True, exist_ok=True)
     trained, checkpoints = state / "policy", state / CHECKPOINTS
