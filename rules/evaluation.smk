@@ -6,9 +6,10 @@ Makes  <results>/evaluations, preflight.json.
 
 from cdpr.workflow import served
 
-# Runs of a model whose server a job starts are evaluated by that job, all at once.
+# Runs of a model whose server a job starts are evaluated by that job, all at once; others on all benchmarks by one job.
 SERVED = {job.rule: job for job in served.served_jobs(experiment)}
-SERVED_RUNS = "|".join(re.escape(run) for job in SERVED.values() for run in job.runs)
+SERVED_RUNS = "|".join(re.escape(run) for job in SERVED.values() for run in job.runs) or "(?!)"
+TOGETHER = "|".join(map(re.escape, experiment.evaluated_together())) or "(?!)"
 
 
 rule evaluate_agent:
@@ -22,7 +23,7 @@ rule evaluate_agent:
     log:
         "<logs>/evaluate_agent/{run}/{dataset}.log",
     wildcard_constraints:
-        run=(rf"(?!(?:{SERVED_RUNS})/)" if SERVED else "") + RUN,
+        run=rf"(?!(?:{SERVED_RUNS})/)(?!(?:{TOGETHER})/(?:{'|'.join(BENCHMARKS)})\.){RUN}",
     conda:
         "../envs/cdpr.yaml"
     threads: machines.acting_threads(settings)
@@ -33,6 +34,28 @@ rule evaluate_agent:
         **job("evaluate_agent"),
     shell:
         "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+
+
+rule evaluate_on_benchmarks:
+    """Evaluate a run on all benchmarks, where the start of a job takes longer than its work."""
+    input:
+        expand("<results>/cases/{dataset}.jsonl", dataset=BENCHMARKS),
+        lambda wildcards: given(experiment.acting_policy(wildcards.run)),
+    output:
+        expand("<results>/evaluations/{{run}}/{dataset}.{kind}", dataset=BENCHMARKS, kind=["jsonl", "run.json"]),
+    log:
+        "<logs>/evaluate_on_benchmarks/{run}.log",
+    wildcard_constraints:
+        run=TOGETHER,
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        **machines.acting_machine(settings),
+        runtime=720,
+    params:
+        key=lambda wildcards: served.key_of(experiment, [(wildcards.run, dataset) for dataset in BENCHMARKS]),
+    shell:
+        "cdpr evaluate_on_benchmarks {wildcards.run} > {log:q} 2>&1"
 
 
 for served_job in SERVED.values():
@@ -53,7 +76,7 @@ for served_job in SERVED.values():
         resources:
             **machines.serving_machine(served.machine_of(experiment, served_job)),
         params:
-            key=lambda wildcards, job=served_job: served.key_of(experiment, job),
+            key=lambda wildcards, job=served_job: served.key_of(experiment, job.evaluations),
             job=served_job.name,
         shell:
             "cdpr evaluate_served {params.job} > {log:q} 2>&1"

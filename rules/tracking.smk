@@ -9,7 +9,7 @@ from snakemake.logging import logger
 
 from cdpr.workflow.outlook import Outlook, outcome
 
-ACTING = ("evaluate_agent", "train_policy", "sample_states", "propose_actions")
+ACTING = ("evaluate_agent", "evaluate_on_benchmarks", "train_policy", "sample_states", "propose_actions")
 
 
 rule init_tracking:

@@ -22,7 +22,7 @@ from .tracking import mlflow_index
 from .workflow import housekeeping, recordings
 from .workflow.experiment import Experiment
 from .workflow.running import run_stage
-from .workflow.served import evaluate_served
+from .workflow.served import evaluate_on_benchmarks, evaluate_served
 from .workflow.stages import STAGES
 from .workflow.systems import render, systems
 
@@ -289,6 +289,12 @@ def _recordings(args: argparse.Namespace) -> None:
 def _evaluate_served(args: argparse.Namespace) -> None:
     """Start the server of a model, evaluate all agents that use it, end the server."""
     evaluate_served(_experiment(args), args.name)
+
+
+@_command(_argument("run", metavar="RUN", help="a trained run such as cdpr-seed0, or an agent such as warm_start"))
+def _evaluate_on_benchmarks(args: argparse.Namespace) -> None:
+    """Evaluate one run on all benchmarks in one process."""
+    evaluate_on_benchmarks(_experiment(args), args.run)
 
 
 @_command(

@@ -38,8 +38,11 @@ def test_missing_results_are_labelled_on_demand_and_remade_byte_for_byte(project
     assert project.would_run() == partial | expected
     (project.folder / RESULTS / EVALUATION).unlink()
     jobs = project.would_run()
-    assert jobs["evaluate_agent"] == 1
-    assert set(jobs) - partial.keys() <= {"evaluate_agent", *REPORTS} - {"write_ablations", "write_dynamic_vs_static"}
+    assert jobs["evaluate_on_benchmarks"] == 1
+    assert set(jobs) - partial.keys() <= {"evaluate_on_benchmarks", *REPORTS} - {
+        "write_ablations",
+        "write_dynamic_vs_static",
+    }
     project.snakemake()
     assert [path for path in names if project.read(path) != before[path]] == []
     assert project.would_run() == {}

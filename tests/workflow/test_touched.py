@@ -45,6 +45,7 @@ def training_runs(stage: str) -> set[str]:
         ("workflow/paper/text.csv", {"write_claims": 1, **LAST,
                                      **{stage: 1 for stage in ON_PAGE if stage.startswith("write_")}}),
         ("src/cdpr/training/algorithms/cdpr.py", {"train_policy": runs_of("cdpr"), "evaluate_agent": None,
+                                                  "evaluate_on_benchmarks": None,
                                                   "write_claims": 1, "credit_workups": None,
                                                   "write_inspector": 1, **LAST, **STUDY,
                                                   **{stage: 1 for stage in ON_PAGE if training_runs(stage)}}),

@@ -63,7 +63,7 @@ def stage(
                 "tags": at_work.tags, "metrics": at_work.metrics,
                 "inputs": job.inputs or _describe(inputs), "outputs": _describe(outputs),
                 "started": started.isoformat(timespec="seconds"),
-                "wall_seconds": round(time.perf_counter() - clock, 3), "cpu_seconds": round(time.process_time(), 3),
+                "wall_seconds": round(time.perf_counter() - clock, 3), "cpu_seconds": _cpu_seconds(),
                 "peak_memory_mb": peak_memory_mb(), "versions": versions(), "commit": _commit(),
             }  # fmt: skip
             write_text(record, RunRecord.model_validate(finished).model_dump_json(indent=2) + "\n")
@@ -85,6 +85,16 @@ def exclusive(path: Path, name: str) -> Iterator[None]:
         lock = hold(path)
     with lock:
         yield
+
+
+_counted = 0.0  # CPU seconds of this process that are in records
+
+
+def _cpu_seconds() -> float:
+    """CPU seconds of this process since the stage before, or since its start."""
+    global _counted
+    before, _counted = _counted, time.process_time()
+    return round(_counted - before, 3)
 
 
 def peak_memory_mb() -> float:

@@ -90,6 +90,15 @@ class Experiment:
         """The evaluations and trainings behind a table or figure."""
         return evidence.EVIDENCE.get(name, evidence.nothing)(self)
 
+    def evaluated_together(self) -> list[str]:
+        """Runs that one job evaluates on all benchmarks: those of the tiny policy and of reference policies beside it,
+        for their jobs start for longer than they work."""
+        pairs = {pair for name in evidence.EVIDENCE for pair in self.evidence(name).evaluations}
+        runs = {run: self.settings.agents.get(run) for run, _ in sorted(pairs)}
+        short = [run for run, agent in runs.items() if agent is None or agent.model is None or agent.own_policy]
+        tiny = self.settings.policy.model == "tiny" and not self.settings.serving.policies
+        return [run for run in short if tiny and all((run, dataset) in pairs for dataset in BENCHMARKS)]
+
     # Files; ``<results>`` stands for the results folder
 
     def initial_policy(self) -> str:

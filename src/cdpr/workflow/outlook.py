@@ -13,15 +13,16 @@ from snakemake_logger_plugin_cdpr import duration
 
 from ..metrics_log import read_metrics
 from ..records import RunRecord, record_files
+from ..settings.datasets import BENCHMARKS
 from ..settings.section import read_shipped
 from .experiment import Experiment
 from .stages import STAGES
 
 _SHORT = 2.0  # seconds of a job that nothing is known of and that does not compute with tensors
-_KINDS = {"train_policy": "trainings", "evaluate_agent": "evaluations",
+_KINDS = {"train_policy": "trainings", **dict.fromkeys(("evaluate_agent", "evaluate_on_benchmarks"), "evaluations"),
           **{name: "tables and figures" for name in STAGES if name.startswith(("plot_", "write_"))}}  # fmt: skip
-_SLOW = ("warm_start_policy", "train_policy", "evaluate_agent", "sample_states", "propose_actions",
-         "measure_credit_quality", "credit_workups")  # fmt: skip
+_SLOW = ("warm_start_policy", "train_policy", "evaluate_agent", "evaluate_on_benchmarks", "sample_states",
+         "propose_actions", "measure_credit_quality", "credit_workups")  # fmt: skip
 _SERVED = "evaluate_served_"  # how rules of jobs with a server of their own begin
 
 
@@ -42,6 +43,8 @@ class Outlook:
         self._experiment, self.cores = experiment, cores
         configuration = "+".join(Path(overlay).stem for overlay in overlays) or "config"
         known = read_shipped("workflow/durations.yaml").get(configuration, {}) | measured(experiment.results)
+        if evaluation := known.get("evaluate_agent"):
+            known["evaluate_on_benchmarks"] = evaluation * len(BENCHMARKS)
         self.jobs = Counter(rule for rule, _ in jobs)
         short = [rule for rule in self.jobs if rule not in _SLOW and not rule.startswith(_SERVED)]
         known = {**dict.fromkeys(short, _SHORT), **known}

@@ -1,12 +1,13 @@
 """Jobs that start a model server, evaluate all agents that use the model, and stop the server.
 
 Each evaluation has the key and the files of `evaluate_agent`; only the start of the server differs. A rule of such a
-job (rules/jobs.smk) has all evaluations of one model as outputs. Main table, open cases and leak control have jobs of
-their own, so that a target runs no more than it shows.
+job (rules/evaluation.smk) has all evaluations of one model as outputs. Main table, open cases and leak control have
+jobs of their own, so that a target runs no more than it shows.
 """
 
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,9 +67,9 @@ def machine_of(experiment: Experiment, job: ServedJob) -> Machine:
     return (entry and entry.machine) or Machine(gpus=experiment.settings.serving.gpus)
 
 
-def key_of(experiment: Experiment, job: ServedJob) -> str:
-    """Digest of the keys of its evaluations."""
-    return digest([experiment.key(_STAGE, run=run, dataset=dataset) for run, dataset in job.evaluations])
+def key_of(experiment: Experiment, evaluations: Iterable[tuple[str, str]]) -> str:
+    """Digest of the keys of several evaluations."""
+    return digest([experiment.key(_STAGE, run=run, dataset=dataset) for run, dataset in evaluations])
 
 
 def evaluate_served(experiment: Experiment, name: str) -> None:
@@ -82,9 +83,21 @@ def evaluate_served(experiment: Experiment, name: str) -> None:
     if name not in jobs:
         raise SettingsError(f"{name!r} is no job with a server of its own; there are: {', '.join(jobs) or 'none'} "
                             "(serving.program, serving.models, serving.policies)")  # fmt: skip
-    job, state, finished = jobs[name], Path(experiment.state), []
-    with exclusive(state / "locks" / f"served-{name}", job.rule), server_of(experiment, job) as server:
-        for run, dataset in job.evaluations:
+    with server_of(experiment, jobs[name]) as server:
+        _evaluate(experiment, name, jobs[name].evaluations, server)
+
+
+def evaluate_on_benchmarks(experiment: Experiment, run: str) -> None:
+    """Evaluate one run on all benchmarks, each with the key and the files of `evaluate_agent`."""
+    _evaluate(experiment, run, [(run, dataset) for dataset in BENCHMARKS])
+
+
+def _evaluate(
+    experiment: Experiment, name: str, evaluations: Iterable[tuple[str, str]], server: OwnServer | None = None
+) -> None:
+    state, finished = Path(experiment.state), []
+    with exclusive(state / "locks" / f"evaluations-{name}", f"evaluations of {name}"):
+        for run, dataset in evaluations:
             inputs, outputs = experiment.evaluation_files(run, dataset)
             run_stage(experiment, _STAGE, {"run": run, "dataset": dataset}, inputs, outputs, server=server)
             written, record = (Path(experiment.resolved(outputs[name])) for name in ("evaluation", "record"))
