@@ -1,12 +1,14 @@
 """The whole workflow in miniature: it finishes, a second run does nothing, and errors are named."""
 
 import csv
+import html
 import json
 import re
 from pathlib import Path
 
 import pytest
 from finished_project import ON_PAGE
+from page import page
 from project import RESULTS, ROOT
 
 from cdpr.records import RunRecord, record_files
@@ -60,6 +62,15 @@ def test_the_inspector_shows_what_was_evaluated(project):
     assert len(views) == 6 and {view["credited"] for view in views} == {0, 3}
     assert all(view["decisions"] >= view["workups"] > 0 for view in views)
     assert b'href="inspector/index.html#run=cdpr-seed0&amp;dataset=mimic_iv"' in project.read("report.html")
+
+
+def test_the_report_of_snakemake_shows_what_our_page_shows(project):
+    project.snakemake("--report", "report.html")
+    text = html.unescape((project.folder / "report.html").read_text(encoding="utf-8"))
+    for rule, part in page(str(ROOT / "config/ci.yaml")).items():
+        assert part.chapter in text and Path(part.file).name in text, rule
+        # docutils breaks lines where it likes
+        assert " ".join(part.text.split()) in " ".join(text.replace("\\n", " ").split()), rule
 
 
 def test_rules_are_compared_at_matched_cost(project):
