@@ -397,7 +397,7 @@ rule write_report:
     """Write one HTML page with all results, each linked to the run that made it."""
     input:
         evidence("write_report"),
-        [getattr(rules, part["rule"]).output for part in PAGE],
+        lambda wildcards: [file for part in PAGE for file in getattr(rules, part["rule"]).output],
         rules.write_claims.output,
         expand(rules.write_data_card.output, dataset=experiment.datasets),
     output:
