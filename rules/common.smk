@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shlex
-import sys
 
 from snakemake.settings.types import DeploymentMethod
 
@@ -29,18 +28,8 @@ experiment.keep_private()
 settings, evidence = experiment.settings, experiment.evidence_files
 OWN = set()  # inputs that are the user's own files
 PAGE = []  # what the results page shows, in its order
-# Every job reads the resolved settings. Without an activated environment the `cdpr` beside this Python serves; a conda
-# environment has all packages but this one. glibc keeps the memory of tensors, which it would return to the kernel and
-# request again in every step: a quarter of an update's time. A folder's name is no pattern.
-PREFIX = (
-    f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(experiment.resolved_settings)}; "
-    "export MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824; "
-)
-if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method:
-    PREFIX += f"export PYTHONPATH={shlex.quote(str(HERE / 'src'))}; cdpr() {{ python -m cdpr.cli \"$@\"; }}; "
-else:
-    PREFIX += f'export PATH="$PATH":{shlex.quote(os.path.dirname(sys.executable))}; '
-shell.prefix(PREFIX.replace("{", "{{").replace("}", "}}"))
+with_conda = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
+shell.prefix(machines.shell_prefix(experiment.resolved_settings, HERE / "src" if with_conda else None))
 
 
 def given(path):

@@ -3,8 +3,12 @@
 ``gpu`` counts a job's GPUs. Slurm and Kubernetes allocate them; on one machine the profile runs such jobs one by one.
 """
 
+import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ..settings import Machine, Settings
@@ -13,6 +17,22 @@ _MEMORY_OF_A_GPU = 64_000  # MB of main memory for each GPU: weights, optimiser 
 _CORES_OF_A_GPU = 8
 _CORES_OF_VERL = 16  # trainer, servers, agent loop and Ray's own processes
 _CPU = {"mem_mb": 4000}
+
+
+def shell_prefix(settings_file: str, source: Path | None) -> str:
+    """What a shell does before the command of a job, as a pattern of Snakemake.
+
+    Every job reads the resolved settings. Without an activated environment the ``cdpr`` beside this Python serves; a
+    conda environment has all packages but this one, which is in the folder ``source``. glibc keeps the memory of
+    tensors, which it would return to the kernel and request again in every step: a quarter of an update's time.
+    """
+    beside = f'export PATH="$PATH":{shlex.quote(os.path.dirname(sys.executable))}; '
+    checkout = f'export PYTHONPATH={shlex.quote(str(source))}; cdpr() {{ python -m cdpr.cli "$@"; }}; '
+    prefix = (
+        f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(settings_file)}; "
+        f"export MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824; {checkout if source else beside}"
+    )
+    return prefix.replace("{", "{{").replace("}", "}}")  # a folder's name is no pattern
 
 
 def follow_jobs(executor: Any) -> str:
