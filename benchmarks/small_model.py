@@ -6,6 +6,7 @@ and for its immediate diagnoses, with intervals over cases and seeds.
 
     make small-model                             all of it
     python benchmarks/small_model.py prepare     the lessons in tokens and the cases, in --folder
+    python benchmarks/small_model.py document    the picture of docs/benchmarks/small_model.json
     python benchmarks/small_model.py run         supervised start, then all trainings side by side; needs torch alone
 
 `run` goes on where it was stopped. On one GPU it takes minutes, on two cores hours. --seconds ends the trainings:
@@ -41,7 +42,8 @@ from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 
 FILES = ("config.yaml", "config/small_model.yaml")
-VARIANTS = ("belief_gain", "cdpr", "grpo")
+LABELS = {"belief_gain": "belief gain", "cdpr": "CDPR", "grpo": "GRPO"}
+VARIANTS = tuple(LABELS)
 MEASURES = ("accuracy", "usd", "examinations", "utility")
 
 
@@ -193,7 +195,7 @@ def summarise(folder: Path, runs: list[str]) -> dict:
         "train/aec",
         *(f"validation/{x}" for x in ("accuracy", "aec", "utility")),
     )
-    curves = {name: read_rows(folder / name / "metrics.jsonl", keep) for name in done if name != "start"}
+    curves = {name: read_rows(folder / name / "metrics.jsonl", keep) for name in runs if name != "start"}
     return {"results": results, "steps": steps, "curves": curves, "start": read_rows(folder / "start.jsonl")}
 
 
@@ -201,6 +203,30 @@ def read_rows(path: Path, keep: tuple[str, ...] = ()) -> list[dict]:
     """Rows of metrics, with the columns to ``keep`` (all where it is empty)."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
     return [{k: v for k, v in row.items() if k in keep or not keep} for row in rows]
+
+
+def draw(report: dict, out: Path) -> None:
+    """Training accuracy by step, means over seeds, between the immediate diagnosis and the supervised start."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4))
+    for variant in VARIANTS:
+        curves = [[r["train/accuracy"] for r in rows if "train/accuracy" in r]
+                  for name, rows in report["curves"].items() if name.startswith(variant + "-seed")]  # fmt: skip
+        steps = min(map(len, curves), default=0)
+        values = np.array([curve[:steps] for curve in curves])
+        if steps:
+            axes.plot(
+                range(1, steps + 1), values.mean(0), marker="o", label=f"{LABELS[variant]}, mean of {len(curves)} seeds"
+            )
+    for name, style in (("immediate diagnosis", ":"), ("supervised start", "--")):
+        mean, low, high = report["results"][f"{name}, sampled"]["accuracy"]
+        line = axes.axhline(mean, linestyle=style, color="0.3", label=f"{name}, test cases, 95% interval")
+        axes.axhspan(low, high, alpha=0.15, color=line.get_color())
+    axes.set(xlabel="training step (64 sampled episodes each)", ylabel="accuracy (higher is better)", ylim=(0, 1))
+    axes.set_title("SmolLM2-135M on the synthetic hospital, sampled decisions")
+    axes.legend(fontsize=8)
+    figure.savefig(out, dpi=120, bbox_inches="tight", metadata={"Software": None})
 
 
 def bootstrap(rows: np.ndarray, rng: np.random.Generator, draws: int = 2000) -> np.ndarray:
@@ -217,7 +243,7 @@ def bootstrap(rows: np.ndarray, rng: np.random.Generator, draws: int = 2000) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["prepare", "run", "train"])
+    parser.add_argument("command", choices=["prepare", "run", "train", "document"])
     parser.add_argument("--folder", type=Path, default=Path("state/small_model"))
     parser.add_argument("--model", type=Path, default=Path("models/smollm2-135m-instruct"))
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
@@ -229,6 +255,8 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     if arguments.command == "prepare":
         prepare(arguments.folder)
+    elif arguments.command == "document":
+        draw(json.loads(Path("docs/benchmarks/small_model.json").read_text()), Path("docs/images/small_model.png"))
     elif arguments.command == "train":
         train(load_settings(*FILES), arguments.folder, arguments.run, arguments.device, arguments.deadline)
     else:
