@@ -215,7 +215,8 @@ def test_undeclared_settings_are_an_error(tmp_path, capsys, monkeypatch):
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
     arguments = ["init_tracking", "--output", f"ready={tmp_path}/ready", "--settings", str(tmp_path / "c.yaml")]
     assert cli.main(arguments) == 2
-    assert "Settings.credit" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "reads the setting credit, which is not declared: add credit to `reads` of init_tracking" in error
 
 
 def test_no_command_in_the_documentation_gives_a_target_away():
