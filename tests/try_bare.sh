@@ -15,7 +15,7 @@ printf '| system | Python | make | what | seconds | result |\n|---|---|---|---|-
 
 as_user() { # COMMAND
   mapfile -t variables < <(env | grep -E '^(PIP|UV|SSL)_')
-  env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/home/u "${variables[@]}" \
+  env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/home/u "${variables[@]}" \
     chroot --userspec=u:u "$root" bash -c "cd /home/u/cdpr && $1"
 }
 
