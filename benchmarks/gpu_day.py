@@ -36,6 +36,7 @@ from cdpr.agents.policy import longest_sequence
 from cdpr.cases import CaseRecord, write_records
 from cdpr.environment.prompt import FORCED_PREFIX, opening_messages
 from cdpr.files import write_text
+from cdpr.job import Job
 from cdpr.llm.local_models import smollm2
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
@@ -115,6 +116,10 @@ def teach(model: Any, pairs: Sequence[tuple[int, int]]) -> None:
             block.self_attn.o_proj.weight.mul_(1e-3)
             block.mlp.down_proj.weight.mul_(1e-3)
         directions = torch.nn.functional.normalize(model.model.embed_tokens.weight.normal_())
+        tokens = sorted({token for pair in pairs for token in pair})
+        # At right angles, so that the successors of a token are equally likely.
+        apart, _ = torch.linalg.qr(torch.randn(width, len(tokens)))
+        directions[tokens] = apart.T.to(directions)
         table = model.model.embed_tokens.weight.copy_(40 / width**0.5 * directions)  # 40: logit of a sure token
         for neuron, (a, b) in enumerate(pairs):
             block.mlp.gate_proj.weight[neuron] = block.mlp.up_proj.weight[neuron] = directions[a]
@@ -304,30 +309,36 @@ def run_verl(policy: Path, folder: Path, device: str) -> Iterator[dict[str, Any]
                              "tensor_parallel": 1}  # fmt: skip
     if device == "cuda":
         memory = torch.cuda.get_device_properties(0).total_memory / 1e9
-        shares = {"rollout_memory": 12 / memory, "frozen": {"beside": True, "memory": 12 / memory}}
+        shares = {"rollout_memory": 16 / memory, "frozen": {"beside": True, "memory": 16 / memory}}
         place |= {"rollout": "vllm", "gpu_memory_gb": memory} | shares
     write_records(folder / "cases.verl.jsonl", toy_cases(13))
     for name, change in (("cdpr", {"credit": {"verdicts": "scored"}}), ("grpo", {})):
         verl = place | ({"lora_rank": 16} if name == "grpo" and device == "cuda" else {})
-        paths = {"results": str(folder / name), "state": str(folder / f"{name}-state")}
-        settings = settings_of(policy, name, device, training={"micro_batch": 1, "engine": "verl", "verl": verl},
-                               paths=paths, tracking={"mlflow": False}, **change)  # fmt: skip
-        write_text(folder / f"{name}.yaml", json.dumps(settings.model_dump(mode="json")))
-        out = {"cases": folder / "cases.verl.jsonl", "init_policy": policy, "policy": folder / name / "policy",
-               "metrics": folder / name / "metrics.jsonl", "timings": folder / name / "timings.jsonl",
-               "credit": folder / name / "credit.jsonl.gz"}  # fmt: skip
-        command = [sys.executable, "-m", "cdpr.cli", "train_policy", "--run", f"{name}-seed0", "--key", "k" * 16]
-        command += [part for flag, path in out.items() for part in (f"--{flag}", str(path))]
+        training = {"micro_batch": 1, "engine": "verl", "verl": verl}
+        settings = settings_of(policy.resolve(), name, device, training=training, **change)
+        write_text(folder / f"{name}.json", settings.model_dump_json())
         begun = time.monotonic()
-        done = subprocess.run([*command, "--settings", str(folder / f"{name}.yaml")], capture_output=True, text=True)
+        command = [sys.executable, __file__, "--folder", str(folder), "--device", device, "--part", f"train {name}"]
+        done = subprocess.run(command, capture_output=True, text=True)
         figures: dict[str, Any] = {f"{name}_whole_seconds": time.monotonic() - begun}
         if done.returncode:
             figures[f"{name}_error"] = (done.stdout + done.stderr).strip().splitlines()[-60:]
         else:
-            row = read_history(out["metrics"], out["timings"])[-1]
+            row = read_history(folder / name / "metrics", folder / name / "timings")[-1]
             figures |= {f"{name}_{key}": value for key, value in row.items()
                         if key.startswith(("time/", "rollout", "policy/", "train/accuracy"))}  # fmt: skip
         yield figures
+
+
+def train_by_verl(folder: Path, name: str) -> None:
+    """The stage ``train_policy`` of the engine verl, with the settings of ``folder / NAME.json``."""
+    from cdpr.training.verl.launch import train_policy
+
+    settings, out = parse_settings(json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))), folder / name
+    out.mkdir(exist_ok=True)
+    inputs = {"cases": folder / "cases.verl.jsonl", "init_policy": Path(settings.policy.model)}
+    files = {file: out / file for file in ("policy", "metrics", "timings", "credit")}
+    train_policy(settings, Job("train_policy", "", inputs, files, 0, out / "state", {"run": f"{name}-seed0"}))
 
 
 # One process for each part
@@ -356,6 +367,8 @@ def run_part(part: str, folder: Path, device: str, limit: float) -> Iterator[dic
     kind, _, name = part.partition(" ")
     if kind == "tests":
         yield from run_tests(device)
+    elif kind == "train":
+        train_by_verl(folder, name)
     elif (needed := needs_gb(kind, name, device)) > (free := free_gb(device)):
         yield {"not run": f"it takes about {needed:.0f} GB, and {free:.0f} are free"}
     elif kind == "learning":
