@@ -14,6 +14,7 @@ no other; its figures are written when it ends, beside those of an earlier call.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import itertools
 import json
@@ -222,6 +223,8 @@ def measure_step(policy: Path, device: str, rank: int = 0) -> Iterator[dict[str,
         if not row["policy/grad_norm"] > 0:
             raise FloatingPointError(f"{name}: the gradient is zero: all rewards of a group are equal")
         del trainer
+        gc.collect()  # before the next one's memory is measured
+        torch.cuda.empty_cache()
     whole = [sum(figures[f"{name}_{phase}"] for phase in ("rollout", "credit", "update")) for name in ("grpo", "cdpr")]
     yield {"cdpr_over_grpo": whole[1] / whole[0]}
 
@@ -259,7 +262,8 @@ def measure_memory(policy: Path, device: str, rank: int = 0) -> Iterator[dict[st
         loss.item()
     yield {"update_seconds": time.perf_counter() - start}
     if device == "cuda":
-        yield peak(device) | {"peak_over_forecast": peak(device)["peak_gb"] / forecast}
+        most = peak(device)["peak_gb"]
+        yield {"peak_gb": most, "peak_over_forecast": most / forecast}
 
 
 def peak(device: str) -> dict[str, float]:
@@ -267,6 +271,7 @@ def peak(device: str) -> dict[str, float]:
     if device != "cuda":
         return {}
     most = torch.cuda.max_memory_allocated() / 1e9
+    torch.cuda.reset_peak_memory_stats()
     return {"peak_gb": most}
 
 
