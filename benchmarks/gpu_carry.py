@@ -186,7 +186,7 @@ with zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(open(sys.ar
   touch "../$name.done"; rm -f "$name" "$name".*of*
 done < ../sums
 cd "$checkout"
-export PYTHONPATH="$site:src${{PYTHONPATH:+:$PYTHONPATH}}" PATH="$site/bin:$PATH"
+export PYTHONPATH="$site:$checkout/src${{PYTHONPATH:+:$PYTHONPATH}}" PATH="$site/bin:$PATH"
 if test $# -gt 0; then exec "$@"; fi
 """
 

@@ -85,7 +85,7 @@ def test_loads_are_installed_when_they_are_whole(tmp_path):
     for load in loads:
         path = start(load, "sh", "-c", "echo $PYTHONPATH")
     assert [(installed / path.name).read_bytes() for path in files] == [path.read_bytes() for path in files]
-    assert path.startswith(f"{tmp_path / 'store'}/site:src")
+    assert path.startswith(f"{tmp_path / 'store'}/site:{checkout}/src")
 
 
 @pytest.mark.parametrize("native", [True, False])
