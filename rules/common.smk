@@ -26,7 +26,6 @@ check_path("the folder of the project", str(HERE))
 experiment = Experiment(config)
 experiment.keep_private()
 settings, evidence = experiment.settings, experiment.evidence_files
-OWN = set()  # inputs that are the user's own files
 PAGE = []  # what the results page shows, in its order
 with_conda = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
 shell.prefix(machines.shell_prefix(experiment.resolved_settings, HERE / "src" if with_conda else None))
@@ -37,12 +36,11 @@ def given(path):
     missing the workflow can be planned all the same; a run is refused before its first job."""
     if not path or path.startswith("<results>"):
         return path or []
-    OWN.add(path)
     return [ancient(path)] if os.path.exists(path) else []
 
 
 def job(stage):
-    """Parameters of a job: its run key, digests of the user's own files, and the flags of its command."""
+    """Parameters of a job: its run key, and the flags of its command."""
 
     def named(files):
         paths = {name: [path] if isinstance(path, str) else list(path) for name, path in files.items()}
@@ -57,7 +55,6 @@ def job(stage):
     return {
         "stage": stage,
         "key": lambda wildcards: experiment.key(stage, **dict(wildcards)),
-        "own": lambda wildcards, input: {p: experiment.digests.digest(p) for p in named(input).values() if p in OWN},
         "flags": flags,
     }
 

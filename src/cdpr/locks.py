@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import os
 import tempfile
 import weakref
 from contextlib import ExitStack
@@ -22,7 +23,13 @@ def hold(path: Path, wait: bool = True) -> ExitStack:
     from filelock import FileLock, SoftFileLock, Timeout  # here, for it would slow every command
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    options: dict[str, Any] = {"timeout": -1 if wait else 0, "thread_local": False, "poll_interval": 0.2}
+    os.umask(mask := os.umask(0))
+    options: dict[str, Any] = {
+        "mode": 0o666 & ~mask,
+        "timeout": -1 if wait else 0,
+        "thread_local": False,
+        "poll_interval": 0.2,
+    }
     lock: FileLock | SoftFileLock = FileLock(path, fallback_to_soft=False, **options)
     try:
         try:

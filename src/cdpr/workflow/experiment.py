@@ -146,6 +146,23 @@ class Experiment:
         """A path with the results folder in it."""
         return path.replace("<results>", self.results)
 
+    def user_files(self, name: str, options: Options) -> dict[str, str]:
+        """Digests of the user's own files and folders that a job reads."""
+        data, study, policy = self.settings.data, self.settings.study, self.settings.policy
+        of_study = [study.kept, study.ratings] if name == "analyse_study" else [study.kept]
+        files: dict[str, list[str | None]] = {
+            "ingest_dataset": [self.raw_path(options.get("dataset", ""))] if "dataset" in options else [],
+            "build_catalogue": [*data.fee_schedules.files.values()],
+            "map_costs": [data.price_overrides],
+            "warm_start_policy": [policy.model],
+            **{
+                stage: [self.initial_policy()] for stage in ("train_policy", "measure_credit_quality", "credit_workups")
+            },
+            **{stage: of_study for stage in ("simulate_ratings", "rate_by_model", "analyse_study")},
+        }
+        own = (path for path in files.get(name, []) if path and path != "tiny" and not path.startswith("<results>"))
+        return {path: self.digests.digest(path) for path in own}
+
     # Keys
 
     def key(self, name: str, **options: str) -> str:
@@ -155,7 +172,7 @@ class Experiment:
         files reach a job through the inputs of its rule."""
         _, seed = self.settings_of(name, options)
         parts = {"stage": name, "options": options, "parameters": self.parameters(name, options)}
-        return digest(parts | {"code": self.code(name, options), "seed": seed})
+        return digest(parts | {"code": self.code(name, options), "seed": seed, "files": self.user_files(name, options)})
 
     def settings_of(self, name: str, options: Options) -> tuple[Settings, int | None]:
         """Settings of a job (of its variant, for training) and its seed. Raises SettingsError for a name of no run."""
