@@ -22,7 +22,7 @@ FACTOR = {name: metric.factor for name, metric in METRICS.items()}
 BACKBONE = "Qwen3-4B-Instruct-2507"
 _STATISTICS = {
     "mean": lambda at: at[..., 0],
-    "difference": lambda at: at[..., 0] - at[..., 1],
+    "difference": lambda at, times=1.0: at[..., 0] - times * at[..., 1],
     "ratio": lambda at: _share(at[..., 0], at[..., 1]),
     "reduction": lambda at: 100 * (1 - _share(at[..., 0], at[..., 1])),
 }
@@ -31,15 +31,15 @@ _STATISTICS = {
 @dataclass(frozen=True)
 class SideBySide:
     """Several methods at one place: ``means`` [methods] and bootstrap ``draws`` [resamples, methods] of a metric in
-    printed units, from the same resampled cases. ``right`` [data sets, methods, runs] counts right diagnoses and
-    ``cases`` [data sets] test cases: the average weighs data sets alike, so counts over all of them would be of
-    another figure."""
+    printed units, from the same resampled cases. ``right`` counts right diagnoses by method and run, and ``cases``
+    [data sets] test cases: the average weighs data sets alike, so counts over all of them would be of another figure,
+    and there are none."""
 
     metric: str
     methods: tuple[Method, ...]
     means: np.ndarray
     draws: np.ndarray
-    right: tuple[tuple[tuple[int, ...], ...], ...]
+    right: str
     cases: tuple[int, ...]
 
     @property
@@ -47,14 +47,10 @@ class SideBySide:
         """All runs of all methods, each once."""
         return tuple(dict.fromkeys(run for method in self.methods for run in method.runs))
 
-    def statistic(self, name: str) -> Effect:
-        """``mean`` of the first method; ``difference``, ``ratio`` or ``reduction`` (in %) of the first two."""
-        relate = _STATISTICS[name]
-        return Effect(float(relate(self.means)), *percentile_interval(relate(self.draws)))
-
-    def weighed(self, *weights: float, offset: float = 0.0) -> Effect:
-        """The methods' values, each times its weight, summed."""
-        value, draws = (values @ np.array(weights) + offset for values in (self.means, self.draws))
+    def statistic(self, name: str, **times: float) -> Effect:
+        """``mean`` of the first method; ``difference`` (from ``times`` the second, by default once), ``ratio`` or
+        ``reduction`` (in %) of the first two."""
+        value, draws = (_STATISTICS[name](at, **times) for at in (self.means, self.draws))
         return Effect(float(value), *percentile_interval(draws))
 
     def text(self) -> str:
@@ -67,10 +63,8 @@ class SideBySide:
         """What stands behind a statistic, as fields of a verdict."""
         unit = {"accuracy": "%" if statistic == "mean" else "points", "aec": "USD"}.get(self.metric, "")
         unit = {"ratio": "ratio", "reduction": "%"}.get(statistic, unit)
-        k, n = "", "+".join(map(str, self.cases))
-        if len(self.cases) == 1:
-            (counted,), (n,) = self.right, self.cases
-            k = " : ".join("+".join(map(str, counts)) for counts in counted) if self.metric == "accuracy" else ""
+        n = self.cases[0] if len(self.cases) == 1 else "+".join(map(str, self.cases))
+        k = self.right if self.metric == "accuracy" else ""
         return {"k": k, "n": n, "seeds": training_seeds(self.runs), "runs": self.runs, "unit": unit}
 
 
@@ -130,7 +124,7 @@ class Evidence:
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
         means = np.mean([[s.estimates[metric].mean for s in part] for part in parts], axis=0) * scale
         draws = np.mean([np.stack([s.draws[:, column] for s in part], axis=1) for part in parts], axis=0) * scale
-        right = tuple(tuple(tuple(map(int, s.correct)) for s in part) for part in parts)
+        right = " : ".join("+".join(map(str, s.correct)) for s in parts[0]) if len(parts) == 1 else ""
         return SideBySide(metric, tuple(methods), means, draws, right, tuple(part[0].cases for part in parts))
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,11 @@ from ..results.methods import DATASETS, LEAST_SEEDS, TRAINED
 from ..results.paper import read_paper
 from ..settings import sweeps
 from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim
-from .evidence import FACTOR, Evidence, SideBySide, training_seeds
+from .evidence import FACTOR, Evidence, training_seeds
 from .setup import compare_setup
 from .study import compare_study
 from .training import compare_training, final_accuracy
-from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, NotMeasured, Verdict, directional, weakest
+from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, NotMeasured, Verdict, directional, verdict_on, weakest
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
@@ -98,18 +99,17 @@ def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence
 
 def compare_methods(claim: ComparisonClaim, evidence: Evidence) -> Verdict:
     """Two methods on the same test cases: one above or below the other, or both close together."""
-    comparison = evidence.side_by_side([claim.of, claim.than], claim.metric, claim.on)
+    pair = evidence.side_by_side([claim.of, claim.than], claim.metric, claim.on)
     if claim.within:
-        effect, margin = comparison.statistic("difference").inside(claim.within), f", to lie within {claim.within:g}"
+        effect, limit = pair.statistic("difference").inside(claim.within), f", to lie within {claim.within:g}"
     else:
-        sign = 1.0 if claim.side == "above" else -1.0
-        effect = comparison.weighed(sign, -sign * claim.times, offset=-claim.margin)
-        margin = "" if claim.times == 1 else f", to be {claim.side} {claim.times:g} times"
-        margin += f", with a margin of {claim.margin:g}" if claim.margin else ""
-    void = evidence.results.void(comparison.methods, claim.on, evidence.decoding)
-    verdict, why = directional(effect, evidence.unfit(claim.on), void=void)
-    statistic = "difference" if claim.times == 1 else "ratio"
-    return _verdict_of(verdict, f"{comparison.text()}{margin}: {why}", comparison, statistic)
+        effect = pair.statistic("difference", times=claim.times).toward(claim.side).minus(claim.margin)
+        limit = "" if claim.times == 1 else f", to be {claim.side} {claim.times:g} times"
+        limit += f", with a margin of {claim.margin:g}" if claim.margin else ""
+    void = evidence.results.void(pair.methods, claim.on, evidence.decoding)
+    name = "difference" if claim.times == 1 else "ratio"
+    reading, unfit = f"{pair.text()}{limit}", evidence.unfit(claim.on)
+    return verdict_on(effect, pair.statistic(name), reading, unfit, void=void, **pair.behind(name))
 
 
 def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
@@ -128,8 +128,7 @@ def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     if not rivals:
         raise NotMeasured(f"no other point of the sweep {claim.sweep!r} is run here: snakemake sensitivity_all")
     verdict = _ahead_of_all(claim, peak, rivals, "points of our grid", evidence)
-    seeds = {name: len(evidence.method(name).runs) for name in points.values()}
-    few = [name for name, count in seeds.items() if count < LEAST_SEEDS[name == peak]]
+    few = [name for name in points.values() if len(evidence.method(name).runs) < LEAST_SEEDS[name == peak]]
     if few:
         verdict = replace(verdict, verdict=OPEN, why=f"too few seeds for a peak ({', '.join(few)}); {verdict.why}")
     return replace(verdict, why=f"{verdict.why}; the paper does not print its grid")
@@ -138,54 +137,46 @@ def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
 def _ahead_of_all(claim: SuperlativeClaim, of: str, rivals: Sequence[str], what: str, evidence: Evidence) -> Verdict:
     """One method against each of the others: all must stand on the claimed side, one clearly on the other refutes.
     What was not run may yet refute it, so that only with all of them a lead is clear."""
-    sign = 1.0 if claim.side == "above" else -1.0
     evidence.side_by_side([of], claim.metric, claim.on)
-    run = []
+    pairs = []
     for name in rivals:
-        try:
-            run.append(evidence.side_by_side([of, name], claim.metric, claim.on))
-        except NotMeasured:
-            continue
-    if not run:
+        with suppress(NotMeasured):
+            pairs.append(evidence.side_by_side([of, name], claim.metric, claim.on))
+    if not pairs:
         raise NotMeasured(f"none of the {len(rivals)} other {what} was run")
-    effects = [pair.weighed(sign, -sign) for pair in run]
+    effects = [pair.statistic("difference").toward(claim.side) for pair in pairs]
     at, all_effects = weakest(effects)
-    counted, whole_field = f"{len(run) + 1} of {len(rivals) + 1} {what} were run", len(run) == len(rivals)
-    voids = [evidence.results.void(pair.methods, claim.on, evidence.decoding) for pair in run]
-    refuting = [i for i, (effect, void) in enumerate(zip(effects, voids, strict=True)) if effect.refuted and not void]
+    counted, whole_field = f"{len(pairs) + 1} of {len(rivals) + 1} {what} were run", len(pairs) == len(rivals)
+    voids = [evidence.results.void(pair.methods, claim.on, evidence.decoding) for pair in pairs]
+    refuting = [i for i, effect in enumerate(effects) if effect.refuted and not voids[i]]
     if refuting:  # show the pair that refutes: the one whose interval lies furthest on the other side
         at = min(refuting, key=lambda i: effects[i].high or 0.0)
     void = "" if refuting else next(filter(None, voids), "")
     verdict, why = directional(all_effects, evidence.unfit(claim.on), "" if whole_field else counted, void)
-    clearly = sum(effect.refuted for effect in effects)
-    reasons = [f"ahead of {sum(effect.value > 0 for effect in effects)} of {len(run)}"]
-    reasons += [f"clearly behind {clearly}"] if clearly else []
-    reasons += [f"{'refuted by' if refuting else 'closest'}: {run[at].text()}", why, "" if counted in why else counted]
-    return replace(
-        _verdict_of(verdict, "; ".join(part for part in reasons if part), run[at], "difference"),
-        runs=tuple(dict.fromkeys(name for pair in run for name in pair.runs)),
-        scope="" if whole_field else f"of the {len(run) + 1} {what} run",
-    )
+    ahead, clearly = sum(effect.value > 0 for effect in effects), sum(effect.refuted for effect in effects)
+    reasons = [f"ahead of {ahead} of {len(pairs)}", f"clearly behind {clearly}" if clearly else ""]
+    reasons += [
+        f"{'refuted by' if refuting else 'closest'}: {pairs[at].text()}",
+        why,
+        "" if counted in why else counted,
+    ]
+    behind = pairs[at].behind("difference") | {"runs": tuple(dict.fromkeys(run for pair in pairs for run in pair.runs))}
+    scope = "" if whole_field else f"of the {len(pairs) + 1} {what} run"
+    return Verdict(verdict, "; ".join(filter(None, reasons)), *pairs[at].statistic("difference"), scope=scope, **behind)
 
 
 def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     """One method on one data set against the others. They hold different cases, resampled independently, so the
     difference is not paired."""
-    here = evidence.side_by_side([claim.of], claim.metric, claim.on)
     others = [on for on in DATASETS if on != claim.on]
-    comparisons = [evidence.side_by_side([claim.of], claim.metric, on) for on in others]
-    differences = [(here.means[0] - there.means[0], here.draws[:, 0] - there.draws[:, 0]) for there in comparisons]
-    sign = 1.0 if claim.side == "above" else -1.0
-    effects = [Effect(sign * float(mean), *percentile_interval(sign * draws)) for mean, draws in differences]
+    here, *there = (evidence.side_by_side([claim.of], claim.metric, on) for on in (claim.on, *others))
+    differences = [(here.means[0] - other.means[0], here.draws[:, 0] - other.draws[:, 0]) for other in there]
+    effects = [Effect(float(mean), *percentile_interval(draws)).toward(claim.side) for mean, draws in differences]
     at, all_effects = weakest(effects)
     void = evidence.results.void(here.methods, claim.on, evidence.decoding)
-    verdict, why = directional(all_effects, evidence.unfit("average"), void=void)
-    next_to = f"{DATASETS[others[at]]} {comparisons[at].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
-    return Verdict(verdict, f"next: {next_to}: {why}", *effects[at], **here.behind("difference"))
-
-
-def _verdict_of(verdict: str, why: str, comparison: SideBySide, statistic: str) -> Verdict:
-    return Verdict(verdict, why, *comparison.statistic(statistic), **comparison.behind(statistic))
+    next_to = f"{DATASETS[others[at]]} {there[at].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
+    unfit, behind = evidence.unfit("average"), here.behind("difference")
+    return verdict_on(all_effects, effects[at], f"next: {next_to}", unfit, void=void, **behind)
 
 
 _JUDGES: dict[str, Callable[[Any, Evidence], Verdict]] = {

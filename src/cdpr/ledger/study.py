@@ -6,7 +6,7 @@ from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions
 from .claims import StudyClaim
 from .evidence import Evidence, training_seeds
-from .verdict import OPEN, Effect, NotMeasured, Verdict, directional, weakest
+from .verdict import OPEN, Effect, NotMeasured, Verdict, verdict_on, weakest
 
 
 def compare_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
@@ -24,12 +24,12 @@ def compare_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
     unfit = unfit or evidence.unfit("average")
     rated, all_methods = len(analysis.runs), len(analysis.runs) + len(analysis.left_out)
     part = claim.asks != "agreement" and rated < all_methods
-    verdict, why = directional(effect, unfit, f"{rated} of {all_methods} methods were rated" if part else "")
+    incomplete = f"{rated} of {all_methods} methods were rated" if part else ""
+    behind = {"n": analysis.states, "seeds": training_seeds(runs), "runs": tuple(runs),
+              "unit": "alpha" if claim.asks == "agreement" else "points"}  # fmt: skip
     if analysis.kind not in (PHYSICIAN, SIMULATED):
-        verdict, why = OPEN, f"{analysis.kind} raters show nothing of physicians"
-    behind = {"n": analysis.states, "seeds": training_seeds(runs), "runs": tuple(runs)}
-    unit = "alpha" if claim.asks == "agreement" else "points"
-    return Verdict(verdict, f"{reading}: {why}", *statistic, unit, **behind)
+        return Verdict(OPEN, f"{reading}: {analysis.kind} raters show nothing of physicians", *statistic, **behind)
+    return verdict_on(effect, statistic, reading, unfit, incomplete, **behind)
 
 
 def _rated(name: str, analysis: Analysis, evidence: Evidence) -> str:
@@ -50,17 +50,14 @@ def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[E
             test = analysis.comparison(names[at], analysis.next_best(names[at]))
             if test is None:
                 raise NotMeasured("no state has scores of both methods")
-            ours, other = (_score(analysis, names[at], run) for run in (analysis.ours, test.than))
             ahead = f"ahead on {sum(lead.value > 0 for lead in leads)} of {len(leads)}; " if len(leads) > 1 else ""
-            reading = f"{ahead}{names[at].replace('_', ' ')}: {ours} against {test.than} {other}"
+            reading = f"{ahead}{names[at].replace('_', ' ')}: {_next_to(analysis, names[at])}"
             return all_leads, leads[at], f"{reading}, Holm-adjusted p {test.holm:.2g}"
         case "largest_lead":
             lead, ahead_by = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
             both = min(lead, ahead_by, key=lambda effect: effect.low if effect.low is not None else effect.value)
-            than = analysis.next_best(claim.dimension)
-            ours, other = (_score(analysis, claim.dimension, run) for run in (analysis.ours, than))
-            reading = f"{ours} against {than} {other}; the lead is {ahead_by.value:+.2f} above the largest other one"
-            return both, lead, reading
+            scores = _next_to(analysis, claim.dimension)
+            return both, lead, f"{scores}; the lead is {ahead_by.value:+.2f} above the largest other one"
         case "above":
             pairs = {d: [_effect(analysis.scores[d], run) for run in runs] for d in claim.on_dimensions}
             # The two means share no draw in the record: the difference's interval is at most their spread together.
@@ -87,5 +84,8 @@ def _effect(intervals: dict[str, Interval], name: str) -> Effect:
     return Effect(at.value, at.low, at.high)
 
 
-def _score(analysis: Analysis, dimension: str, run: str) -> str:
-    return f"{analysis.scores[dimension][run].value or 0:.2f}"
+def _next_to(analysis: Analysis, dimension: str) -> str:
+    """The mean scores of ours and of the best baseline."""
+    than = analysis.next_best(dimension)
+    ours, other = (analysis.scores[dimension][run].value or 0 for run in (analysis.ours, than))
+    return f"{ours:.2f} against {than} {other:.2f}"

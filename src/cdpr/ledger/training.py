@@ -9,7 +9,7 @@ from ..results.methods import IN_DOMAIN
 from ..settings import Settings
 from .claims import TrainingClaim
 from .evidence import Evidence, training_seeds
-from .verdict import Effect, NotMeasured, Verdict, directional
+from .verdict import Effect, NotMeasured, Verdict, verdict_on
 
 # Final accuracies of fewer seeds, or of seeds that do not differ, have no interval over trainings.
 LEAST_FINAL_SEEDS = 3
@@ -32,11 +32,10 @@ def compare_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     else:
         values, unit, reading, curves = (_probes if claim.by == "probes" else _spent)(claim, evidence)
         measured = over_seeds(values)
-    beyond = measured.minus(claim.times).toward(claim.side or "above")
-    effect = measured.inside(claim.within) if claim.within else beyond
-    verdict, why = directional(effect, evidence.unfit(IN_DOMAIN), void=void)
+    effect = measured.inside(claim.within) if claim.within else measured.minus(claim.times).toward(claim.side)
     runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
-    return Verdict(verdict, f"{reading}: {why}", *measured, unit, seeds=training_seeds(runs), runs=runs)
+    behind = {"unit": unit, "seeds": training_seeds(runs), "runs": runs}
+    return verdict_on(effect, measured, reading, evidence.unfit(IN_DOMAIN), void=void, **behind)
 
 
 def over_seeds(values: np.ndarray) -> Effect:
@@ -61,9 +60,7 @@ def _spent(claim: TrainingClaim, evidence: Evidence) -> _Compared:
     if any(np.any(at <= 0) for at in times):
         raise NotMeasured(f"validation accuracy is at {100 * (claim.share or 1):g}% of its final value from the start: "
                           "times to it tell nothing")  # fmt: skip
-    first, second, *reference = times
-    if reference:
-        first, second = abs(first - reference[0]), abs(second - reference[0])
+    first, second = times[:2] if len(times) == 2 else (abs(at - times[2]) for at in times[:2])
     until = "to the last iteration" if claim.share is None else f"to {100 * claim.share:g}% of the final accuracy"
     what, unit, decimals, caveat = _SPENT[claim.by]
     reading = _against(f"{what} {until}", curves, [f"{at.mean():.{decimals}f}" for at in times])

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -71,10 +71,10 @@ class Effect(NamedTuple):
         """How far it exceeds an amount."""
         return Effect(self.value - amount, *(None if end is None else end - amount for end in (self.low, self.high)))
 
-    def toward(self, side: str) -> "Effect":
+    def toward(self, side: str | None) -> "Effect":
         """Positive on the claimed side: ``above`` zero, or ``below`` it."""
         ends = (None if end is None else -end for end in (self.high, self.low))
-        return self if side == "above" else Effect(-self.value, *ends)
+        return Effect(-self.value, *ends) if side == "below" else self
 
     def inside(self, margin: float) -> "Effect":
         """How far it stays inside ``±margin``; positive inside."""
@@ -116,6 +116,14 @@ def directional(effect: Effect, unfit: str = "", incomplete: str = "", void: str
     else:
         verdict, reading = OPEN, "the interval holds both"
     return verdict, "; ".join(note for note in (reading, unfit.partition(";")[0], incomplete) if note)
+
+
+def verdict_on(effect: Effect, shown: Effect, reading: str, *against: str, void: str = "", **behind: Any) -> Verdict:
+    """The verdict on a comparison. ``effect`` says how far the claim holds, ``reading`` what was compared; ``against``
+    (``unfit``, ``incomplete``) and ``void`` are those of :func:`directional`. The verdict shows the statistic
+    ``shown`` and has the fields ``behind``."""
+    verdict, why = directional(effect, *against, void=void)
+    return Verdict(verdict, f"{reading}: {why}", *shown, **behind)
 
 
 @dataclass(frozen=True, kw_only=True)
