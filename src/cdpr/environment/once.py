@@ -1,10 +1,20 @@
 """Results that take time and are needed several times."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+async def all_ended(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """The results of calls that run at the same time. The first error is raised after all have ended: what they send
+    to a model is paid for, and recorded then."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]
 
 
 class Once(Generic[T]):

@@ -20,6 +20,7 @@ from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import charge
 from ..environment.episode import WAVE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
+from ..environment.once import all_ended
 from ..environment.opening import check_judges, open_environment, open_second
 from ..environment.state import Effort, RequestTest, Trajectory
 from ..environment.table_judging import TableJudge
@@ -173,11 +174,7 @@ async def work_up(
             await second.prepare(workup.diagnosis, case.diagnosis_results)
         return workup, meter
 
-    ended = await asyncio.gather(*map(one, cases), return_exceptions=True)
-    for workup in ended:
-        if isinstance(workup, BaseException):
-            raise workup
-    return ended  # type: ignore[return-value]
+    return await all_ended(map(one, cases))
 
 
 def evaluation_row(

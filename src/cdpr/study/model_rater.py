@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
 
 from ..environment.model_judging import Questions
+from ..environment.once import all_ended
 from ..job import Job
 from ..llm import ModelSpec, open_model
 from ..llm.guard import disclosed
@@ -29,8 +29,9 @@ def rate_by_model(settings: Settings, job: Job) -> None:
     rater = next(iter(items.forms))
     rows = Presentation(states, items).rows(rater)
     prompts = [f"{row['patient']}\n\nProposed:\n{row['proposed']}\n\nScores:" for row in rows]
-    answers = asyncio.run(_answers(Questions(open_model(spec), rules(), "rater", _LONGEST), prompts))
-    rated = {str(row["code"]): scores(answer) for row, answer in zip(rows, answers, strict=True)}
+    questions = Questions(open_model(spec), rules(), "rater", _LONGEST)
+    asyncio.run(all_ended(map(questions.ask, prompts)))
+    rated = {str(row["code"]): scores(questions.answer(prompt)) for row, prompt in zip(rows, prompts, strict=True)}
     write_ratings(job.out["ratings"], items.study, rater, MODEL, rated)
     print(f"{settings.study.model_rater} rated {len(rated)} proposals")
 
@@ -56,15 +57,6 @@ def rules() -> str:
         lines.append(f"\n{number}. {dimension.title}. {dimension.asks}")
         lines += [f"   {value}: {text}" for value, text in dimension.anchors.items()]
     return "\n".join([*lines, "\nAnswer with five numbers in this order, separated by commas, and nothing else."])
-
-
-async def _answers(questions: Questions, prompts: Sequence[str]) -> list[str]:
-    """An answer each; all are waited for, and so recorded, before the first error is raised."""
-    ended = await asyncio.gather(*map(questions.ask, prompts), return_exceptions=True)
-    for error in ended:
-        if isinstance(error, BaseException):
-            raise error
-    return [questions.answer(prompt) for prompt in prompts]
 
 
 def scores(answer: str) -> dict[str, int]:

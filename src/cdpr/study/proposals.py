@@ -10,6 +10,7 @@ from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs import load_catalogue, price_of
 from ..costs.price import charge
 from ..environment import WAVE, Agent, DiagnosticEnvironment, FinalDiagnosis, RequestTest, State, Turn, parse_action
+from ..environment.once import all_ended
 from ..evaluation.row import public_text
 from ..job import Job
 from ..llm.guard import disclosed
@@ -70,11 +71,7 @@ async def _decisions(
     done: list[Proposal] = []
     for start in range(0, len(states), WAVE):
         agent.refresh()
-        ended = await asyncio.gather(*map(one, states[start : start + WAVE]), return_exceptions=True)
-        for proposal in ended:  # what was asked is paid for: all are waited for before the first error is raised
-            if isinstance(proposal, BaseException):
-                raise proposal
-            done.append(proposal)
+        done += await all_ended(map(one, states[start : start + WAVE]))
     return done
 
 
