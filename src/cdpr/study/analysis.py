@@ -1,5 +1,6 @@
 """From forms to figures: the key is opened here, and nowhere else."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ from .ratings import PHYSICIAN, Ratings, read_ratings
 from .records import Record, StateMeans, StudyError, StudyState, read_lines, write_lines
 from .rubric import dimensions
 
+# Holm's correction over the dimensions, by the p-values that it corrects.
+_CORRECTED = {"holm": "p", "holm_zeros_dropped": "p_zeros_dropped", "holm_permutation": "p_permutation"}
 _ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less than .005 with more
 
 
@@ -238,31 +241,24 @@ def _interval(value: float | None, draws: np.ndarray) -> Interval:
 
 
 def _comparisons(settings: Settings, table: Means, draws: np.ndarray) -> tuple[Comparison, ...]:
-    plan, baselines = settings.study, list(enumerate(table.runs))[1:]
-    tests = {
-        (run, name): statistics.compare(
-            differences, plan.permutations, derive_seed(plan.seed, "permutation", run, name)
-        )
-        for r, run in baselines
-        for d, name in enumerate(dimensions())
-        if len(differences := table.differences(d, r))
-    }
-    over_all = dict(zip(tests, holm([test["p"] for test in tests.values()]), strict=True))
-    comparisons = []
-    for r, run in baselines:
-        of_run = {name: tests[run, name] for name in dimensions() if (run, name) in tests}
-        corrected = [
-            holm([test[kind] for test in of_run.values()]) for kind in ("p", "p_zeros_dropped", "p_permutation")
-        ]
-        for name, test, *ps in zip(of_run, of_run.values(), *corrected, strict=True):
-            d = dimensions().index(name)
+    from pandas import DataFrame
+
+    rows = []
+    for (r, run), (d, name) in itertools.product(list(enumerate(table.runs))[1:], enumerate(dimensions())):
+        if len(differences := table.differences(d, r)):
+            seed = derive_seed(settings.study.seed, "permutation", run, name)
+            test = statistics.compare(differences, settings.study.permutations, seed)
             low, high = percentile_interval(draws[d, 0] - draws[d, r])
-            needed = statistics.states_needed(statistics.TARGET, test["sd"], len(tests)) if test["sd"] > 0 else None
-            comparisons.append(Comparison(
-                dimension=name, than=run, low=low, high=high, holm=ps[0], holm_all=over_all[run, name],
-                holm_zeros_dropped=ps[1], holm_permutation=ps[2], states_needed=needed, **test,
-            ))  # fmt: skip
-    return tuple(comparisons)
+            rows.append({"dimension": name, "than": run, "low": low, "high": high, **test})
+    if not rows:
+        return ()
+    tests = DataFrame(rows, columns=list(Comparison.model_fields))
+    tests["holm_all"] = holm(tests["p"])
+    for corrected, p in _CORRECTED.items():
+        tests[corrected] = tests.groupby("than")[p].transform(holm)
+    needed = [statistics.states_needed(statistics.TARGET, sd, len(tests)) if sd > 0 else None for sd in tests["sd"]]
+    rows = tests.to_dict("records")
+    return tuple(Comparison(**row | {"states_needed": n}) for row, n in zip(rows, needed, strict=True))
 
 
 def _leads(table: Means, draws: np.ndarray) -> dict[str, dict[str, Interval]]:
