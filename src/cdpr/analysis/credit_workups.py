@@ -9,7 +9,7 @@ import asyncio
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -119,23 +119,24 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     return [case for case in cases if case.note_id in names]
 
 
+@dataclass
 class Crediting:
     """CDPR's rule at every decision. ``open_policy`` opens the policy at a temperature (0: greedy); ``continues`` acts
     after candidates (None: the policy itself)."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        environment: DiagnosticEnvironment,
-        open_policy: Callable[[float], Policy],
-        continues: Policy | None = None,
-    ):
-        self.settings, self.environment, self.open_policy = settings, environment, open_policy
-        policy = open_policy(settings.training.temperature)
+    settings: Settings
+    environment: DiagnosticEnvironment
+    open_policy: Callable[[float], Policy]
+    continues: Policy | None = None
+
+    @cached_property
+    def process(self) -> ProcessReward:
+        """The rule, with a value for every state."""
+        settings, policy = self.settings, self.open_policy(self.settings.training.temperature)
         # Evaluated workups are no draws at the temperature of training: p_hat comes from the n_s probes alone.
         credit = every_state(settings.credit).model_copy(update={"own_actions": "apart"})
-        seed = derive_seed(SEED, "credit")
-        self.process = ProcessReward(environment, policy, continues or policy, credit, settings.utility, seed)
+        acts, seed = self.continues or policy, derive_seed(SEED, "credit")
+        return ProcessReward(self.environment, policy, acts, credit, settings.utility, seed)
 
     async def all(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
         """The credit of the cases whose workups can be replayed."""
