@@ -159,16 +159,15 @@ def _page(page: Page, presentation: Presentation) -> dict:
 
 def _redcap_fields() -> list[dict[str, str]]:
     """The data dictionary: what is shown cannot be changed, the ratings stand below each other."""
-    choices, shown = " | ".join(f"{value}, {value}" for value in range(1, 6)), {"Field Annotation": "@READONLY"}
+    fields = [("record_id", "text", "Code of the proposal", {})]
+    for name, label in (("study", "Study"), ("rater", "Rater"), ("state", "State"), ("proposal", "Proposal")):
+        fields.append((name, "text", label, {"Field Annotation": "@READONLY"}))
+    for name, label in (("patient", "What is known of the patient"), ("proposed", "What is proposed")):
+        fields.append((name, "notes", label, {"Field Annotation": "@READONLY"}))
+    choices = " | ".join(f"{value}, {value}" for value in range(1, 6))
     rated = {_CHOICES: choices, "Required Field?": "y", "Matrix Group Name": "rating_matrix"}
-    fields = [
-        ("record_id", "text", "Code of the proposal", {}),
-        *((name, "text", name.capitalize(), shown) for name in ("study", "rater", "state", "proposal")),
-        ("patient", "notes", "What is known of the patient", shown),
-        ("proposed", "notes", "What is proposed", shown),
-        *((dimension.name, "radio", dimension.text, rated) for dimension in rubric()),
-        ("comment", "notes", "Comment (no names, no dates)", {}),
-    ]
+    fields += [(dimension.name, "radio", dimension.text, rated) for dimension in rubric()]
+    fields.append(("comment", "notes", "Comment (no names, no dates)", {}))
     return [
         {"Variable / Field Name": name, "Form Name": "rating", "Field Type": kind, "Field Label": label, **more}
         for name, kind, label, more in fields
