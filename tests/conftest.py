@@ -44,9 +44,10 @@ def freeze_garbage() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def coarse_figures() -> None:
+def coarse_figures(tmp_path_factory) -> None:
     """Draw figures at low resolution to save time."""
-    style.PARAMETERS["savefig.dpi"] = 40
+    fine, style.PARAMETERS = style.PARAMETERS.read_text(), tmp_path_factory.mktemp("style") / "matplotlibrc.txt"
+    style.PARAMETERS.write_text(fine.replace("savefig.dpi: 200", "savefig.dpi: 40"))
 
 
 @pytest.fixture

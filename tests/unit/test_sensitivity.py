@@ -215,7 +215,7 @@ def test_words_keep_off_each_other_and_the_tier_is_told(results, tmp_path, monke
     plot_sensitivity(SETTINGS, job(tmp_path / "nowhere", tmp_path / "d"))
     plot_cost_distribution(SETTINGS, job(tmp_path / "nowhere", tmp_path / "e"))
     for figure in drawn:
-        with matplotlib.rc_context(style.PARAMETERS):
+        with matplotlib.rc_context(fname=style.PARAMETERS):
             figure.canvas.draw()
         unseen = _unseen_ticks(figure)
         words = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in unseen]

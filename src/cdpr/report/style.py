@@ -15,24 +15,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
     from matplotlib.figure import SubFigure as SubFigure
+    from matplotlib.transforms import Bbox as Bbox
 else:  # Matplotlib takes long to import, and most jobs draw nothing
-    Axes = Figure = SubFigure = Any
+    Axes = Figure = SubFigure = Bbox = Any
 
 # Okabe and Ito's palette: eight colours that remain distinct with any colour vision.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#6b6b6b"
 
-DPI = 200
 # What every figure is drawn with.
-PARAMETERS = {
-    "figure.dpi": DPI, "savefig.dpi": DPI, "font.family": "DejaVu Sans", "font.size": 8.5, "axes.titlesize": 9,
-    "axes.labelsize": 8.5, "legend.fontsize": 8, "xtick.labelsize": 7.5, "ytick.labelsize": 7.5,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "axes.grid": True,
-    "grid.color": "#dddddd", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.6,
-    "legend.frameon": False, "pdf.fonttype": 42, "ps.fonttype": 42, "path.simplify": False, "text.usetex": False,
-}  # fmt: skip
-
+PARAMETERS = Path(__file__).with_name("matplotlibrc.txt")
 
 # For what the registries give no look.
 _SPARE = (Look(colour=VERMILION, marker="d", line=":"), Look(colour=SKY, marker="h", line=(0, (5, 1))),
@@ -53,9 +46,7 @@ def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Fi
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(PARAMETERS)
+    with matplotlib.rc_context(fname=PARAMETERS):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure
