@@ -1,7 +1,9 @@
 """The figure of accuracy against cost: few agents with their names beside their points, and every agent below."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import cos, hypot, pi, sin
+
+import numpy as np
 
 from ..evaluation.metrics import Summary
 from ..job import Job
@@ -14,8 +16,6 @@ from .cost_figures import cost_axis
 
 # The agents of the upper panels: the policy before training, the rules that are compared, and ours.
 NAMED = ("warm_start", "grpo", "utility_grpo", "belief_gain", "cdpr")
-Box = tuple[float, float, float, float]
-"""Left, bottom, right, top."""
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
@@ -131,13 +131,13 @@ def _draw_every(panel: style.Axes, legend: style.Axes, settings: Settings, measu
 def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method, Summary]) -> None:
     """Write the name of each agent beside its point, with a thin line to it where there is no room close by."""
     from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
 
     inverse, scale = panel.transData.inverted(), panel.get_figure().dpi / 72
     points = {m: tuple(panel.transData.transform(_point(s))) for m, s in measured.items() if m.name in NAMED}
-    bounds: Box = panel.get_window_extent().extents
-    left, bottom, right, top = bounds
-    arrow = (left, top - 0.25 * (top - bottom), left + 0.25 * (right - left), top)
-    obstacles = [arrow, *(_around(*point, 4.5 * scale, 4.5 * scale) for point in points.values())]
+    bounds = panel.get_window_extent()
+    arrow = Bbox([[0, 0.75], [0.25, 1]]).transformed(panel.transAxes)
+    obstacles = [arrow, *(Bbox([point, point]).padded(4.5 * scale) for point in points.values())]
     for method, point in sorted(points.items(), key=lambda item: item[1]):
         own = method.name == "cdpr"
         text = panel.text(*inverse.transform(point), method.label.partition(" (")[0], ha="center", va="center",
@@ -145,9 +145,8 @@ def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method
                           fontweight="bold" if own else "normal")  # fmt: skip
         text.set_in_layout(False)
         text.set_path_effects([withStroke(linewidth=2, foreground="white")])
-        size = text.get_window_extent()
-        centre = free_place(point, size.width / 2, size.height / 2, obstacles, bounds, 6 * scale)
-        obstacles.append(_around(*centre, size.width / 2, size.height / 2))
+        obstacles.append(free_place(point, text.get_window_extent(), obstacles, bounds, 6 * scale))
+        centre = obstacles[-1].min + obstacles[-1].size / 2
         text.set_position(inverse.transform(centre))
         if _gap(point, obstacles[-1]) > 9 * scale:
             line = panel.plot(*zip(inverse.transform(point), inverse.transform(centre), strict=True), linewidth=0.5,
@@ -156,33 +155,25 @@ def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method
 
 
 def free_place(
-    point: tuple[float, float], half_width: float, half_height: float, obstacles: Iterable[Box], bounds: Box, gap: float
-) -> tuple[float, float]:
-    """Centre of a box near ``point``, at least ``gap`` from it, that lies within ``bounds`` and meets none of the
-    ``obstacles``: the nearest on widening rings; beside the point where there is none."""
-    obstacles = list(obstacles)
+    point: tuple[float, float], box: style.Bbox, obstacles: Sequence[style.Bbox], bounds: style.Bbox, gap: float
+) -> style.Bbox:
+    """The ``box`` moved near ``point``, at least ``gap`` from it, so that it lies within ``bounds`` and meets none of
+    the ``obstacles``: the nearest on widening rings; beside the point where there is none."""
     x, y = point
-    rings = int(hypot(bounds[2] - bounds[0], bounds[3] - bounds[1]) / 4) + 1
-    for ring in range(rings):
-        for turn in range(24):
-            angle = 2 * pi * turn / 24
-            centre = (x + (half_width + gap + 4 * ring) * cos(angle), y + (half_height + gap + 4 * ring) * sin(angle))
-            box = _around(*centre, half_width, half_height)
-            inside = bounds[0] <= box[0] and bounds[1] <= box[1] and box[2] <= bounds[2] and box[3] <= bounds[3]
-            if inside and not any(_meet(box, other) for other in obstacles):
-                return centre
-    return x + half_width + gap, y
+    x_gap, y_gap = box.width / 2 + gap, box.height / 2 + gap
+    for ring in range(0, 4 * int(hypot(*bounds.size) / 4) + 1, 4):
+        for angle in (2 * pi * turn / 24 for turn in range(24)):
+            moved = _centred(box, x + (x_gap + ring) * cos(angle), y + (y_gap + ring) * sin(angle))
+            inside = (bounds.min <= moved.min).all() and (moved.max <= bounds.max).all()
+            if inside and not moved.count_overlaps(obstacles):
+                return moved
+    return _centred(box, x + x_gap, y)
 
 
-def _around(x: float, y: float, half_width: float, half_height: float) -> Box:
-    return x - half_width, y - half_height, x + half_width, y + half_height
+def _centred(box: style.Bbox, x: float, y: float) -> style.Bbox:
+    return box.translated(x - (box.x0 + box.x1) / 2, y - (box.y0 + box.y1) / 2)
 
 
-def _meet(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
-def _gap(point: tuple[float, float], box: Box) -> float:
+def _gap(point: tuple[float, float], box: style.Bbox) -> float:
     """Distance of a point from a box."""
-    x, y = point
-    return hypot(max(box[0] - x, 0, x - box[2]), max(box[1] - y, 0, y - box[3]))
+    return hypot(*np.maximum(0, np.maximum(box.min - point, point - box.max)))
