@@ -248,7 +248,9 @@ def checked(tmp_path: Path, inputs: dict[str, Path]) -> dict:
     check_headroom(SETTINGS, job)
     shown = {kind: tmp_path / f"headroom.{kind}" for kind in ("csv", "md", "tex", "png", "pdf")}
     for stage in (write_headroom, plot_headroom):
-        stage(SETTINGS, Job(stage.__name__, "k", {"preflight": tmp_path / "preflight.json"}, shown))
+        stage(
+            SETTINGS, Job(stage.__name__, "k", {"results": tmp_path, "preflight": tmp_path / "preflight.json"}, shown)
+        )
     assert shown["png"].read_bytes().startswith(b"\x89PNG")
     return json.loads((tmp_path / "preflight.json").read_text())
 

@@ -50,14 +50,15 @@ _STEPS = (
 )
 
 
-def write_headroom(settings: Settings, job: Job) -> None:
-    """Write the table."""
-    _sheet(settings, _read(job.inputs["preflight"])).write(job.out)
-
-
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """The table of the results in a folder."""
-    return _sheet(settings, _read(folder / "preflight.json"))
+    preflight = _read(folder / "preflight.json")
+    smallest, gain = _smallest_shown(settings, preflight), _gain(settings, preflight)
+    parts = [("The answer", smallest), ("What there is to learn", gain)]
+    return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, _long(preflight))
+
+
+write_headroom = frame.writer(sheet)
 
 
 def plot_headroom(settings: Settings, job: Job) -> None:
@@ -104,12 +105,6 @@ def _draw_steps(panel: style.Axes, at: Headroom, least: Resolution, place: int) 
 
 def _read(path: Path) -> Preflight:
     return Preflight.model_validate_json(path.read_bytes())
-
-
-def _sheet(settings: Settings, preflight: Preflight) -> Sheet:
-    smallest, gain = _smallest_shown(settings, preflight), _gain(settings, preflight)
-    parts = [("The answer", smallest), ("What there is to learn", gain)]
-    return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, _long(preflight))
 
 
 def _gain(settings: Settings, preflight: Preflight) -> Table:
