@@ -12,6 +12,7 @@ from ..results.table import Column, Sheet, Table
 from ..settings import Settings
 
 METRICS = frame.IN_DOMAIN_METRICS
+_FACTORS = {metric.name: metric.factor for metric in METRICS}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -32,9 +33,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             cells = frame.line(results, method, IN_DOMAIN, decoding) | numbers.get(method, {})
             summary = results.summary(method, IN_DOMAIN, decoding)
             if not isinstance(summary, Hole):
-                cells |= training_tokens(results, method)
-                for metric in METRICS:
-                    cells |= frame.numbers(metric.name, summary.estimates[metric.name], metric.factor)
+                cells |= training_tokens(results, method) | frame.numbers(summary.estimates, _FACTORS)
             lines.append(cells | {"decoding": decoding, "variant": method.name, "method": method.label})
     estimates = [f"{change}{metric.name}" for change in ("", "change_") for metric in METRICS]
     plain = frame.long_table(lines, ("decoding", "variant", "method", "status"), estimates, ("tokens",))

@@ -41,7 +41,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             # A row that is a hole itself shows no change either.
             if method.name == DYNAMIC and "k" in cells:
                 cells |= change.numbers(COMPARED)
-                cells |= {} if isinstance(less, Hole) else frame.numbers(REDUCTION.name, less)
+                cells |= {} if isinstance(less, Hole) else frame.numbers({REDUCTION.name: less})
             lines.append(cells)
     printed = [row | {"ours": results.method(name).label} for name, row in rows.items()]
     columns = [Column(name, header, decimals=decimals) for name, (header, decimals) in _PRINTED.items()]

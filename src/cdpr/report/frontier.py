@@ -5,6 +5,7 @@ some patients by the one policy and the others by the other; below the cheapest 
 """
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,21 +39,16 @@ class Frontiers:
         for method in methods:
             if method is not self.start:
                 self.curves.setdefault(method.label, []).append(method)
-        self._draws: dict[tuple[str, Places], np.ndarray | Hole] = {}
+        self.draws = cache(self._draws)
 
     def label(self, name: str) -> str:
         """The curve on which a variant lies."""
         return self.results.method(name).label
 
-    def draws(self, label: str, at: Places) -> np.ndarray | Hole:
+    def _draws(self, label: str, at: Places) -> np.ndarray | Hole:
         """Mean accuracy and cost (USD) of each point of a curve, the start first: [1 + resamples, points, 2]. The first
         row is that of the data; rows of the same number resample the same cases."""
-        if (label, at) not in self._draws:
-            self._draws[label, at] = self._resample(label, *at)
-        return self._draws[label, at]
-
-    def _resample(self, label: str, dataset: str, decoding: str) -> np.ndarray | Hole:
-        points = [self.results.evaluations(m, dataset, decoding) for m in [self.start, *self.curves[label]]]
+        points = [self.results.evaluations(m, *at) for m in [self.start, *self.curves[label]]]
         if hole := first_hole(points):
             return hole
         check_cases([run for runs in points for run in runs])
@@ -61,7 +57,7 @@ class Frontiers:
                    for runs in points]  # fmt: skip
         columns[0] *= seeds  # nothing is trained in it
         table = np.concatenate([np.stack(runs) for runs in columns], axis=2)
-        draws = crossed_bootstrap(table, plan.bootstrap, plan.seed, dataset)
+        draws = crossed_bootstrap(table, plan.bootstrap, plan.seed, at[0])
         return np.concatenate([table.mean(axis=(0, 1))[None], draws]).reshape(len(draws) + 1, -1, 2)
 
     def own(self, name: str, at: Places) -> np.ndarray | Hole:
@@ -122,10 +118,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                 compared = compare(frontiers, label, (dataset, decoding))
                 shown.append({"method": label} | _cells(compared, methods))
                 head = {"decoding": decoding, "dataset": dataset, "rule": label}
-                lines += [head | _plain(frontiers, method, dataset, decoding) for method in methods]
+                every_point = [(m, frame.line(frontiers.results, m, dataset, decoding)) for m in methods]
+                lines += [head | line | {"variant": method.name} for method, line in every_point]
                 if not isinstance(compared, Hole):
-                    figures = [frame.numbers(name, estimate) for name, estimate in compared.items()]
-                    lines.append(head | {key: value for row in figures for key, value in row.items()})
+                    lines.append(head | frame.numbers(compared))
         columns = [frame.METHOD, Column("seeds", "Seeds"), *(
             Column(name, f"{head.format(*(f'{usd:g}' for usd in AREA_USD))} [95%]", "Accuracy (%)")
             for name, head in _HEADS.items())]  # fmt: skip
@@ -150,10 +146,6 @@ def _cells(compared: dict[str, Estimate] | Hole, methods: Sequence[Method]) -> f
     return {"seeds": min(len(method.runs) for method in methods)} | {
         name: frame.interval_cell(metric, estimate, signed=name.startswith("over"))
         for name, estimate in compared.items()}  # fmt: skip
-
-
-def _plain(frontiers: Frontiers, method: Method, dataset: str, decoding: str) -> frame.Cells:
-    return frame.line(frontiers.results, method, dataset, decoding) | {"variant": method.name}
 
 
 def plot_frontier(settings: Settings, job: Job) -> None:

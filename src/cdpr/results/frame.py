@@ -1,7 +1,7 @@
 """Projections of the frame that tables share: typed cells with the runs behind them, rows of methods, rows of
 differences, the long form of plain numbers, and the paper's printed figures."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -111,8 +111,7 @@ class Change:
         """The differences as columns ``change_*`` of the long form; none for a hole."""
         if isinstance(self.comparison, Hole):
             return {}
-        every = [numbers(f"change_{metric.name}", self.comparison.differences[metric.name]) for metric in metrics]
-        return {name: value for of_metric in every for name, value in of_metric.items()}
+        return numbers({f"change_{metric.name}": self.comparison.differences[metric.name] for metric in metrics})
 
     def cells(self, metrics: Sequence[Metric]) -> Cells:
         """What is compared: the first method, or the data set; differences with intervals, cases, the deviation between
@@ -229,15 +228,16 @@ def line(results: Results, method: Method, place: str, decoding: str) -> Cells:
         summary = results.summary(method, place, decoding)
         cells |= {"k": "+".join(map(str, summary.correct)), "n": summary.cases, "cost_median": summary.cost_median,
                   "cost_p90": summary.cost_p90}  # fmt: skip
-    for metric in METRICS:
-        cells |= numbers(metric, estimates[metric])
-    return cells
+    return cells | numbers(estimates)
 
 
-def numbers(name: str, estimate: Estimate, factor: float = 1.0) -> Cells:
-    """An estimate as the columns that :func:`long_table` makes of it."""
-    values = (estimate.mean, estimate.low, estimate.high, estimate.seed_sd)
-    return {f"{name}{end}": None if v is None else v * factor for end, v in zip(ENDS, values, strict=True)}
+def numbers(estimates: Mapping[str, Estimate], factors: Mapping[str, float] | None = None) -> Cells:
+    """Estimates by name as the columns that :func:`long_table` makes of them, times the ``factors`` of some."""
+    return {
+        f"{name}{end}": None if value is None else value * (factors or {}).get(name, 1.0)
+        for name, at in estimates.items()
+        for end, value in zip(ENDS, (at.mean, at.low, at.high, at.seed_sd), strict=True)
+    }
 
 
 # Captions and the paper's own figures
