@@ -12,6 +12,7 @@ from cdpr.ingest.draft import Draft
 from cdpr.settings import Settings, merge, missing_paths, parse_settings
 from cdpr.settings.datasets import AVERAGED, DATASETS, IN_DOMAIN
 from cdpr.settings.load import restrict
+from cdpr.settings.section import UndeclaredSetting
 
 CONFIG = yaml.safe_load((Path(__file__).resolve().parents[2] / "config.yaml").read_text(encoding="utf-8"))
 
@@ -36,7 +37,7 @@ def test_a_stage_that_sees_no_path_still_knows_the_mark():
     settings = parse_settings({"data": {"mimic_iv": {"path": "mine"}}})
     seen = restrict(settings, {"data.mimic_iv.credentialed"})
     assert seen.data.mimic_iv.credentialed is True
-    with pytest.raises(AttributeError):
+    with pytest.raises(UndeclaredSetting, match=r"data\.mimic_iv\.path"):
         _ = seen.data.mimic_iv.path
 
 

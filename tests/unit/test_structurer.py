@@ -280,9 +280,8 @@ def test_another_machine_is_refused_before_a_note_is_read(tmp_path):
 @pytest.fixture(scope="module")
 def silent(tmp_path_factory) -> NoteStructurer:
     """A structurer whose model is never asked."""
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "config.json").write_text("{}")
-    return structurer(Settings(model=str(folder)), Governance(), True, folder)
+    never_called = Settings(model="http://127.0.0.1:9/v1", name="m")
+    return structurer(never_called, Governance(), True, tmp_path_factory.mktemp("state"))
 
 
 WORDS = [*LUMP.replace("\n", " ").split(), "no", "rash", "Wound dry", "right lower", ".", "", "masses. Calves"]

@@ -805,9 +805,11 @@ def test_a_study_that_was_handed_out_is_analysed_as_it_was(tmp_path):
         "-n",
         "-p",
     ]
-    shown = [subprocess.run([*command, "analyse_study", *more], capture_output=True, text=True, check=True).stdout
+    shown = [subprocess.run([*command, "analyse_study", *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True, check=True).stdout
              for more in ([], ["--config", f"study={{kept: {tmp_path}, ratings: {tmp_path}}}"])]  # fmt: skip
-    usual, kept = (re.search(r"cdpr analyse_study .* --input (.*) --output", text)[1].split() for text in shown)
+    # Long commands are cut in the display, behind their inputs.
+    usual, kept = (re.search(r"cdpr analyse_study .* --input (.*?) --ou", text)[1].split() for text in shown)
     assert set(kept) == {f"states={tmp_path}/states/warm_start.jsonl", f"cards={tmp_path}/cards.json",
                          f"sealed={tmp_path}/sealed/key.json", f"ratings={tmp_path}"}  # fmt: skip
     assert "ratings=results/study/simulated" in usual and "cards=results/study/cards.json" in usual
