@@ -214,9 +214,13 @@ def _write_results(folder: Path) -> None:
     evaluation.write_text("".join(_row(number).line() for number in range(4)))
     rows = [{"step": step, "seconds": step, "tokens": step, "validation/utility": 0.5} for step in range(4)]
     training.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for path, record in ((evaluation, evaluation.with_suffix(".run.json")), (training, training.with_name("run.json"))):
+    run = {"run": "grpo-seed0"}
+    for path, record, stage, options in (
+        (evaluation, evaluation.with_suffix(".run.json"), "evaluate_agent", run | {"dataset": "private"}),
+        (training, training.with_name("run.json"), "train_policy", run),
+    ):
         outputs = {"file": {"path": str(path), "sha256": file_digest(path)}}
-        record.write_text(json.dumps({"stage": "evaluate_agent", "tier": "demo", "outputs": outputs}))
+        record.write_text(json.dumps({"stage": stage, "options": options, "tier": "demo", "outputs": outputs}))
 
 
 def _row(number: int) -> EvaluationRow:

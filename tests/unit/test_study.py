@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 import zipfile
 from collections import Counter
@@ -789,17 +790,24 @@ def test_methods_are_runs_and_what_cannot_be_run_is_told():
             parse_settings({"study": wrong})
 
 
-def test_a_study_that_was_handed_out_is_analysed_as_it_was(tmp_path):
+@pytest.fixture
+def short_path():
+    """A folder whose path leaves a command short enough for the display, which cuts long ones."""
+    with tempfile.TemporaryDirectory(prefix="k") as folder:
+        yield Path(folder)
+
+
+def test_a_study_that_was_handed_out_is_analysed_as_it_was(short_path):
     for name in ("states/warm_start.jsonl", "cards.json", "sealed/key.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
+        (short_path / name).parent.mkdir(exist_ok=True)
+        (short_path / name).touch()
     root = Path(__file__).parents[2]
     command = [
         sys.executable,
         "-m",
         "snakemake",
         "--directory",
-        str(tmp_path),
+        str(short_path),
         "-s",
         str(root / "Snakefile"),
         "-n",
@@ -807,11 +815,10 @@ def test_a_study_that_was_handed_out_is_analysed_as_it_was(tmp_path):
     ]
     shown = [subprocess.run([*command, "analyse_study", *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             text=True, check=True).stdout
-             for more in ([], ["--config", f"study={{kept: {tmp_path}, ratings: {tmp_path}}}"])]  # fmt: skip
-    # Long commands are cut in the display, behind their inputs.
-    usual, kept = (re.search(r"cdpr analyse_study .* --input (.*?) --ou", text)[1].split() for text in shown)
-    assert set(kept) == {f"states={tmp_path}/states/warm_start.jsonl", f"cards={tmp_path}/cards.json",
-                         f"sealed={tmp_path}/sealed/key.json", f"ratings={tmp_path}"}  # fmt: skip
+             for more in ([], ["--config", f"study={{kept: {short_path}, ratings: {short_path}}}"])]  # fmt: skip
+    usual, kept = (re.search(r"cdpr analyse_study .* --input (.*?) --output", text)[1].split() for text in shown)
+    assert set(kept) == {f"states={short_path}/states/warm_start.jsonl", f"cards={short_path}/cards.json",
+                         f"sealed={short_path}/sealed/key.json", f"ratings={short_path}"}  # fmt: skip
     assert "ratings=results/study/simulated" in usual and "cards=results/study/cards.json" in usual
 
 

@@ -87,7 +87,7 @@ def _check_job(record: RunRecord, place: Path, stage: str, options: Mapping[str,
     """Raise ProvenanceError for a record of another job than the one whose files are there; an older record names
     none."""
     if (record.stage or stage) != stage or (record.options or options) != options:
-        raise ProvenanceError(f"{place}: is the record of {job_name(record.stage, record.options)}, and not of "
+        raise ProvenanceError(f"{place}: is the record of {job_name(record.stage, record.options)!r}, and not of "
                               f"{job_name(stage, options)}: files were moved or exchanged; put them back, or remove "
                               "them and start snakemake again")  # fmt: skip
 
