@@ -162,7 +162,7 @@ def test_exchanged_results_are_refused_and_named(tmp_path, capsys, what):
     first, second = (results / what / run for run in places)
     for source, target in ((first, tmp_path / "x"), (second, first), (tmp_path / "x", second)):
         source.rename(target)
-    with pytest.raises(ProvenanceError, match=r"run\.json: is the record of \w+ grpo-seed0.* not of \w+ cdpr-seed0"):
+    with pytest.raises(ProvenanceError, match=r"run\.json: is the record of '\w+ grpo-seed0.* not of \w+ cdpr-seed0"):
         check()
     capsys.readouterr()
     assert main(["verify", *command]) == 1
