@@ -8,14 +8,15 @@
 # the same version elsewhere go together. For GPUs see docs/how-to/train-at-scale.md.
 FROM python:3.11-slim
 
-# The index of torch's builds without CUDA; such a build is a tenth of the other one's size.
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# pip's own indices are used. An index of torch's builds without CUDA makes the image a tenth of the size:
+# docker build --build-arg TORCH_INDEX=https://... (PyTorch's installation page names it).
+ARG TORCH_INDEX
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
 WORKDIR /cdpr
 
 # The environment first: this layer stays when only the code changes.
 COPY requirements.lock ./
-RUN pip install --index-url "$TORCH_INDEX" --extra-index-url https://pypi.org/simple "$(grep '^torch==' requirements.lock)" \
+RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' requirements.lock)" \
  && pip install --no-deps -r requirements.lock
 
 COPY . .
