@@ -428,8 +428,8 @@ def supervise(parts: Sequence[str], arguments: argparse.Namespace) -> None:
         report["parts"][part] = figures
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, json.dumps(report, indent=1) + "\n")
-        shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items() if k != "versions"}
-        print(part, json.dumps(shown), flush=True)
+        rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items() if k != "versions"}
+        print(part, json.dumps(rounded), flush=True)
 
 
 def table(path: Path) -> str:

@@ -148,20 +148,20 @@ def read_tokens(calls: Sequence[Call], routing: str) -> int:
 
 def count(calls: Sequence[Call]) -> dict[str, float]:
     """Figures of one arm's calls."""
-    found: dict[str, float] = Counter()
+    counts: dict[str, float] = Counter()
     for call in calls:
-        found[f"{call.kind}_replies"] += call.count
-        found[f"{call.kind}_states"] += 1
-        found["own_sampled_tokens"] += call.sampled
-        found["sampled_tokens"] += call.paper_sampled
-    found["requests"] = sum(call.count for call in calls)
-    found["requests_with_n"] = len(calls)
+        counts[f"{call.kind}_replies"] += call.count
+        counts[f"{call.kind}_states"] += 1
+        counts["own_sampled_tokens"] += call.sampled
+        counts["sampled_tokens"] += call.paper_sampled
+    counts["requests"] = sum(call.count for call in calls)
+    counts["requests_with_n"] = len(calls)
     by_server: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         by_server["frozen" if call.kind in ("continuations", "forced") else "policy"].append(call)
     for routing in ("none", "any", "case"):
-        found[f"prompt_tokens_{routing}"] = sum(read_tokens(own, routing) for own in by_server.values())
-    return found
+        counts[f"prompt_tokens_{routing}"] = sum(read_tokens(own, routing) for own in by_server.values())
+    return counts
 
 
 def settle(few: CreditReport, many: CreditReport, z: float) -> tuple[list[list[float | None]], float]:
@@ -227,7 +227,7 @@ class Simulation:
             credit = every_state(changed.credit)
             return await ProcessReward(environment, actor, frozen, credit, changed.utility, seed).score(groups, 0)
 
-        found: dict[str, list] = defaultdict(list)
+        errors: dict[str, list] = defaultdict(list)
         drawn: dict[str, list[float]] = defaultdict(list)
         for replicate in range(replicates):
             seed, remembered = derive_seed(0, "replicate", replicate), Remembering(policy)
@@ -235,15 +235,15 @@ class Simulation:
             for name, change in {**ARMS, "K 2": {"continuations": 2}}.items():
                 if not {"max_states", "merge"} & change.keys():
                     reports[name] = await estimate(change, seed)
-                    found[name].append(workups.of([report.process for report in reports[name]]))
+                    errors[name].append(workups.of([report.process for report in reports[name]]))
                     drawn[name].append(sum(report.fresh for report in reports[name]))
             for z in (0.0, 1.0, 2.0):
                 rules = [settle(few, many, z) for few, many in zip(reports["K 2"], reports["paper"], strict=True)]
-                found[f"settled, z {z:g}"].append(workups.of([rows for rows, _ in rules]))
+                errors[f"settled, z {z:g}"].append(workups.of([rows for rows, _ in rules]))
                 fresh = ((few.fresh, many.fresh) for few, many in zip(reports["K 2"], reports["paper"], strict=True))
                 counts = [a + share * (b - a) for (a, b), (_, share) in zip(fresh, rules, strict=True)]
                 drawn[f"settled, z {z:g}"].append(sum(counts))
-        for name, values in found.items():
+        for name, values in errors.items():
             row = measures(np.array(values), workups)
             kept = ("rmse", "bias_rms", "rank_correlation", "right_signs")
             yield name, {key: row[key] for key in kept} | {"drawn": fmean(drawn[name])}
@@ -277,13 +277,13 @@ def habits_of(rows: dict[str, dict[str, float]], trajectories: int) -> Habits:
 def planned(settings: Settings, habits: Habits) -> dict[str, float]:
     """The planner's figures under the names of :func:`count`."""
     work = step_work(settings, habits)
-    found = {"requests_with_n": sum(own.requests for own in work.values())}
-    found["prompt_tokens_case"] = sum(own.prompt for own in work.values())
+    counts = {"requests_with_n": sum(own.requests for own in work.values())}
+    counts["prompt_tokens_case"] = sum(own.prompt for own in work.values())
     lengths = {"probes": habits.reply, "continuations": habits.reply, "forced diagnoses": habits.name}
-    found |= {
+    counts |= {
         f"{phase.split()[0]}_replies": own.tokens / lengths[phase] for phase, own in work.items() if phase in lengths
     }
-    return found | {"sampled_tokens": sum(own.tokens for own in work.values())}
+    return counts | {"sampled_tokens": sum(own.tokens for own in work.values())}
 
 
 def main() -> None:

@@ -65,9 +65,9 @@ def result(stage, stem, chapter="", **more):
     kinds = ("md", "csv", "tex") if stage.startswith("write_") else ("png", "pdf")
     files = {kind: f"{stem}.{kind}" for kind in kinds} | {"record": f"{stem}.run.json"}
     if chapter:
-        shown = files[kinds[0]]
-        PAGE.append({"rule": stage, "file": shown.removeprefix("<results>/"), "chapter": chapter, **more})
-        files[kinds[0]] = report(shown, caption="caption.rst", category=chapter)
+        first = files[kinds[0]]
+        PAGE.append({"rule": stage, "file": first.removeprefix("<results>/"), "chapter": chapter, **more})
+        files[kinds[0]] = report(first, caption="caption.rst", category=chapter)
     return files
 
 

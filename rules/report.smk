@@ -109,7 +109,7 @@ use rule plot_accuracy_cost as plot_expert_study with:
     params:
         **job("plot_expert_study"),
         about="Means of the five dimensions per method, as a radar and with intervals; a star marks where ours is "
-        "significantly above the next-best baseline. Who rated stands below it.",
+        "significantly above the next-best baseline. A line below it names the raters.",
 
 
 use rule plot_accuracy_cost as write_expert_study with:

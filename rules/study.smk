@@ -56,7 +56,7 @@ rule make_forms:
         **{f"proposals_{n}": f"<results>/study/proposals/{run}.jsonl" for n, run in enumerate(study_runs(settings), 1)},
         states=f"<results>/{STUDY_STATES}",
     output:
-        cards="<results>/study/cards.json",  # what is rated by whom, and not who proposed it
+        cards="<results>/study/cards.json",  # the forms of each rater, without the agents behind the proposals
         forms=directory("<results>/study/forms"),  # HTML and XLSX per rater; REDCap, Label Studio
         sealed="<results>/study/sealed/key.json",  # who proposed what; the analysis alone opens it
         protocol="<results>/study/protocol.md",  # sample, load and power; not for raters

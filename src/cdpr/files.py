@@ -97,8 +97,8 @@ def disk_problem(number: int | None, where: str | None) -> str | None:
         instead = "start the container with shared memory"
     elif where and (path in (home, *home.parents) or str(path).startswith(f"{home}/.")):
         instead = "set HOME to a folder that is: programs keep their caches there"
-    shown = path if where else "the disk of the results, of the state, or of temporary files"
-    return f"{os.strerror(number)}\n{shown}\n{_REMEDIES[number]}, or {instead}; then the same command goes on."
+    disk = path if where else "the disk of the results, of the state, or of temporary files"
+    return f"{os.strerror(number)}\n{disk}\n{_REMEDIES[number]}, or {instead}; then the same command goes on."
 
 
 class TableError(ValueError):

@@ -660,7 +660,7 @@ FIRST, SECOND = list(dimensions())[:2]
 @pytest.mark.parametrize(
     ("keep", "alphas"),
     [
-        (lambda row, rater: {k: v for k, v in row.items() if k != SECOND}, {SECOND}),  # nobody rated this scale
+        (lambda row, rater: {k: v for k, v in row.items() if k != SECOND}, {SECOND}),  # a scale without ratings
         (lambda row, rater: row if rater == 0 else {k: v for k, v in row.items() if k != SECOND}, {SECOND}),
         (lambda row, rater: row if rater == 0 else None, set(dimensions())),  # one rater alone
         (lambda row, rater: {"code": row["code"], FIRST: row[FIRST]}, set(dimensions()) - {FIRST}),

@@ -167,8 +167,8 @@ class Results:
         for method in self.methods:
             here = Counter[str]()
             for dataset, decoding in itertools.product(self.datasets, self.decodings):
-                found = self.evaluations(method, dataset, decoding)
-                for evaluation in () if isinstance(found, Hole) else found:
+                evaluations = self.evaluations(method, dataset, decoding)
+                for evaluation in () if isinstance(evaluations, Hole) else evaluations:
                     here.update(evaluation.verdicts)
             if failure := failing("judge", here["invalid"], here["invalid"] + here["model"]):
                 notes.append(f"{method.label}: {failure}.")
@@ -178,7 +178,7 @@ class Results:
         return [f"Verdicts on {counts.total():,} diagnoses: {', '.join(shares)}.", *notes] if counts else []
 
     def remarks(self) -> list[str]:
-        """What stands below every table and figure of these results: diverged trainings and who judged."""
+        """The notes below every table and figure of these results: diverged trainings, and the judges."""
         return [*self.divergences(), *self.judging()]
 
     def answered_as(self, method: Method) -> list[str]:

@@ -105,7 +105,7 @@ def known_keys() -> tuple[str, ...]:
 def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KEY") -> Settings:
     """Settings that hold only the keys ``names`` (dotted; a section stands for all its keys).
 
-    Reading any other key raises UndeclaredSetting, with the ``remedy`` in which KEY stands for its name: nothing can
+    Reading any other key raises UndeclaredSetting, with the ``remedy``, where KEY is replaced by its name: nothing can
     depend on a setting that its run key leaves out. Raises SettingsError for a name that is no key.
     """
     names = set(names)

@@ -99,7 +99,7 @@ class Experiment:
         tiny = self.settings.policy.model == "tiny" and not self.settings.serving.policies
         return [run for run in short if tiny and all((run, dataset) in pairs for dataset in BENCHMARKS)]
 
-    # Files; ``<results>`` stands for the results folder
+    # Files; ``<results>`` is the results folder
 
     def initial_policy(self) -> str:
         """The policy that training starts from: the warm-started one, or the user's own folder."""

@@ -67,8 +67,8 @@ def _train(session: Session) -> None:
         if needs_frozen(settings) and verl.frozen.beside:
             server = running.enter_context(frozen_server(settings, session.policy, session.state))
             server.ready()
-            place = {"url": server.address, "name": _FROZEN, "beside": False, "replicas": verl.gpus_per_node}
-            placed = merge(settings.model_dump(), {"training": {"verl": {"frozen": place}}})
+            frozen = {"url": server.address, "name": _FROZEN, "beside": False, "replicas": verl.gpus_per_node}
+            placed = merge(settings.model_dump(), {"training": {"verl": {"frozen": frozen}}})
             session = dataclasses.replace(session, settings=parse_settings(placed))
         session.write(path)
         _launch(overrides(resolved), session.state, cpus_of_ray(settings))

@@ -11,7 +11,7 @@ async def reply(
     sampler: InProcessSampler, prompt_ids: Sequence[int], request: Mapping[str, Any], version: int
 ) -> dict[str, Any]:
     """The fields of verl's ``TokenOutput``. Drawn is reply ``sample`` of a ``seed``, so that a run repeats the torch
-    trainer's draws; with ``prompt_logprobs`` the prompt's tokens behind the first are scored, and a last row stands for
+    trainer's draws; with ``prompt_logprobs`` the prompt's tokens behind the first are scored, and a last row is for
     no token, as verl does it. ``version``: of the weights. Waiting requests are answered together."""
     extra: dict[str, Any] = {"global_steps": version}
     if "prompt_logprobs" in request:
