@@ -5,6 +5,8 @@ import inspect
 import logging
 import os
 import signal
+from dataclasses import replace
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -230,6 +232,15 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(server, monkeyp
     asyncio.run(model.chat(ASK, (0,), Sampling(7), 3))
     for text in (repr(model), str(vars(model)), str(vars(model.client(None))), str(caught.value), caplog.text):
         assert "zqkey" not in text and "zqsecret" not in text
+
+
+def test_a_server_that_the_run_started_itself_gets_no_key_of_the_user(server, monkeypatch):
+    for name in ("CDPR_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "zqkey")
+    started = SimpleNamespace(ready=lambda: None)
+    model = open_model(replace(spec_of(server.where, "key"), server=started))
+    [answer] = asyncio.run(model.chat(ASK, (0,), Sampling(7), 3))
+    assert answer.text == "none"
 
 
 @pytest.fixture

@@ -135,6 +135,8 @@ BEHAVIOURS: dict[str, list[Behaviour]] = {
         Behaviour(OPENROUTER, (403, error("flagged", code=403, metadata={"flagged_input": "...", "reasons": ["x"]})),
                   "refusal"),
         Behaviour(OPENROUTER, (402, error(code=402)), "money"),
+        Behaviour(OPENROUTER, (200, error(code=402)), "money"),
+        Behaviour(OPENROUTER, (200, error(code="content_filter")), "refusal"),
         *passing(OPENROUTER, "error", (200, error(code=502)), (200, error(code=429)), (425, error())),
         *passing("https://github.com/UKGovernmentBEIS/inspect_ai/issues/1536", (200, {"choices": []}),
                  (200, {"choices": None})),
