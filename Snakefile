@@ -61,7 +61,14 @@ rule reproduce_paper:
         rules.index_runs.output,
         # Snakemake does not remake a deleted file between two existing ones: so each result is named.
         rules.make_hospital.output if HOSPITAL_CASES else [],
-        expand(rules.ingest_dataset.output, dataset=experiment.datasets),
-        expand(rules.map_costs.output, dataset=experiment.datasets),
+        expand(
+            "<results>/records/{dataset}.{kind}",
+            dataset=experiment.datasets,
+            kind=["jsonl", "report.json", "findings.csv", "run.json"],
+        ),
+        expand(
+            "<results>/cases/{dataset}.{kind}", dataset=experiment.datasets, kind=["jsonl", "review.csv", "run.json"]
+        ),
+        expand("<results>/costs/{dataset}.csv", dataset=experiment.datasets),
         rules.warm_start_policy.output if settings.policy.warm_started else [],
         experiment.training_files("write_report"),

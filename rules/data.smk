@@ -121,3 +121,13 @@ use rule map_costs as write_data_card with:
     localrule: True
     params:
         **job("write_data_card"),
+
+
+rule data_cards:
+    """A description of every data set, without training."""
+    input:
+        expand(
+            "<results>/cards/{dataset}.{kind}",
+            dataset=experiment.datasets,
+            kind=["md", "json", "png", "pdf", "run.json"],
+        ),

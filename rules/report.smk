@@ -399,7 +399,7 @@ rule write_report:
         evidence("write_report"),
         lambda wildcards: [file for part in PAGE for file in getattr(rules, part["rule"]).output],
         rules.write_claims.output,
-        expand(rules.write_data_card.output, dataset=experiment.datasets),
+        rules.data_cards.input,
     output:
         html=report("<results>/report.html", category="Results page"),
         record="<results>/report.run.json",

@@ -7,12 +7,6 @@ rule figures:
         [getattr(rules, part["rule"]).output for part in PAGE if part["rule"].startswith("plot_")],
 
 
-rule data_cards:
-    """A description of every data set, without training."""
-    input:
-        expand(rules.write_data_card.output, dataset=experiment.datasets),
-
-
 rule smoke:
     """One small training and its evaluation."""
     input:

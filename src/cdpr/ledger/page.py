@@ -53,7 +53,8 @@ def make_ledger(
     evidence = Evidence(settings, results)
     judged = tuple(_judged(claim, Verdict(APART, COUNTED[APART]) if claim.id in apart else judge(claim, evidence))
                    for claim in claims)  # fmt: skip
-    return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judged))
+    judges = tuple(evidence.results.judging())
+    return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judges, claims=judged))
 
 
 def _judged(claim: Claim, at: Verdict) -> Judged:
@@ -94,6 +95,7 @@ def _counts(settings: Settings, ledger: Mapping[str, Any]) -> str:
         "paper's no printed figure is compared and no claim is more than `same direction`.",
         f"{ledger['decoding'].capitalize()} decoding. Intervals are 95%: bootstrap over training seeds and cases, both "
         "paired; for training tokens and curves Student's over seeds. Verdicts are not corrected for their number.",
+        *ledger["judges"],
         *notices(settings),
     ]
     return f"{ledger['headline']}.\n\n{_table(heads, rows, notes)}"

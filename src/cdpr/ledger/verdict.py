@@ -162,14 +162,15 @@ class Judged(Verdict, _ClaimFields):
 
 @dataclass
 class Ledger:
-    """All claims; ``counts`` are the claims by what they count as, in the order of telling, ``headline``
-    how many of them were measured."""
+    """All claims; ``counts`` are the claims by what they count as, in the order of the page, ``headline``
+    how many of them were measured; ``judges`` are sentences about the verdicts on diagnoses behind them."""
 
     __pydantic_config__ = ConfigDict(hide_input_in_errors=True)
 
     tier: str | None = None
     marks: str = ""
     decoding: str = ""
+    judges: tuple[str, ...] = ()
     headline: str = field(init=False)
     counts: dict[str, int] = field(init=False)
     claims: tuple[Judged, ...] = ()

@@ -264,6 +264,7 @@ def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:
     return [
         style.missing_note(lost),
         *style.folded([f"{'; '.join(broken)}: evaluated with the weights before"] if broken else []),
+        *style.folded(results.judging()),
         f"{settings.evaluation.decodings[0]} decoding, {f'{cases} ' if cases else ''}in-domain test cases; "
         "bars and brackets: 95% intervals over seeds and cases; values evenly spaced",
         "below a value: × number of training seeds; differences of accuracy in points",
