@@ -7,12 +7,12 @@ import itertools
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from latex import compile_latex
 from toy import CALL_COUNTS
 
 from cdpr.cases import CaseRecord, write_records
@@ -93,11 +93,7 @@ def check_latex(text: str, folder: Path) -> None:
     assert plain.count("{") == plain.count("}") and plain.count("$") % 2 == plain.count(r"\$") % 2
     labels = re.findall(r"\\label\{(.*?)\}", text)
     assert len(set(labels)) == len(labels) == len(tables)
-    if shutil.which("pdflatex"):
-        source = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n%s\\end{document}\n"
-        (folder / "t.tex").write_text(source % text)
-        command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "t.tex"]
-        assert subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
+    compile_latex(text, folder)
 
 
 def test_ablations_stand_below_cdpr_with_changes_tests_and_power(results, tmp_path):
