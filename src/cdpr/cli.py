@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 # Only modules that load in milliseconds: every job starts here.
+from .escape import terminal
 from .files import disk_problem
 from .settings import Settings, SettingsError, TrainedRun, generate, is_trained, load_settings
 from .settings.datasets import DATASETS, IN_DOMAIN
@@ -54,7 +55,6 @@ _STAGE_EXAMPLE = """example: what its rule runs
   snakemake --dry-run --printshellcmds FILE"""
 # Variants whose time `plan_training` compares, under their titles.
 _COMPARED = {"grpo": "GRPO", "cdpr": "CDPR as set", "cdpr_short": "CDPR, H 0, K 16"}
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")  # of terminals; line ends and tabs stay
 _FULL = re.compile(r"No space left on device|disk is full|unexpected pos \d+ vs|PytorchStreamWriter failed")
 _Command = Callable[[argparse.Namespace], int | None]
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             places = "".join(traceback.format_tb(error.__traceback__))
             fault = f"{type(error).__name__} (its message is withheld: cases are credentialed)"
             message = f"a fault of the program\n{places}{fault}"
-        print(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", f"cdpr {args.command}: {message}"), file=sys.stderr)
+        print(terminal(f"cdpr {args.command}: {message}"), file=sys.stderr)
         return 2
 
 
@@ -94,7 +94,7 @@ class _PlainText:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text))
+        return self._stream.write(terminal(text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

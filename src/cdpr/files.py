@@ -8,13 +8,14 @@ import hashlib
 import io
 import json
 import os
-import re
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from .escape import csv_cell
 
 
 @contextlib.contextmanager
@@ -43,28 +44,16 @@ def write_text(path: str | Path, text: str) -> Path:
     return write_bytes(path, text.encode("utf-8"))
 
 
-_FORMULA = re.compile(r"'*(?:[=@\t\r]|[+\-](?!\d+(?:\.\d+)?$))")  # a number is none
-
-
-def quoted(cell: Any) -> Any:
-    """A cell of a table that is opened in a spreadsheet: a text that would be a formula there, behind an apostrophe."""
-    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
-
-
-def unquoted(cell: str) -> str:
-    """The inverse of :func:`quoted`."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
-
-
 def write_csv(
     path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_people: bool = True
 ) -> Path:
     """Write a table, the same bytes every time, compressed where the name ends in ``.gz``; missing fields are empty,
-    unknown ones a ValueError. Cells are :func:`quoted` but in tables that a program reads. Returns the path."""
+    unknown ones a ValueError. Texts are escaped by :func:`cdpr.escape.csv_cell` but in tables that a program reads.
+    Returns the path."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    cells = ({name: quoted(cell) for name, cell in row.items()} for row in rows)
+    cells = ({name: csv_cell(cell) for name, cell in row.items()} for row in rows)
     writer.writerows(cells if for_people else rows)
     data = text.getvalue().encode("utf-8")
     return write_gz(path, [data]) if Path(path).suffix == ".gz" else write_bytes(path, data)

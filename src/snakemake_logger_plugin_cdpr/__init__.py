@@ -266,8 +266,10 @@ class LogHandler(LogHandlerBase):
             self._print("\n".join(f"    {line}" for line in lines))
 
     def _print(self, message: str, style: str = "") -> None:
+        from cdpr.escape import terminal
+
         if message:
-            self._console.print(Text(message, style=style), soft_wrap=True)
+            self._console.print(Text(terminal(message), style=style), soft_wrap=True)
 
     def close(self) -> None:
         """Remove the display and restore the terminal; may be called again."""

@@ -6,15 +6,19 @@ import csv
 import io
 import itertools
 import re
+import shutil
+import subprocess
+import warnings
 
 import pytest
 from markdown_it import MarkdownIt
 from openpyxl import load_workbook
 from test_data_card import changed, write_inputs
 
+from cdpr import escape
 from cdpr.cases import write_records
 from cdpr.costs.price import map_costs
-from cdpr.files import quoted, read_table, unquoted, write_csv
+from cdpr.files import read_table, write_csv
 from cdpr.ingest.attrition import Attrition
 from cdpr.job import Job
 from cdpr.report import style
@@ -49,7 +53,18 @@ HOSTILE = (
     "CT\n| x | y |",
     "**bold** _it_",
     "{{ 7 * 7 }}",
-    "\u202eevil",
+    "~~struck~~ and ~",
+    "_it_ 2*3*4 **",
+    "snake_case_name",
+    "&lt;b&gt; &amp; &#60;",
+    "https://x.example/a and www.x.example",
+    "[CT]: https://x.example",
+    "* star",
+    "# head",
+    "1. one",
+    "CT\u00a0scan\u200b",
+    "x" * 3000,
+    "\u202eevil\x1b[31m\x07",
     "</td></tr>",
 )
 FORMULA = re.compile(r"[=@\t\r]|[+\-](?!\d+(\.\d+)?$)")
@@ -75,6 +90,24 @@ def csv_cells(text):
     return [cell for row in csv.reader(io.StringIO(text)) for cell in row]
 
 
+def as_shown(name):
+    """A name on one line, without what commands a terminal or turns letters round."""
+    return " ".join(re.split(r"[ \t\n]+", re.sub("[\x1b\x07\u202e]", "\ufffd", name.strip())))
+
+
+def check_latex(text, folder):
+    """No name is a command, a comment, mathematics, a column or an argument; pdflatex prints it where it is."""
+    plain = re.sub(r"\\(?:text\w+|input|ldots)\{\}|\\[&%$#_{}]", "", text)
+    assert not re.search(r"\\(input|frac|def)\b|[%^#_\t\x1b]", plain.partition("\n")[2]) and text.isascii()
+    assert "passwd" in text and not re.search(r"\\\\\s*[\[*]", text)
+    if shutil.which("pdflatex"):
+        page = "\\documentclass[a0paper]{article}\\usepackage{booktabs}\\begin{document}\\tiny %s\\end{document}"
+        (folder / "t.tex").write_text(page % re.sub(r"x{3000}", "x", text))
+        command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "t.tex"]
+        made = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+        assert made.returncode == 0, made.stdout[-2000:].decode(errors="replace")
+
+
 @pytest.fixture
 def hostile_case(case):
     """A case whose examinations, results, groups and diagnosis have such names."""
@@ -96,19 +129,20 @@ def test_a_table_in_all_its_forms(tmp_path):
     assert not [cell for cell in cells if FORMULA.match(cell)] and "-1.50" in cells
     shown = markdown_cells(out["md"].read_text())
     assert len(shown) == 1 + len(rows) and {len(row) for row in shown} == {2}
-    assert {"<script>alert(1)</script>", "[CT](javascript:alert(1))", r"a \| b"} <= {row[0] for row in shown}
-    body = re.sub(r"\\(?:text\w+|input)?\{\}|\\[&%$#_{}]", "", out["tex"].read_text())
-    assert r"\input" not in body and "passwd" in body
+    assert [row[0] for row in shown[1 : 1 + 3 * len(HOSTILE)]] == 3 * [as_shown(name) for name in HOSTILE]
+    check_latex(out["tex"].read_text(), tmp_path)
 
 
 def test_a_table_for_people_is_read_back_as_it_was_and_one_for_programs_is_left_alone(tmp_path):
     rows = [{"name": name} for name in HOSTILE if "\n" not in name]
     path = write_csv(tmp_path / "people.csv", ["name"], rows)
     written = [row["name"] for _, row in read_table(path, ["name"])]
-    assert not any(map(FORMULA.match, written)) and [unquoted(cell) for cell in written] == [r["name"] for r in rows]
+    assert not any(map(FORMULA.match, written)) and [escape.csv_text(cell) for cell in written] == [
+        r["name"] for r in rows
+    ]
     path = write_csv(tmp_path / "programs.csv", ["name"], rows, for_people=False)
     assert [row["name"] for _, row in read_table(path, ["name"])] == [row["name"] for row in rows]
-    assert [quoted(cell) for cell in ("-1.5", "+2", -1.5, None)] == ["-1.5", "+2", -1.5, None]
+    assert [escape.csv_cell(cell) for cell in ("-1.5", "+2", -1.5, None)] == ["-1.5", "+2", -1.5, None]
 
 
 def test_what_ingestion_and_pricing_write(tmp_path, hostile_case):
@@ -156,6 +190,13 @@ def test_a_form_as_a_workbook(tmp_path):
 
 def test_a_name_in_a_figure_is_no_mathematics(tmp_path):
     out = {kind: tmp_path / f"f.{kind}" for kind in ("png", "pdf")}
-    with style.drawing(4, 4, out) as figure:
-        figure.add_subplot().set_yticks(range(len(HOSTILE)), [style.plain(name) for name in HOSTILE])
+    names = [name[:60] for name in HOSTILE]
+    with warnings.catch_warnings(), style.drawing(30, 30, out) as figure:
+        warnings.simplefilter("error")  # such as a missing glyph
+        panel = figure.add_subplot(title="\n".join(names))
+        panel.set_yticks(range(len(names)), [escape.figure(name) for name in names])
+        for place, name in enumerate(names):
+            panel.plot([0, 1], [place, place], label=name)
+            panel.annotate(name, (0, place))
+        figure.legend()
     assert out["png"].stat().st_size > 1000

@@ -16,6 +16,7 @@ from latex import compile_latex
 from toy import CALL_COUNTS
 
 from cdpr.cases import CaseRecord, write_records
+from cdpr.escape import latex
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.evaluation.significance import detectable_difference, few_units, holm
 from cdpr.job import Job
@@ -23,7 +24,6 @@ from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
 from cdpr.results.frame import ACCURACY, AEC, IN_DOMAIN_METRICS, Change, method_lines
 from cdpr.results.methods import IN_DOMAIN, REFERENCE, main_methods, trained
 from cdpr.results.results import Hole, Results
-from cdpr.results.table import escape
 from cdpr.settings import parse_settings
 from cdpr.settings.datasets import controlled_name
 
@@ -324,7 +324,7 @@ def test_nothing_of_a_case_that_not_everyone_may_see(credentialed, results, tmp_
 
 
 def test_units_and_accents_have_a_latex_form():
-    assert escape("µμ°²³⁹≥≤αβη½é") == (
+    assert latex("µμ°²³⁹≥≤αβη½é") == (
         r"$\mu$$\mu$$^{\circ}$$^2$$^3$$^9$$\geq$$\leq$$\alpha$$\beta$$\eta$$\frac{1}{2}$\'{e}"
     )
-    assert escape("検\x07ś") == r"(U+691C)(U+0007)\'{s}"
+    assert latex("検\x07ś") == r"(U+691C)(U+0007)\'{s}"

@@ -17,7 +17,8 @@ from typing import Literal
 from ..cases.naming import PHYSICAL, MatchKind, Meaning, class_of, meaning, no_examination, whole_kind
 from ..cases.record import is_physical
 from ..cases.vocabulary import examinations, normalise
-from ..files import TableError, read_table, unquoted
+from ..escape import csv_text
+from ..files import TableError, read_table
 from ..settings.schema import Costs
 
 Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]
@@ -188,7 +189,7 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
     overrides: dict[str, Price] = {}
     lines: dict[str, str] = {}
     for where, cells in read_table(path, ("examination", "price_usd")):
-        row = {"billing_group": ""} | {column: unquoted(cell.strip()) for column, cell in cells.items()}
+        row = {"billing_group": ""} | {column: csv_text(cell.strip()) for column, cell in cells.items()}
         if not row["price_usd"]:
             continue
         if not normalise(row["examination"]):

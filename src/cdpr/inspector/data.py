@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from ..escape import script
+
 _BEFORE, _AFTER = "inspector.take(", ");\n"
 
 
@@ -12,10 +14,7 @@ def write_data(folder: Path, name: str, content: Any) -> None:
     """Write ``content`` to ``<name>.js`` below a folder, the same bytes every time."""
     path = folder / f"{name}.js"
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    # Nothing in a script that could end it, were it ever put into a page.
-    text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    path.write_text(f"{_BEFORE}{json.dumps(name)},{text}{_AFTER}", encoding="utf-8")
+    path.write_text(f"{_BEFORE}{json.dumps(name)},{script(content)}{_AFTER}", encoding="utf-8")
 
 
 def read_data(folder: Path, name: str) -> Any:

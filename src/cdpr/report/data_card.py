@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from .. import escape
 from ..costs.price import COVERAGE_COLUMNS
-from ..files import path_digest, read_table, unquoted, write_text
+from ..files import path_digest, read_table, write_text
 from ..job import Job
 from ..records import RunRecord
 from ..results.table import Block, Cell, Column, Table, Warned, markdown_page, to_markdown
@@ -30,7 +31,7 @@ def write_data_card(settings: Settings, job: Job) -> None:
     """Count the cases and write the card. Raises CardError for files that do not belong together."""
     attrition = read_report(job.inputs["report"])
     table = read_table(job.inputs["coverage"], COVERAGE_COLUMNS, CardError)
-    prices = [{name: unquoted(cell) for name, cell in row.items()} for _, row in table]
+    prices = [{name: escape.csv_text(cell) for name, cell in row.items()} for _, row in table]
     cases = count_cases(job.inputs["cases"], prices)
     digests = {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
     if "ingested" in job.inputs:
@@ -164,7 +165,7 @@ def _draw_attrition(panel: style.Axes, card: Mapping[str, Any]) -> None:
     for place, (_, lost, remaining) in zip(places, steps, strict=True):
         text = f"{remaining:,}" + (f"  (−{lost:,})" if lost else "")
         panel.annotate(text, (remaining + lost, place), (3, 0), textcoords="offset points", va="center", fontsize=7)
-    panel.set_yticks(places, [style.plain(step[0]) for step in steps], fontsize=7)
+    panel.set_yticks(places, [escape.figure(step[0]) for step in steps], fontsize=7)
     panel.set_ylim(max(len(steps), 3) - 0.4, -0.6)
     panel.set_xlim(0, 1.42 * max(left))
     panel.grid(axis="y", visible=False)
@@ -233,4 +234,4 @@ def _label(diagnosis: str, rank: int, width: int = 38) -> str:
     """The name, cut to ``width``; its rank where the figure's typeface has no letters for it."""
     if any(ord(character) > 0x24F and character.isalpha() for character in diagnosis):
         return f"no. {rank} of the card's table"
-    return style.plain(diagnosis if len(diagnosis) <= width else diagnosis[: width - 1].rstrip() + "…")
+    return escape.figure(diagnosis if len(diagnosis) <= width else diagnosis[: width - 1].rstrip() + "…")

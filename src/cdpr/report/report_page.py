@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from .. import escape
 from ..evaluation.metrics import Comparison, Metric
 from ..files import write_text
 from ..job import Job, PageEntry
@@ -160,7 +161,8 @@ def _environment() -> Any:
 
     folder = Path(templates.__file__).parent
     environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined,
-                              trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
+                              trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+                              finalize=escape.html)  # fmt: skip
     environment.filters |= {"groups": _groups, "unbroken": _unbroken, "slug": _slug}
     return environment
 

@@ -104,7 +104,7 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[C
         behind = ((run, IN_DOMAIN),)
         figures = {name: Cell(getattr(row, name), runs=behind) for name in (*_COUNTS, "cost_usd")}
         correct = Cell(str(row.correct).lower(), text="yes" if row.correct else "no", runs=behind)
-        diagnosis = Cell(row.diagnosis, text=_one_line(row.diagnosis), runs=behind)
+        diagnosis = Cell(row.diagnosis, runs=behind)
         diverged = "; ".join(results.diverged(run))
         yield line | {"text": diagnosis, "correct": correct, "diverged": diverged, **figures}
 
@@ -115,7 +115,7 @@ def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
     if case.final_diagnosis != case.diagnosis_results:
         fields.append(("Final diagnosis", case.final_diagnosis))
     whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
-    lines = [{"field": _one_line(field), "text": _one_line(text)} for field, text in (*fields, ("Whole record", whole))]
+    lines = [{"field": field, "text": text} for field, text in (*fields, ("Whole record", whole))]
     notes = [
         f"Chosen among {among} test cases by the smallest digest of evaluation.seed "
         f"({settings.evaluation.seed}) and the note's id; nobody picked it.",
@@ -130,8 +130,8 @@ def _examination_table(settings: Settings, case: CaseRecord) -> Table:
     """Every examination of the record with its result, its price and the group that it is billed with."""
     columns = [Column("exam", "Examination", align="l", width=0.22), Column("result", "Result", align="l", width=0.5),
                Column("price", "USD"), Column("group", "Billing group", align="l")]  # fmt: skip
-    lines = [{"exam": _one_line(exam), "result": _one_line(result), "price": case.exam_cost_map.get(exam),
-              "group": _one_line(case.exam_billing_group.get(exam, ""))}
+    lines = [{"exam": exam, "result": result, "price": case.exam_cost_map.get(exam),
+              "group": case.exam_billing_group.get(exam, "")}
              for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
     text = f"Examinations of the sample case ({tier_mark(settings)})."
     notes = ["A billing group is charged once per case, with its first member; the physical examination is free."]
@@ -182,10 +182,6 @@ def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Cells]) -> Iter
 
 def _plain(lines: Iterable[Cells]) -> Table:
     return Table([Column(name, name) for name in _PLAIN], list(lines))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _pages(table: Table) -> list[Table]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from .. import escape
 from ..files import write_bytes
 from ..results.methods import tier_mark
 from ..settings import Look, Settings
@@ -69,17 +70,16 @@ def corners(figure: Figure, right: str, left: str) -> None:
 def save(figure: Figure, out: Mapping[str, Path]) -> None:
     """Write ``png`` and ``pdf`` (fonts embedded) to their paths; neither holds a date or a program version. Both have
     the layout that the first drawing found."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_text("\n".join(map(escape.figure, text.get_text().split("\n"))))
     pdf = {"Creator": "cdpr", "Producer": "cdpr", "CreationDate": None}
     for kind, metadata in (("png", {"Software": "cdpr"}), ("pdf", pdf)):
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, metadata=metadata)
         write_bytes(out[kind], buffer.getvalue())
         figure.set_layout_engine("none")
-
-
-def plain(name: str) -> str:
-    """A name from outside, whose dollar signs begin no formula."""
-    return name.replace("$", "\\$")
 
 
 def empty(panel: Axes, text: str, height: float = 0.5) -> None:

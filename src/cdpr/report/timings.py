@@ -44,7 +44,7 @@ def write_timings(settings: Settings, job: Job) -> None:
         means = [{"variant": v, "runs": len(s), "minutes": fmean(s) / 60} for v, s in trained.items()]
         parts.append(("Trainings, without validation", to_markdown(Table(_TRAININGS, means))))
     if unusable:
-        listed = "".join(f"- {' '.join(text.split())}\n" for text in unusable)
+        listed = to_markdown(unusable)
         parts.append(("Files that cannot be used", f"They are left out of the sums.\n\n{listed}"))
     write_text(job.out["md"], markdown_page("What the computing costs", parts))
     job.metrics.update(jobs=len(jobs), seconds=round(float(jobs.seconds.sum()), 2))

@@ -6,15 +6,14 @@ Cells are addressed by column key, so a missing value leaves its own place empty
 
 import csv
 import io
-import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from ..files import quoted, write_text
+from .. import escape
+from ..files import write_text
 
 Value = float | int | str | None
 # How a cell stands out: among the rows of its column, as a sum, or (on the page) in whose favour a difference is.
@@ -123,39 +122,40 @@ Block = Table | str | Sequence[str] | Warned
 
 def to_csv(table: Table) -> str:
     """Values only: numbers rounded to the column's decimals, empty where there is none, texts as of
-    :func:`cdpr.files.quoted`; headings are left out."""
+    :func:`cdpr.escape.csv_cell`; headings are left out."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
     for row in table.rows:
         if not isinstance(row, Heading):
             values = [(column, table.cell(row, column).value) for column in table.columns]
-            writer.writerow(["" if value is None else quoted(_text(column, value)) for column, value in values])
+            texts = ("" if value is None else _text(column, value) for column, value in values)
+            writer.writerow(map(escape.csv_cell, texts))
     return out.getvalue()
 
 
 def to_markdown(block: Block) -> str:
-    """A table as a pipe table, marks as **bold** and underline, notes as a list, a hole in the first cell; texts as
-    they are."""
+    """A table as a pipe table, marks as **bold** and underline, notes as a list, a hole in the first cell.
+    Paragraphs, items, captions and notes are our own sentences."""
     if isinstance(block, Warned):
-        return f"**Warning:** {block.text}\n"
+        return f"**Warning:** {escape.sentence(block.text)}\n"
     if isinstance(block, str):
-        return f"{block}\n" if block else ""
+        return f"{escape.sentence(block)}\n" if block else ""
     if not isinstance(block, Table):
-        return "".join(f"- {item}\n" for item in block)
-    heads = [_pipe(f"{column.group} {column.header}".strip()) for column in block.columns]
+        return "".join(f"- {escape.sentence(item)}\n" for item in block)
+    heads = [escape.markdown(f"{column.group} {column.header}".strip()) for column in block.columns]
     body = [heads, [{"l": ":--", "c": ":-:", "r": "--:"}[column.align] for column in block.columns]]
     for row in block.rows:
         if isinstance(row, Heading):
-            body.append([f"***{_pipe(row.title)}***", *[""] * (len(heads) - 1)])
+            body.append([f"***{escape.markdown(row.title)}***", *[""] * (len(heads) - 1)])
         elif hole := row.get("hole"):
-            first = _pipe(block.cell_text(row, block.columns[0]))
-            body.append([f"{first} — *{_pipe(hole)}*", *[EMPTY] * (len(heads) - 1)])
+            first = escape.markdown(block.cell_text(row, block.columns[0]))
+            body.append([f"{first} — *{escape.markdown(hole)}*", *[EMPTY] * (len(heads) - 1)])
         else:
-            body.append(_printed(block, row, _pipe, _MARKDOWN))
-    lines = [block.caption, ""] if block.caption else []
+            body.append(_printed(block, row, escape.markdown, _MARKDOWN))
+    lines = [escape.sentence(block.caption), ""] if block.caption else []
     lines += ["| " + " | ".join(cells) + " |" for cells in body]
-    lines += ["", *(f"- {note}" for note in block.notes)] if block.notes else []
+    lines += ["", *(f"- {escape.sentence(note)}" for note in block.notes)] if block.notes else []
     return "\n".join(lines) + "\n"
 
 
@@ -163,52 +163,24 @@ def to_latex(table: Table) -> str:
     """A ``table`` environment for a document that loads booktabs; no other package is needed."""
     environment, width = "table*" if table.wide else "table", len(table.columns)
     places = "".join(f"p{{{c.width}\\linewidth}}" if c.width else c.align for c in table.columns)
-    lines = [f"\\begin{{{environment}}}[t]", "\\centering", f"\\caption{{{escape(table.caption)}}}"]
+    lines = [f"\\begin{{{environment}}}[t]", "\\centering", f"\\caption{{{escape.latex(table.caption)}}}"]
     lines += [f"\\label{{{table.label}}}"] if table.label else []
     lines += ["\\scriptsize", "\\setlength{\\tabcolsep}{3pt}", f"\\begin{{tabular}}{{{places}}}", "\\toprule"]
     lines += [*_latex_header(table.columns), "\\midrule"]
     for position, row in enumerate(table.rows):
         if isinstance(row, Heading):
             lines += ["\\midrule"] if position else []
-            lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\textit{{\\textbf{{{escape(row.title)}}}}}}} \\\\")
+            lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\textit{{\\textbf{{{escape.latex(row.title)}}}}}}} \\\\")
         elif hole := row.get("hole"):
-            first = escape(table.cell_text(row, table.columns[0]))
-            lines.append(f"{first} & \\multicolumn{{{width - 1}}}{{l}}{{\\textit{{{escape(hole)}}}}} \\\\")
+            first = escape.latex(table.cell_text(row, table.columns[0]))
+            lines.append(f"{first} & \\multicolumn{{{width - 1}}}{{l}}{{\\textit{{{escape.latex(hole)}}}}} \\\\")
         else:
-            lines.append(" & ".join(_printed(table, row, escape, _LATEX)) + " \\\\")
+            lines.append(" & ".join(_printed(table, row, escape.latex, _LATEX)) + " \\\\")
     lines += ["\\bottomrule", "\\end{tabular}"]
     if table.notes:
         lines.append("\\par\\smallskip\\begin{minipage}{\\linewidth}\\raggedright\\scriptsize")
-        lines += [*(f"{escape(note)}\\par" for note in table.notes), "\\end{minipage}"]
+        lines += [*(f"{escape.latex(note)}\\par" for note in table.notes), "\\end{minipage}"]
     return "\n".join([*lines, f"\\end{{{environment}}}"]) + "\n"
-
-
-_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--",
-            "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "·": r"$\cdot$",
-            "λ": r"$\lambda$", "Δ": r"$\Delta$", "<": "$<$", ">": "$>$", "|": r"\textbar{}", "°": r"$^{\circ}$",
-            "µ": r"$\mu$", "μ": r"$\mu$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$",
-            "η": r"$\eta$", "π": r"$\pi$", "σ": r"$\sigma$", "≈": r"$\approx$", "≠": r"$\neq$", "→": r"$\rightarrow$",
-            "↑": r"$\uparrow$", "↓": r"$\downarrow$", "½": r"$\frac{1}{2}$", "¼": r"$\frac{1}{4}$",
-            "¾": r"$\frac{3}{4}$", "“": "``", "”": "''", "‘": "`", "’": "'", "…": r"\ldots{}", "•": r"\textbullet{}",
-            "\u00a0": "~", "\u202f": "~", "\u2009": r"\,", "\u2011": "-", "\u2010": "-",
-            "ß": r"\ss{}", "ø": r"\o{}", "å": r"\aa{}",
-            **{power: f"$^{digit}$" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
-            **{c: "\\" + c for c in "&%$#_{}"}}  # fmt: skip
-# LaTeX's accents, by the mark that Unicode combines with a letter.
-_ACCENTS = {"\u0301": "'", "\u0300": "`", "\u0302": "^", "\u0308": '"', "\u0303": "~", "\u0327": "c"}
-
-
-def escape(text: str) -> str:
-    """Text for LaTeX; a character that pdflatex would not print stands as its code point."""
-    return "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    if character in _SPECIAL or " " <= character <= "~":
-        return _SPECIAL.get(character, character)
-    letter, accent = (*unicodedata.normalize("NFD", character), "")[:2]
-    known = letter.isascii() and accent in _ACCENTS
-    return f"\\{_ACCENTS[accent]}{{{letter}}}" if known else f"(U+{ord(character):04X})"
 
 
 def marks(values: Mapping[str, float | None], decimals: int, *, higher_is_better: bool) -> dict[str, Mark]:
@@ -234,7 +206,8 @@ def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
 
 def markdown_page(title: str, parts: Iterable[tuple[str, str]]) -> str:
     """A page with one heading per part."""
-    return "\n".join([f"# {title}", "", *(f"## {heading}\n\n{text}" for heading, text in parts)])
+    return "\n".join([f"# {escape.markdown(title)}", "",
+                      *(f"## {escape.markdown(heading)}\n\n{text}" for heading, text in parts)])  # fmt: skip
 
 
 def _text(column: Column, value: Value, signed: bool = False) -> str:
@@ -257,17 +230,9 @@ def _latex_header(columns: Sequence[Column]) -> list[str]:
         cells, rules, start = [], [], 1
         for group, members in groupby(columns, key=lambda column: column.group):
             width = len(list(members))
-            head = f"\\multicolumn{{{width}}}{{c}}{{\\textbf{{{escape(group)}}}}}"
+            head = f"\\multicolumn{{{width}}}{{c}}{{\\textbf{{{escape.latex(group)}}}}}"
             cells.append(head if group else " & " * (width - 1))
             rules += [f"\\cmidrule(lr){{{start}-{start + width - 1}}}"] if group else []
             start += width
         lines += [" & ".join(cells) + " \\\\", " ".join(rules)]
-    return [*lines, " & ".join(f"\\textbf{{{escape(column.header)}}}" for column in columns) + " \\\\"]
-
-
-_MARKUP = re.compile(r"[\\|`]|<(?=[A-Za-z/!?])|\](?=[(\[])")
-
-
-def _pipe(text: str) -> str:
-    """Text for a cell in Markdown: no name makes a link, a tag, code or another cell."""
-    return _MARKUP.sub(lambda sign: "&lt;" if sign[0] == "<" else f"\\{sign[0]}", " ".join(text.splitlines()))
+    return [*lines, " & ".join(f"\\textbf{{{escape.latex(column.header)}}}" for column in columns) + " \\\\"]

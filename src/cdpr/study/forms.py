@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from ..escape import script
 from ..files import write_csv, write_text
 from ..job import Job
 from ..settings import Settings
@@ -129,7 +130,7 @@ def write_forms(presentation: Presentation, folder: Path, mark: str) -> None:
         _write_html(folder / f"{rater}.html", rater, presentation, mark)
         spreadsheet.write(folder / f"{rater}.xlsx", rows, f"Rater {rater}, study {presentation.items.study}. {mark}")
         records = [{"record_id": row["code"], **{name: row[name] for name in row if name != "code"}} for row in rows]
-        write_csv(folder / "redcap" / f"import_{rater}.csv", list(records[0]), records, for_people=False)
+        write_csv(folder / "redcap" / f"import_{rater}.csv", list(records[0]), records)
         columns = ("study", "rater", "code", "patient", "proposed")
         tasks = [{"data": {name: row[name] for name in columns}} for row in rows]
         text = json.dumps(tasks, indent=1, ensure_ascii=False) + "\n"
@@ -144,9 +145,7 @@ def _write_html(path: Path, rater: str, presentation: Presentation, mark: str) -
         "pages": [_page(page, presentation) for page in presentation.items.forms[rater]],
     }  # fmt: skip
     form = resources.files(templates).joinpath("form.html").read_text(encoding="utf-8")
-    # No text of a case can end the script element that holds it.
-    data = json.dumps(content, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
-    write_text(path, form.replace("__DATA__", data))
+    write_text(path, form.replace("__DATA__", script(content)))
 
 
 def _page(page: Page, presentation: Presentation) -> dict:

@@ -7,13 +7,12 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..escape import fill_xlsx
 from ..files import write_bytes
 from .rubric import dimensions, rubric
 
-_CELL = 32_000  # characters that a cell holds
 _DATE = datetime.datetime(2000, 1, 1)
 _WIDTHS = (14, 7, 14, 7, 9, 70, 50, 13, 13, 13, 13, 13, 30)  # of the columns
-_ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # in XML
 
 
 def write(path: Path, rows: Sequence[Mapping[str, str | int]], title: str) -> None:
@@ -26,16 +25,15 @@ def write(path: Path, rows: Sequence[Mapping[str, str | int]], title: str) -> No
     sheet = book.active
     sheet.title = "ratings"
     sheet.append((*rows[0], *dimensions(), "comment"))
-    for row in rows:
-        sheet.append([_ILLEGAL.sub(" ", cell)[:_CELL] if isinstance(cell, str) else cell for cell in row.values()])
+    for number, row in enumerate(rows, 2):
+        for column, value in enumerate(row.values(), 1):
+            fill_xlsx(sheet.cell(number, column), value)
     wrapped = Alignment(wrap_text=True, vertical="top")
     for cells in sheet.iter_rows(min_row=2, max_row=sheet.max_row, max_col=len(_WIDTHS)):
         for at, cell in enumerate(cells):
             cell.alignment = wrapped
             if at >= len(rows[0]):
                 cell.protection = Protection(locked=False)
-            elif isinstance(cell.value, str):
-                cell.data_type = "s"  # a text that begins with "=" is no formula
     for cell, width in zip(sheet[1], _WIDTHS, strict=True):
         cell.font = Font(bold=True)
         sheet.column_dimensions[cell.column_letter].width = width

@@ -1,0 +1,115 @@
+"""Text from outside in every format: no name becomes a formula, link, tag, code, command or mathematics.
+
+One function for each format, which all writers use. Templates of pages escape markup by themselves.
+"""
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+# What commands a terminal, or turns the order of the letters around it. Line ends and tabs are not among them.
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_SPACES = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")  # a no-break space is none of them
+
+
+def terminal(text: str) -> str:
+    """Text for a terminal, and for all that shows it as it is: without control characters."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def one_line(text: str) -> str:
+    """Text on one line, as of :func:`terminal`."""
+    return terminal(_SPACES.sub(" ", text).strip())
+
+
+_FORMULA = re.compile(r"'*(?:[=@\t\r]|[+\-](?!\d+(?:\.\d+)?$))")  # a number is none
+
+
+def csv_cell(cell: Any) -> Any:
+    """A cell of a table that is opened in a spreadsheet: a text that would be a formula there, behind an apostrophe."""
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+
+
+def csv_text(cell: str) -> str:
+    """The inverse of :func:`csv_cell`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
+
+
+_XLSX_ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # in XML
+_XLSX_LONGEST = 32_000  # characters that a cell holds
+
+
+def fill_xlsx(cell: Any, value: Any) -> None:
+    """Set the value of openpyxl's ``cell``: a text is a text, also one that begins with ``=``."""
+    if isinstance(value, str):
+        cell.value = _XLSX_ILLEGAL.sub(" ", value)[:_XLSX_LONGEST]
+        cell.data_type = "s"
+    else:
+        cell.value = value
+
+
+_TAGS = r"<(?=[A-Za-z/!?])|\](?=[(\[:])|&(?=#?\w+;)"
+_NAME = re.compile(rf"[\\|`*~$]|(?<!\w)_|_(?!\w)|(?<=\bwww)\.|:(?=//)|{_TAGS}", re.IGNORECASE)
+_SENTENCE = re.compile(rf"\A[#>+=|-]|{_TAGS}")
+_ENTITIES = {"<": "&lt;", "&": "&amp;", ":": "&#58;"}
+
+
+def markdown(text: str) -> str:
+    """A name for a cell or a heading in Markdown: shown as it is."""
+    return _NAME.sub(_entity, one_line(text))
+
+
+def sentence(text: str) -> str:
+    """A sentence of our own for Markdown, which may hold names: only its code, emphasis and addresses count as such."""
+    return _SENTENCE.sub(_entity, one_line(text))
+
+
+def _entity(sign: re.Match[str]) -> str:
+    return _ENTITIES.get(sign[0], f"\\{sign[0]}")
+
+
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--",
+            "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "·": r"$\cdot$",
+            "λ": r"$\lambda$", "Δ": r"$\Delta$", "<": "$<$", ">": "$>$", "|": r"\textbar{}", "°": r"$^{\circ}$",
+            "µ": r"$\mu$", "μ": r"$\mu$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$",
+            "η": r"$\eta$", "π": r"$\pi$", "σ": r"$\sigma$", "≈": r"$\approx$", "≠": r"$\neq$", "→": r"$\rightarrow$",
+            "↑": r"$\uparrow$", "↓": r"$\downarrow$", "½": r"$\frac{1}{2}$", "¼": r"$\frac{1}{4}$",
+            "¾": r"$\frac{3}{4}$", "“": "``", "”": "''", "‘": "`", "’": "'", "…": r"\ldots{}", "•": r"\textbullet{}",
+            "\u00a0": "~", "\u202f": "~", "\u2009": r"\,", "\u2011": "-", "\u2010": "-", "`": "{`}",
+            "ß": r"\ss{}", "ø": r"\o{}", "å": r"\aa{}",
+            **{power: f"$^{digit}$" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+            **{c: "\\" + c for c in "&%$#_{}"}}  # fmt: skip
+# LaTeX's accents, by the mark that Unicode combines with a letter.
+_ACCENTS = {"\u0301": "'", "\u0300": "`", "\u0302": "^", "\u0308": '"', "\u0303": "~", "\u0327": "c"}
+
+
+def latex(text: str) -> str:
+    """Text for LaTeX, on one line; a character that pdflatex would not print is its code point."""
+    escaped = "".join(map(_latex_character, _SPACES.sub(" ", text).strip()))
+    # After the end of a row these two would be an argument of it.
+    return f"{{}}{escaped}" if escaped.startswith(("[", "*")) else escaped
+
+
+def _latex_character(character: str) -> str:
+    if character in _SPECIAL or " " <= character <= "~":
+        return _SPECIAL.get(character, character)
+    letter, accent = (*unicodedata.normalize("NFD", character), "")[:2]
+    known = letter.isascii() and accent in _ACCENTS
+    return f"\\{_ACCENTS[accent]}{{{letter}}}" if known else f"(U+{ord(character):04X})"
+
+
+def figure(text: str) -> str:
+    """A name for a figure, on one line; its dollar signs begin no formula."""
+    return one_line(text).replace("$", "\\$")
+
+
+def html(value: Any) -> Any:
+    """A value for a template that escapes markup by itself: text without control characters."""
+    return type(value)(terminal(value)) if isinstance(value, str) and _CONTROLS.search(value) else value
+
+
+def script(content: Any) -> str:
+    """JSON that may be part of a script in a page: nothing in it can end the script."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
