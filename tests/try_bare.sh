@@ -3,6 +3,7 @@
 # git or compiler): `make try-bare`, as root, with debootstrap. About ten minutes and 8 GB each; the machine's package
 # mirror and settings of pip serve.
 #   SUITES="bookworm forky"   which; by default bookworm (Python 3.11), trixie (3.13) and forky (3.14)
+#   MIRROR=URL                of another distribution's packages: with SUITES=noble a mirror of Ubuntu
 #   TESTS=1                   also `make test`
 #   KILLS=20 SEED=0           also kills of `make env` at moments drawn by the seed, each followed by one that must mend all
 #   MOUNTS="/srv/wheels"      folders of packages that the settings of pip name
@@ -10,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 RANDOM=${SEED:-0}
 work=$(mktemp -d)
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)
+mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)}
 printf '| system | Python | make | what | seconds | result |\n|---|---|---|---|---|---|\n' > "$work/table"
 
 as_user() { # COMMAND
@@ -32,7 +33,7 @@ end() {
 
 for suite in ${SUITES:-bookworm trixie forky}; do
   root=$work/$suite
-  debootstrap --variant=minbase --no-check-gpg --include=python3,python3-venv,make,ca-certificates \
+  debootstrap --variant=minbase --no-check-gpg --components=main,universe --include=python3,python3-venv,make,ca-certificates \
     "$suite" "$root" "$mirror" /usr/share/debootstrap/scripts/sid > "$root.log" 2>&1
   for file in /etc/pip.conf /etc/xdg/pip /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
     if [ -e "$file" ]; then mkdir -p "$root$(dirname "$file")"; cp -rL "$file" "$root$(dirname "$file")/"; fi
@@ -43,7 +44,7 @@ for suite in ${SUITES:-bookworm trixie forky}; do
   mkdir "$root/home/u/cdpr"
   git ls-files | tar c -T - | tar x -C "$root/home/u/cdpr"
   chroot "$root" chown -R u:u /home/u
-  python=$(chroot "$root" python3 --version | cut -d ' ' -f 2) make=$(chroot "$root" make --version | head -n 1 | cut -d ' ' -f 3)
+  python=$(as_user 'python3 --version' | cut -d ' ' -f 2) make=$(as_user 'make --version' | head -n 1 | cut -d ' ' -f 3)
   try env 'make env'
   try miniature '.venv/bin/snakemake --cores all --configfile config/ci.yaml'
   if [ -n "${TESTS:-}" ]; then try tests 'make test'; fi
