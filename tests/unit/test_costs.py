@@ -80,8 +80,11 @@ def test_laboratory_tests_are_priced_from_the_laboratory_schedule_alone():
     assert {codes[n].schedule for n in ("Endoscopy", "Lumbar Puncture", "Coronary Angiography")} == {"OPPS"}
 
 
-def test_the_documentation_tells_the_tables_as_they_are():
-    text = (Path(__file__).parents[2] / "docs" / "reference" / "prices.md").read_text(encoding="utf-8")
+def test_the_documentation_has_the_counts_and_rates_of_the_catalogue():
+    docs = Path(__file__).parents[2] / "docs"
+    text = " ".join((docs / "reference" / "prices.md").read_text(encoding="utf-8").split())
+    classes, maps = (list(csv.DictReader((docs / "benchmarks" / f"{name}.csv").read_text("utf-8").splitlines()))
+                     for name in ("price_classes", "price_maps"))  # fmt: skip
     codes, catalogue = examination_codes(), load_catalogue()
     for confidence in CONFIDENCES:
         rated = [row.schedule for row in codes if row.confidence == confidence]
@@ -90,13 +93,16 @@ def test_the_documentation_tells_the_tables_as_they_are():
             confidence,
             counts,
         )
-    for name, rate in catalogue.class_rates.items():
-        number = re.search(r"\((\d+) rates\)", rate.source)[1]
-        assert f"| {name} | {rate.usd:.2f} | {number} |\n" in text, (name, rate)
-    for name, paper in catalogue.paper.items():
-        price = catalogue.prices[name]
-        row = f"| {name} | {price.hcpcs} | {price.usd:.2f} | {paper:.2f} | {paper / price.usd:.2f} |"
-        assert row in text, row
+    rates = {name: (f"{rate.usd:.2f}", re.search(r"\((\d+) rates\)", rate.source)[1])
+             for name, rate in catalogue.class_rates.items()}  # fmt: skip
+    assert {row["class"]: (row["usd"], row["rates"]) for row in classes} == rates
+    low, high = (pick(rate.usd for rate in catalogue.class_rates.values()) for pick in (min, max))
+    assert f"[{len(rates)} classes]" in text and f"from {low:.2f} (" in text and f"to {high:.2f} USD" in text
+    prices = {name: catalogue.prices[name] for name in catalogue.paper}
+    assert {row["examination"]: list(row.values())[1:] for row in maps} == {
+        name: [price.hcpcs, f"{price.usd:.2f}", f"{paper:.2f}", f"{paper / price.usd:.2f}"]
+        for (name, price), paper in zip(prices.items(), catalogue.paper.values(), strict=True)
+    }
     groups = {price.group for price in catalogue.prices.values() if price.group}
     assert f"maps {len(codes)} examinations" in text
     grouped = [part for part, term in examinations().parts.items() if catalogue.prices[term.name].group]
