@@ -7,8 +7,7 @@ the memory of an update against the planner's forecast. Then `small_model.py`, w
 lessons are; and two steps of the engine verl with vLLM where both are installed.
 
 Every part runs in a process and a time limit of its own and only where its memory is free, so a part that fails costs
-no other; its figures are written when it ends, beside those of an earlier call. Writes results/gpu_day.json;
-`--document` shows docs/benchmarks/gpu_day.json in docs/performance.md.
+no other; its figures are written when it ends, beside those of an earlier call. Writes results/gpu_day.json.
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ MODELS["tiny-lora"] = MODELS["tiny"]
 POSITIONS = 40_960
 RANK = {"qwen3-4b": 64, "tiny-lora": 8}  # of LoRA adapters, where all weights with their optimiser do not fit 80 GB
 LIMITS = {"tests": 90, "sampler": 80, "step": 120, "memory": 60, "learning": 300, "verl": 480}  # seconds, on a GPU
-DOCS, MARK = Path("docs/performance.md"), "<!-- gpu_day -->"
 
 
 # The models: they speak by design
@@ -432,38 +430,6 @@ def supervise(parts: Sequence[str], arguments: argparse.Namespace) -> None:
         print(part, json.dumps(rounded), flush=True)
 
 
-def table(path: Path) -> str:
-    """What docs/performance.md says of these figures."""
-    if not path.exists():
-        return "Not run: no GPU was at hand. `make gpu-day` measures it all in nine minutes on one card."
-    report = json.loads(path.read_text(encoding="utf-8"))
-    devices = sorted({figures["device"] for figures in report["parts"].values()})
-    lines = [f"On one {' or '.join(devices)}, by `make gpu-day` ([{path.name}](benchmarks/{path.name})):", "",
-             "| part | figures |", "|---|---|"]  # fmt: skip
-    for part, figures in report["parts"].items():
-        card = f" ({figures['device']})" if len(devices) > 1 else ""
-        lines.append(f"| {part}{card} | {'; '.join(cells(figures))} |")
-    return "\n".join(lines)
-
-
-def cells(figures: dict[str, Any]) -> Iterator[str]:
-    for key, value in figures.items():
-        if isinstance(value, dict) and key != "versions":
-            yield f"**{key}**: {', '.join(cells(value))}"
-        elif isinstance(value, float):
-            yield f"{key} {value:.4g}"
-        elif isinstance(value, int | str) and key != "device":
-            yield f"{key} {value}"
-        elif key.endswith(("error", "failed")):
-            yield f"{key}: {value[-1]}"
-
-
-def document(path: Path = Path("docs/benchmarks/gpu_day.json")) -> None:
-    """Put the table between its marks in docs/performance.md."""
-    before, _, after = DOCS.read_text(encoding="utf-8").split(MARK)
-    write_text(DOCS, f"{before}{MARK}\n{table(path)}\n{MARK}{after}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/gpu_day.json"))
@@ -473,10 +439,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to try the script itself")
     parser.add_argument("--folder", type=Path, default=Path("state/gpu_day"), help="where models and cases are")
     parser.add_argument("--part", help="run one part in this process and print its figures")
-    parser.add_argument("--document", action="store_true", help="only bring docs/performance.md up to date")
     arguments = parser.parse_args()
-    if arguments.document:
-        return document()
     if arguments.device == "cuda" and not torch.cuda.is_available():
         parser.exit(2, "gpu_day: torch finds no GPU; `--device cpu --models tiny` tries the script itself\n")
     if arguments.part:

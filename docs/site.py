@@ -26,7 +26,7 @@ DOCUMENTS = {
     "CHANGELOG.md": "changelog.md",
 }
 # What a search shows first, and last.
-BOOSTS = {"glossary.md": 3, "reference/settings.md": 3, "tutorial.md": 2, "reference/paper-audit.md": 0.3}
+BOOSTS = {"glossary.md": 3, "reference/settings.md": 3, "tutorial.md": 2}
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s]+)(?=\))")
 FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 

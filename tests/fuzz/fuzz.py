@@ -1,6 +1,6 @@
 """Damage every input in many ways, and judge how each importer and reader handles it.
 
-    python tests/fuzz/fuzz.py --mutations 3000            # all of them, with the table of docs/reliability.md
+    python tests/fuzz/fuzz.py --mutations 3000            # all of them; prints docs/benchmarks/fuzz.csv
     python tests/fuzz/fuzz.py --only clfs --seed 7 --case 123   # one damaged input again, with its outcome
 
 The same seed gives the same damage.
@@ -109,15 +109,13 @@ def _at_most(seconds: int) -> Iterator[None]:
 
 
 def table(tallies: list[Tally]) -> str:
-    """The outcomes as a table in Markdown."""
+    """The outcomes as CSV."""
     kinds = (REFUSED, READ, LESS, LESS_IN, *BAD)
-    lines = [
-        f"| importer or reader | mutations | {' | '.join(kinds)} | slowest |",
-        f"|---{'|---:' * (len(kinds) + 2)}|",
-    ]
+    lines = [",".join(["reader", "mutations", *(kind.replace(",", "").replace(" ", "_") for kind in kinds),
+                       "slowest_seconds"])]  # fmt: skip
     for tally in tallies:
-        counts = " | ".join(str(tally.outcomes[kind]) for kind in kinds)
-        lines.append(f"| {tally.target} | {tally.outcomes.total()} | {counts} | {tally.slowest:.2f} s |")
+        counts = ",".join(str(tally.outcomes[kind]) for kind in kinds)
+        lines.append(f"{tally.target},{tally.outcomes.total()},{counts},{tally.slowest:.2f}")
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -203,6 +204,24 @@ def test_the_citation_names_this_version_and_the_paper():
     assert paper["title"] in readme
     assert all(f"{author['given-names']} {author['family-names']}" in readme for author in paper["authors"])
     assert f"## {cdpr.__version__} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_numbers_of_the_demo_are_those_of_one_run_on_every_page(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import demo_numbers
+
+    demo = json.loads(demo_numbers.DEMO.read_text(encoding="utf-8"))
+    written = set()
+    for name in demo_numbers.PAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert demo_numbers.render(text, demo) == text, f"{name}: run python docs/demo_numbers.py"
+        written |= {block for _, block, _ in demo_numbers.BLOCK.findall(text)}
+    assert written == demo_numbers.BLOCKS.keys()
+    assert sum(text.count(demo["processor"]) for text in map(read, DOCUMENTS)) == 1
+
+
+def read(document: Path) -> str:
+    return document.read_text(encoding="utf-8")
 
 
 def test_every_stage_has_a_rule():
