@@ -63,7 +63,8 @@ def test_what_may_have_been_billed_counts_in_its_worst_case(server, tmp_path, ki
     [found] = spent(tmp_path)
     seen = server.count(kind)
     worst = (worst_case(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
-    assert found.calls == 0 and attempts <= found.unknown_calls <= min(seen, 3)
+    assert found.calls == 0 and attempts <= found.unknown_calls <= 3
+    assert found.unknown_calls <= seen or kind == "cut_off"  # where a request was lost with its connection
     assert found.usd == found.unknown_usd == pytest.approx(found.unknown_calls * worst)
 
 

@@ -341,12 +341,19 @@ def test_a_run_says_what_it_lacks(monkeypatch):
     there = {"verl": False, "vllm": False, "flash_attn": False}
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: name if there[name] else None)
     monkeypatch.setattr(launch, "_gpu_is_there", lambda: there["vllm"] == "with a GPU")
+    monkeypatch.setenv("CC", "cc")
     for name, state, says in [("verl", False, "make gpu-env"), ("verl", True, "vllm is not installed"),
                               ("vllm", True, "finds no GPU"), ("vllm", "with a GPU", "attention: sdpa")]:  # fmt: skip
         there[name] = state
         with pytest.raises(SettingsError, match=says):
             launch._check_installed(settings)
-    launch._check_installed(settings.model_copy(update={"attention": "sdpa"}))
+    sdpa = settings.model_copy(update={"attention": "sdpa"})
+    launch._check_installed(sdpa)
+    with monkeypatch.context() as bare:
+        bare.delenv("CC")
+        bare.setattr(launch.shutil, "which", lambda name: None)
+        with pytest.raises(SettingsError, match="install gcc"):
+            launch._check_installed(sdpa)
     there["vllm"] = False
     launch._check_installed(settings.model_copy(update={"rollout": "cpu"}))
 

@@ -33,8 +33,8 @@ elif sys.argv[1:3] == ["env", "create"]:
                         "-r", requirements.name], cwd=file.parent, check=True, stdout=sys.stderr)
     venv.create(prefix, symlinks=True)
     [packages] = prefix.glob("lib/python*/site-packages")
-    (packages / "packages.pth").write_text(sysconfig.get_path("purelib"))
-    (packages / "sitecustomize.py").write_text("import pathlib, sys; pathlib.Path(sys.prefix, 'used').touch()")
+    mark = "import pathlib, sys; pathlib.Path(sys.prefix, 'used').touch()"
+    (packages / "packages.pth").write_text(sysconfig.get_path("purelib") + "\\n" + mark)
 elif sys.argv[1] != "clean":
     sys.exit(f"no such command: {{sys.argv}}")
 """
