@@ -305,7 +305,7 @@ def test_private_errors_name_file_line_and_field(tmp_path, file, change, line, f
         ("cases.csv", b"", 1, "the file is empty; begin it with the names of the columns"),
         ("cases.csv", "\ufeff\u200b,\n ,\n".encode(), 1, "the file is empty"),
         ("cases.csv", None, None, "no such file"),
-        ("results.csv.gz", b"no gzip", None, "cut short or damaged"),
+        ("results.csv.gz", b"\x1f\x8b\x08no gzip", None, "cut short or damaged"),
         ("results.csv.gz", gzip.compress(PRIVATE["results.csv"].encode(), mtime=0)[:90], None, "cut short or damaged"),
     ],
 )
@@ -344,8 +344,6 @@ def test_a_file_that_stands_there_twice_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("file", "change", "line", "field", "remedy"),
     [
-        ("results", ("Hb,90,", 'Hb,"131,4",'), 2, "value", "write decimals with a point"),
-        ("results", ("Hb,90,", 'Hb,"< 0,5",'), 2, "value", "write decimals with a point"),
         ("results", ("Hb,90,g/L", "Hb,131 g/L,"), 2, "value", "write the unit into the column unit"),
         ("results", ("Hb,90,g/L", "Hb,>98%,"), 2, "value", "write the unit into the column unit"),
         ("results", ("Hb,90,g/L", "Hb,5.6mmol/L,"), 2, "value", "write the unit into the column unit"),

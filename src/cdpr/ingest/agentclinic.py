@@ -61,6 +61,7 @@ def _draft(case: Element, attrition: Attrition) -> Draft:
         physical=physical.results(),
         results=results.results(),
         diagnosis=one_line(osce.text("Correct_Diagnosis")).rstrip("."),
+        where=f"line {case.line}",
     )
 
 
@@ -195,6 +196,7 @@ def _challenge(challenge: Element, attrition: Attrition) -> Draft:
         history={"Patient Information": patient[0] if patient else "", "History of Present Illness": history},
         results=results,
         diagnosis=diagnosis,
+        where=f"line {challenge.line}",
         rejected=None if of_diagnosis else "question about something else than the diagnosis",
     )
 

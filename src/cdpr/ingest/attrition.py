@@ -21,6 +21,7 @@ RULES = (
     "question about something else than the diagnosis",
     "no headed sections in the case summary",
     "no diagnosis",
+    "diagnosis given as a code",
     "no physical examination",
     "no complaint and no present illness",
     "diagnosis established before",
@@ -31,6 +32,8 @@ RULES = (
 )
 
 
+_LARGE = 0.1  # share of the cases
+_EXAMPLES = 3
 _LISTED = 20  # dropped cases of one rule
 
 
@@ -144,6 +147,16 @@ class Attrition:
         """Identifiers of the dropped cases by rule, in the order of the rules."""
         cases = {rule: sorted(i.case for i in self.incidents if i.what == rule) for rule in RULES}
         return {rule: numbers for rule, numbers in cases.items() if numbers}
+
+    def warn_of_large(self) -> None:
+        """Warn of each rule that drops more than a tenth of the cases, with examples of where, which tell no word of a
+        case. The last rule does what the user asked for."""
+        for rule, cases in self.dropped.items():
+            if len(cases) > _LARGE * self.read and rule != RULES[-1]:
+                places = dict.fromkeys(i.place for i in self.incidents if i.what == rule and i.place)
+                where = "; ".join(f"({n}) {place}" for n, place in enumerate(list(places)[:_EXAMPLES], 1))
+                share = f"{len(cases):,} of {self.read:,} cases ({len(cases) / self.read:.0%})"
+                self.warn(f"the rule {rule!r} drops {share}" + (f", for example {where}" if where else ""))
 
     def steps(self) -> tuple[Step, ...]:
         """What each rule dropped, in the order of the rules."""

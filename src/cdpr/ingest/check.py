@@ -15,7 +15,7 @@ from ..settings.schema import Costs, Settings
 from .attrition import Attrition
 from .draft import Import
 from .flat_files import IngestError, collected
-from .private import CASE_COLUMNS, FORMAT, RESULT_COLUMNS, Export, drafts, read_export
+from .private import CASE_COLUMNS, FORMAT, RESULT_COLUMNS, Export, doubts, drafts, read_export
 from .texts import quoted
 
 _SHOWN = 20  # problems of one kind, and names
@@ -121,7 +121,7 @@ def check(settings: Settings, path: str | Path) -> Report:
             if (there := file_type(folder)) != "folder":
                 what = "not a folder" if there else "no such folder"
                 raise IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl")
-            report.export = read_export(folder)
+            report.export = read_export(folder, settings.data.private.decimal_mark)
         except PermissionError as error:
             raise IngestError.not_permitted(error) from None
     work = Import(credentialed, settings.data.leaks, report.attrition)
@@ -151,18 +151,6 @@ def _grouped(problems: Iterable[IngestError]) -> Iterator[str]:
 
 def _many(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def doubts(export: Export) -> Iterator[IngestError]:
-    """Fields that are worth a look, each as a problem that refuses nothing."""
-    for row in (*export.cases, *export.results):
-        for name, text in row.value.items():
-            for slip in FORMAT["slips"]:
-                has_unit = name == "value" and row.value.get("unit") and "unit" in slip["problem"]
-                fits = re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL)
-                if fits and slip.get("column", name) == name and not has_unit:
-                    yield row.wrong(name, f"{quoted(text)} {slip['problem']}", slip["remedy"])
-                    break
 
 
 def write_template(folder: str | Path) -> list[Path]:

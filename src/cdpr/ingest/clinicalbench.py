@@ -121,6 +121,7 @@ def _draft(case: Element, language: str, attrition: Attrition) -> Draft:
         results=results,
         diagnosis=one_line(case.text("principal_diagnosis")).strip(" .;。；"),
         language=language,
+        where=f"{case.path.name}, case {case.place}",
         rejected=None if any(map(says_something, sections.values())) else "no headed sections in the case summary",
     )
 

@@ -9,7 +9,17 @@ from ..cases import CaseRecord, is_physical, no_examination
 from ..settings.datasets import Governance, Leaks
 from .attrition import Attrition
 from .leaks import control
-from .texts import CHINESE, build_summary, illness, one_line, says_something, tells_something, visible
+from .texts import (
+    CHINESE,
+    build_summary,
+    illness,
+    is_absent,
+    is_code,
+    one_line,
+    plain_text,
+    tells_something,
+    visible,
+)
 
 # What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
 NO_EXAMINATION = "entries that are no examination"
@@ -23,6 +33,7 @@ class Draft:
 
     ``rejected`` is the importer's own rule, where it found the case unusable. ``language`` is what the source says,
     else what complaint and present illness are written in; ``subject_key`` the patient's number, else the case's.
+    ``where`` says, without a word of the case, what a rule that drops it has looked at.
     ``needs_physical`` asks for a physical examination, as the pipeline behind the paper's MIMIC-IV cases does.
     """
 
@@ -36,6 +47,7 @@ class Draft:
     rejected: str | None = None
     needs_physical: bool = False
     physical: dict[str, str] = field(default_factory=dict)
+    where: str = ""
 
 
 @dataclass
@@ -71,23 +83,24 @@ class Import:
         attrition = self.attrition
         attrition.read += 1
         if rule := draft.rejected or _missing(draft):
-            return attrition.drop(rule, draft.note_id)
+            return attrition.drop(rule, draft.note_id, draft.where)
+        wanting = {key for key, text in draft.results.items() if is_absent(text)}
+        if wanting:
+            attrition.count("results that say that there is none", len(wanting))
         remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
         if remarks:
             attrition.count(NO_EXAMINATION, len(remarks))
-        results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks}
-        results = {visible(key): visible(text) for key, text in results.items()}
-        # The ends of lines stay, because they may end a sentence.
-        lines = {name: map(one_line, visible(text).splitlines()) for name, text in draft.history.items()}
-        history = {name: "\n".join(filter(None, texts)) for name, texts in lines.items()}
+        results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks | wanting}
+        results = {visible(key): visible(plain_text(text)) for key, text in results.items()}
+        history = _history(draft)
         cleared = control(draft.note_id, draft.diagnosis, history, results, self.leaks, attrition)
         if cleared is None:
             return None
         history, results = cleared
         if not tells_something(history):
-            return attrition.drop("no complaint and no present illness", draft.note_id)
+            return attrition.drop("no complaint and no present illness", draft.note_id, draft.where)
         if not set(results) - (set(draft.physical) if draft.needs_physical else set()):
-            return attrition.drop("no examination", draft.note_id)
+            return attrition.drop("no examination", draft.note_id, draft.where)
         return CaseRecord(
             note_id=draft.note_id,
             case_summary=build_summary(history),
@@ -106,10 +119,19 @@ class Import:
 Importer = Callable[[Any, Import], Iterator[CaseRecord]]
 
 
+def _history(draft: Draft) -> dict[str, str]:
+    """Sections that tell something. The ends of lines stay, because they may end a sentence."""
+    texts = {name: plain_text(visible(text)) for name, text in draft.history.items()}
+    lines = {name: map(one_line, text.splitlines()) for name, text in texts.items() if not is_absent(text)}
+    return {name: "\n".join(filter(None, texts)) for name, texts in lines.items()}
+
+
 def _missing(draft: Draft) -> str | None:
     """The first rule by which a case lacks something."""
-    if not says_something(draft.diagnosis):
+    if is_absent(draft.diagnosis) or draft.diagnosis.casefold() == "none":
         return "no diagnosis"
+    if is_code(draft.diagnosis):
+        return "diagnosis given as a code"
     if draft.needs_physical and not draft.physical:
         return "no physical examination"
-    return None if tells_something(draft.history) else "no complaint and no present illness"
+    return None if tells_something(_history(draft)) else "no complaint and no present illness"

@@ -7,7 +7,8 @@ assessment are not read.
 """
 
 import math
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,14 +17,20 @@ from ..cases import CaseRecord, is_physical
 from ..settings.datasets import FhirSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
-from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources, unmarked
-from .fhir_results import FINAL, find_results, time_of
+from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources
+from .fhir_results import FINAL, Person, find_results, time_of
 from .notes import parse_discharge_note
-from .texts import one_line, patient_information, phrases, says_something
+from .texts import one_line, patient_information, patterns, phrases, says_something, unmarked
 
 _WORDS = phrases("fhir")
 _ROLES, _SECTIONS = _WORDS["roles"], _WORDS["sections"]
 _NEVER, _REFUTED, _NOTES, _KINDS = (frozenset(_WORDS[name]) for name in ("never", "refuted", "notes", "kinds"))
+_KINDS_OF_CONDITION, _PATTERN, _NO_ILLNESS = (
+    _WORDS["kinds_of_condition"],
+    patterns("fhir"),
+    re.compile(_WORDS["no_illness"]),
+)
+_WITHDRAWN = {"superseded", "entered-in-error"}
 _COMPLAINT = "CC"
 _RESULTS = ("Observation", "DiagnosticReport", "Procedure")
 _LAST = datetime.max.replace(tzinfo=UTC)
@@ -50,11 +57,12 @@ class _Case:
         """The encounter, then its parts."""
         return [self.encounter, *self.parts] if self.encounter else []
 
-    def holds(self, moment: datetime | None) -> bool:
-        """Whether a time falls into the encounter."""
-        if moment is None or self.start is None or self.encounter is None:
+    def holds(self, first: datetime | None, last: datetime | None) -> bool:
+        """Whether a time, which may be known by its day alone, falls into the encounter."""
+        if first is None or last is None or self.start is None or self.encounter is None:
             return False
-        return self.start <= moment <= max(one.one("period").moment("end") or _LAST for one in self.encounters)
+        end = max(one.one("period").moment("end", last=True) or _LAST for one in self.encounters)
+        return self.start <= last and first <= end
 
 
 def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
@@ -62,7 +70,7 @@ def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
     scopes = read_resources(work.path, _KINDS, work.attrition)
     hours = None if source.hours_after_start is None else timedelta(hours=source.hours_after_start)
     cases = _cases(scopes, work.attrition)
-    yield from work.records(_draft(case, hours, work.attrition) for case in cases)
+    yield from work.records(_draft(case, hours, source.diagnosis_by_onset, work.attrition) for case in cases)
 
 
 def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
@@ -132,17 +140,27 @@ def _owner(
     cases = by_patient[patient] if patient else []
     if len(cases) == 1:
         return cases[0]
-    moment = time_of(resource) or resource.moment("date") or resource.moment("authored")
-    return next((case for case in cases if case.holds(moment)), None)
+    names = ("date", "authored", "onsetDateTime", "recordedDate")
+    first, last = (time_of(resource, end) or next(filter(None, (resource.moment(name, end) for name in names)), None)
+                   for end in (False, True))  # fmt: skip
+    return next((case for case in cases if case.holds(first, last)), None)
 
 
-def _draft(case: _Case, hours: timedelta | None, attrition: Attrition) -> Draft:
-    results, social = find_results(_workup(case, hours, attrition), attrition)
-    primary, complaints = _diagnosis(case, attrition)
+def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attrition) -> Draft:
+    person = _person(case)
+    results, social = find_results(_workup(case, hours, attrition), person, attrition)
+    primary, complaints = _diagnosis(case, by_onset, attrition)
     history, physical = _notes(case, attrition)
+    diagnosis = primary.concept("code") if primary else ""
+    if by_onset:
+        plain = _PATTERN.kind.sub("", diagnosis)
+        named = [one for one in complaints if _PATTERN.kind.sub("", one) == plain]
+        attrition.count("reasons of an encounter that are its diagnosis, left out", len(named))
+        complaints = [one for one in complaints if one not in named]
+        complaints = complaints or [text for one in case.encounters for text in map(concept_text, one.many("type"))]
     allergies = of_kind(case.resources, "AllergyIntolerance")
     coded = {
-        "Patient Information": _patient_information(case),
+        "Patient Information": patient_information(person.years, person.sex),
         "Chief Complaint": _listed(complaints),
         "Past Medical History": _listed(_earlier(case, primary)),
         "Personal History": "; ".join(social),
@@ -157,8 +175,16 @@ def _draft(case: _Case, hours: timedelta | None, attrition: Attrition) -> Draft:
         history=history,
         results={key: text for key, text in results.items() if not is_physical(key)},
         physical=physical | {key: text for key, text in results.items() if is_physical(key)},
-        diagnosis=primary.concept("code") if primary else "",
+        diagnosis=diagnosis or (next(iter(primary.codes("code")), "") if primary else ""),
+        where=f"{primary.kind} {primary.place}" if primary else _about(case),
     )
+
+
+def _about(case: _Case) -> str:
+    """What a case without a diagnosis is, for the examples of a rule that drops many."""
+    kinds = Counter(resource.kind for resource in case.resources)
+    classes = {one.one("class").text("code") for one in case.encounters}
+    return f"encounter of class {'/'.join(sorted(classes)) or 'none'} with {', '.join(sorted(kinds)) or 'nothing'}"
 
 
 def _listed(texts: Iterable[str]) -> str:
@@ -188,10 +214,10 @@ def _condition(encounter: Resource, entry: FhirElement) -> Resource | None:
     return condition if condition and condition.kind == "Condition" else None
 
 
-def _diagnosis(case: _Case, attrition: Attrition) -> tuple[Resource | None, list[str]]:
+def _diagnosis(case: _Case, by_onset: bool, attrition: Attrition) -> tuple[Resource | None, list[str]]:
     """The primary diagnosis of a case, and what it came with: reasons of the encounter and complaints."""
     complaints: list[str] = []
-    candidates: list[tuple[int, float, Resource]] = []
+    candidates: list[tuple[float, float, Resource]] = []
     others: list[Resource] = []
     for encounter in case.encounters:
         complaints += map(concept_text, encounter.many("reasonCode"))
@@ -213,19 +239,32 @@ def _diagnosis(case: _Case, attrition: Attrition) -> tuple[Resource | None, list
         candidates = [(0, 0, one) for one in coded if "encounter-diagnosis" in one.codes("category")]
         # What names its encounter was diagnosed there, where it says nothing else of itself.
         candidates += [(1, 0, one) for one in coded if one.one("encounter") and not one.codes("category")]
+        if by_onset:
+            spans = ((one, *(one.moment("onsetDateTime", last) for last in (False, True))) for one in coded)
+            candidates += [(2, 0, one) for one, *span in spans if case.holds(*span)]
     first = min((candidate[:2] for candidate in candidates), default=None)
-    primary = [one for *place, one in candidates if tuple(place) == first]
-    if len(primary) > 1:
+    primary = sorted((one for *place, one in candidates if tuple(place) == first), key=_finding)
+    if sum(_finding(one) == _finding(primary[0]) for one in primary) > 1:
         attrition.count("encounters with several diagnoses of the same rank, of which the first was taken")
     return (primary[0] if primary else None), [one_line(text) for text in complaints]
 
 
 def _stands(condition: Resource, attrition: Attrition) -> bool:
-    """Whether a condition is confirmed, as far as it says so."""
-    refuted = bool(condition.codes("verificationStatus") & _REFUTED)
-    if refuted:
+    """Whether a condition is an illness, and confirmed, as far as it says so."""
+    text, codes = condition.concept("code"), condition.codes("code")
+    if condition.codes("verificationStatus") & _REFUTED:
         attrition.count("conditions that are not confirmed")
-    return not refuted
+    elif _finding(condition) is None or _PATTERN.never_diagnosed.search(text) or any(map(_NO_ILLNESS.fullmatch, codes)):
+        attrition.count("conditions that are no illness: social findings, reasons for contact")
+    else:
+        return True
+    return False
+
+
+def _finding(condition: Resource) -> int | None:
+    """0 for a disorder, or a condition that does not say what it is, 1 for a finding; None for what is no illness."""
+    kind = _PATTERN.kind.search(condition.concept("code"))
+    return _KINDS_OF_CONDITION.get(kind[1] if kind else "")
 
 
 def _earlier(case: _Case, primary: Resource | None) -> Iterator[str]:
@@ -237,12 +276,13 @@ def _earlier(case: _Case, primary: Resource | None) -> Iterator[str]:
             yield condition.concept("code")
 
 
-def _patient_information(case: _Case) -> str:
+def _person(case: _Case) -> Person:
     if case.patient is None:
-        return ""
+        return Person("", None)
     born, start = case.patient.moment("birthDate"), case.start
-    age = start.year - born.year - ((start.month, start.day) < (born.month, born.day)) if born and start else None
-    return patient_information(age if age is not None and age >= 0 else None, case.patient.text("gender"))
+    return Person(
+        case.patient.text("gender"), (born, start) if born and start and born.date() <= start.date() else None
+    )
 
 
 def _of_relatives(case: _Case) -> Iterator[str]:
@@ -276,6 +316,9 @@ def _texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
     for resource in of_kind(case.resources, "ClinicalImpression"):
         yield f"History of Present Illness:\n{resource.text('description')}", False
     for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
+        if {resource.text("status"), resource.text("docStatus")} & _WITHDRAWN:
+            attrition.count("notes that are superseded or withdrawn")
+            continue
         yield from ((text, True) for text in resource.attached(_documents(resource), attrition))
 
 
@@ -312,6 +355,4 @@ def _documents(resource: Resource) -> list[FhirElement]:
     """Attachments of a note."""
     if resource.kind == "DiagnosticReport":
         return resource.many("presentedForm") if _is_note(resource) else []
-    if resource.text("status") in ("superseded", "entered-in-error"):
-        return []
     return [one.one("attachment") for one in resource.many("content")]

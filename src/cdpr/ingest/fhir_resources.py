@@ -5,35 +5,47 @@ gives it is an IngestError with file, line or place, and element.
 """
 
 import base64
+import contextlib
 import hashlib
-import html
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.message import Message
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..files import file_type
 from .attrition import Attrition
-from .flat_files import Element, IngestError, files_at, filled_lines, parse_json, read_text
-from .texts import one_line, phrases, quoted
+from .flat_files import Element, IngestError, files_at, parse_json, read_text
+from .texts import one_line, phrases, plain_text, quoted, unmarked
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
 _KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")
 _LOCAL = re.compile(r"(?:^|/)([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})$")
 _DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T.+)?)?)?")
 _WORDS = phrases("fhir")
-_PLAIN, _MARKED = _WORDS["plain"], _WORDS["marked"]
+_PLAIN, _MARKED, _OLDER = _WORDS["plain"], _WORDS["marked"], _WORDS["stu3"]
+_STU3 = "resources with element names of FHIR STU3"
+_NAMED = ("Observation", "DiagnosticReport", "Condition", "Procedure")
 
 
 class FhirElement(Element):
     """An element of a resource, with the data types of FHIR."""
 
     remedy = "export it again as FHIR R4"
+    words: Mapping[str, str] = MappingProxyType({})  # what other places of the export call a code
 
-    def moment(self, name: str) -> datetime | None:
-        """A date or time; what it leaves out is the earliest, and a time without a zone is UTC."""
+    def _part(self, name: str, value: Any) -> "FhirElement":
+        part = FhirElement(value, self.path, self.line, self._place(name))
+        part.words = self.words
+        return part
+
+    def moment(self, name: str, last: bool = False) -> datetime | None:
+        """A date or time; what it leaves out is the earliest, or the ``last`` of the day, month or year, and a time
+        without a zone is UTC."""
         text = self.text(name)
         if not text:
             return None
@@ -43,7 +55,11 @@ class FhirElement(Element):
             moment = datetime.fromisoformat(text + "-01-01"[len(text) - 4 :] if len(text) < 10 else text)
         except ValueError:
             raise self.wrong(name, f"{quoted(text)} is no date or time") from None
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if last and len(text) <= len("2024-03-02"):
+            days, start = {4: (366, {"month": 1, "day": 1}), 7: (32, {"day": 1}), 10: (1, {})}[len(text)]
+            moment = (moment + timedelta(days)).replace(**start) - timedelta(microseconds=1)
+        return moment
 
     def concept(self, name: str) -> str:
         """What a CodeableConcept says in words: its text, else how a code is displayed."""
@@ -56,18 +72,21 @@ class FhirElement(Element):
 
 
 def concept_text(concept: FhirElement) -> str:
-    """A CodeableConcept in words; nothing for one that has codes alone."""
-    displays = [coding.text("display") for coding in concept.many("coding")]
-    return one_line(next(filter(None, [concept.text("text"), *displays]), ""))
+    """A CodeableConcept in words: its own, else those that another place of the export has for its code, or that are
+    known of LOINC's; nothing for one without any."""
+    codings = [(coding.text("display"), coding.text("code")) for coding in concept.many("coding")]
+    known = (concept.words.get(code) or _WORDS["loinc"].get(code, "") for _, code in codings)
+    return one_line(next(filter(None, [concept.text("text"), *(display for display, _ in codings), *known]), ""))
 
 
 @dataclass
 class Scope:
     """Resources that may refer to one another: those of a bundle, or of all NDJSON files. ``mark`` sets the numbers of
-    its resources apart from those of other bundles."""
+    its resources apart from those of other bundles, ``words`` are what codes are called in the whole export."""
 
     mark: str = ""
     resources: list["Resource"] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)
     places: dict[str, "Resource"] = field(default_factory=dict)
 
     def add(self, resource: "Resource", address: str) -> bool:
@@ -89,10 +108,35 @@ class Resource(FhirElement):
 
     def __init__(self, content: FhirElement, scope: Scope, shared: Scope):
         super().__init__(content.value, content.path, content.line, content.place)
-        self.kind, self.scope, self.shared = self.text("resourceType"), scope, shared
+        self.kind, self.scope, self.shared, self.words = self.text("resourceType"), scope, shared, shared.words
+        self.older = self.kind in _OLDER and self._rename()
+        for concept in (part.one("code") for part in (self, *self.many("component")) if self.kind in _NAMED):
+            for coding in concept.many("coding"):
+                if display := coding.text("display") or concept.text("text"):
+                    shared.words.setdefault(coding.text("code"), display)
 
-    def _part(self, name: str, value: Any) -> FhirElement:
-        return FhirElement(value, self.path, self.line, self._place(name))
+    def _rename(self) -> bool:
+        """Give elements that STU3 called otherwise their names in R4; whether there were any."""
+        value = {_OLDER[self.kind].get(name, name): part for name, part in self.value.items()}
+        for name, part in self.value.items():
+            if new := _OLDER.get(f"{self.kind}.{name}"):
+                value[name] = [{new.get(n, n): v for n, v in one.items()} for one in part]
+        if isinstance(status := value.get("verificationStatus"), str):
+            value["verificationStatus"] = {"coding": [{"code": status}]}
+        if isinstance(value.get("note"), str):
+            value["note"] = [{"text": value["note"]}]
+        context = value.get("context")
+        if (
+            self.kind == "DocumentReference"
+            and isinstance(context, dict)
+            and isinstance(context.get("encounter"), dict)
+        ):
+            value["context"] = context | {"encounter": [context["encounter"]]}
+        changed = value != self.value
+        if changed:  # in place, for who else holds the resource
+            self.value.clear()
+            self.value.update(value)
+        return changed
 
     @property
     def identity(self) -> str:
@@ -124,14 +168,18 @@ class Resource(FhirElement):
             if binary is None:
                 return None
             attachment = binary
-        kind = attachment.text("contentType").partition(";")[0].strip().casefold()
-        if kind not in (*_PLAIN, *_MARKED) or not attachment.text("data"):
+        header = Message()
+        header["Content-Type"] = attachment.text("contentType")
+        kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
+        if not attachment.text("contentType") or kind not in (*_PLAIN, *_MARKED) or not attachment.text("data"):
             return None
         try:
-            text = base64.b64decode("".join(attachment.text("data").split()), validate=True).decode("utf-8-sig")
-        except ValueError:  # no base64, or no UTF-8
-            raise attachment.wrong("data", "no base64 of UTF-8 text") from None
-        return unmarked(text) if kind in _MARKED else text
+            data = base64.b64decode("".join(attachment.text("data").split()), validate=True)
+            text = data.decode("utf-8-sig" if charset in ("utf-8", "us-ascii") else charset)
+        except (ValueError, LookupError):  # no base64, another charset, or an unknown one
+            raise attachment.wrong("data", f"no base64 of text in {charset.upper()}, as its contentType says",
+                                   "name the charset in contentType (text/plain; charset=...)") from None  # fmt: skip
+        return unmarked(text) if kind in _MARKED else plain_text(text)
 
 
 def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> list[Scope]:
@@ -157,29 +205,47 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
             raise content.wrong("resourceType", "is missing" if not kind else f"{quoted(kind)} is no kind of resource")
         elif kind not in kinds:
             attrition.count(f"resources that are not read: {kind}")
-        elif scope.add(Resource(content, scope, shared), address):
-            attrition.count("resources that stand twice")
+        else:
+            resource = Resource(content, scope, shared)
+            if resource.older:
+                attrition.count(_STU3)
+            if scope.add(resource, address):
+                attrition.count("resources that stand twice")
 
     for file in files:
-        by_line = not file.name.removesuffix(".gz").endswith(".json")
-        for line, text in filled_lines(file) if by_line else [(1, read_text(file))]:
-            element = FhirElement(parse_json(file, text, line), file, line if by_line else None)
+        elements = list(_elements(file))
+        if not any("resourceType" in element.value for element in elements):
+            attrition.count("files of the export without resources, left out")
+            continue
+        for element in elements:
             if element.text("resourceType") == "Bundle":
                 # No file name: it may be the patient's.
-                scopes.append(Scope(hashlib.sha256(f"{file.name}:{line}".encode()).hexdigest()[:8] + "-"))
+                name = f"{file.name}:{element.line or 1}".encode()
+                scopes.append(Scope(hashlib.sha256(name).hexdigest()[:8] + "-"))
                 read(element, scopes[-1])
             else:
                 read(element, shared)
+    if older := attrition.events[_STU3]:
+        attrition.warn(f"{older:,} resources have element names of FHIR STU3; they were read under those of R4")
     if lost := len(pages["next"] - pages["self"]):
         attrition.warn(f"{lost:,} bundles are one page of a result whose next page is not here; export all pages")
     return scopes
 
 
-def unmarked(text: str) -> str:
-    """The text of HTML, a block a line."""
-    for mark, replacement in _WORDS["markup"]:
-        text = re.sub(mark, replacement, text)
-    return "\n".join(filter(None, map(one_line, html.unescape(text).splitlines())))
+def _elements(file: Path) -> Iterator[FhirElement]:
+    """The objects of a file, whatever its name says: one on each line, one in all, or a list of them."""
+    text = read_text(file)
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    by_line = False
+    with contextlib.suppress(ValueError):
+        by_line = len(lines) > 1 and isinstance(json.loads(lines[0][1]), dict)
+    if by_line:
+        yield from (FhirElement(parse_json(file, line, number), file, number) for number, line in lines)
+        return
+    content = parse_json(file, text)
+    objects = content if isinstance(content, list) else [content]
+    places = (f"[{number}]" if content is objects else "" for number in range(len(objects)))
+    yield from (FhirElement(one, file, place=place) for one, place in zip(objects, places, strict=True))
 
 
 def of_kind(resources: Iterable[Resource], *kinds: str) -> Iterator[Resource]:

@@ -4,9 +4,11 @@ Observations that a laboratory report or a panel lists are one examination under
 examination that reports such a quantity, as in MIMIC-IV. Of a repeated quantity the first counts.
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from ..cases import Analyte, examinations
 from .attrition import Attrition
@@ -19,25 +21,44 @@ _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
 FINAL, _NO_EXAMINATION, _ABNORMAL, _IMAGING = (
     frozenset(_WORDS[name]) for name in ("final", "no_examination", "abnormal", "imaging")
 )
+_SEXES, _HEALTHY = {sex: set(words) for sex, words in _WORDS["sexes"].items()}, frozenset(_WORDS["healthy"])
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"
 _LONG = 80  # characters of a value that is a report rather than a quantity
 
 
-def time_of(resource: Resource) -> datetime | None:
-    """When the result was true of the patient; else when it was reported."""
+def time_of(resource: Resource, last: bool = False) -> datetime | None:
+    """When the result was true of the patient, or the ``last`` of that day; else when it was reported."""
     period = resource.one("effectivePeriod") or resource.one("performedPeriod")
-    moments = (resource.moment("effectiveDateTime"), resource.moment("effectiveInstant"), period.moment("start"),
-               resource.moment("performedDateTime"), resource.moment("issued"))  # fmt: skip
+    names = ("effectiveDateTime", "effectiveInstant", "start", "performedDateTime", "issued")
+    moments = ((period if name == "start" else resource).moment(name, last) for name in names)
     return next(filter(None, moments), None)
 
 
-def find_results(resources: Sequence[Resource], attrition: Attrition) -> tuple[dict[str, str], list[str]]:
+class Person(NamedTuple):
+    """Sex as FHIR says it, and from when to when the patient lived until the result."""
+
+    sex: str
+    life: tuple[datetime, datetime] | None
+
+    @property
+    def years(self) -> float | None:
+        """Age in years: whole ones, and the part of the first."""
+        if self.life is None:
+            return None
+        born, now = self.life
+        whole = now.year - born.year - ((now.month, now.day) < (born.month, born.day))
+        return float(whole) if whole else min((now.date() - born.date()).days / 365.25, 0.999)
+
+
+def find_results(
+    resources: Sequence[Resource], person: Person, attrition: Attrition
+) -> tuple[dict[str, str], list[str]]:
     """Results by examination, those of the physical one among them, and social history, of the resources of one case in
     the order of their times. What cannot be used is counted."""
     workup, social = Workup(), []
     listed, panels = _panels(resources, attrition)
     cultures = {
-        _specimen(one): _key(one, _analytes(one), listed.get(id(one.value), "")) or ""
+        _specimen(one): _key(one, _analytes(one, person), listed.get(id(one.value), "")) or ""
         for one in of_kind(resources, "Observation")
         if not _PATTERN.susceptibility.search(one.concept("code"))
     }
@@ -46,7 +67,7 @@ def find_results(resources: Sequence[Resource], attrition: Attrition) -> tuple[d
             name = listed.get(id(resource.value), "")
             if not name and _PATTERN.susceptibility.search(resource.concept("code")):  # part of what was cultured
                 name = cultures.get(_specimen(resource) or None, "Antibiotic Susceptibility")
-            _add_observation(resource, name, workup, social, attrition)
+            _add_observation(resource, name, person, workup, social, attrition)
         elif resource.kind == "DiagnosticReport":
             _add_report(resource, workup, attrition)
         elif resource.kind == "Procedure":
@@ -75,16 +96,19 @@ def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[i
     return listed, panels
 
 
-def _add_observation(resource: Resource, listed: str, workup: Workup, social: list[str], attrition: Attrition) -> None:
+def _add_observation(
+    resource: Resource, listed: str, person: Person, workup: Workup, social: list[str], attrition: Attrition
+) -> None:
     categories = resource.codes("category")
     if not _usable(resource, attrition, "observations"):
         return
     if categories & _NO_EXAMINATION or _PATTERN.death.search(resource.concept("code")):
         attrition.count("observations that are no examination")
         return
-    analytes = list(_analytes(resource))
+    analytes = list(_analytes(resource, person))
     if not analytes:
-        attrition.count("observations without a result")
+        nameless = not resource.concept("code") and _value(resource)
+        attrition.count("observations whose code has no name" if nameless else "observations without a result")
     if _SOCIAL in categories:
         social += [f"{one.label}: {one.value}" for one in analytes]
         return
@@ -160,14 +184,14 @@ def _add_text(workup: Workup, name: str, text: str) -> None:
     workup.add(key, text if covers(key, name) else f"{name}: {text}")
 
 
-def _analytes(content: FhirElement, within: str = "") -> Iterable[Analyte]:
+def _analytes(content: FhirElement, person: Person, within: str = "") -> Iterable[Analyte]:
     """What an observation and its components measured."""
     value_text, flags = _value(content), content.codes("interpretation")
     words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]
     notes = [note.text("text") for note in content.many("note")]
     value, unit = value_text if value_text else (words.pop(0) if words else "", "")
     label = result_part(_PATTERN.system.sub("", _name(content, "code"))) or within
-    low, high, range_text = _range(content)
+    low, high, range_text = _range(content, person)
     if says_something(value) and label:
         remarks = [*words, range_text, *(one_line(note) for note in notes)]
         yield Analyte(
@@ -178,7 +202,7 @@ def _analytes(content: FhirElement, within: str = "") -> Iterable[Analyte]:
     elif label and any(map(says_something, notes)):
         yield Analyte(label=label, value=result_part(" ".join(notes)))
     for component in content.many("component"):
-        yield from _analytes(component, label)
+        yield from _analytes(component, person, label)
 
 
 def _value(content: FhirElement) -> tuple[str, str] | None:
@@ -204,17 +228,44 @@ def _value(content: FhirElement) -> tuple[str, str] | None:
     return None if is_absent(text) else (text, "")
 
 
-def _range(content: FhirElement) -> tuple[float | None, float | None, str]:
-    """Bounds of the first reference range, and what it says otherwise."""
-    first = next(iter(content.many("referenceRange")), None)
-    if first is None:
+def _range(content: FhirElement, person: Person) -> tuple[float | None, float | None, str]:
+    """Bounds of the reference range of a healthy person of this sex and age, the closest fit, and what it says
+    otherwise."""
+    fitting = [one for one in content.many("referenceRange") if _is_for(one, person)]
+    if not fitting:
         return None, None, ""
+    first = max(fitting, key=lambda one: bool(one.many("appliesTo")) + bool(one.one("age")))
     low, high = (first.one(name).number("value") for name in ("low", "high"))
     text = one_line(first.text("text"))
     if low or high:
         text = "" if low and high else f"at least {low}" if low else f"at most {high}"
     limits = (float(limit) if limit else None for limit in (low, high))
     return *limits, f"reference {text}" if says_something(text) else ""
+
+
+def _is_for(span: FhirElement, person: Person) -> bool:
+    """Whether a reference range is one of health, and for a person like this; of whom more is not known, it is not."""
+    meant = [_said(one) for one in span.many("appliesTo")]
+    kind = _said(span.one("type"))
+    low, high = (_years(span.one("age").one(name)) for name in ("low", "high"))
+    of_age = (low is None and high is None) or (
+        person.years is not None and (low or 0) <= person.years <= (high if high is not None else math.inf)
+    )
+    return (
+        of_age and (not kind or bool(kind & _HEALTHY)) and all(words & _SEXES.get(person.sex, set()) for words in meant)
+    )
+
+
+def _said(concept: FhirElement) -> set[str]:
+    """Codes and words of a concept."""
+    codings = concept.many("coding")
+    words = [concept.text("text"), *(one.text(name) for one in codings for name in ("code", "display"))]
+    return {word.casefold() for word in words if word}
+
+
+def _years(age: FhirElement) -> float | None:
+    number = age.number("value")
+    return float(number) * _WORDS["years"].get(age.text("code") or age.text("unit") or "a", 1) if number else None
 
 
 def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> None:

@@ -1,27 +1,41 @@
-"""Reading CSV and JSON files, and walking JSON by objects that know where they stand.
+"""Reading CSV and JSON files, whatever their names say, and walking JSON by objects that know where they stand.
 
 Every problem, also a value of another type than expected, is an IngestError with file, line and field.
 """
 
+import bz2
 import contextlib
 import csv
 import difflib
+import gzip
 import hashlib
+import io
 import json
+import lzma
 import re
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from ..files import csv_records, file_type, open_text
-from .texts import HALF_CHARACTER, LONGEST_TEXT, one_line, quoted, visible
+from ..files import csv_records, file_type
+from .texts import HALF_CHARACTER, LONGEST_TEXT, one_line, phrases, quoted, visible
 
+PACKED_ENDINGS = (".gz", ".zip", ".bz2", ".xz")
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
 
 # Python's own limit (131,072) is below what a long report may hold.
 csv.field_size_limit(LONGEST_NOTE)
+# What a file is, by its first bytes: packed ones are opened, any other is named.
+_MAGIC = {kind: bytes.fromhex(start) for kind, start in phrases("flat_files")["magic"].items()}
+_PACKED: dict[str, Callable[[Any], Any]] = {
+    "gzip": lambda stream: gzip.GzipFile(fileobj=stream, mode="rb"),
+    "bzip2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+}
+_LAYERS = 4  # of packing
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr writes them
 
 
@@ -60,10 +74,44 @@ def collected(problems: list[IngestError]) -> Iterator[None]:
 
 
 def files_at(path: Path, ending: str) -> list[Path]:
-    """The file itself, or those files of a folder that end so, compressed (``.gz``) ones included."""
+    """The file itself, or those files of a folder that end so, compressed ones included."""
     if file_type(path) != "folder":
         return [path]
-    return sorted(f for f in path.iterdir() if f.name.endswith((ending, f"{ending}.gz")) and f.name[0] != ".")
+    endings = tuple(ending + packed for packed in ("", *PACKED_ENDINGS))
+    return sorted(f for f in path.iterdir() if f.name.endswith(endings) and f.name[0] != ".")
+
+
+def content_of(path: Path) -> tuple[str, list[str], io.BufferedReader]:
+    """What a file holds once it is unpacked, however often and whatever its name says: ``text`` or another kind of
+    ``phrases.yaml``; how it was packed; and a stream of it. Raises IngestError for an archive of several files or a
+    workbook."""
+    stream, layers = io.BufferedReader(path.open("rb", buffering=0)), []  # type: ignore[arg-type]
+    while True:
+        start = stream.peek(16)[:16]
+        kind = next((kind for kind, magic in _MAGIC.items() if start.startswith(magic)), "text")
+        if kind == "zip":
+            archive = zipfile.ZipFile(stream)
+            members = [one.filename for one in archive.infolist() if not (one.is_dir() or "__MACOSX" in one.filename)]
+            if any(name.startswith("xl/") for name in members):
+                raise IngestError(path, "an Excel workbook", "save its sheet as CSV UTF-8")
+            if len(members) != 1:
+                raise IngestError(path, f"an archive of {len(members)} files", "unpack it into a folder")
+            stream = io.BufferedReader(archive.open(members[0]))  # type: ignore[arg-type]
+        elif kind in _PACKED and len(layers) < _LAYERS:
+            stream = io.BufferedReader(_PACKED[kind](stream))
+        else:
+            return kind, layers, stream
+        layers.append(kind)
+
+
+def open_raw(path: Path) -> io.TextIOWrapper:
+    """The text of a file by its first bytes; what is not UTF-8 becomes surrogates. Raises IngestError for what is no
+    text."""
+    kind, _, stream = content_of(path)
+    if kind != "text":
+        remedy = "give the text itself, saved as UTF-8"
+        raise IngestError(path, f"{kind}, whatever its name says", remedy)
+    return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
 @contextlib.contextmanager
@@ -79,8 +127,8 @@ def explained(path: Path) -> Iterator[None]:
         raise IngestError.not_permitted(error) from error
     except FileNotFoundError as error:
         raise IngestError(path, "no such file", "check the path of this data set, and which files it needs") from error
-    except (OSError, EOFError, zlib.error) as error:
-        if isinstance(error, OSError) and path.suffix != ".gz":
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno is not None:
             problem = f"cannot be read ({type(error).__name__})"
             raise IngestError(path, problem, "check the file and its permissions") from error
         problem = "the compressed file is cut short or damaged"
@@ -97,7 +145,7 @@ def _not_utf8(path: Path, line: int, start: str) -> IngestError:
 
 def csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line at which it begins, and fields, of each row of a table that is not blank. Raises IngestError."""
-    with explained(path), open_text(path, errors="surrogateescape") as lines:
+    with explained(path), open_raw(path) as lines:
         for line, fields in csv_records(lines):
             if any(map(HALF_CHARACTER.search, fields)):
                 raise _not_utf8(path, line, fields[0])
@@ -117,8 +165,8 @@ def header_faults(path: Path, line: int, names: list[str], remedies: Mapping[str
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, decompressed where its name ends in ``.gz``. Raises IngestError."""
-    with explained(path), open_text(path, errors="surrogateescape") as lines:
+    """The text of a file, decompressed where it is packed. Raises IngestError."""
+    with explained(path), open_raw(path) as lines:
         text = lines.read()
     if broken := HALF_CHARACTER.search(text):
         raise _not_utf8(path, text.count("\n", 0, broken.start()) + 1, text)

@@ -16,7 +16,7 @@ from .attrition import Attrition
 from .mimic_tables import Tables, check_strays, check_times, statement
 from .names import ANY_LABEL, exam_key, panels
 from .notes import examination_heading, report_text
-from .texts import one_line, phrases, says_something
+from .texts import is_absent, one_line, phrases, says_something
 
 _WORDS = phrases("mimic_events")
 _CANCELLED, _ADDENDUM = (re.compile(_WORDS[name], re.IGNORECASE) for name in ("cancelled", "addendum"))
@@ -118,13 +118,17 @@ def _microbiology(rows: Iterable[tuple], attrition: Attrition) -> Iterator[tuple
             missing = "readable time" if when is None else "test name"
             attrition.count(f"microbiology rows without a {missing}", len(rows))
             continue
-        events = [row for row in rows if not any(_CANCELLED.match(text or "") for text in (row[0], row[4]))]
+        events = [row for row in rows if not any(text and _is_cancelled(text) for text in (row[0], row[4]))]
         if len(events) < len(rows):
             attrition.count("microbiology rows of cancelled tests", len(rows) - len(events))
         if text := _culture(events):
             yield [_with_specimen(name, specimen)], text, len(events)
         elif events:
             attrition.count("microbiology rows without a result", len(events))
+
+
+def _is_cancelled(text: str) -> bool:
+    return says_something(text) and (is_absent(text) or _CANCELLED.match(text) is not None)
 
 
 def _with_specimen(test: str, specimen: str | None) -> str:

@@ -40,7 +40,7 @@ from .mimic_tables import (
     count_rows,
     statement,
 )
-from .notes import DischargeNote, parse_discharge_note
+from .notes import DischargeNote, outline, parse_discharge_note
 from .texts import patient_information
 
 Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
@@ -163,6 +163,7 @@ def _draft(note: Note, parsed: DischargeNote, events: Events, attrition: Attriti
         final_diagnosis=parsed.final_diagnosis,
         rejected=note.rejected,
         needs_physical=True,
+        where="" if parsed.physical and parsed.primary_diagnosis else f"headings {outline(note.text)}",
     )
 
 

@@ -11,20 +11,19 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from ..files import file_digest, file_type, parse_yaml, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks
 from .attrition import Attrition
-from .flat_files import LONGEST_NOTE, IngestError, csv_lines, header_faults
-from .texts import quoted
+from .flat_files import LONGEST_NOTE, PACKED_ENDINGS, IngestError, content_of, csv_lines, explained, header_faults
+from .texts import MISSING, is_absent, patterns, quoted, shape
 
-_ENDINGS = (".csv.gz", ".csv", ".parquet")
-# What tools write where nothing is; exactly so, since a result may read NONE.
-MISSING = ("NULL", "\\N", "nan", "NaN", "None", "<NA>")
-# A name that says so, in any letters; nothing that is examined is called by it. Sodium is "Na" in no table of MIMIC.
+_ENDINGS = (*(f".csv{packed}" for packed in (*PACKED_ENDINGS, "")), ".parquet")
+# A name that says that it is missing, in any letters; nothing that is examined is called by it. Sodium is "Na" in no
+# table of MIMIC.
 _NAMELESS = r"(?i)[\W_]*(?:n[/.]?a\.?|nan|nil|none|null)?[\W_]*"
 _NAMES = ("label", "fluid", "test_name", "spec_type_desc", "field_value")
 _WHOLE_NUMBER = re.compile(r"\w*(?:id|_seq|_num|_ordinal)|anchor_\w+")  # columns
@@ -64,10 +63,14 @@ class Tables:
         options = {"temp_directory": str(self._scratch), "memory_limit": _MEMORY, "threads": threads,
                    "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
         self.connection = duckdb.connect(str(self._scratch / "tables.duckdb"), config=options)
-        self.connection.execute("SET enable_progress_bar = false")
-        for macro in ("moment", "blank"):
-            self.connection.execute(QUERIES[macro])
+        # A time with a zone is shown as it was written to a Parquet file, not as this machine's clock would.
+        self.connection.execute("SET enable_progress_bar = false; SET TimeZone = 'UTC'")
+        self.connection.create_function("is_absent", is_absent, ["VARCHAR"], "BOOLEAN")
+        doubtful = _literal(patterns("texts").doubtful.pattern)
+        for macro in ("unzoned", "moment", "blank"):
+            self.connection.execute(QUERIES[macro].replace("{doubtful}", doubtful))
         self.paths: dict[str, Path] = {}  # by the names of the tables
+        self.zoned: dict[str, bool] = {}  # whether the times of a table have a zone
         self._widths: dict[Path, int] = {}  # of the CSV files
 
     def __enter__(self) -> Self:
@@ -78,15 +81,20 @@ class Tables:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def add(self, name: str, columns: Sequence[str]) -> None:
-        """Make ``folder/name.csv.gz`` (``.csv``, ``.parquet``) a view called by the last part of its name.
+        """Make ``folder/name.csv.gz`` (``.csv``, ``.parquet``, ...) a view called by the last part of its name; what it
+        is tell its first bytes.
 
         Raises IngestError when the table or a column is missing, or stands there twice, or its head cannot be read.
         """
         path = self.paths[name] = self._find(name)
-        quoted_path, line = _literal(glob.escape(str(path))), 1
-        if path.suffix == ".parquet":
+        line, texts = 1, {}
+        with explained(path):
+            file, packing = self._unpacked(path)
+        quoted_path = _literal(glob.escape(str(file)))
+        if packing == "Parquet":
             source = f"read_parquet({quoted_path})"
-            names = [row[0] for row in self.rows(f"DESCRIBE SELECT * FROM {source}")]
+            types = {row[0]: row[1] for row in self.rows(f"DESCRIBE SELECT * FROM {source}")}
+            names, texts = list(types), {name: f'decode("{name}")' for name, kind in types.items() if kind == "BLOB"}
         else:
             line, header = next(csv_lines(path), (1, []))
             names = [name.strip() or f"(column {number})" for number, name in enumerate(header, 1)]
@@ -94,11 +102,25 @@ class Tables:
             longest_line = LONGEST_NOTE if name in ("note/discharge", "note/radiology") else LONGEST_ROW
             types = ", ".join(f"{_literal(column)}: 'VARCHAR'" for column in names)
             source = (f"read_csv({quoted_path}, auto_detect=false, header=true, skip={line - 1}, columns={{{types}}}, "
-                      f"delim=',', quote='\"', escape='\"', max_line_size={longest_line})")  # fmt: skip
+                      f"delim=',', quote='\"', escape='\"', max_line_size={longest_line}, "
+                      f"compression='{packing}')")  # fmt: skip
         remedies = dict.fromkeys(columns, "use the table as its publisher wrote it")
         for fault in header_faults(path, line, names, remedies):
             raise fault
-        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {_clean(columns, source)}")
+        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {_clean(columns, source, texts)}")
+
+    def _unpacked(self, path: Path) -> tuple[Path, str]:
+        """A file that the engine can read, the table's own or a copy of its text, and how it is packed."""
+        kind, layers, content = content_of(path)
+        with content:
+            if kind not in ("text", "Parquet"):
+                raise IngestError(path, f"{kind}, whatever its name says", "export it as CSV")
+            if not layers or (kind, layers) == ("text", ["gzip"]):
+                return path, kind if kind == "Parquet" else "gzip" if layers else "none"
+            copy = self._scratch / f"{len(self.paths)}-{path.name}"
+            with copy.open("wb") as target:
+                shutil.copyfileobj(content, target, 1 << 20)
+        return copy, kind if kind == "Parquet" else "none"
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of a query, fetched in batches. Raises IngestError for a table that is broken further down."""
@@ -108,7 +130,8 @@ class Tables:
             cursor = self.connection.cursor().execute(sql, parameters)
             while batch := cursor.fetchmany(_FETCH):
                 yield from batch
-        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
+        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfRangeException,
+                duckdb.ConversionException) as error:  # fmt: skip
             raise self._explain(str(error)) from error
 
     def query(self, name: str, parameters: Sequence[Any] = (), **parts: Any) -> list[tuple[Any, ...]]:
@@ -157,10 +180,11 @@ def line_of(path: Path, column: str, value: str) -> int | None:
     return next((line for line, row in rows if place < len(row) and row[place] in (value, f"{value}.0")), None)
 
 
-def _clean(columns: Sequence[str], source: str) -> str:
-    """A query for columns as text without white space, NULL where nothing is left or a word says so; whole numbers that
-    another tool wrote as ``20044587.0`` as they were. In steps, or the engine would trim a field once for each use."""
-    steps = [{column: f'trim("{column}"::VARCHAR)' for column in columns}]
+def _clean(columns: Sequence[str], source: str, texts: Mapping[str, str]) -> str:
+    """A query for columns as text without white space (``texts``: how to read those that are none), NULL where nothing
+    is left or a word says so; whole numbers that another tool wrote as ``20044587.0`` as they were. In steps, or the
+    engine would trim a field once for each use."""
+    steps = [{column: f"trim({texts.get(column, _column(column))}::VARCHAR)" for column in columns}]
     steps.append({column: f"CASE WHEN ends_with({column}, '.0') THEN {column}[:-3] ELSE {column} END"
                   for column in columns if _WHOLE_NUMBER.fullmatch(column)})  # fmt: skip
     # A number; in its place tools write NA, 0, ... where there is none.
@@ -168,11 +192,15 @@ def _clean(columns: Sequence[str], source: str) -> str:
                   for column in columns if column == "hadm_id"})  # fmt: skip
     steps.append({column: f"CASE WHEN NOT regexp_full_match({column}, '{_NAMELESS}') THEN {column} END"
                   for column in columns if column in _NAMES})  # fmt: skip
-    missing = ", ".join(map(_literal, ("", *MISSING)))
+    missing = ", ".join(map(_literal, sorted({"", "None", *MISSING})))  # a tool wrote None
     steps.append({column: f"CASE WHEN {column} NOT IN ({missing}) THEN {column} END" for column in columns})
     for step in filter(None, steps):
         source = f"(SELECT {', '.join(f'{step.get(column, column)} AS {column}' for column in columns)} FROM {source})"
     return source
+
+
+def _column(name: str) -> str:
+    return f'"{name}"'
 
 
 def _literal(text: str) -> str:
@@ -209,9 +237,15 @@ def count_rows(tables: Tables, attrition: Attrition) -> None:
 
 def check_times(tables: Tables, name: str, column: str, counts: Sequence[Any], attrition: Attrition) -> None:
     """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, how many of
-    the others are midnight, and in which hours they lie (a bit each). Raises IngestError where most are lost, tell the
-    day alone, or lost the half of it."""
-    filled, unread, sample, midnight, hours = counts
+    the others are midnight, in which hours they lie (a bit each), and how many have a zone. Raises IngestError where
+    most are lost, tell the day alone, or lost the half of it, and where the tables do not agree on a zone."""
+    filled, unread, sample, midnight, hours, zoned = counts
+    if filled:
+        tables.zoned[name] = zoned * 2 > filled
+    if other := next((one for one, has in tables.zoned.items() if has != tables.zoned.get(name, has)), ""):
+        having, lacking = (name, other) if tables.zoned[name] else (other, name)
+        problem = f"its times have a zone, those of {lacking} have none, so that neither can be moved to the other"
+        raise IngestError(tables.paths[having], problem, f"{AS_PUBLISHED}, without a zone")
     message = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
     if unread * 2 > filled:
         raise IngestError(tables.paths[name], message, AS_PUBLISHED, field=column)
@@ -223,12 +257,6 @@ def check_times(tables: Tables, name: str, column: str, counts: Sequence[Any], a
     if filled - unread >= _CLOCK and hours == _HALF_A_DAY:
         problem = f"{filled - unread:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"
         raise IngestError(tables.paths[name], problem, AS_PUBLISHED, field=column)
-
-
-def shape(text: str) -> str:
-    """How a time is written, without what it says: digits as 9, letters as A."""
-    plain = re.sub(r"[A-Za-z]", "A", re.sub(r"\d", "9", text.strip()))
-    return re.sub(r"[^9A/:.,+ -]", "?", plain)[:40]
 
 
 def check_rows(tables: Tables, table: str, key: str, column: str, fits: str, problem: str) -> None:

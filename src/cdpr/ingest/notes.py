@@ -6,6 +6,7 @@ were written in the knowledge of the diagnosis.
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,19 @@ from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from .names import add_text, physical_key
-from .texts import gaps, headed, one_line, only_refers, patterns, phrases, says_something, visible, with_plain_ends
+from .texts import (
+    gaps,
+    headed,
+    one_line,
+    only_refers,
+    patterns,
+    phrases,
+    plain_text,
+    says_something,
+    shape,
+    visible,
+    with_plain_ends,
+)
 
 _HEADINGS, _SHORT = (phrases("notes")[name] for name in ("headings", "short"))
 _ALL = [*_HEADINGS, *_SHORT]
@@ -52,7 +65,7 @@ class DischargeNote:
 
 def parse_discharge_note(text: str) -> DischargeNote:
     """Sections of a note; never raises: what is not found is empty. The history keeps its line ends."""
-    sections = note_sections(with_plain_ends(visible(text)))
+    sections = note_sections(with_plain_ends(plain_text(visible(text))))
     diagnosis = sections.pop("diagnosis", "")
     physical, behind = examination_part(sections.pop("physical", ""))
     return DischargeNote(
@@ -101,14 +114,15 @@ def _openings(text: str) -> tuple[list[_Heading], _Heading | None]:
 
 
 def _headings(text: str) -> Iterator[_Heading]:
-    """Headings, asked of those lines only that may be one: they have a colon or stand out, which a short form may not
-    do alone."""
+    """Headings, asked of those lines only that may be one: they have a colon, stand out, which a short form may not do
+    alone, or hold nothing else."""
     start = 0
     for line in text.split("\n"):
-        if (":" in line or _stands_out(line)) and (match := _HEADING.match(text, start)):
+        alone = line[:1].isupper() and 2 <= len(line.split()) <= 5
+        if (":" in line or alone or _stands_out(line)) and (match := _HEADING.match(text, start)):
             number = int(match.lastgroup[1:])
             heading = _Heading(*match.span(), number, _ALL[number][0], number >= len(_HEADINGS))
-            if ":" in match[0] or (_stands_out(match[0]) and not heading.short):
+            if ":" in match[0] or ((_stands_out(match[0]) or alone) and not heading.short):
                 yield heading
         start += len(line) + 1
 
@@ -172,40 +186,80 @@ def _report_sections(text: str) -> list[tuple[str, str]]:
     ]
 
 
+_PLAIN_WORDS = phrases("physical")["plain"]
+_ANY_WORD = re.compile(r"[^\W_]+")
+_OF_HEADINGS = frozenset(
+    _ANY_WORD.findall(
+        " ".join(
+            (*(pattern for _, pattern in _ALL), *(phrases("physical")[name] for name in ("vital", "parts", "others")))
+        )
+    )
+)
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"
 _NO_ITEM = ""
 
 
 def examination_part(text: str) -> tuple[str, str]:
-    """A physical examination, and the text from the first heading on that is none of its parts."""
-    text = _EXAM.thought_within.sub("\n", _EXAM.at_discharge.split(text, maxsplit=1)[0])
-    lines = text.splitlines(keepends=True)
+    """A physical examination, and the text from the next heading of the note on. That at discharge is none, whether it
+    comes after the one at admission or before it."""
+    at_admission, *rest = _EXAM.at_discharge.split(text, maxsplit=1)
+    if rest and not physical_results(at_admission) and (begin := _EXAM.at_admission.search(rest[0])):
+        at_admission = _EXAM.at_discharge.split(rest[0][begin.start() :], maxsplit=1)[0]
+    lines = _EXAM.thought_within.sub("\n", at_admission).splitlines(keepends=True)
+    begun = False
     for number, line in enumerate(lines):
-        above, below = "".join(lines[max(0, number - 1) : number]), "".join(lines[number + 1 : number + 2])
-        marked = _EXAM.marked.match(line) or (not above.strip() and _EXAM.underline.fullmatch(below.strip("\n")))
-        if _opens_another(_EXAM.decoration.sub("", line).strip(" \t\n*=_~"), bool(marked)):
+        apart, below = not "".join(lines[max(0, number - 1) : number]).strip(), "".join(lines[number + 1 : number + 2])
+        marked = _EXAM.marked.match(line) or (apart and _EXAM.underline.fullmatch(below.strip("\n")))
+        plain = _EXAM.decoration.sub("", line).strip(" \t\n*=_~")
+        if _opens_another(plain, bool(marked) and begun, apart and begun):
             return "".join(lines[:number]), "".join(lines[number:])
-    return text, ""
+        begun = begun or (says_something(plain) and not _is_title(plain.rstrip(":："), ""))
+    return "".join(lines), ""
 
 
-def _opens_another(line: str, marked: bool) -> bool:
+def _opens_another(line: str, marked: bool, apart: bool) -> bool:
     """Whether a line begins with a heading of something else: its words are of thoughts, or, where a colon or a mark
-    makes it a heading, of no part."""
+    makes it a heading, of another section. One of unknown words alone is such where it is ``marked``, or alone in its
+    line and ``apart`` from what is above."""
     titled = _EXAM.titled.match(line)
     if titled is None or (not titled["end"].strip() and len(titled["name"].split()) > 6):
         return False
     name = titled["name"].strip("*_# ")
     if _EXAM.thought.fullmatch(name):
         return True
-    headed = marked or titled["end"] in (":", "：")
-    return headed and name[:1].isupper() and len(name.split()) <= 4 and not _is_part(name)
+    if (
+        not (marked or titled["end"] in (":", "："))
+        or not name[:1].isupper()
+        or len(name.split()) > 4
+        or _is_part(name)
+    ):
+        return False
+    words = set(re.findall(r"[a-z]+", name.casefold())).difference(_PLAIN_WORDS)
+    alone = marked or (apart and not says_something(line[titled.end() :]))
+    return bool(_EXAM.other.search(name)) or (alone and not any(map(_EXAM.part.fullmatch, words)))
 
 
 def _is_part(name: str) -> bool:
     """Whether a heading stands within an examination; one with a number is a finding."""
     words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())
     known = _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
-    return bool(known or re.search(r"\d|__", name) or all(map(_EXAM.part.fullmatch, words)))
+    counted = re.search(r"\d|__", name) and not _EXAM.other.search(name)
+    return bool(
+        known
+        or counted
+        or re.search(r"(?i)\b(?:exam|vs|vitals?|physical)\b", name)
+        or all(map(_EXAM.part.fullmatch, words))
+    )
+
+
+def outline(text: str) -> str:
+    """The headings of a note, with letters in place of every word that headings of notes do not have."""
+    names = (
+        line.partition(":")[0].strip() for line in with_plain_ends(text).split("\n") if ":" in line or _stands_out(line)
+    )
+    masked = (_ANY_WORD.sub(lambda word: word[0] if word[0].casefold() in _OF_HEADINGS else shape(word[0]), name)
+              for name in names if 0 < len(name.split()) <= 6)  # fmt: skip
+    return " / ".join(itertools.islice(masked, 40))
 
 
 def physical_results(text: str) -> dict[str, str]:

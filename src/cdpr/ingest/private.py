@@ -5,6 +5,7 @@ Two layouts, one code path: ``cases.csv`` and ``results.csv``, or ``cases.jsonl`
 
 import math
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +15,28 @@ from typing import Any, Self
 
 from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, normalise
 from ..files import file_type, parse_yaml, shipped_text
-from ..settings.datasets import Source
+from ..settings.datasets import PrivateSource
 from .attrition import Attrition
 from .draft import Draft, Import
-from .flat_files import Element, IngestError, collected, csv_lines, filled_lines, header_faults, parse_json
+from .flat_files import (
+    PACKED_ENDINGS,
+    Element,
+    IngestError,
+    collected,
+    csv_lines,
+    filled_lines,
+    header_faults,
+    parse_json,
+)
 from .names import Workup, result_part
-from .texts import LONGEST_TEXT, one_line, patient_information, quoted, says_something, visible
+from .texts import LONGEST_TEXT, filled, is_absent, one_line, patient_information, quoted, visible
 
 FORMAT = parse_yaml(shipped_text(__package__, "private_format.yaml"))
 CASE_COLUMNS, RESULT_COLUMNS = FORMAT["case_columns"], FORMAT["result_columns"]
+_AS_TEXT = re.compile(r'="(.*)"', re.DOTALL)  # how a table keeps a spreadsheet from reading a number
+_SHOWN = 3  # cells of a warning
+_MARKS = {"comma": (",", "."), "point": (".", ",")}
+_NUMBER = re.compile(r"[<>≤≥=\s]*[-+]?\d{1,3}(?:([.,' ])\d{3})*(?:[.,]\d+)?|[<>≤≥=\s]*[-+]?\d+(?:[.,]\d+)?")
 _POWER_OF_TEN = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,2}")
 
 
@@ -42,13 +56,16 @@ class Row(Element):
 @dataclass
 class Export:
     """Rows of an export as they stand in its files, what is wrong with them, and how often a column that the layout
-    lacks holds something. ``whole`` tells whether every row of ``cases.csv`` could be read."""
+    lacks holds something. ``whole`` tells whether every row of ``cases.csv`` could be read, ``ends`` on which line each
+    table ends."""
 
     cases: list[Row] = field(default_factory=list)
     results: list[Row] = field(default_factory=list)
     problems: list[IngestError] = field(default_factory=list)
     ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
     whole: bool = True
+    ends: list[Row] = field(default_factory=list)
+    decimal_mark: str | None = None
 
     def unlisted(self) -> list[Row]:
         """Results of cases that ``cases.csv`` does not list; none when it could not be read whole."""
@@ -56,18 +73,34 @@ class Export:
         return [row for row in self.results if row["case_id"] not in listed] if self.whole else []
 
 
-def read_private(source: Source, work: Import) -> Iterator[CaseRecord]:
+def read_private(source: PrivateSource, work: Import) -> Iterator[CaseRecord]:
     """Records of all usable cases. Raises the first IngestError of an export that has any."""
-    export = read_export(work.path)
+    export = read_export(work.path, source.decimal_mark)
     records = list(work.records(drafts(export, work.attrition)))
     if export.problems:
         raise export.problems[0]
+    if doubtful := list(doubts(export)):
+        cells = ", ".join(f"{one.path.name}:{one.line} ({one.field})" for one in doubtful[:_SHOWN])
+        rest = ", ..." * (len(doubtful) > _SHOWN)
+        work.attrition.warn(f"{len(doubtful):,} cells may be a spreadsheet's: {cells}{rest}; see cdpr check_export")
     yield from records
 
 
-def read_export(folder: Path) -> Export:
-    """The rows of either layout, as far as they can be read."""
-    export = Export()
+def doubts(export: Export) -> Iterator[IngestError]:
+    """Fields that are worth a look, each as a problem that refuses nothing."""
+    for row in (*export.cases, *export.results, *export.ends):
+        for name, text in row.value.items():
+            for slip in FORMAT["slips"]:
+                has_unit = name == "value" and row.value.get("unit") and "unit" in slip["problem"]
+                fits = re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL)
+                if fits and slip.get("column", name) == name and not has_unit:
+                    yield row.wrong(name, f"{quoted(text)} {slip['problem']}", slip["remedy"])
+                    break
+
+
+def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
+    """The rows of either layout, as far as they can be read; numbers by the ``decimal_mark`` of their locale."""
+    export = Export(decimal_mark=decimal_mark)
     cases, results, objects = (
         _find(folder, name, export.problems) for name in ("cases.csv", "results.csv", "cases.jsonl")
     )
@@ -90,9 +123,10 @@ def read_export(folder: Path) -> Export:
 
 def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
     """The file, compressed or not; the plain name where there is none."""
-    paths = [path for path in (folder / name, folder / f"{name}.gz") if file_type(path) == "file"]
+    paths = [path for end in ("", *PACKED_ENDINGS) if file_type(path := folder / (name + end)) == "file"]
     if len(paths) > 1:
-        problems.append(IngestError(folder, f"holds {name} and {name}.gz", "keep the one that is right"))
+        names = " and ".join(path.name for path in paths)
+        problems.append(IngestError(folder, f"holds {names}", "keep the one that is right"))
     return paths[0] if paths else folder / name
 
 
@@ -117,10 +151,21 @@ def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Exp
             if (longest := max(map(len, fields))) > LONGEST_TEXT:
                 what = f"a text of {longest:,} characters"
                 raise IngestError(path, what, "close every double quote, or shorten it", line=line)
-            row = dict(zip(names, fields, strict=True))
+            row = {name: _cell(name, text) for name, text in zip(names, fields, strict=True)}
             rows.append(Row(row, path, line))
             name = path.name.removesuffix(".gz")
             export.ignored.update((name, key) for key, text in row.items() if key not in columns and text)
+    export.ends.append(Row({"rows": str(line)}, path, line))
+
+
+def _cell(column: str, text: str) -> str:
+    """The text of a cell as it was before a spreadsheet wrapped it; nothing where it says that it is missing. In the
+    name of an item NA is sodium."""
+    if formula := _AS_TEXT.fullmatch(text):
+        text = formula[1]
+    if column in FORMAT["numbers"]:
+        text = unicodedata.normalize("NFKC", text)  # digits in full width
+    return text if text == "NA" and column == "item" else filled(text)
 
 
 def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
@@ -160,7 +205,7 @@ def _as_text(row: Row, implied: Mapping[str, Any], columns: Sequence[str], expor
             what = f"expected text or a number, found {type(value).__name__}"
             export.problems.append(row.wrong(name, what, "write it as text"))
         elif value is not None:
-            fields[name] = str(value).strip()
+            fields[name] = _cell(name, str(value))
     return row.with_fields(fields)
 
 
@@ -170,7 +215,7 @@ def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
         attrition.count("fields that the layout does not know", ignored)
     workups = _workups(export, attrition)
     numbers: set[str] = set()
-    for row in _sound(export.cases, export.problems):
+    for row in _sound(export.cases, export):
         number, age, sex = row["case_id"], row["age"], row["sex"]
         if number in numbers:
             remedy = FORMAT["rules"]["case_id"]["empty"]
@@ -186,15 +231,22 @@ def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
             history={"Patient Information": person} | history,
             results=workups[number].results(),
             diagnosis=one_line(row["discharge_diagnosis"]),
+            where=f"{row.path.name}, line {row.line}",
         )
     if unlisted := len(export.unlisted()):
         attrition.count("result rows of unknown cases", unlisted)
 
 
-def _sound(rows: Iterable[Row], problems: list[IngestError]) -> Iterator[Row]:
-    """The rows with their fields empty that break their rule, which is a problem."""
+def _sound(rows: Iterable[Row], export: Export) -> Iterator[Row]:
+    """The rows with their numbers as Python writes them, and with those fields empty that break their rule, which is a
+    problem."""
+    problems = export.problems
+    mark, other = _MARKS.get(export.decimal_mark or "", ("", ""))
     for row in rows:
         fields = dict(row.value)
+        for name in FORMAT["numbers"] if mark else ():
+            if _NUMBER.fullmatch(fields.get(name, "")):
+                fields[name] = fields[name].replace(other, "").replace(mark, ".")
         for name, rule in FORMAT["rules"].items():
             text = fields.get(name)
             # The case around an object in JSON says what it belongs to.
@@ -208,7 +260,7 @@ def _sound(rows: Iterable[Row], problems: list[IngestError]) -> Iterator[Row]:
 
 def _workups(export: Export, attrition: Attrition) -> dict[str, Workup]:
     """Results by case, whatever the order of the rows; spellings of a name that differ in case only are one."""
-    rows = _sound(export.results, export.problems)
+    rows = _sound(export.results, export)
     placed = [(row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row) for row in rows]
     placed.sort(key=lambda entry: entry[:3])
     workups: dict[str, Workup] = defaultdict(Workup)
@@ -218,8 +270,8 @@ def _workups(export: Export, attrition: Attrition) -> dict[str, Workup]:
         key = _key(row, export.problems)
         if not case or not key or not row["category"] or sequence == math.inf:
             continue
-        report, measured = one_line(row["report"]), says_something(row["value"])
-        if not measured and not says_something(report):
+        report, measured = one_line(row["report"]), not is_absent(row["value"])
+        if not measured and is_absent(report):
             attrition.count("result rows without a result")
             continue
         key = spelled.setdefault((case, normalise(key) or key), key)

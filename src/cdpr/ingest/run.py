@@ -23,7 +23,11 @@ SPLIT_SEED = 0  # one split for every seed of training
 def ingest_dataset(settings: Settings, job: Job) -> None:
     """Read the raw files of one data set; write the records, the numbers of what was kept and dropped, and the list
     behind them. Raises IngestError."""
-    records, attrition = ingest(job.options["dataset"], settings, job.inputs["raw"], job.state, job.tags)
+    dataset = job.options["dataset"]
+    if "raw" not in job.inputs:
+        remedy = "name the raw files: --input raw=PATH, or set the path and run snakemake, which names them"
+        raise IngestError(f"data.{dataset}.path", "the data set has no files", remedy)
+    records, attrition = ingest(dataset, settings, job.inputs["raw"], job.state, job.tags)
     write_records(job.out["records"], records)
     write_csv(job.out["findings"], [column.name for column in fields(Incident)], attrition.rows())
     attrition.conclude(job)
@@ -61,9 +65,11 @@ def ingest(
         raise IngestError.not_permitted(error) from None
     except IngestError as error:
         raise (error.without_text() if source.credentialed else error) from None
+    attrition.warn_of_large()
     if not records:
         dropped = ", ".join(f"{step.dropped} ({step.rule})" for step in attrition.steps())
         problem, remedy = f"no usable case among {attrition.read}", f"see what was dropped: {dropped or 'nothing'}"
+        remedy = "; ".join([remedy, *attrition.warnings])
         raise IngestError(path, problem, remedy)
     if DATASETS[dataset].role == "in_domain":
         records = _split(records, settings, path, attrition)

@@ -2,6 +2,7 @@
 and end, and the case summary (paper, appendix "Unified data format")."""
 
 import functools
+import html
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +38,7 @@ def _entries() -> dict[str, dict[str, Any]]:
 
 
 _PATTERN = patterns("texts")
+MISSING, _NEUTRAL = (frozenset(phrases("texts")[name]) for name in ("missing", "neutral"))
 
 
 def with_plain_ends(text: str) -> str:
@@ -67,9 +69,51 @@ def quoted(value: str) -> str:
     return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
 
 
+def shape(text: str) -> str:
+    """How a text is written, without what it says: digits as 9, letters as A."""
+    plain = re.sub(r"[A-Za-z]", "A", re.sub(r"\d", "9", text.strip()))
+    return re.sub(r"[^9A/:.,+ -]", "?", plain)[:40]
+
+
+def unmarked(text: str) -> str:
+    """The text of HTML, a block a line."""
+    for mark, replacement in phrases("texts")["markup"]:
+        text = re.sub(mark, replacement, text)
+    return "\n".join(filter(None, map(one_line, html.unescape(text).splitlines())))
+
+
+def plain_text(text: str) -> str:
+    """A text without the marks of RTF or HTML, where it has such."""
+    if text.lstrip().startswith("{\\rtf"):
+        text = re.sub(r"\\u(-?\d+) ?\??", lambda match: chr(int(match[1]) % 0x10000), text)
+        text = re.sub(r"\\'([0-9a-f]{2})", lambda match: bytes.fromhex(match[1]).decode("cp1252", "replace"), text)
+        for mark, replacement in phrases("texts")["rtf"]:
+            text = re.sub(mark, replacement, text)
+        return text.strip()
+    return unmarked(text) if _PATTERN.html.search(text) else text
+
+
+def is_code(diagnosis: str) -> bool:
+    """Whether a diagnosis is a code (ICD, SNOMED CT) without a word."""
+    return _PATTERN.code.fullmatch(diagnosis.strip()) is not None
+
+
+def filled(text: str) -> str:
+    """The text, stripped; nothing where it only says that the field is missing ("NULL", "nan")."""
+    text = text.strip()
+    return "" if text in MISSING else text
+
+
 def is_absent(text: str) -> bool:
-    """Whether a text says that there is no result ("Not available.", "Pending", "暂无。"), or nothing at all."""
-    return _PATTERN.absent.fullmatch(text) is not None
+    """Whether a text says nothing, or that there is no result ("Not available.", "Cancelled by ward", "暂无。")."""
+    plain = one_line(visible(text))
+    if not says_something(filled(plain)) or _PATTERN.imagined.fullmatch(plain) or _PATTERN.chinese.fullmatch(plain):
+        return True
+    rest, undone = _PATTERN.undone.subn(" ", plain)
+    if undone and len(rest) <= _LONG_CLAUSE and not _PATTERN.finding.search(rest):
+        return True
+    rest, spoilt = _PATTERN.spoilt.subn(" ", rest)
+    return bool(undone + spoilt) and _NEUTRAL.issuperset(re.findall(r"[^\W\d_]+|\d+[.,]\d+|\d{4,}", rest.casefold()))
 
 
 def examination_name(name: str) -> str:
@@ -91,10 +135,13 @@ def build_summary(sections: Mapping[str, str]) -> str:
     return "\n".join(f"- {name}: {text}" for name, text in texts.items() if says_something(text))
 
 
-def patient_information(age: int | None, sex: str) -> str:
-    """``58 year old male``; what is unknown is left out."""
+def patient_information(years: float | None, sex: str) -> str:
+    """``58 year old male``, ``5 month old female``, ``12 day old``; what is unknown is left out."""
     word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
-    return " ".join(part for part in (f"{age} year old" if age is not None else "", word) if part)
+    number, unit = (years, "year") if years is None or years >= 1 or years == int(years) else (years * 12, "month")
+    if unit == "month" and number < 2:
+        number, unit = round(years * 365.25), "day"
+    return " ".join(part for part in (f"{int(number)} {unit} old" if number is not None else "", word) if part)
 
 
 def tells_something(history: Mapping[str, str]) -> bool:

@@ -69,8 +69,8 @@ def card_parts(card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
         ("What it is", about),
         ("Counts and splits", [size, _table(card["splits"], split="Split", patients="Patients", cases="Cases")]),
         ("Selection", [_table(
-            [row | {"share": row["left"] / counts["read"]} for row in steps],
-            rule="Rule, in the order applied", dropped="Dropped", left="Left", share="Left of those read")]),
+            [row | {"share": row.get("dropped", 0) / counts["read"]} for row in steps],
+            rule="Rule, in the order applied", dropped="Dropped", share="Share of those read", left="Left")]),
         ("What gave the diagnosis away", [_table(
             card["leaks"], leak="Leak", found="Cases", dropped="Case dropped", masked="Masked", removed="Removed",
             kept="Kept", share="Share of those read") if card["leaks"] else "None was found."]),

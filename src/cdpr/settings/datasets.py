@@ -80,11 +80,20 @@ class ClinicalBenchSource(LicensedSource):
     """Language of the cases; the benchmark tells each of them in both."""
 
 
+class PrivateSource(AgreementSource):
+    decimal_mark: Literal["point", "comma"] | None = key(None)
+    """How the hospital writes decimals: then the other mark separates thousands. Empty: numbers with a comma are
+    refused, because 1,250 may be either."""
+
+
 class FhirSource(AgreementSource):
     path: str | None = key(None, place=True)
     """Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: the data set is left out."""
     hours_after_start: PositiveFloat | None = key(None)
     """Results up to this many hours after the encounter began are the workup; empty: all results of the encounter."""
+    diagnosis_by_onset: bool = key(False)
+    """A condition that began within an encounter is its diagnosis where the encounter names none, and the kind of the
+    encounter its complaint where no other is told: for exports, such as Synthea's, without notes."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +138,7 @@ class DataSet:
         return self.settings.under_agreement
 
 
-_SOURCES = (MimicSource, ClinicalBenchSource, AgreementSource, FileSource, FhirSource)
+_SOURCES = (MimicSource, ClinicalBenchSource, PrivateSource, FileSource, FhirSource)
 
 
 _BY_NAME = {source.__name__: source for source in _SOURCES}
