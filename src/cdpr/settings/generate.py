@@ -22,7 +22,7 @@ from .section import Section, SettingsError, is_section, walk
 from .variants import value_at
 
 _WIDTH, _OPTIONS = 110, "training.options"
-_HEADS = "| key | default | values | what it does | source |\n|---|---|---|---|---|"
+_HEADS = "| key | default | what it does |\n|---|---|---|"
 _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 
 
@@ -151,11 +151,13 @@ def _explain(name: str, field: FieldInfo, settings: Settings) -> str:
 
 def _row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
     default, source = field.get_default(call_default_factory=True), _source(field)
-    value = f"`{_yaml(default)}`"
+    kind = _kind(field.annotation).removesuffix(" or empty")
+    choices = kind.split(", ") if kind.startswith("`") else [kind] * (default in (None, [], {}))
+    value = ", ".join(dict.fromkeys([f"`{_yaml(default)}`", *choices]))
     if demo.get(name, default) != default:
         value += f" (demo: `{_yaml(demo[name])}`)"
-    sources = "; ".join(source[part] for part in ("paper", "decision") if part in source)
-    cells = (f"`{name}`", value, _kind(field.annotation), _description(field), sources)
+    sources = "; ".join(source[part].strip() for part in ("paper", "decision") if part in source)
+    cells = (f"`{name}`", value, _description(field) + f" *{sources}*" * bool(sources))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -181,4 +183,5 @@ def _kind(annotation: Any) -> str:
         return ", ".join(f"`{option}`" for option in options)
     if origin in (list, dict):
         return f"list of {_kind(options[0])}" if origin is list else "keys and values"
-    return " or ".join("empty" if option is type(None) else _kind(option) for option in options)
+    kinds = ("empty" if option is type(None) else _kind(option) for option in options)
+    return " or ".join(filter(None, kinds))
