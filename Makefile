@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python envs/install.py
 # uv leaves compiling to the first import. Where Python may not write its cache, every process would compile again.
 COMPILE = test -z "$$PYTHONDONTWRITEBYTECODE" || $(BIN)/python -m compileall -q -j 0 -x '/tests?/' .venv/lib src > /dev/null 2>&1 || true
 
-.PHONY: env unfinished cluster verl gpu-env check-gpu-env reproduce test test-verl test-faults try-bare lint docs ui bench \
+.PHONY: env unfinished cluster verl gpu-env check-gpu-env reproduce test coverage test-verl test-faults try-bare lint docs ui bench \
   gpu-day gpu-carry local-llm verl-cpu verl-cpu-demo small-model verl-real verl-vllm-cpu slurm-local clean-state
 
 env: .venv/.installed
@@ -69,6 +69,12 @@ reproduce: env
 WORKERS ?= 3
 test: env
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not verl"
+
+# Which lines and branches of the code the unit tests run: in the terminal, and page by page in state/coverage/index.html.
+# Commands that a test starts as a process of their own do not count.
+coverage: env
+	COVERAGE_FILE=state/coverage.sqlite $(BIN)/python -m pytest tests/unit --numprocesses $(WORKERS) --dist loadfile \
+	  -m "not verl" --cov cdpr --cov-branch --cov-report term-missing:skip-covered --cov-report html:state/coverage
 
 # Tests that need the engine verl, whose processes take minutes to start.
 test-verl: verl

@@ -1,6 +1,5 @@
 """Small mutations of the code, and whether a test notices each.
 
-    pip install pytest-cov
     python benchmarks/mutations.py --cover                       once: which test runs which line
     python benchmarks/mutations.py credit training --count 60    draw mutations of these packages, and test them
 
