@@ -212,6 +212,30 @@ def test_igpo_sums_normalised_gains_from_each_turn_on():
         assert advantages == pytest.approx([sum(normalised[t:]) for t in range(len(row))], abs=1e-4)
 
 
+@pytest.mark.parametrize("rule", [Igpo, Gagpo])
+def test_advantages_do_not_depend_on_the_unit_of_the_utility(rule):
+    """A correct diagnosis that is worth three times as much, with three times the prices, teaches the same."""
+
+    def advantages(unit):
+        costs = {"lambda_test": 0.05 * unit, "lambda_cost": 0.3 * unit, "lambda_na": 0.2 * unit}
+        ctx = context(utility={"cost_unit_usd": 100.0, **costs}, comparators={"correctness_weight": unit})
+        return [a for row in scored(ctx, rule, workups(ctx))[0].decisions for a in row]
+
+    assert advantages(3.0) == pytest.approx(advantages(1.0), abs=1e-4)
+
+
+@pytest.mark.parametrize(("measure", "belief"), [("per_token", 0.6), ("probability", 0.4**3 + 0.6)])
+def test_a_belief_is_that_of_the_likeliest_name_or_of_all_names(measure, belief):
+    class Names:
+        async def score_diagnoses(self, state, names, forced):
+            assert names == ["Nephrolithiasis", "Kidney stone"] and forced
+            return [Turn(names[0], (), (1, 2, 3), (math.log(0.4),) * 3), Turn(names[1], (), (4,), (math.log(0.6),))]
+
+    case = appendicitis().model_copy(update={"diagnosis_results": "Kidney stone"})
+    state = DiagnosticEnvironment(parse_settings({}).environment).initial(case)
+    assert asyncio.run(read_beliefs(Names(), [state], measure)) == {state.key: pytest.approx(belief)}
+
+
 def test_gagpo_takes_the_groups_mean_return_for_the_value_of_a_state():
     """With lambda 1 the advantage is the return to go less that mean."""
     ctx = context(training={"options": {"decay": 1.0}})

@@ -333,6 +333,21 @@ def test_real_cases_at_the_paper_tier(results):
     assert [e["unit"] for e in (entries[8], entries[11])] == ["USD", "ratio"]
 
 
+@pytest.mark.parametrize(
+    ("peak_seeds", "other_seeds", "verdict"), [(3, 2, "reproduced"), (2, 2, "open"), (3, 1, "open")]
+)
+def test_a_peak_takes_three_seeds_and_two_of_every_other_point(results, tmp_path, peak_seeds, other_seeds, verdict):
+    folder, seeds = tmp_path / "results", range(peak_seeds)
+    shutil.copytree(results, folder)
+    for run in ("cdpr", "grpo"):  # the second is the sweep's point 0
+        write_evaluation(folder, f"{run}-seed2", *RUNS[run])
+    sweep = {"experiments": {"sweeps": {"beta": {"seeds": other_seeds}}}, "seeds": [*seeds]}
+    settings = parse_settings(merge(PAPER.model_dump(), sweep))
+    claim = {"kind": "best", "sweep": "beta", "value": 0.5, "metric": "accuracy", "on": "mimic_iv", "side": "above"}
+    [entry] = judged(settings, folder, claim)
+    assert (entry["verdict"], "too few seeds for a peak" in entry["why"]) == (verdict, verdict == "open")
+
+
 def test_only_real_cases_at_the_paper_scale_are_the_papers(results):
     mixed = {name: {"path": None if name == "private" else "data/x"} for name in DATASETS}
     changed = {

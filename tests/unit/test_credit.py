@@ -371,6 +371,9 @@ def test_entropy_and_candidates_by_hand(case):
     assert p_hat == {("result", "Complete Blood Count"): 0.75, ("end", ""): 0.25}
     assert entropy(p_hat) == pytest.approx(0.5623, abs=1e-4)
     assert top_candidates(p_hat, 1) == [("result", "Complete Blood Count")]
+    among = {("result", name): p for name, p in (("Lipase", 0.2), ("CT Head", 0.3), ("Abdomen", 0.2), ("MRI", 0.3))}
+    order = ["CT Head", "MRI", "Lipase", "Abdomen"]  # of equals the one that was sampled first
+    assert [[name for _, name in top_candidates(among, m)] for m in range(6)] == [order[:m] for m in range(6)]
 
 
 @pytest.mark.parametrize("diagnoses", ["one_action", "by_text"])

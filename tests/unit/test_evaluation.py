@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 from served import answering
+from toy import RIGHT, WRONG, Script
 
 from cdpr.cases import write_records
+from cdpr.environment import Turn
 from cdpr.environment.prompt import opening_messages
 from cdpr.evaluation import evaluate_agent as evaluation
 from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_cases
@@ -305,6 +307,28 @@ def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, case
     done.clear()
     killed_after = -1
     assert evaluate_to("e.jsonl", "state") == undisturbed and len(done) == 6 - finished
+
+
+def test_what_an_agent_remembers_of_a_wave_changes_no_later_one(cases, tmp_path, monkeypatch):
+    """Otherwise an evaluation that was killed would end otherwise."""
+
+    class Forgetful(Script):
+        """Gives up after two cases, until it is refreshed."""
+
+        one_decoding, waiting = True, 2
+
+        async def act(self, state, forced, seed):
+            self.waiting -= 1
+            return Turn(RIGHT if self.waiting >= 0 else WRONG)
+
+        def refresh(self):
+            self.waiting = 2
+
+    monkeypatch.setattr(evaluation, "WAVE", 2)
+    monkeypatch.setattr(evaluation, "agent_class", lambda entry: Forgetful)
+    monkeypatch.setattr(evaluation, "build_agent", lambda *given, **named: Forgetful(RIGHT))
+    evaluate(parse_settings({}), "zero_test", read_test_cases(cases), tmp_path / "e.jsonl", tmp_path / "state")
+    assert [row.correct for row in read_rows(tmp_path / "e.jsonl")] == [True] * 8
 
 
 def test_rows_of_other_cases_are_not_taken_for_done(policy, case, cases, tmp_path):

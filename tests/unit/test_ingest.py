@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mimic_tables import DETAIL, NOTE, NOTES, mimic_tables, settings, write_mimic, write_table
+from mimic_tables import DETAIL, NOTE, NOTES, many, mimic_tables, settings, write_mimic, write_table
 
 from cdpr.cases import is_physical, parse_analytes
 from cdpr.ingest import IngestError, ingest
@@ -51,6 +51,18 @@ def test_mimic_notes_and_events_become_records(tmp_path):
         "laboratory rows repeated later": 1, "laboratory rows used": 6,
         "microbiology rows": 3, "microbiology rows of cancelled tests": 1, "microbiology rows used": 2,
         "radiology reports": 1, "radiology reports used": 1}  # fmt: skip
+
+
+def test_too_few_cases_are_split_in_the_proportion_that_was_set(tmp_path):
+    """58 cases where 100 are asked for: 11.6 and 5.8 are nearest to 12 and 6."""
+    for name, (columns, rows) in many(29).items():
+        write_table(tmp_path / f"{name}.csv.gz", columns, rows)
+    sizes = {"train_cases": 70, "validation_cases": 10, "test_cases": 20}
+    records, attrition = ingest(
+        "mimic_iv", settings(mimic_iv={"path": "real", "credentialed": False}, **sizes), tmp_path
+    )
+    assert Counter(record.split for record in records) == {"train": 40, "validation": 6, "test": 12}
+    assert "58 usable cases where 100 are asked for: split in proportion" in attrition.warnings[0]
 
 
 def test_help_with_notes_in_free_form_reaches_the_records(tmp_path, monkeypatch):

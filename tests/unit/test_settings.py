@@ -20,6 +20,7 @@ from cdpr.settings import (
     merge,
     parse_settings,
     resolve_variant,
+    section,
     seeds_of,
     seeds_of_runs,
     sweeps,
@@ -269,3 +270,18 @@ def test_a_stage_sees_only_what_it_declares():
 def test_a_machine_has_a_gpu_more_for_a_frozen_server_that_verl_starts(frozen, gpus):
     settings = parse_settings({"training": {"verl": {"gpus_per_node": 2, "frozen": {"beside": False} | frozen}}})
     assert settings.training.verl.gpus_of_node == gpus
+
+
+def test_the_checkout_is_the_working_folder_where_that_is_one_else_that_of_the_package(tmp_path, monkeypatch):
+    here, package = tmp_path / "here", tmp_path / "package"
+    marks = [folder / "workflow/experiments.yaml" for folder in (here, package)]
+    for mark in marks:
+        mark.parent.mkdir(parents=True)
+        mark.write_text("")
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(section, "__file__", str(package / "src/cdpr/settings/section.py"))
+    for expected, mark in zip((here, package), marks, strict=True):
+        assert section.project_folder() == expected
+        mark.unlink()
+    with pytest.raises(SettingsError, match="run from the root of the checkout"):
+        section.project_folder()

@@ -16,7 +16,7 @@ from cdpr.environment import DiagnosticEnvironment, PromptBuilder, Turn, run_epi
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import merge, parse_settings
-from cdpr.training.algorithm import Alternative, GroupAdvantages, group_relative
+from cdpr.training.algorithm import Alternative, GroupAdvantages, equal_share, group_relative
 from cdpr.training.torch import update
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
@@ -42,6 +42,13 @@ def test_advantage_is_the_group_z_score_with_sample_deviation():
     for rule in ("group_std", "none"):
         assert torch.equal(group_relative(uneven, rule), torch.zeros(1, 3, dtype=torch.float64))
     assert torch.allclose(group_relative(scores, "none"), scores - scores.mean(1, keepdim=True))
+
+
+def test_a_group_of_equal_scores_teaches_nothing_and_is_counted():
+    groups = [[1.0, 1.0, 1.0], [0.0, 1.0], [0.5]]
+    idle = [group for group in groups if len(group) > 1 and not group_relative(torch.tensor([group])).any()]
+    assert equal_share(groups) == 2 / 3 and idle == groups[:1]
+    assert (equal_share([[1.0, 1.0]]), equal_share([[0.0, 1.0]]), equal_share([])) == (1.0, 0.0, 0.0)
 
 
 def test_surrogate_by_hand():

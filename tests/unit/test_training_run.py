@@ -200,6 +200,21 @@ def test_every_mini_batch_and_every_inner_epoch_is_a_step(policy):
     assert drift(mini_batch_prompts=2, inner_epochs=3) == (10, {3}, True)
 
 
+def test_the_learning_rate_falls_by_half_a_cosine_over_the_run(policy):
+    """The first step of AdamW is as long as its learning rate."""
+
+    def length(progress, schedule):
+        model = load_model(policy)
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        plan = parse_settings({"training": {"learning_rate": 1e-3, "schedule": schedule}}).training
+        PolicyUpdate(model, plan).step([samples(model, (1.0,), (4,))], progress)
+        return max(float((a.detach() - b).abs().max()) for a, b in zip(model.parameters(), before, strict=True))
+
+    constant = length(0.0, "constant")
+    lengths = [length(progress, "cosine") / constant for progress in (0, 1 / 3, 1 / 2, 2 / 3, 1)]
+    assert lengths == pytest.approx([1, 3 / 4, 1 / 2, 1 / 4, 0], abs=1e-3) and length(1.0, "constant") == constant
+
+
 def test_what_is_clipped_is_counted_on_both_sides_and_the_gradient_is_bounded(policy, monkeypatch):
     monkeypatch.setattr(update_module, "MAX_GRAD_NORM", 1e-3)
     model = load_model(policy)
