@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 141
     except Exception as error:
-        message = explain(error)
+        message = explain(error, args.settings)
         if message is None and not args.credentialed:
             raise
         if message is None:  # the place alone: the message may quote a credentialed case
@@ -374,13 +374,16 @@ def _config(args: argparse.Namespace) -> int:
     return 1 if stale else 0
 
 
-def explain(error: Exception) -> str | None:
-    """One message for problems that the user can solve; None for a fault of the program."""
+def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
+    """One message for problems that the user can solve; None for a fault of the program. ``settings``: the files whose
+    folders may be on a full disk."""
     if type(error).__module__.split(".")[0] == "cdpr":
         return str(error)
     full = errno.ENOSPC if _FULL.search(str(error)) else None  # libraries have errors of their own for it
     number, where = (error.errno, error.filename) if isinstance(error, OSError) else (full, None)
-    return disk_problem(number, where) or (f"{where}: {error.strerror}" if where is not None else None)
+    paths = load_settings(*settings).paths if settings and number and where is None else None
+    folders = (paths.results, paths.state) if paths else ()
+    return disk_problem(number, where, folders) or (f"{where}: {error.strerror}" if where is not None else None)
 
 
 if __name__ == "__main__":

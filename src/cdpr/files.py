@@ -9,6 +9,7 @@ import io
 import json
 import os
 import stat
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
@@ -28,6 +29,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
     try:
         yield partial
         os.replace(partial, path)
+    except OSError as error:
+        if error.errno in _FULL:  # such an error names no file
+            error.filename = error.filename or str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 
@@ -67,17 +72,22 @@ def write_gz(path: str | Path, parts: Iterable[bytes]) -> Path:
     return Path(path)
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free space there"),
+    **dict.fromkeys(_FULL, "Free space there"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "Make it writable for you"),
 }
-_SHARED_MEMORY = "/dev/shm"
+_SHARED_MEMORY, _LEAST_FREE = "/dev/shm", 2**20
 
 
-def disk_problem(number: int | None, where: str | None) -> str | None:
-    """In three lines what is wrong with a disk or folder, where, and what to do; None for other errors."""
+def disk_problem(number: int | None, where: str | None, folders: Iterable[str] = ()) -> str | None:
+    """In three lines what is wrong with a disk or folder, where, and what to do; None for other errors. Of an error
+    that names no file, the disk is that of ``folders``, of temporary files or of shared memory that is full."""
     if number not in _REMEDIES:
         return None
+    if not where and number in _FULL:
+        every = (*folders, tempfile.gettempdir(), _SHARED_MEMORY)
+        where = next((folder for folder in every if os.path.exists(folder) and _free(folder) < _LEAST_FREE), None)
     if not where and Path(_SHARED_MEMORY).exists() and not os.access(_SHARED_MEMORY, os.W_OK):
         where = _SHARED_MEMORY  # Python's locks between processes are in it, whose errors name no file
     path, home = Path(where or "").absolute(), Path.home()
@@ -88,6 +98,12 @@ def disk_problem(number: int | None, where: str | None) -> str | None:
         instead = "set HOME to a folder that is: programs keep their caches there"
     disk = path if where else "the disk of the results, of the state, or of temporary files"
     return f"{os.strerror(number)}\n{disk}\n{_REMEDIES[number]}, or {instead}; then the same command goes on."
+
+
+def _free(folder: str) -> int:
+    """Bytes that this user may still write on the disk of a folder."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
 
 
 class TableError(ValueError):

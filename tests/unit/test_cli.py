@@ -7,11 +7,13 @@ import re
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from cdpr import cli
+from cdpr.files import write_gz, write_text
 from cdpr.records import FileDigest, RunRecord
 from cdpr.settings import Settings, load_settings
 from cdpr.tracking import mlflow_index
@@ -176,13 +178,55 @@ def full_disk(tmp_path):
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_is_said_in_three_lines(full_disk, tmp_path, capsys):
-    (tmp_path / "c.yaml").write_text(f"paths: {{results: {full_disk}/results, state: {tmp_path}/state}}\n")
-    output = f"md={full_disk}/results/timings.md"
+def by_name(folder):
+    write_text(folder / "a.json", "x" * 2**16)
+
+
+def by_gzip(folder):
+    write_gz(folder / "a.gz", [os.urandom(2**16)])
+
+
+def by_appending(folder):
+    with (folder / "a.jsonl").open("ab", buffering=0) as file:
+        file.write(b"x" * 2**16)
+
+
+def by_sqlite(folder):
+    with contextlib.closing(sqlite3.connect(folder / "a.db")) as database:
+        database.execute("CREATE TABLE a AS SELECT randomblob(65536)")
+
+
+def by_torch(folder):
+    import torch
+
+    torch.save(torch.rand(2**14), folder / "a.pt")
+
+
+def by_safetensors(folder):
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.rand(2**14)}, folder / "a.safetensors")
+
+
+WRITERS = (by_name, by_gzip, by_appending, by_sqlite, by_torch, by_safetensors)
+
+
+@pytest.mark.parametrize("full", ["results", "state", "tmp"])
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_the_disk_that_is_full_is_named_whoever_writes(full_disk, tmp_path, capsys, monkeypatch, write, full):
+    """Of three disks that a job writes to only one is full: no error of a writer tells which."""
+    folders = {name: tmp_path / name for name in ("results", "state", "tmp")} | {full: full_disk / full}
+    for folder in folders.values():
+        folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(folders["tmp"]))
+    (tmp_path / "c.yaml").write_text(f"paths: {{results: {folders['results']}, state: {folders['state']}}}\n")
+    monkeypatch.setattr(cli, "run_stage", lambda *_, **__: write(folders[full]))
+    output = f"md={folders['results']}/timings.md"
     assert cli.main(["write_timings", "--output", output, "--settings", str(tmp_path / "c.yaml")]) == 2
     what, where, remedy = capsys.readouterr().err.splitlines()
-    assert what == "cdpr write_timings: No space left on device" and "disk" in where
-    assert remedy.startswith("Free space there, or name other folders in paths.results and paths.state")
+    assert what == "cdpr write_timings: No space left on device" and where.startswith(str(folders[full]))
+    assert remedy.startswith("Free space there, or ")
 
 
 @pytest.mark.parametrize("error", [

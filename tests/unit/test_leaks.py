@@ -395,3 +395,15 @@ def test_the_name_of_an_examination_may_give_the_diagnosis_away():
         assert list(cleared) == kept
         told = [(i.what, i.action, i.place) for i in attrition.incidents]
         assert told == [("diagnosis named by an examination", "removed", name) for name in names if name not in kept]
+
+
+@pytest.mark.parametrize(("diagnosis", "known", "telling"), [
+    ("Upper GI bleed", "Gastrointestinal Bleeding Scan", "Gastrointestinal bleeding"),
+    ("Acute viral hepatitis", "Hepatitis B Viral Load", "Acute viral hepatitis"),
+    ("Acute appendicitis", "CT Abdomen", "CT Abdomen, acute appendicitis"),
+    ("Acute pancreatitis", "Lipase", "Lipase (acute pancreatitis)"),
+    ("Gout", "Uric Acid", "History of gout"),
+])  # fmt: skip
+def test_a_known_examination_keeps_its_name_and_what_is_added_to_it_counts(diagnosis, known, telling):
+    _, cleared = control("7", diagnosis, {HPI: "Unwell"}, {known: "seen", telling: "seen"}, STRICT, Attrition("d"))
+    assert list(cleared) == [known]

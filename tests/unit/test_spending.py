@@ -193,6 +193,24 @@ def test_a_call_waits_for_those_under_way(tmp_path):
     assert asyncio.run(work()) >= 0.4
 
 
+def test_a_call_that_takes_the_last_of_the_budget_is_made(tmp_path):
+    """Half a dollar each: what may still fit waits, what fits exactly goes out, and then nothing."""
+    bill, half = Spending(priced(tmp_path, NOWHERE, "m", 1.0), "model"), (500_000, 0)
+
+    async def work() -> None:
+        first, second = [await asyncio.wait_for(bill.reserve(*half), 5) for _ in range(2)]
+        bill.book(first, Usage(*half))
+        third = asyncio.create_task(bill.reserve(*half))
+        await asyncio.sleep(0.3)
+        assert not third.done()
+        bill.book(second, "free")
+        bill.book(await asyncio.wait_for(third, 5), Usage(*half))
+        with pytest.raises(ModelUnavailable, match="budget is used up"):
+            await asyncio.wait_for(bill.reserve(1, 0), 5)
+
+    asyncio.run(work())
+
+
 def test_a_budget_needs_prices(tmp_path):
     remote = spec_of(tmp_path, "https://api.example.org/v1", "m")
     budgeted = replace(remote, calls=Calls(budget_usd=5.0))
