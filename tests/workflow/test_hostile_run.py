@@ -88,7 +88,7 @@ def results(tmp_path_factory):
     settings["data"] |= {dataset: {"path": str(raw / dataset), "credentialed": False} for dataset in DATASETS}
     for section, values in SHORTER.items():
         settings[section] |= values
-    variants = {variant: {"feeds": []} for variant in VARIANTS if variant not in ("grpo", "cdpr")}
+    variants = {variant: {"feeds": []} for variant in VARIANTS if variant not in ("grpo", "utility_grpo", "cdpr")}
     settings["experiments"] |= {"swept": [], "variants": variants | {"grpo": {"label": LABEL}}}
     settings["study"]["methods"] = ["cdpr", "grpo", "warm_start"]
     (project.folder / "config/hostile.yaml").write_text(yaml.safe_dump(settings))
