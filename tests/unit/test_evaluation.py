@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 from pathlib import Path
 
+import httpx2
+import psutil
 import pytest
 from pydantic import ValidationError
 from served import answering
@@ -329,6 +332,26 @@ def test_what_an_agent_remembers_of_a_wave_changes_no_later_one(cases, tmp_path,
     monkeypatch.setattr(evaluation, "build_agent", lambda *given, **named: Forgetful(RIGHT))
     evaluate(parse_settings({}), "zero_test", read_test_cases(cases), tmp_path / "e.jsonl", tmp_path / "state")
     assert [row.correct for row in read_rows(tmp_path / "e.jsonl")] == [True] * 8
+
+
+def test_waves_share_their_connections(server, cases, tmp_path, monkeypatch):
+    """An evaluation of days would run out of open files, where each wave had connections of its own."""
+    monkeypatch.setattr(evaluation, "WAVE", 1)
+    line = f'mine: {{label: Mine, group: open, model: "{server.url}", served_as: m}}'
+    settings, port = with_lines(tmp_path, line), httpx2.URL(server.url).port
+
+    def connections():
+        return sum(bool(c.raddr) and c.raddr.port == port for c in psutil.Process().net_connections("tcp"))
+
+    gc.collect()
+    gc.disable()  # it closes what nothing refers to, some time
+    try:
+        before = connections()
+        evaluate(settings, "mine", read_test_cases(cases), tmp_path / "e.jsonl", tmp_path / "state")
+        assert connections() - before <= 2  # greedy and sampled
+    finally:
+        gc.enable()
+    assert len(list(read_rows(tmp_path / "e.jsonl"))) == 16
 
 
 def test_rows_of_other_cases_are_not_taken_for_done(policy, case, cases, tmp_path):

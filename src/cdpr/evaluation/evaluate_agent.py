@@ -99,7 +99,8 @@ def evaluate(
     decodings = ["greedy"] if greedy_only else settings.evaluation.decodings
     SYSTEM.set(run)
     state.mkdir(parents=True, exist_ok=True)
-    with (state / "evaluation.jsonl").open("a+b") as file:
+    # One event loop for all waves: each would open connections of its own, and close none.
+    with (state / "evaluation.jsonl").open("a+b") as file, asyncio.Runner() as loop:
         file.seek(0)
         for decoding in decodings:
             agent = None
@@ -112,7 +113,7 @@ def evaluate(
                     settings, run, policy, temperature, dataset, server, credentialed=credentialed
                 )
                 agent.refresh()
-                workups = asyncio.run(work_up(environment, agent, wave, settings.evaluation.seed, second))
+                workups = loop.run(work_up(environment, agent, wave, settings.evaluation.seed, second))
                 for workup, meter in workups:
                     retries += meter.retries
                     judging = judging_of(environment, workup, second)
