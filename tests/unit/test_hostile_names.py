@@ -97,7 +97,7 @@ def as_shown(name):
 
 def check_latex(text, folder):
     """No name is a command, a comment, mathematics, a column or an argument; pdflatex prints it where it is."""
-    plain = re.sub(r"\\(?:text\w+|input|ldots)\{\}|\\[&%$#_{}]", "", text)
+    plain = re.sub(r"\\label\{.*?\}|\\(?:text\w+|ldots)\{\}|\\[&%$#_{}]", "", text)
     assert not re.search(r"\\(input|frac|def)\b|[%^#_\t\x1b]", plain.partition("\n")[2]) and text.isascii()
     assert "passwd" in text and not re.search(r"\\\\\s*[\[*]", text)
     if shutil.which("pdflatex"):
