@@ -65,7 +65,8 @@ class Presentation:
     def patient(self, page: Page) -> str:
         """Presentation and examinations so far, as one text."""
         state = self.states[page.state]
-        lines = ["Presentation:", state.presentation.strip(), "", "Examinations so far:" if state.found else "No examination so far."]
+        heads = "Examinations so far:" if state.found else "No examination so far."
+        lines = ["Presentation:", state.presentation.strip(), "", heads]
         for n, finding in enumerate(state.found, 1):
             lines += [f"{n}. {heading(finding)}", *([finding.text] if finding.text else [])]
         return "\n".join(lines)
