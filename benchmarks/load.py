@@ -1,11 +1,11 @@
-"""What days of use take: a long evaluation through a server that is killed and goes on, and a full cache of continuations.
+"""What days of use take: a long evaluation that is killed and goes on, and a full cache of continuations.
 
     python benchmarks/load.py --cases 10000
 
 An agent of two turns works up made-up cases through a local server whose answers take a second, 64 at a time, recorded
 and metered. Memory, open files and threads of the process are sampled every second into a table. It is killed (SIGKILL)
-at a moment that `--seed` draws and started again; its rows must be those of an evaluation that was never killed, through
-a server that answers at once. Then a cache of `credit.cache.capacity` states with as many continuations as are kept is
+at a moment that `--seed` draws and started again; its rows must be those of an evaluation that was never killed.
+Then a cache of `credit.cache.capacity` states with as many continuations as are kept is
 filled, read, saved as in a checkpoint and read back. Writes flat keys to results/benchmarks/load.json.
 """
 
@@ -142,7 +142,8 @@ def long_evaluation(folder: Path, count: int, seed: int, samples: Path) -> dict[
     last = [row for row in rows if row["process"] == process.pid]
     quarter, end = last[len(last) // 4], last[-1]
     return {
-        "cases": count, "in_flight": IN_FLIGHT, "evaluation_seconds": round(seconds), "killed_after_seconds": round(moment),
+        "cases": count, "in_flight": IN_FLIGHT, "evaluation_seconds": round(seconds),
+        "killed_after_seconds": round(moment),
         "rows_kept_at_the_kill": kept, "same_rows": made[0] == made[1] and len(made[0]) == count,
         "same_bytes": (folder / "killed.jsonl").read_bytes() == (folder / "whole.jsonl").read_bytes(),
         "memory_mb_at_a_quarter": quarter["memory_mb"], "memory_mb_at_the_end": end["memory_mb"],

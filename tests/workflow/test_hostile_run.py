@@ -5,6 +5,8 @@ import csv
 import html.parser
 import json
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -17,8 +19,9 @@ from test_privacy import DATASETS, SHORTER, VARIANTS, change_table
 
 pytestmark = pytest.mark.workflow
 
-MARK = "zqname"  # in every planted name
-LABEL = "GRPO | a\\b `c` $x_{ & <b onclick=alert(1)>zqname</b> [d](javascript:e) %f #g \\input{passwd}"
+MARK = "zqname"  # in every planted name; labels have another one
+NAMED = re.compile("zq(name|label)")
+LABEL = "GRPO | a\\b `c` $x_{ & <b onclick=alert(1)>zqlabel</b> [d](javascript:e) %f #g \\input{passwd}"
 NAMES = (
     f'=HYPERLINK("http://x.example","{MARK}")', f"+{MARK}|' /C calc'!A0", f"-{MARK}*2", f"@{MARK}(1)", f"\t={MARK}",
     f"[{MARK}](javascript:alert(1))", f"![{MARK}](https://x.example/p.png)", f"<script>alert('{MARK}')</script>",
@@ -71,8 +74,8 @@ def in_clinicalbench(path):
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """The results of such a run; the other files of the run lie beside them."""
+def project(tmp_path_factory):
+    """A project after such a run."""
     project = Project(tmp_path_factory.mktemp("hostile"))
     project.snakemake("make_hospital")
     raw = project.folder / "raw"
@@ -95,6 +98,11 @@ def results(tmp_path_factory):
     result = project.run("reproduce_paper", "inspector", overlay="hostile")
     assert result.returncode == 0, result.stdout[-4000:]
     (project.folder / "output.txt").write_text(result.stdout)
+    return project
+
+
+@pytest.fixture(scope="module")
+def results(project):
     return project.folder / RESULTS
 
 
@@ -122,17 +130,19 @@ def test_no_name_is_markup_in_markdown(results):
     named = set()
     for path in files(results, ".md"):
         text = path.read_text(encoding="utf-8")
-        named |= {path.parent.name} if MARK in text else set()
+        named |= {path.parent.name} if NAMED.search(text) else set()
         tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
         tokens += [child for token in tokens for child in token.children or ()]
         kinds = {token.type for token in tokens if token.content not in ("<ins>", "</ins>")}
         assert not kinds & {"link_open", "image", "html_inline", "html_block", "fence", "code_block", "s_open"}, path
-        assert not [token.content for token in tokens if token.type == "code_inline" and MARK in token.content], path
+        assert not [token.content for token in tokens if token.type == "code_inline" and NAMED.search(token.content)], (
+            path
+        )
     assert named >= {"cards", "tables"}
 
 
 def test_latex_prints_every_name(results, tmp_path):
-    named = [path for path in files(results, ".tex") if MARK in path.read_text()]
+    named = [path for path in files(results, ".tex") if "zqlabel" in path.read_text()]
     assert named
     for path in named:
         check_latex(path.read_text(), tmp_path)
@@ -162,7 +172,7 @@ def test_no_name_is_an_element_or_an_attribute_of_a_page_and_pages_need_no_netwo
         assert not page.elements & {"iframe", "object", "embed", "base", "b", "script src"}, path
         for tag, attribute, value in page.attributes:
             assert not attribute.startswith("on"), (path, tag, attribute, value)
-            assert MARK not in value or attribute in ("alt", "aria-label"), (path, tag, attribute, value)
+            assert not NAMED.search(value) or attribute in ("alt", "aria-label"), (path, tag, attribute, value)
             if attribute in ("src", "action", "data") or (attribute == "href" and tag == "link"):
                 assert not re.match(r"(?i)[a-z]+:(?!image/png)|//", value) or value.startswith("data:"), (path, value)
         assert "<" not in "".join(re.findall(rf"[^\n]*{MARK}[^\n]*", page.script)), path
@@ -178,3 +188,21 @@ def test_every_name_has_glyphs_and_nothing_commands_the_terminal(results):
     output = [results.parents[1] / "output.txt", *files(results / "logs", ".log")]
     texts = [path.read_text(encoding="utf-8") for path in output]
     assert not [text for text in texts if re.search("Glyph|\x1b|\u202e", text)]
+
+
+def test_what_is_marked_after_the_run_is_in_no_export(project, tmp_path):
+    settings = yaml.safe_load((project.folder / "config/hostile.yaml").read_text())
+    for dataset in DATASETS:
+        settings["data"][dataset]["credentialed"] = True
+    (project.folder / "config/marked.yaml").write_text(yaml.safe_dump(settings))
+
+    def export(overlay, dataset):
+        file = tmp_path / f"{overlay}-{dataset}.eval"
+        arguments = ["--inspect", "immediate", str(file), "--dataset", dataset]
+        command = [sys.executable, "-m", "cdpr.cli", "export", *arguments, "--settings", "config.yaml"]
+        command += [f"config/{overlay}.yaml"]
+        done = subprocess.run(command, cwd=project.folder, env=project.environment, text=True, capture_output=True)
+        return done.returncode, file.exists(), MARK in done.stdout + done.stderr
+
+    for dataset in DATASETS:
+        assert export("hostile", dataset)[:2] == (0, True) and export("marked", dataset) == (2, False, False)

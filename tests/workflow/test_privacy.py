@@ -209,6 +209,9 @@ class Marked(Project):
         for section, values in SHORTER.items():
             settings[section] |= values
         (folder / "config" / "marked.yaml").write_text(yaml.safe_dump(settings))
+        for dataset in DATASETS:
+            settings["data"][dataset]["credentialed"] = False
+        (folder / "config" / "unmarked.yaml").write_text(yaml.safe_dump(settings))
 
     def run_logged(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command and append its output to a file that the test searches."""
@@ -219,14 +222,18 @@ class Marked(Project):
         return result
 
     def reproduce(self) -> subprocess.CompletedProcess[str]:
-        return self.run_logged(self.command("reproduce_paper", "credit_quality", overlay="marked"))
+        return self.run_logged(self.command("reproduce_paper", "credit_quality", "inspector", overlay="marked"))
+
+    def cdpr(self, *arguments: str, overlay: str = "marked") -> subprocess.CompletedProcess[str]:
+        """Run a command by hand."""
+        settings = ["--settings", "config.yaml", f"config/{overlay}.yaml"]
+        return self.run_logged([sys.executable, "-m", "cdpr.cli", *arguments, *settings])
 
     def ingest(self, dataset: str) -> subprocess.CompletedProcess[str]:
         """Read a data set by hand."""
         outputs = [f"{name}={RESULTS}/records/x.{name}.json" for name in ("records", "report", "findings")]
         files = ["--input", f"raw={self.raw / dataset}", "--output", *outputs]
-        command = [sys.executable, "-m", "cdpr.cli", "ingest_dataset", "--settings", "config.yaml"]
-        return self.run_logged([*command, "config/marked.yaml", "--dataset", dataset, "--key", "0" * 16, *files])
+        return self.cdpr("ingest_dataset", "--dataset", dataset, "--key", "0" * 16, *files)
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +276,21 @@ def test_results_and_state_are_for_their_owner_alone(project):
     written = [project.folder / RESULTS, project.folder / "state/ci", *(files - project.before)]
     shared = [path for path in written if path.stat().st_mode & 0o077]
     assert shared == []
+
+
+@pytest.mark.parametrize("overlay", ["marked", "unmarked"])
+def test_no_command_shows_or_exports_text_of_what_was_marked_at_the_run(project, overlay):
+    """Whatever the settings say now."""
+    for dataset in DATASETS:
+        done = project.cdpr(
+            "export", "--inspect", "immediate", f"{dataset}.eval", "--dataset", dataset, overlay=overlay
+        )
+        assert done.returncode == 2 and "credentialed" in done.stdout, done.stdout
+    for command in ("recordings export answers.zip", "spend", "systems", "verify", f"why {RESULTS}/report.html",
+                    "plan_training"):  # fmt: skip
+        done = project.cdpr(*command.split(), overlay=overlay)
+        assert done.returncode in (0, 1) and "Traceback" not in done.stdout, done.stdout
+    assert leaks(project.folder) == {}
 
 
 # Damage: an error message would naturally quote the unreadable word
