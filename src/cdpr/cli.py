@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 # Only modules that load in milliseconds: every job starts here.
+from . import __version__
 from .escape import terminal
 from .files import disk_problem
 from .settings import Settings, SettingsError, TrainedRun, generate, is_trained, load_settings
@@ -122,6 +123,7 @@ def build_parser() -> argparse.ArgumentParser:
     # Wide enough for the longest stage name.
     layout = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30, width=110)
     parser = argparse.ArgumentParser("cdpr", description=_ABOUT, epilog=_EXAMPLES, formatter_class=layout)
+    parser.add_argument("--version", action="version", version=f"cdpr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="stages and commands")
 
     def add(name: str, call: _Command, summary: str | None, **more: str) -> argparse.ArgumentParser:
@@ -198,7 +200,7 @@ def _check_export(args: argparse.Namespace) -> int:
         return 0
     # An export can also be checked outside a project, with the settings that are part of the package.
     outside = args.settings == [_SETTINGS_FILE] and not Path(_SETTINGS_FILE).exists()
-    settings = load_settings(*([] if outside else args.settings))
+    settings = Settings() if outside else load_settings(*args.settings)
     folder = args.folder or settings.data.private.path
     if not folder:
         print(LAYOUT)

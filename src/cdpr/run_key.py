@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+from . import PUBLIC
 from .files import DigestCache, file_digest
 
 PACKAGE = "cdpr"
@@ -124,10 +125,15 @@ def _read_module(path: Path, name: str) -> tuple[str, list[str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
+            names |= set(PUBLIC) if any(alias.name == PACKAGE and alias.asname for alias in node.names) else set()
         elif isinstance(node, ast.ImportFrom):
             parent = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*parent, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == PACKAGE:
+            names.add(f"{PACKAGE}.{node.attr}")
+    # The package imports its public names when they are used.
+    names |= {module for module, public in PUBLIC.items() if names & {f"{PACKAGE}.{name}" for name in public}}
     imports = sorted(name for name in names if _is_ours(name) or not ours)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imports
 

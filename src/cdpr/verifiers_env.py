@@ -4,28 +4,20 @@ The optional extra ``cdpr[verifiers]``: the classic interface (``MultiTurnEnv``,
 https://docs.primeintellect.ai/verifiers/v0/environments. ``environments/cdpr_diagnosis`` is its package.
 """
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import verifiers as vf
 from datasets import Dataset
 
 from .cases import CaseRecord, iterate_records
-from .costs.catalogue import load_catalogue
-from .costs.price import price_case
 from .environment import Effort, FinalDiagnosis, PromptBuilder, State, Trajectory, Turn
 from .environment.opening import open_environment
 from .environment.utility import count_tests, utility
-from .hospital.raw_files import write_hospital
-from .ingest.run import ingest
+from .ingest.synthetic import synthetic_cases
 from .llm.guard import GovernanceError
 from .settings import Settings, load_settings, parse_settings
 from .settings.load import merge
-
-# Of the synthetic cases every so many-th is for evaluation.
-_SYNTHETIC_CASES, _TEST_EVERY = 400, 5
 
 
 def load_environment(
@@ -49,30 +41,13 @@ def load_environment(
         raise ValueError(f"reward: {reward!r} is neither utility nor outcome")
     files = [settings] if isinstance(settings, str) else list(settings)
     chosen = parse_settings(merge((load_settings(*files) if files else Settings()).model_dump(), overrides or {}))
-    records = list(iterate_records(cases)) if cases else synthetic_cases(chosen)
+    records = list(iterate_records(cases)) if cases else synthetic_cases(settings=chosen)
     if any(case.credentialed or chosen.data.source(case.dataset).credentialed for case in records):
         raise GovernanceError(
             f"{cases}: these cases are credentialed. verifiers sends their text to any client, so "
             "this environment takes open cases alone; train on them with this project's own engines"
         )
     return DiagnosisEnv(chosen, records, reward, train_split, eval_split)
-
-
-def synthetic_cases(settings: Settings) -> list[CaseRecord]:
-    """Priced cases of the synthetic hospital, four to train on for each to test on; the same for the same settings.
-
-    They are written and read in the format of a hospital's own export, which takes seconds.
-    """
-    small = parse_settings(merge(settings.model_dump(), {
-        "data": {"private": {"path": None}}, "hospital": {"private_cases": _SYNTHETIC_CASES}}))  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="cdpr-hospital-") as folder:
-        write_hospital(small.hospital, folder, ["private"])
-        records, _ = ingest("private", small, Path(folder) / "private")
-    catalogue = load_catalogue()
-    return [
-        price_case(record.model_copy(update={"split": "train" if i % _TEST_EVERY else "test"}), small.costs, catalogue)
-        for i, record in enumerate(records)
-    ]
 
 
 class DiagnosisEnv(vf.MultiTurnEnv):

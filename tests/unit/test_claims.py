@@ -21,13 +21,12 @@ from cdpr.metrics_log import write_apart
 from cdpr.results.methods import DATASETS
 from cdpr.results.paper import sample_prices
 from cdpr.settings import Settings, merge, parse_settings, sweeps, value_at
-from cdpr.settings.experiments import shipped_experiments
 from cdpr.settings.judging import Judge
 from cdpr.study.analysis import Analysis
 from cdpr.study.ratings import PHYSICIAN
 from cdpr.study.rubric import dimensions
 
-EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})
+EVERY_POINT = parse_settings({}).experiments.model_copy(update={"swept": None, "points": None})
 SYNTHETIC = parse_settings(
     {"experiments": EVERY_POINT, "seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}}
 )

@@ -269,7 +269,7 @@ def settings(tmp_path, url, **changes) -> Settings:
         "agents": {"mine": {"label": "Mine", "model": "doctor"}}, "evaluation": {"decodings": ["greedy"]},
         "judge": {"model": "referee", "second": "referee_strict"}, "matcher": {"model": "referee"},
     }  # fmt: skip
-    return parse_settings(merge(merge(Settings().model_dump(), base), changes))
+    return parse_settings(merge(merge(parse_settings({}).model_dump(), base), changes))
 
 
 @pytest.fixture

@@ -116,6 +116,22 @@ def test_helpers_of_the_user_are_code_of_the_rule_and_libraries_are_not(tmp_path
         code_digest(["no_such_module"])
 
 
+@pytest.mark.parametrize(
+    ("code", "module"),
+    [
+        ("from cdpr import trajectory_score\n", "cdpr.credit.scores"),
+        ("import cdpr\n\ncdpr.trajectory_score\n", "cdpr.credit.scores"),
+        ("import cdpr as c\n\nc.trajectory_score\n", "cdpr.credit.scores"),
+        ("from cdpr import Turn\n", "cdpr.environment"),
+    ],
+)
+def test_public_names_of_the_package_are_code_of_the_module_that_has_them(own, code, module):
+    name = f"public_{abs(hash(code))}"
+    own(**{name: code})
+    closure = import_closure([name])
+    assert module in closure and ("cdpr.credit.scores" in closure) == (module == "cdpr.credit.scores")
+
+
 def digest_in_new_process(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True,
                           env={"PYTHONPATH": f"{folder}:{Path(__file__).parents[2] / 'src'}", "PATH": ""})  # fmt: skip

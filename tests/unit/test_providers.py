@@ -22,7 +22,6 @@ from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
 from cdpr.evaluation.row import read_rows
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.settings import ModelEntry, parse_settings
-from cdpr.settings.models import shipped_models
 
 OPENAI = "https://developers.openai.com/docs/guides/error-codes"
 ANTHROPIC = "https://platform.claude.com/docs/api/errors"
@@ -160,7 +159,7 @@ BEHAVIOURS: dict[str, list[Behaviour]] = {
 }  # fmt: skip
 
 OWN = ModelEntry(id="m", extra={"chat_template_kwargs": {"thinking": False}})
-ROWS = {name: entry for name, entry in shipped_models().items() if entry.provider != "own"} | {"own": OWN}
+ROWS = {name: entry for name, entry in parse_settings({}).models.items() if entry.provider != "own"} | {"own": OWN}
 CASES = [(row, behaviour) for row, entry in ROWS.items() for behaviour in BEHAVIOURS[entry.provider]]
 
 

@@ -35,7 +35,6 @@ from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
 from cdpr.results.table import Heading
 from cdpr.settings import ModelEntry, load_settings, merge, parse_settings
-from cdpr.settings.experiments import shipped_experiments
 from cdpr.workflow.stages import STAGES
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
@@ -45,7 +44,7 @@ RUNS = {
     "warm_start": (4, 20.0), "static": (7, 300.0), "grpo-seed0": (5, 30.0), "grpo-seed1": (5, 30.0),
     "cdpr-seed0": (8, 10.0), "cdpr-seed1": (8, 10.0), "zero_test": (2, 0.0),
 }  # fmt: skip
-EXPERIMENTS = shipped_experiments().model_dump()
+EXPERIMENTS = parse_settings({}).experiments.model_dump()
 EXPERIMENTS["variants"]["without_lambda_na"]["label"] = HOSTILE
 BASE = {"seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}, "utility": {"cost_unit_usd": 10},
         "experiments": EXPERIMENTS}  # fmt: skip

@@ -19,11 +19,10 @@ from cdpr.report.cost_figures import learned_methods, plot_cost_distribution, sh
 from cdpr.report.sensitivity import Panel, plot_further_sensitivity, plot_sensitivity, read_panels, sweep_table, verdict
 from cdpr.results.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
-from cdpr.settings.experiments import shipped_experiments
 from cdpr.settings.load import restrict
 from cdpr.workflow.stages import STAGES
 
-EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})
+EVERY_POINT = parse_settings({}).experiments.model_copy(update={"swept": None, "points": None})
 SETTINGS = parse_settings(
     {"experiments": EVERY_POINT, "seeds": [0, 1, 2], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}}
 )

@@ -110,7 +110,7 @@ def test_every_setting_is_described():
 
 
 def test_variants_that_train_the_same_are_one_job():
-    settings = Settings()
+    settings = parse_settings({})
     assert job_of(settings, "without_process_reward") == "grpo"
     named = settings.experiments.variants
     assert [name for name in named if job_of(settings, name) != name] == ["without_process_reward"]

@@ -16,7 +16,7 @@ from cdpr.llm.agent_model import AgentModel, cut_answer, metering
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.report.effort import write_effort
 from cdpr.settings import ModelEntry, SettingsError, labels_of, load_settings, merge, parse_settings, why_not_run
-from cdpr.settings.models import PROVIDERS, shipped_models
+from cdpr.settings.models import PROVIDERS
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import CHAT_TEMPLATE, build_tiny_policy
 from cdpr.workflow.experiment import Experiment
@@ -33,7 +33,7 @@ def plan_of(**changes) -> Experiment:
 
 
 def test_every_entry_says_what_a_user_must_know():
-    models = shipped_models()
+    models = parse_settings({}).models
     for name, entry in models.items():
         assert entry.label and entry.id and entry.licence and not entry.enabled, name
         assert (entry.prices is not None and entry.prices.date and entry.prices.source) if entry.paid else entry.needs
@@ -118,7 +118,7 @@ def test_all_rows_are_listed_with_both_names(capsys, monkeypatch):
 
 # Answers
 
-MED_GEMMA = shipped_models()["med_gemma_27b"].answer
+MED_GEMMA = parse_settings({}).models["med_gemma_27b"].answer
 
 
 @pytest.mark.parametrize(

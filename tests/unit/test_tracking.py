@@ -11,7 +11,7 @@ from cdpr.cli import main
 from cdpr.files import TableError
 from cdpr.metrics_log import MetricsLog, read_metrics
 from cdpr.records import RunRecord
-from cdpr.settings import Settings, merge, parse_settings
+from cdpr.settings import merge, parse_settings
 from cdpr.tracking import StageError, stage
 from cdpr.tracking.mlflow_index import MlflowIndex, live_run, load
 
@@ -136,7 +136,7 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     from cdpr.tracking.mlflow_index import MlflowIndex, rebuild_tracking, tracking_uri
 
     paths = {"paths": {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}}
-    settings = parse_settings(merge(Settings().model_dump(), paths))
+    settings = parse_settings(merge(parse_settings({}).model_dump(), paths))
     run_stage(tmp_path / "results" / "training" / "cdpr-seed0", key="a" * 16)
     run_stage(tmp_path / "results" / "training" / "grpo-seed0", key="b" * 16, options={"run": "grpo-seed0"},
               tags={"variant": "grpo"})  # fmt: skip

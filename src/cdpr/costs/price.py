@@ -57,12 +57,14 @@ def map_costs(settings: Settings, job: Job) -> None:
     print(f"{job.options['dataset']}: {cases} cases, {len(counts)} examinations, {len(unmapped)} without a code")
 
 
-def price_case(record: CaseRecord, settings: Costs, catalogue: Catalogue) -> CaseRecord:
-    """The record with ``exam_cost_map`` and ``exam_billing_group`` filled.
+def price_case(record: CaseRecord, settings: Costs | None = None, catalogue: Catalogue | None = None) -> CaseRecord:
+    """The record with ``exam_cost_map`` (US dollars) and ``exam_billing_group`` filled; ``catalogue``: by default the
+    shipped one.
 
     Every member of a billing group has the price of the whole group, so that the first order of any member costs the
     same; :func:`charge` charges it once.
     """
+    settings, catalogue = settings or Costs(), catalogue or load_catalogue()
     prices = {key: price_of(key, settings, catalogue) for key in record.key_pertinent_results_dict}
     costs, groups = group_prices(prices, settings.group_price)
     return CaseRecord.model_validate(record.model_dump() | {"exam_cost_map": costs, "exam_billing_group": groups})

@@ -70,7 +70,7 @@ def _action(is_request: bool, argument: str, raw: str) -> Action:
     return RequestTest(argument) if is_request else FinalDiagnosis(argument)
 
 
-def render_action(action: Action, style: str) -> str:
+def render_action(action: Action, style: str = "full") -> str:
     """The reply that expresses an action in the ``full`` or ``compact`` grammar."""
     if isinstance(action, Invalid):
         return action.raw

@@ -178,6 +178,19 @@ async def work_up(
     return await all_ended(map(one, cases))
 
 
+def evaluate_cases(agent: Agent, cases: Sequence[CaseRecord], settings: Settings | None = None) -> list[EvaluationRow]:
+    """One episode of the agent for each case, and its row: correctness, examinations, US dollars, utility.
+
+    ``settings`` (by default the paper's) set prices of decisions, turns, budget, judge and seed. Raises what the agent
+    raises, and as :func:`~cdpr.environment.opening.open_environment`. Source: paper, equation "utility".
+    """
+    settings = settings or Settings()
+    environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
+    episodes = asyncio.run(work_up(environment, agent, cases, settings.evaluation.seed))
+    return [evaluation_row(settings, agent, episode, "greedy", meter, judging_of(environment, episode, None))
+            for episode, meter in episodes]  # fmt: skip
+
+
 def evaluation_row(
     settings: Settings, agent: Agent, workup: Trajectory, decoding: str, meter: Meter, judging: Judging | None = None
 ) -> EvaluationRow:

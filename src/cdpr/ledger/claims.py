@@ -16,7 +16,8 @@ from pydantic import Field, ValidationError, model_validator
 from ..files import read_table
 from ..results.methods import DATASETS, IN_DOMAIN
 from ..results.paper import facts_folder, sample_prices
-from ..settings.experiments import Value, shipped_experiments
+from ..settings import parse_settings
+from ..settings.experiments import Value
 from ..settings.section import Section
 from ..study.rubric import dimensions
 
@@ -263,7 +264,7 @@ def _spelled_out(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _label(name: str) -> str:
     """A data set or variant as tables call it; other names as they are."""
-    variant = shipped_experiments().variants.get(name)
+    variant = parse_settings({}).experiments.variants.get(name)
     return PLACES.get(name, variant.label if variant else name)
 
 

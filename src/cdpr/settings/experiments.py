@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from .runs import check_name
-from .section import Section, key, read_shipped
+from .section import Section, key
 
 FILE = "workflow/experiments.yaml"
 AGENTS_FILE = "workflow/agents.yaml"
@@ -68,11 +68,6 @@ class Experiments(Section):
         return {check_name(name, "variant or sweep"): entry for name, entry in entries.items()}
 
 
-def shipped_experiments() -> Experiments:
-    """The experiments of the project's own file."""
-    return Experiments.model_validate(read_shipped(FILE)["experiments"])
-
-
 class AgentEntry(Section):
     """A row of the main table that is not trained here."""
 
@@ -121,8 +116,3 @@ class Frameworks(Section):
     diag_agent: DiagAgent = Field(
         default_factory=DiagAgent, description="DiagAgent, rows `diagagent_8b` and `diagagent_14b`."
     )
-
-
-def shipped_agents() -> dict[str, AgentEntry]:
-    """The agents of the project's own file."""
-    return {name: AgentEntry.model_validate(entry) for name, entry in read_shipped(AGENTS_FILE)["agents"].items()}

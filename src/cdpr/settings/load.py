@@ -14,19 +14,28 @@ from pydantic import BaseModel, ValidationError
 
 from ..files import parse_yaml
 from .schema import REGISTRIES, Settings
-from .section import RESTRICTED, SettingsError, read_shipped, walk
+from .section import RESTRICTED, NoProject, SettingsError, read_shipped, walk
 
 
 def load_settings(*paths: str | Path) -> Settings:
-    """Settings from YAML files, later files overriding earlier ones key by key, all of them over the project's
-    files of experiments, agents and models; a resolved file (``.json``) stands alone. Raises SettingsError."""
+    """Settings from YAML files, later files overriding earlier ones key by key, all of them over
+    :func:`registries`; a resolved file (``.json``) stands alone. Raises SettingsError."""
     alone = bool(paths) and Path(paths[0]).suffix == ".json"
     if alone and len(paths) == 1 and (name := re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name)):
         return _resolved(Path(paths[0]), name[1])
-    merged = {} if alone else {name: read_shipped(file)[name] for name, file in REGISTRIES.items()}
+    merged = {} if alone else registries()
     for path in paths:
         merged = merge(merged, _read(path))
     return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
+
+
+def registries() -> dict[str, Any]:
+    """Experiments, agents and models of the checkout, as its files in ``workflow/`` have them; empty where there is no
+    checkout. Only names of runs need them: the library works without."""
+    try:
+        return {name: read_shipped(file)[name] for name, file in REGISTRIES.items()}
+    except NoProject:
+        return {}
 
 
 def _resolved(path: Path, expected: str) -> Settings:
@@ -54,9 +63,10 @@ def _read(path: str | Path) -> dict[str, Any]:
 
 
 def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Settings:
-    """Validate a plain dictionary. Raises SettingsError naming the first bad key and the nearest valid one."""
+    """The settings of a plain dictionary, with :func:`registries` where it names none. Raises SettingsError naming the
+    first bad key and the nearest valid one."""
     try:
-        return Settings.model_validate(data)
+        return Settings.model_validate({**registries(), **data})
     except ValidationError as error:
         # A misspelt key is also a missing one: the misspelling is reported.
         problem = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")

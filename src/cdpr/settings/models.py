@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
 
 from .datasets import ADDRESSES
-from .section import Section, key, read_shipped
+from .section import Section, key
 
 MODELS_FILE = "workflow/models.yaml"
 # Fields of a request that are set elsewhere: a second value would bypass recordings, or the cap on costs.
@@ -189,8 +189,3 @@ class Calls(Section):
     budget_usd: float | None = key(None, ge=0)
     """Most US dollars that all calls together may cost, with those of earlier runs of the same `paths.state` (`cdpr
     spend` shows the sum); empty: no limit. No call is sent that might exceed it."""
-
-
-def shipped_models() -> dict[str, ModelEntry]:
-    """The models of the project's own file."""
-    return {name: ModelEntry.model_validate(entry) for name, entry in read_shipped(MODELS_FILE)["models"].items()}

@@ -13,9 +13,9 @@ from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, Posi
 from .algorithms import check_algorithm
 from .credit import Comparators, Credit
 from .datasets import Data, Governance
-from .experiments import AGENTS_FILE, FILE, AgentEntry, Experiments, Frameworks, shipped_agents, shipped_experiments
+from .experiments import AGENTS_FILE, FILE, AgentEntry, Experiments, Frameworks
 from .judging import Judge, Matcher
-from .models import MODELS_FILE, Calls, ModelEntry, Serving, shipped_models
+from .models import MODELS_FILE, Calls, ModelEntry, Serving
 from .runs import check_agent
 from .section import Section, key
 
@@ -318,7 +318,7 @@ class Study(Section):
 
 
 REGISTRIES = {"experiments": FILE, "agents": AGENTS_FILE, "models": MODELS_FILE}
-"""Sections with a file of their own."""
+"""Sections with a file of their own in a checkout (:func:`cdpr.settings.load.parse_settings` reads it)."""
 
 
 class Settings(Section):
@@ -344,11 +344,11 @@ class Settings(Section):
     credit: Credit = Field(default_factory=Credit, description="The counterfactual process reward.")
     comparators: Comparators = Field(default_factory=Comparators, description="Other ways to assign credit.")
     evaluation: Evaluation = Field(default_factory=Evaluation, description="Benchmarks.")
-    experiments: Experiments = Field(default_factory=shipped_experiments)
+    experiments: Experiments = Field(default_factory=Experiments)
     """What is trained, with which seeds, and the table or figure that shows it."""
-    agents: dict[Annotated[str, AfterValidator(check_agent)], AgentEntry] = Field(default_factory=shipped_agents)
+    agents: dict[Annotated[str, AfterValidator(check_agent)], AgentEntry] = Field(default_factory=dict)
     """Who is compared beside what is trained."""
-    models: dict[str, ModelEntry] = Field(default_factory=shipped_models)
+    models: dict[str, ModelEntry] = Field(default_factory=dict)
     """Language models that agents act by."""
     serving: Serving = Field(default_factory=Serving, description="Servers that jobs start for language models.")
     calls: Calls = Field(default_factory=Calls, description="Calls of language models that are not trained here.")

@@ -30,6 +30,10 @@ RESTRICTED = "restricted"
 are equal where their settings are."""
 
 
+class NoProject(SettingsError):
+    """There is no checkout, whose files a command of the workflow reads."""
+
+
 class UndeclaredSetting(SettingsError):
     """A setting that code reads and does not declare; no AttributeError, which ``getattr`` with a default hides."""
 
@@ -66,12 +70,12 @@ def is_section(field: FieldInfo) -> bool:
 def project_folder() -> Path:
     """The checkout: the working directory where it is one, else the folder above this package.
 
-    Raises SettingsError where neither is.
+    Raises NoProject where neither is.
     """
     for folder in (Path.cwd(), Path(__file__).resolve().parents[3]):
         if (folder / _MARK).is_file():
             return folder
-    raise SettingsError(f"{_MARK} was not found; run from the root of the checkout")
+    raise NoProject(f"{_MARK} was not found; run from the root of the checkout")
 
 
 def read_shipped(file: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from ..settings import (
     missing_paths,
     model_of,
     parse_settings,
+    project_folder,
     served,
     variants,
     why_not_run,
@@ -38,9 +39,11 @@ from .systems import refuse_what_lacks
 
 
 class Experiment:
-    """The runs, data sets and jobs of one configuration. Raises SettingsError for an invalid configuration."""
+    """The runs, data sets and jobs of one configuration. Raises SettingsError for an invalid configuration, and outside
+    a checkout."""
 
     def __init__(self, config: Mapping[str, Any] | Settings):
+        project_folder()
         self.settings = config if isinstance(config, Settings) else parse_settings(config)
         check_paths(self.settings)
         check_serving(self.settings)

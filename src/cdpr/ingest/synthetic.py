@@ -1,0 +1,32 @@
+"""Cases of the synthetic hospital without the workflow: for first steps, examples and environments."""
+
+import tempfile
+from pathlib import Path
+
+from ..cases import CaseRecord
+from ..costs.catalogue import load_catalogue
+from ..costs.price import price_case
+from ..hospital.raw_files import write_hospital
+from ..settings import Settings
+from .run import ingest
+
+_TEST_EVERY = 5
+
+
+def synthetic_cases(count: int = 400, settings: Settings | None = None) -> list[CaseRecord]:
+    """``count`` priced cases of the synthetic hospital, the same for the same settings: of five in a row four are of
+    the split ``train`` and the first is of ``test``.
+
+    They are written and read in the format of a hospital's own export, which takes seconds. Raises SettingsError for
+    prices that the settings do not allow. Source: docs/design/hospital.md.
+    """
+    settings = settings or Settings()
+    data = settings.data.model_copy(update={"private": Settings().data.private})
+    with tempfile.TemporaryDirectory(prefix="cdpr-hospital-") as folder:
+        write_hospital(settings.hospital.model_copy(update={"private_cases": count}), folder, ["private"])
+        records, _ = ingest("private", settings.model_copy(update={"data": data}), Path(folder) / "private")
+    catalogue = load_catalogue()
+    return [
+        price_case(case.model_copy(update={"split": "train" if i % _TEST_EVERY else "test"}), settings.costs, catalogue)
+        for i, case in enumerate(records)
+    ]

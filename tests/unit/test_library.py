@@ -1,0 +1,99 @@
+"""The package as a library: the wheel in an empty folder, its public names, and the examples."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import cdpr
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The package as its wheel installs it, alone in a folder: the checkout is not on the path of :func:`run`."""
+    source, folder = (tmp_path_factory.mktemp(name) for name in ("source", "wheel"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    build = f"from setuptools.build_meta import build_wheel; print(build_wheel({str(folder)!r}))"
+    done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shutil.unpack_archive(next(folder.glob("*.whl")), folder / "installed", "zip")
+    return folder / "installed"
+
+
+@pytest.fixture
+def run(wheel, tmp_path):
+    """Run Python in an empty folder with the wheel and the packages of this environment, but without the checkout."""
+
+    def call(*arguments: str, ok: bool = True) -> str:
+        environment = {"PYTHONPATH": f"{wheel}:{sysconfig.get_path('purelib')}", "PATH": os.environ["PATH"],
+                       "HOME": str(tmp_path)}  # fmt: skip
+        # -S: no .pth file, and so no link to the checkout.
+        done = subprocess.run([sys.executable, "-S", *arguments], cwd=tmp_path, env=environment, capture_output=True,
+                              text=True)  # fmt: skip
+        assert (done.returncode == 0) == ok, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return call
+
+
+def test_the_wheel_is_the_one_that_runs_and_holds_the_whole_package(run, wheel):
+    assert run("-c", "import cdpr; print(cdpr.__file__)").strip() == str(wheel / "cdpr/__init__.py")
+    files = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert [file for file in files if not (wheel / file.removeprefix("src/")).is_file()] == []
+
+
+@pytest.mark.parametrize("name", ["quick_start"])
+def test_an_example_runs_in_an_empty_folder(run, name):
+    assert run(str(ROOT / f"examples/{name}.py"))
+
+
+def test_commands_that_need_no_project_work_in_an_empty_folder_and_others_say_where_to_go(run, tmp_path):
+    cli = ("-m", "cdpr.cli")
+    assert run(*cli, "--version") == f"cdpr {cdpr.__version__}\n"
+    run(*cli, "check_export", "--template", "cases")
+    assert run(*cli, "check_export", "cases")
+    (tmp_path / "mine.yaml").write_text("utility: {lambda_test: 0.1}\n")
+    for command in (("systems",), ("evaluate_on_benchmarks", "cdpr-seed0"), ("spend",)):
+        message = run(*cli, *command, "--settings", "mine.yaml", ok=False)
+        assert "run from the root of the checkout" in message and "Traceback" not in message
+
+
+def test_every_room_can_be_imported_in_an_empty_folder(run):
+    """All modules but those of engines and environments whose packages are optional."""
+    optional = ("cdpr.training.verl", "cdpr.verifiers_env", "cdpr.inspect_log")
+    code = (
+        "import importlib, pkgutil, cdpr\n"
+        "for module in pkgutil.walk_packages(cdpr.__path__, 'cdpr.'):\n"
+        f"    if not module.name.startswith({optional!r}) and module.name != 'cdpr.__main__':\n"
+        "        importlib.import_module(module.name)\n"
+        "print(cdpr.Settings().agents, len(cdpr.load_settings().models))\n"
+    )
+    assert run("-c", code).strip() == "{} 0"
+
+
+def test_public_names_are_those_that_type_checkers_see():
+    tree = ast.parse((ROOT / "src/cdpr/__init__.py").read_text(encoding="utf-8"))
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    typed = {alias.name: f"cdpr.{node.module}" for node in block.body for alias in node.names}
+    assert typed == {name: module for module, names in cdpr.PUBLIC.items() for name in names}
+    for name in cdpr.__all__:
+        assert getattr(cdpr, name) is getattr(importlib.import_module(typed[name]), name) and name in dir(cdpr)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        cdpr.Nothing  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_else(run):
+    code = "import sys, cdpr; print(sorted(n for n in sys.modules if n.startswith('cdpr') or n in ('torch', 'pydantic')))"
+    assert run("-c", code).strip() == "['cdpr']"
