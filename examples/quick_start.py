@@ -1,6 +1,6 @@
 import cdpr
 from cdpr.agents.reference import CheapestFirst
 
-cases = cdpr.synthetic_cases(10)
-rows = cdpr.evaluate_cases(CheapestFirst(cdpr.Settings(), "private"), cases)
-print(f"{sum(row.correct for row in rows)} of {len(rows)} right, utility {sum(row.utility for row in rows) / len(rows):.2f}")
+agent = CheapestFirst(cdpr.Settings(), "private")
+for row in cdpr.evaluate_cases(agent, cdpr.synthetic_cases(10)):
+    print(row.correct, row.n_tests, f"{row.cost_usd:.2f} USD, utility {row.utility:.2f}")
