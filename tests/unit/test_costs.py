@@ -499,3 +499,10 @@ def test_cultures_and_stains_have_one_price_whatever_the_specimen_and_chemistry_
     assert catalogue.find("FLUID CULTURE (Pleural fluid)").hcpcs == catalogue.find("FLUID CULTURE").hcpcs
     assert catalogue.find("Lactate (CSF)").group == catalogue.find("CSF Glucose").group == "LUMBAR_PUNCTURE"
     assert catalogue.find("Zinc (Pleural)") is None
+
+
+def test_the_place_of_service_decides_between_the_schedules_of_procedures():
+    outpatient, office = (load_catalogue(place_of_service=place) for place in ("outpatient", "office"))
+    for name, rates in {"Skin Biopsy": (373.07, 119.36), "Thyroid Fine Needle Aspiration": (648.97, 129.06)}.items():
+        assert (outpatient.prices[name].usd, office.prices[name].usd) == rates
+    assert outpatient.prices["CT Head"].usd == office.prices["CT Head"].usd

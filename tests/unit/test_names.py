@@ -43,7 +43,8 @@ FALLBACK = Costs().fallback_usd
         ("血常规五分类|血细胞分析", "Complete Blood Count"),
         ("肝肾功能", "Liver Function Test|Kidney Function Tests"),
         ("血常规＋CRP", "Complete Blood Count|C-Reactive Protein"),
-        ("超敏C-反应蛋白（hs-CRP）|C 反应蛋白测定", "C-Reactive Protein"),
+        ("超敏C-反应蛋白（hs-CRP）|CRP (high sensitivity)", "High-Sensitivity CRP"),
+        ("C 反应蛋白测定", "C-Reactive Protein"),
         ("乙肝两对半|乙肝五项定量", "Hepatitis B Serology"),
         ("胸部CT平扫|肺部平扫CT", "CT Chest without Contrast"),
         ("上腹部CT平扫+增强", "CT Abdomen with and without Contrast"),
@@ -409,3 +410,24 @@ def test_what_shares_a_code_does_not_answer_for_each_other(requested, on_record,
     assert price_of(requested, Costs(), load_catalogue()).hcpcs == price_of(on_record, Costs(), load_catalogue()).hcpcs
     if panel is not None:
         assert matcher.match(requested, [on_record, panel])[0] == (panel,)
+
+
+def test_a_name_is_priced_only_when_its_parts_agree_with_those_of_the_code():
+    """Abbreviations that are no modality, quantities, brackets, short names of laboratories; treatments are none."""
+    catalogue, wrong = load_catalogue(), {}
+    for row in csv.DictReader((Path(__file__).parent / "named_parts.csv").read_text("utf-8").splitlines()):
+        price = price_of(row["name"], Costs(), catalogue)
+        found = "none" if price.how == "none" else price.hcpcs or "unpriced"
+        if found not in row["codes"].split(" "):
+            wrong[row["name"]] = found
+    assert not wrong
+
+
+def test_a_panel_answers_for_what_it_holds():
+    terms = examinations().terms
+    for panel, part in (
+        ("Comprehensive Metabolic Panel", "Electrolyte Panel"),
+        ("Hepatitis Panel", "Hepatitis B Surface Antigen"),
+    ):
+        assert part in terms[panel].holds
+    assert meaning("Blood biochemistry test").how == "alias" and meaning("Sodium").how == "analyte"

@@ -263,7 +263,8 @@ def test_a_stage_sees_only_what_it_declares():
                 value = getattr(value, name)
     with pytest.raises(SettingsError, match="nowhere"):
         restrict(Settings(), {"nowhere"})
-    assert without(["costs"], ["costs.fallback_usd"]) == {"costs.price_map", "costs.group_price", "costs.class_rates"}
+    rest = {"costs.price_map", "costs.group_price", "costs.class_rates", "costs.place_of_service"}
+    assert without(["costs"], ["costs.fallback_usd"]) == rest
 
 
 @pytest.mark.parametrize(("frozen", "gpus"), [({}, 3), ({"beside": True}, 2), ({"url": "http://localhost:9/v1"}, 2)])

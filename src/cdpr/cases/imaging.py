@@ -16,6 +16,7 @@ _NOISE = _VIEWS.union(_TABLE["noise"])
 _WORDS: dict[str, str] = _TABLE["words"]
 _WITHIN: dict[str, dict[str, str]] = _TABLE["within"]
 _TECHNIQUES = frozenset(_TABLE["techniques"])
+_SPELT_OUT, _MORE = re.compile(_TABLE["spelt_out"]), frozenset(_TABLE["more"])
 _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITHIN.values() for part in within))
 
 
@@ -44,7 +45,10 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
 def modality(name: str) -> str | None:
     """How the body is pictured (``ct``, ``mri``, ...), also where the name tells no region; None for other names."""
     words = {_WORDS.get(token, token) for token in _plain(name).replace("+", " ").split()}
-    return next((one for one in _TABLE["modalities"] if one in words), None)
+    # An abbreviation alone is a modality beside a place or a technique: "CT head", not "Metoprolol XR".
+    told = _SPELT_OUT.search(normalise(in_english(name))) or words & (_REGIONS | _TECHNIQUES | _MORE)
+    how = next((one for one in _TABLE["modalities"] if one in words), None)
+    return how if told or not words - _MODALITIES - _NOISE else None
 
 
 def regions(words: frozenset[str]) -> list[frozenset[str]]:

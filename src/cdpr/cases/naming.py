@@ -31,6 +31,8 @@ _FILLERS, _BLOOD, _FLUIDS, _HEADS, _ANTIBODY, _TECHNIQUES, _GENERIC = (
     frozenset(_TABLE[name]) for name in ("fillers", "blood", "fluids", "heads", "antibody", "techniques", "generic")
 )
 _SPELT = [(re.compile(phrase), alike) for phrase, alike in _TABLE["spellings"].items()]
+_REWRITTEN = [(re.compile(pattern), wording) for pattern, wording in _TABLE["rewritten"]]
+_AXES = {axis: re.compile(pattern) for axis, pattern in _TABLE["axes"].items()}
 _SIGNS = str.maketrans(_TABLE["signs"])
 _LONGEST = 200  # characters; what is longer is no name
 
@@ -61,10 +63,11 @@ def meaning(name: str) -> Meaning:
     """What a name of an examination other than physical means; an empty meaning for what is not understood."""
     if len(name) > _LONGEST:
         return Meaning()
-    name = _PATTERN.result.sub("", name)
+    name = _PATTERN.piped.sub(r"\1 (\2)", _PATTERN.result.sub("", name))
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
-    if _listed(name) is None:
-        name = in_english(name)
+    vocabulary, spelling = examinations(), normalise(name)
+    if spelling not in vocabulary.spellings and spelling not in vocabulary.parts and not clinical_names(name):
+        name = _rewritten(name if _listed(name) else in_english(name))
     listed, remark, plain = _listed(name), no_examination(name), normalise(name)
     if listed is None and not remark and (_PATTERN.vital_signs.fullmatch(plain) or _PATTERN.bedside.fullmatch(plain)):
         return Meaning(kind=VITAL_SIGNS if _PATTERN.vital_signs.fullmatch(plain) else BEDSIDE, whole=False)
@@ -72,17 +75,44 @@ def meaning(name: str) -> Meaning:
         kind = _class(standard[0]) or "laboratory test"
         own = next(filter(None, map(_by_name, standard)), None)
         panel = next(filter(None, map(_by_name, reporting_names(name))), None)
-        return own or (replace(panel, how="analyte") if panel else Meaning(kind=kind, whole=False))
-    whole = listed or _imaging(name) or _without_aside(name) or _by_words(name)
-    if whole is not None or remark:
+        found = own or (replace(panel, how="analyte") if panel else Meaning(kind=kind, whole=False))
+        return found if found.terms or (other := _rewritten(name)) == name else meaning(other)
+    if (whole := listed or _imaging(name)) is not None or remark:
         return whole or Meaning()
-    return _joined(name) or _regions(name) or _headed(name) or Meaning(kind=_class(name), whole=False)
+    if (whole := _without_aside(name) or _agreeing(name, _by_words(name))) is not None:
+        return whole
+    loose = _joined(name) or _regions(name) or _agreeing(name, _headed(name))
+    return loose or Meaning(kind=_class(name), whole=False)
+
+
+def _rewritten(name: str) -> str:
+    """The name in the words of the vocabulary, by the rules for its parts; as it is where none fits."""
+    plain = before = normalise(name)
+    for pattern, wording in _REWRITTEN:
+        plain = pattern.sub(wording, plain)
+    return name if plain == before else plain
+
+
+def _agreeing(name: str, found: Meaning | None) -> Meaning | None:
+    """The meaning, where its one examination knows every specimen, method and form that the name tells."""
+    if found is None or found.term is None:
+        return found
+    plain, known = _alike(name), _axes_of(found.term)
+    return found if all(axis in known for axis, pattern in _AXES.items() if pattern.search(plain)) else None
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _axes_of(term: Term) -> frozenset[str]:
+    spelt = " / ".join(map(_alike, (term.name, *term.aliases, *term.parts, *term.holds)))
+    known = {axis for axis, pattern in _AXES.items() if pattern.search(spelt)}
+    elsewhere = _PATTERN.specimen.search(_alike(term.name))  # what is not said to be of another specimen is of blood
+    return frozenset(known if elsewhere else known | {"blood"})
 
 
 def no_examination(name: str) -> bool:
     """Whether a name is that of a remark, an intervention, a history, ...: of nothing that is examined."""
     plain = normalise(name)
-    if plain in examinations().spellings or plain in examinations().parts:
+    if plain in examinations().spellings or plain in examinations().parts or modality(name):
         return False
     return not plain or _PATTERN.no_examination.fullmatch(plain) is not None
 
@@ -190,25 +220,25 @@ def _ranks() -> tuple[list[_Named], list[_Named], list[_Named]]:
 
 
 def _without_aside(name: str) -> Meaning | None:
-    """The name without a remark in brackets, or what the brackets spell out; a remark that names a specimen
-    makes another examination."""
+    """The name with a remark in brackets before it, as its specimen or form, without the remark, or what the brackets
+    spell out; a letter or two behind a word are part of it ("Lp(a)")."""
     aside = _PATTERN.aside.search(name)
     if aside is None:  # "Edrophonium (Tensilon) test"
         result = _by_name(plain) if (plain := _PATTERN.within.sub(" ", name)) != name else None
         return result and Meaning(result.terms, result.how, whole=False)
     bare, remark = name[: aside.start()], aside[1]
-    specimen = _PATTERN.specimen.search(normalise(remark))
-    if specimen is None or _PATTERN.any_specimen.search(bare):
-        result = _listed(bare) or _imaging(bare) or _by_words(bare)
-        if result is None and remark.isupper() and len(remark) > 1:
-            result = _listed(remark)
-    elif "urine" in normalise(remark):
-        result = _by_name(f"Urine {bare}")
-        analyte = _listed(bare)
-        if result is None and analyte is not None and analyte.terms[0].name == "Urine Analysis":
-            result = analyte
+    wordings = [f"{remark} {bare}", f"{bare} {remark}"]
+    if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
+        found = (
+            one for one in map(_by_name, (*wordings, bare)) if one and one.term and _class(bare) == class_of(one.term)
+        )
     else:
-        result = _by_words(f"{specimen[0]} {bare}")
+        if not _PATTERN.specimen.search(normalise(remark)):
+            wordings += [bare] + [remark] * (remark.isupper() and len(remark) > 1)
+        elif "urine" in normalise(remark) and (listed := _listed(bare)) and listed.terms[0].name == "Urine Analysis":
+            wordings.append(bare)
+        found = (_agreeing(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
+    result = next(filter(None, found), None)
     return result and Meaning(result.terms, result.how, result.kind, whole=False)
 
 

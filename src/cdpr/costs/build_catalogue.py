@@ -62,12 +62,16 @@ def write_catalogue(folder: Path, schedules: dict[str, Schedule], before: dict[s
         usd = schedule.rate(coded.hcpcs) if schedule else None
         if schedule and usd is not None:
             origin = schedule.source, schedule.year, coded.billing_group, "name", schedule.locality, coded.confidence
-            price = Price(coded.examination, coded.hcpcs, usd, *origin)
+            price = Price(coded.examination, coded.hcpcs, usd, *origin, price.office if price else None)
         else:
             unchanged.append(coded.examination)
         if price is None:
             raise TableError(f"{coded.examination}: the {coded.schedule} has no rate for {coded.hcpcs}")
-        rows.append(vars(price) | {"rate_usd": f"{price.usd:.2f}", "billing_group": price.group})
+        office = schedules["PFS"].rate(coded.hcpcs) if coded.schedule == "OPPS" and "PFS" in schedules else price.office
+        office_usd = "" if office is None else f"{office:.2f}"
+        rows.append(
+            vars(price) | {"rate_usd": f"{price.usd:.2f}", "billing_group": price.group, "office_usd": office_usd}
+        )
     write_csv(folder / TABLES[0], COLUMNS, [{name: row[name] for name in COLUMNS} for row in rows])
     write_bytes(folder / TABLES[1], (shipped_folder() / TABLES[1]).read_bytes())
     return unchanged

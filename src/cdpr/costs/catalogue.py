@@ -24,7 +24,17 @@ from ..settings.schema import Costs
 Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]
 CONFIDENCES = ("exact", "representative", "proxy")
 TABLES = ("catalogue.csv", "paper_prices.csv")
-COLUMNS = ("examination", "hcpcs", "rate_usd", "source", "year", "locality", "billing_group", "confidence")
+COLUMNS = (
+    "examination",
+    "hcpcs",
+    "rate_usd",
+    "source",
+    "year",
+    "locality",
+    "billing_group",
+    "confidence",
+    "office_usd",
+)
 NO_GROUP = "none"  # in overrides: the examination leaves its billing group
 _AMOUNT = re.compile(r"\d{1,6}(\.\d+)?")
 _REMARK = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
@@ -41,7 +51,7 @@ class Price:
 
     ``how`` the name was matched: under its own name, another spelling, as an analyte of a panel, by its class, in the
     user's overrides, not at all (``fallback``), or as ``none`` where it names no examination. ``confidence`` is that of
-    the code: ``exact``, ``representative`` or ``proxy``.
+    the code: ``exact``, ``representative`` or ``proxy``. ``office``: the rate in a physician's office.
     """
 
     examination: str
@@ -53,6 +63,7 @@ class Price:
     how: Match
     locality: str = ""
     confidence: str = ""
+    office: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,14 +175,17 @@ def shipped_folder() -> Path:
 
 
 @functools.cache
-def load_catalogue(folder: Path | None = None) -> Catalogue:
-    """The tables of a folder (default: the shipped ones). Raises TableError."""
+def load_catalogue(folder: Path | None = None, place_of_service: str = "outpatient") -> Catalogue:
+    """The tables of a folder (default: the shipped ones); in the ``office`` of a physician procedures have its rate,
+    where there is one. Raises TableError."""
     folder = folder or shipped_folder()
     prices: dict[str, Price] = {}
     for where, row in read_table(folder / TABLES[0], COLUMNS):
         name, usd, group = row["examination"], amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None
         origin = row["source"], row["year"], group, "name", row["locality"], row["confidence"]
-        prices[name] = Price(name, row["hcpcs"], usd, *origin)
+        office = amount(where, "office_usd", row["office_usd"]) if row["office_usd"] else None
+        usd = usd if office is None or place_of_service == "outpatient" else office
+        prices[name] = Price(name, row["hcpcs"], usd, *origin, office)
     paper = read_table(folder / TABLES[1], ("examination", "price_usd"))
     return Catalogue(prices, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper})
 

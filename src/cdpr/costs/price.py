@@ -36,7 +36,7 @@ def map_costs(settings: Settings, job: Job) -> None:
     The review table has every name and is beside the cases. In the coverage table, which goes into reports, names
     outside the vocabulary are pooled if the cases are credentialed.
     """
-    catalogue = load_catalogue(job.inputs.get("catalogue"))
+    catalogue = load_catalogue(job.inputs.get("catalogue"), settings.costs.place_of_service)
     if "overrides" in job.inputs:
         catalogue = with_overrides(catalogue, job.inputs["overrides"])
         print(f"{job.inputs['overrides']}: {len(catalogue.overrides)} prices; rows without one are passed over")

@@ -114,7 +114,8 @@ def check(settings: Settings, path: str | Path) -> Report:
     own, folder = settings.data.price_overrides, Path(path)
     options = settings.data.private.model_dump() | {"path": str(folder)}
     credentialed = type(settings.data.private)(**options).credentialed
-    catalogue = with_overrides(load_catalogue(), own) if own else load_catalogue()
+    catalogue = load_catalogue(place_of_service=settings.costs.place_of_service)
+    catalogue = with_overrides(catalogue, own) if own else catalogue
     report = Report(folder, credentialed, settings.costs, catalogue)
     with collected(report.problems):
         try:

@@ -38,6 +38,9 @@ class HospitalSettings(Section):
 class Costs(Section):
     price_map: Literal["corrected", "paper_prices"] = key("corrected", paper="appendix, Unified examination cost")
     """`corrected`: rates of the shipped catalogue; `paper_prices`: those printed in the paper's sample record first."""
+    place_of_service: Literal["outpatient", "office"] = key("outpatient", decision="D15b")
+    """Where biopsies, endoscopies and other procedures are done: `outpatient` has the rate of a hospital's outpatient
+    department (OPPS), `office` that of a physician's office (PFS, non-facility) where there is one."""
     fallback_usd: NonNegativeFloat = key(5.0, paper="sample record: unmapped items stand at 5.00")
     """Price of an examination that maps to no code and is of no class."""
     class_rates: bool = key(True, decision="D15a")
