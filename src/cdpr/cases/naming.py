@@ -229,16 +229,15 @@ def _without_aside(name: str) -> Meaning | None:
     bare, remark = name[: aside.start()], aside[1]
     wordings = [f"{remark} {bare}", f"{bare} {remark}"]
     if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
-        found = (
-            one for one in map(_by_name, (*wordings, bare)) if one and one.term and _class(bare) == class_of(one.term)
-        )
+        senses = filter(None, map(_by_name, (*wordings, bare)))
+        result = next((one for one in senses if one.term and _class(bare) == class_of(one.term)), None)
     else:
         if not _PATTERN.specimen.search(normalise(remark)):
             wordings += [bare] + [remark] * (remark.isupper() and len(remark) > 1)
         elif "urine" in normalise(remark) and (listed := _listed(bare)) and listed.terms[0].name == "Urine Analysis":
             wordings.append(bare)
-        found = (_agreeing(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
-    result = next(filter(None, found), None)
+        agreeing = (_agreeing(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
+        result = next(filter(None, agreeing), None)
     return result and Meaning(result.terms, result.how, result.kind, whole=False)
 
 
