@@ -12,22 +12,6 @@ from cdpr.workflow.outlook import Outlook, outcome
 ACTING = ("evaluate_agent", "evaluate_on_benchmarks", "train_policy", "sample_states", "propose_actions")
 
 
-rule init_tracking:
-    """Create the MLflow database and its experiments once, before jobs run side by side."""
-    output:
-        ready="<results>/tracking.ready",
-        record="<results>/tracking.init.json",
-    log:
-        "<logs>/init_tracking.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    params:
-        **job("init_tracking"),
-    shell:
-        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
-
-
 rule index_runs:
     """Bring the MLflow index up to date when the report page is written."""
     input:

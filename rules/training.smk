@@ -33,7 +33,6 @@ rule train_policy:
     input:
         cases=f"<results>/cases/{IN_DOMAIN}.jsonl",
         init_policy=given(experiment.initial_policy()),
-        tracking=ancient("<results>/tracking.ready"),
     output:
         policy=directory("<results>/training/{run}/policy"),
         metrics="<results>/training/{run}/metrics.jsonl",  # the learning curve

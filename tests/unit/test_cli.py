@@ -15,8 +15,8 @@ import pytest
 from cdpr import cli
 from cdpr.files import write_gz, write_text
 from cdpr.records import FileDigest, RunRecord
+from cdpr.report import timings
 from cdpr.settings import Settings, load_settings
-from cdpr.tracking import mlflow_index
 from cdpr.workflow.experiment import Experiment
 from cdpr.workflow.stages import STAGES
 
@@ -65,13 +65,13 @@ def test_every_stage_has_a_function_and_teaching_help(name, capsys):
 
 def test_problems_of_the_user_are_one_message(tmp_path, capsys):
     (tmp_path / "bad.yaml").write_text("credit: {betta: 1}\n")
-    out = ["--output", f"ready={tmp_path}/r"]
-    assert cli.main(["init_tracking", *out, "--settings", str(tmp_path / "bad.yaml")]) == 2
+    out = ["--output", f"md={tmp_path}/r"]
+    assert cli.main(["write_timings", *out, "--settings", str(tmp_path / "bad.yaml")]) == 2
     error = capsys.readouterr().err
     assert (
-        error.startswith("cdpr init_tracking:") and "did you mean 'credit.beta'" in error and "Traceback" not in error
+        error.startswith("cdpr write_timings:") and "did you mean 'credit.beta'" in error and "Traceback" not in error
     )
-    assert cli.main(["init_tracking", *out, "--settings", str(tmp_path / "absent.yaml")]) == 2
+    assert cli.main(["write_timings", *out, "--settings", str(tmp_path / "absent.yaml")]) == 2
     assert "absent.yaml" in capsys.readouterr().err
 
 
@@ -255,12 +255,12 @@ def test_the_remedy_names_what_cannot_be_written(where, remedy, monkeypatch):
 
 
 def test_undeclared_settings_are_an_error(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(mlflow_index, "init_tracking", lambda settings, job: settings.credit.beta)
+    monkeypatch.setattr(timings, "write_timings", lambda settings, job: settings.credit.beta)
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
-    arguments = ["init_tracking", "--output", f"ready={tmp_path}/ready", "--settings", str(tmp_path / "c.yaml")]
+    arguments = ["write_timings", "--output", f"md={tmp_path}/ready", "--settings", str(tmp_path / "c.yaml")]
     assert cli.main(arguments) == 2
     error = capsys.readouterr().err
-    assert "reads the setting credit, which is not declared: add credit to `reads` of init_tracking" in error
+    assert "reads the setting credit, which is not declared: add credit to `reads` of write_timings" in error
 
 
 def test_no_command_in_the_documentation_gives_a_target_away():

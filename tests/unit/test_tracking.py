@@ -109,7 +109,23 @@ def test_an_index_whose_creation_was_killed_is_created_again(tmp_path):
                 time.sleep(0.001)
         creation.kill()
         creation.join()
-    assert list(MlflowIndex(uri).runs()) == [] and [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+    assert list(MlflowIndex(uri).runs()) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
+
+
+def index_one(uri: str, key: str) -> None:
+    MlflowIndex(uri).create(RunRecord(run_key=key))
+
+
+def test_jobs_side_by_side_may_create_the_index(tmp_path):
+    load()
+    uri, fork = f"sqlite:///{tmp_path}/mlflow.db", multiprocessing.get_context("fork")
+    jobs = [fork.Process(target=index_one, args=(uri, f"key {number}")) for number in range(3)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    assert [job.exitcode for job in jobs] == [0, 0, 0] and len(MlflowIndex(uri).runs()) == 3
 
 
 @pytest.mark.parametrize(

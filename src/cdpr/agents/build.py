@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..environment import Agent
 from ..llm import ModelSpec
 from ..llm.spec import modules_of
 from ..settings import AgentEntry, Settings, SettingsError, is_trained, model_of, served
@@ -19,6 +18,7 @@ DECISIONS = ("environment", "policy", "utility")
 ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
 
 if TYPE_CHECKING:
+    from ..environment import Agent
     from ..llm.own_server import OwnServer
 
 
@@ -82,7 +82,7 @@ def build_agent(
     server: "OwnServer | None" = None,
     *,
     credentialed: bool = True,
-) -> Agent:
+) -> "Agent":
     """The agent of a run, its model opened; ``temperature`` 0 decodes greedily.
 
     ``dataset`` names the hospital that reference policies know. ``credentialed``: cases are under a data use agreement,

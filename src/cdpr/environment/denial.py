@@ -18,26 +18,40 @@ Clause = Literal["plain", "denial", "other", "doubt", "empty"]
 """A clause that affirms; that denies what is before it; that denies a subject of its own; that leaves it open; or that
 names nothing."""
 
-_TABLE: dict[str, list[str]] = parse_yaml(shipped_text(__package__, "denial.yaml"))
 # Letters by which the classes of words are written in the pattern of a clause.
 _LETTER = {"negators": "n", "ruling_out": "r", "set_aside": "s", "past": "h", "doubts": "d", "support": "p",
            "remarks": "c", "generic": "g", "medical": "m"}  # fmt: skip
 
 
+# Read and compiled at first use: that takes a tenth of a second, and most jobs judge no text.
+
+
+@functools.cache
+def _table() -> dict[str, list[str]]:
+    return parse_yaml(shipped_text(__package__, "denial.yaml"))
+
+
 def _words(name: str) -> str:
     """The expressions of a class as one; those of Latin letters match whole words only."""
-    latin = [text for text in _TABLE[name] if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
-    others = [text for text in _TABLE[name] if text not in latin]
+    latin = [text for text in _table()[name] if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
+    others = [text for text in _table()[name] if text not in latin]
     return "|".join([rf"(?<![^\W_])(?:{'|'.join(latin)})(?![^\W_])", *others])
 
 
-_NEUTRAL, _ASIDE, _DENYING = (
-    re.compile("|".join(map(_words, names)), re.IGNORECASE)
-    for names in (["neutral"], ["setting_aside"], ["negators", "ruling_out", "set_aside", "past", "doubts", "remarks"])
-)
-_WORD = re.compile(
-    "|".join(f"(?P<{name}>{_words(name)})" for name in _LETTER) + r"|(?P<other>[一-鿿]|[^\W一-鿿]+)", re.IGNORECASE
-)
+@functools.cache
+def _any_of(*names: str) -> re.Pattern[str]:
+    """Matches an expression of these classes."""
+    return re.compile("|".join(map(_words, names)), re.IGNORECASE)
+
+
+@functools.cache
+def _word() -> re.Pattern[str]:
+    """Matches a word, in the group of its class."""
+    classes = "|".join(f"(?P<{name}>{_words(name)})" for name in _LETTER)
+    return re.compile(classes + r"|(?P<other>[一-鿿]|[^\W一-鿿]+)", re.IGNORECASE)
+
+
+_DENYING = ("negators", "ruling_out", "set_aside", "past", "doubts", "remarks")
 _FULL_WIDTH = str.maketrans("，；：（）。？！、【】", ",;:().?!,[]")
 _CROSSED_OUT = re.compile(r"~~[^~]*~~")
 _CROSS = re.compile(r"\(\s*[-−–✗✘×]\s*\)|[❌✗✘☒≠¬]|(?<!\d)0\s?%|^\s*!\s*(?=\w)")
@@ -69,10 +83,10 @@ def plain_signs(text: str) -> str:
 def stance(text: str) -> tuple[Stance, str]:
     """Whether ``text`` affirms a diagnosis, and its name: the first that the text does not deny; empty where it denies
     and doubts nothing."""
-    plain = _ASIDE.sub(", not ", _NEUTRAL.sub(" ", _CROSSED_OUT.sub(" ", text)))
+    plain = _any_of("setting_aside").sub(", not ", _any_of("neutral").sub(" ", _CROSSED_OUT.sub(" ", text)))
     if _CROSS.search(plain) or not plain.strip(" ,;.:"):
         return "denied", ""
-    if plain == text and not _DENYING.search(plain):
+    if plain == text and not _any_of(*_DENYING).search(plain):
         return "affirmed", ""
     head, last, denied, doubtful, ahead = "", "", False, False, False
     for clause in filter(None, map(str.strip, _CLAUSE.split(plain))):
@@ -96,7 +110,7 @@ def stance(text: str) -> tuple[Stance, str]:
 def _kind(clause: str, head: str) -> Clause:
     """What a clause does behind a diagnosis, or (``head`` empty) before any."""
     classes, subject = "", []
-    for word in _WORD.finditer(clause):
+    for word in _word().finditer(clause):
         letter = _LETTER.get(str(word.lastgroup), "x")
         classes += letter
         if letter in "xm":
@@ -122,13 +136,9 @@ def _kind(clause: str, head: str) -> Clause:
     return "other" if other or ("h" in classes and not re.search("[nrs]", classes)) else "doubt"
 
 
-_PURPOSE, _REFUSING, _NOT_ORDERED = (
-    re.compile(_words(name), re.IGNORECASE) for name in ("purpose", "refusing", "not_ordered")
-)
-
-
 @functools.lru_cache(maxsize=1 << 14)
 def orders_nothing(request: str) -> bool:
     """Whether a request says of its examination that it shall not be done: "no CT needed", "CT is not indicated"."""
-    order = " ".join(_PURPOSE.sub(" ", " ".join(request.translate(_FULL_WIDTH).split())).split()).strip(" ,;:.")
-    return _REFUSING.match(order) is not None or _NOT_ORDERED.search(order) is not None
+    plain = " ".join(request.translate(_FULL_WIDTH).split())
+    order = " ".join(_any_of("purpose").sub(" ", plain).split()).strip(" ,;:.")
+    return _any_of("refusing").match(order) is not None or _any_of("not_ordered").search(order) is not None

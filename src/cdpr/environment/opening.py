@@ -8,7 +8,6 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ..llm import ModelSpec, open_model
-from ..llm.spec import modules_of
 from ..settings import Settings, SettingsError, judging_models
 from ..settings.judging import DECIDING, TABLES
 from .episode import DiagnosticEnvironment
@@ -48,12 +47,6 @@ def check_judges(
     """Check the models before any work, as :meth:`ModelSpec.check`: where text of credentialed cases will be sent."""
     specs = (_spec(settings, where, credentialed) for where in which)
     return [disclosure for spec in specs if spec and (disclosure := spec.check(dataset))]
-
-
-def judging_code(settings: Settings, which: Collection[str] = DECIDING) -> list[str]:
-    """Modules that a job runs for its judging and matching models."""
-    entries = [entry for where, entry in judging_models(settings).items() if where in which]
-    return [module for entry in entries for module in (_JUDGING, *modules_of(entry))]
 
 
 def _spec(settings: Settings, where: str, credentialed: bool) -> ModelSpec | None:

@@ -42,7 +42,7 @@ class Section(BaseModel):
     """A closed group of settings: an unknown key is an error. A copy may lack settings (:func:`cdpr.settings.load.
     restrict`): reading one raises UndeclaredSetting."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
     if not TYPE_CHECKING:  # else every name would pass the type checker
 

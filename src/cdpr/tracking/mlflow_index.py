@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..job import Job
-from ..locks import NO_RECORD_LOCKS, has_record_locks
+from ..locks import NO_RECORD_LOCKS, has_record_locks, hold
 from ..metrics_log import read_history, read_metrics
 from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
 from ..settings import Settings
@@ -62,26 +61,25 @@ class MlflowIndex:
         database = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
         self.folder = database and database.parent
         if database and not database.exists():
-            # SQLite keeps what a killed migration has made so far, which no other migration can go on from.
-            fresh = database.with_name(f"{database.name}.partial")
-            fresh.parent.mkdir(parents=True, exist_ok=True)
-            if not has_record_locks(fresh.parent):
-                raise TrackingError(
-                    f"{database}: {NO_RECORD_LOCKS}: set tracking.mlflow to false or to a server's address, or name a "
-                    "folder on another disk in paths.results"
-                )
-            fresh.unlink(missing_ok=True)
-            MlflowClient(tracking_uri=f"sqlite:///{fresh}").search_experiments()
-            fresh.replace(database)
+            with hold(database.with_name(f"{database.name}.lock")):  # jobs run side by side
+                if not database.exists():
+                    _make(database)
         self.client = MlflowClient(tracking_uri=uri)
         self.experiment = functools.cache(self._experiment)
 
     def _experiment(self, name: str) -> str:
+        from mlflow.exceptions import MlflowException
+
         if experiment := self.client.get_experiment_by_name(name):
             return experiment.experiment_id
         folder = self.folder and self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]
         place, tags = folder.as_uri() if folder else None, {"mlflow.note.content": EXPERIMENTS[name]}
-        return self.client.create_experiment(name, place, tags)
+        try:
+            return self.client.create_experiment(name, place, tags)
+        except MlflowException:
+            if experiment := self.client.get_experiment_by_name(name):  # another job was first
+                return experiment.experiment_id
+            raise
 
     def find(self, record: RunRecord) -> Any:
         """MLflow's run of a record's key, None when there is none."""
@@ -133,6 +131,21 @@ class MlflowIndex:
         return True
 
 
+def _make(database: Path) -> None:
+    from mlflow.tracking import MlflowClient
+
+    if not has_record_locks(database.parent):
+        raise TrackingError(
+            f"{database}: {NO_RECORD_LOCKS}: set tracking.mlflow to false or to a server's address, or name a "
+            "folder on another disk in paths.results"
+        )
+    # SQLite keeps what a killed migration has made so far, which no other migration can go on from.
+    fresh = database.with_name(f"{database.name}.partial")
+    fresh.unlink(missing_ok=True)
+    MlflowClient(tracking_uri=f"sqlite:///{fresh}").search_experiments()
+    fresh.replace(database)
+
+
 def record_tags(record: RunRecord) -> dict[str, str]:
     """Tags of a run: stage, options, seed, commit, and digests of its inputs and outputs."""
     seed = None if record.seed is None else str(record.seed)
@@ -155,19 +168,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "", registries: Sequence[str]
         else:
             flat |= flatten(value, f"{prefix}{name}.", registries)
     return flat
-
-
-def init_tracking(settings: Settings, job: Job) -> None:
-    """Create database and experiments once, before parallel jobs collide over them. Problems are warnings."""
-    message = "tracking.mlflow is off\n"
-    if settings.tracking.mlflow:
-        message = f"{tracking_uri(settings)}\n"
-        try:
-            MlflowIndex(tracking_uri(settings)).runs()
-        except Exception as error:  # any error of MLflow: an index must never stop the work
-            message = f"not available: {error}\n"
-            print(f"WARNING: no MLflow index: {error}")
-    job.out["ready"].write_text(message, encoding="utf-8")
 
 
 def rebuild_tracking(settings: Settings) -> dict[str, int]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from cachetools import cachedmethod
 
-from ..environment.utility import check_terms
 from ..files import DigestCache, write_text
 from ..locks import hold
 from ..results.methods import unfit
@@ -56,7 +55,6 @@ class Experiment:
         if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
             raise SettingsError(f"data.price_overrides: {own} lies under {results}/, where jobs remove and rewrite "
                                 "files; copy it to another folder first and name the copy")  # fmt: skip
-        check_terms()
         self.results, self.state = (str(Path(p)) for p in (results, self.settings.paths.state))
         self.digests = DigestCache(Path(self.state) / "digests.json")
         self._codes: dict[tuple, str] = {}
@@ -235,6 +233,9 @@ class Experiment:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
         other workflows out until this process ends, however it ends, and write the settings. Raises SettingsError for
         such paths and runs, and where another process holds the results."""
+        from ..environment.utility import check_terms
+
+        check_terms()
         if missing := missing_paths(self.settings):
             lines = "\n".join(f"  {key}: {path}" for key, path in missing)
             raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"

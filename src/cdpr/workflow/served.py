@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..agents.build import agent_class, agent_entry
-from ..agents.policy import PolicyAgent, longest_sequence
 from ..llm.own_server import OwnServer
 from ..records import RunRecord
 from ..settings import Machine, Settings, SettingsError, digest, model_of, served
@@ -128,6 +127,8 @@ def server_of(experiment: Experiment, job: ServedJob) -> OwnServer:
 def _policy_flags(settings: Settings, job: ServedJob, folder: Path, gpus: int) -> list[str]:
     """A copy of the policy on each GPU, and the longest sequence: without it the cache has to hold one as long as the
     model's whole context. Frameworks write their own prompts, so no bound is known."""
+    from ..agents.policy import PolicyAgent, longest_sequence
+
     flags = ["--data-parallel-size", str(gpus)] if gpus > 1 else []
     if not all(issubclass(agent_class(agent_entry(settings, run)), PolicyAgent) for run in job.runs):
         return flags

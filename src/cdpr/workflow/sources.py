@@ -1,11 +1,10 @@
 """What decides the outputs of stages beside settings and inputs: values, files, and modules imported by name."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..agents.build import agent_code, agent_entry, own_reads
-from ..environment.opening import judging_code
 from ..llm.spec import module_of, modules_of
 from ..settings import Settings, digest, judging_models, model_of, project_folder, served
 from ..settings.algorithms import algorithm_module
@@ -111,6 +110,12 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, (Mapping, list, tuple)):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(part)
+
+
+def judging_code(settings: Settings, which: Collection[str] = DECIDING) -> list[str]:
+    """Modules that a job runs for its judging and matching models."""
+    entries = [entry for where, entry in judging_models(settings).items() if where in which]
+    return [module for entry in entries for module in ("cdpr.environment.model_judging", *modules_of(entry))]
 
 
 def agents_code(experiment: "Experiment", options: Options) -> list[str]:

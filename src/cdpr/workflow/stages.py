@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..agents.build import ACTING, DECISIONS
-from ..environment.opening import judging_code
 from ..records import PIPELINE
 from ..run_key import package_folder
 from ..settings import Settings
@@ -181,7 +180,6 @@ STAGES = {
     "write_inspector": Stage(
         "cdpr.inspector.write:write_inspector",
         (*_REPORTED, "inspector"), ("training.save_every", "governance", "calls"), also=sources.data_sets,
-        more_code=lambda experiment, options: [*judging_code(experiment.settings), "cdpr.agents.policy"],
+        more_code=lambda experiment, options: [*sources.judging_code(experiment.settings), "cdpr.agents.policy"],
     ),
-    "init_tracking": Stage("cdpr.tracking.mlflow_index:init_tracking"),
 }  # fmt: skip
