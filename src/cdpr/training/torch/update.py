@@ -1,12 +1,13 @@
 """One policy update over a batch of trajectories: training examples, loss, optimiser step, log-probabilities."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import torch
+from torch.optim.adamw import adamw
 
 from ...environment import Trajectory, Turn
 from ...settings.schema import Training
@@ -93,6 +94,37 @@ def samples_of(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> li
     return [[Sample.of(trajectory, credit, i) for i, trajectory in enumerate(group)] for group, credit in batch]
 
 
+class AdamW:
+    """``torch.optim.AdamW`` with its defaults, by torch's function: that class imports a compiler, which takes longer
+    than a short training."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter]):
+        self._parameters = list(parameters)
+        self.state: dict[int, dict[str, torch.Tensor]] = {}
+
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> None:
+        """Update every parameter that has a gradient."""
+        trained = {n: p for n, p in enumerate(self._parameters) if p.grad is not None}
+        for n in trained.keys() - self.state.keys():
+            zero, step = torch.zeros_like(trained[n]), torch.zeros((), device=trained[n].device)
+            self.state[n] = {"mean": zero, "square": zero.clone(), "step": step}
+        means, squares, steps = ([self.state[n][name] for n in trained] for name in ("mean", "square", "step"))
+        options = {"weight_decay": WEIGHT_DECAY, "eps": 1e-8, "amsgrad": False, "maximize": False, "fused": True}
+        parameters, gradients = list(trained.values()), [p.grad for p in trained.values()]
+        adamw(parameters, gradients, means, squares, [], steps, lr=learning_rate, beta1=0.9, beta2=0.999, **options)
+
+    def state_dict(self) -> dict[int, dict[str, torch.Tensor]]:
+        """Steps and averages by number of the parameter."""
+        return self.state
+
+    def load_state_dict(self, state: dict[int, dict[str, torch.Tensor]]) -> None:
+        """The inverse of :meth:`state_dict`."""
+        self.state = {
+            n: {name: tensor.to(self._parameters[n].device) for name, tensor in of.items()} for n, of in state.items()
+        }
+
+
 class PolicyUpdate:
     """AdamW on the clipped surrogate; loss aggregated over the mini-batch, gradients accumulated over
     micro-batches of similar length. Samples of a group share their prompt, which is computed once for all of them."""
@@ -100,17 +132,14 @@ class PolicyUpdate:
     def __init__(self, model: torch.nn.Module, settings: Training):
         self.model = model
         self.settings = settings
-        self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY, fused=True
-        )
+        self.optimizer = AdamW(model.parameters())
 
     def step(self, groups: Sequence[Sequence[Sample]], progress: float = 0.0) -> dict[str, float]:
         """Update on the batch (inner epochs, mini-batches); returns means of loss, ratio and gradient norm.
         ``progress``: share of the run's steps that are done, for ``training.schedule``. Raises FloatingPointError for a
         gradient that is not finite; the weights are then those before the call."""
         decay = (1 + math.cos(math.pi * progress)) / 2 if self.settings.schedule == "cosine" else 1.0
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = self.settings.learning_rate * decay
+        learning_rate = self.settings.learning_rate * decay
         self.model.train()
         size = self.settings.mini_batch_prompts
         mini_batches = [
@@ -119,7 +148,7 @@ class PolicyUpdate:
         trained = [p for p in self.model.parameters() if p.requires_grad] if len(mini_batches) > 1 else []
         before = [p.detach().to("cpu", copy=True) for p in trained]
         try:
-            figures = [self._mini_batch(mini_batch) for mini_batch in mini_batches]
+            figures = [self._mini_batch(mini_batch, learning_rate) for mini_batch in mini_batches]
         except FloatingPointError:
             for parameter, values in zip(trained, before, strict=True):
                 parameter.data.copy_(values)
@@ -128,13 +157,13 @@ class PolicyUpdate:
             self.model.eval()
         return {name: sum(row[name] for row in figures) / len(figures) for name in figures[0]} if figures else {}
 
-    def _mini_batch(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
+    def _mini_batch(self, groups: Sequence[Sequence[Sample]], learning_rate: float) -> dict[str, float]:
         samples = [sample for group in groups for sample in group]
         tokens = sum(len(s.old_logprobs) for s in samples)
         weight = math.fsum(w for s in samples for w in s.weights)
         scale = (weight if self.settings.loss_aggregation == "token_mean" else len(samples)) or 1.0
         loss_sum = clipped = drift = 0.0
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         for rows in micro_batches(groups, self.settings.micro_batch):
             logprobs = token_logprobs(self.model, [pieces(row) for row in rows], self.settings.temperature)
             old, advantages, weights = (
@@ -150,7 +179,7 @@ class PolicyUpdate:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM)
         if not torch.isfinite(norm):
             raise FloatingPointError("the gradient is not finite; the weights are those before the step")
-        self.optimizer.step()
+        self.optimizer.step(learning_rate)
         return {
             "policy/loss": loss_sum / scale,
             "policy/clipped_share": clipped / max(1, tokens),
