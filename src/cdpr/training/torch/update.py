@@ -98,12 +98,12 @@ class AdamW:
     """``torch.optim.AdamW`` with its defaults, by torch's function: that class imports a compiler, which takes longer
     than a short training."""
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter]):
-        self._parameters = list(parameters)
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float):
+        self._parameters, self.learning_rate = list(parameters), learning_rate
         self.state: dict[int, dict[str, torch.Tensor]] = {}
 
     @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
+    def step(self) -> None:
         """Update every parameter that has a gradient."""
         trained = {n: p for n, p in enumerate(self._parameters) if p.grad is not None}
         for n in trained.keys() - self.state.keys():
@@ -111,8 +111,8 @@ class AdamW:
             self.state[n] = {"mean": zero, "square": zero.clone(), "step": step}
         means, squares, steps = ([self.state[n][name] for n in trained] for name in ("mean", "square", "step"))
         options = {"weight_decay": WEIGHT_DECAY, "eps": 1e-8, "amsgrad": False, "maximize": False, "fused": True}
-        parameters, gradients = list(trained.values()), [p.grad for p in trained.values()]
-        adamw(parameters, gradients, means, squares, [], steps, lr=learning_rate, beta1=0.9, beta2=0.999, **options)
+        options |= {"lr": self.learning_rate, "beta1": 0.9, "beta2": 0.999}
+        adamw(list(trained.values()), [p.grad for p in trained.values()], means, squares, [], steps, **options)
 
     def state_dict(self) -> dict[int, dict[str, torch.Tensor]]:
         """Steps and averages by number of the parameter."""
@@ -132,14 +132,14 @@ class PolicyUpdate:
     def __init__(self, model: torch.nn.Module, settings: Training):
         self.model = model
         self.settings = settings
-        self.optimizer = AdamW(model.parameters())
+        self.optimizer = AdamW(model.parameters(), settings.learning_rate)
 
     def step(self, groups: Sequence[Sequence[Sample]], progress: float = 0.0) -> dict[str, float]:
         """Update on the batch (inner epochs, mini-batches); returns means of loss, ratio and gradient norm.
         ``progress``: share of the run's steps that are done, for ``training.schedule``. Raises FloatingPointError for a
         gradient that is not finite; the weights are then those before the call."""
         decay = (1 + math.cos(math.pi * progress)) / 2 if self.settings.schedule == "cosine" else 1.0
-        learning_rate = self.settings.learning_rate * decay
+        self.optimizer.learning_rate = self.settings.learning_rate * decay
         self.model.train()
         size = self.settings.mini_batch_prompts
         mini_batches = [
@@ -148,7 +148,7 @@ class PolicyUpdate:
         trained = [p for p in self.model.parameters() if p.requires_grad] if len(mini_batches) > 1 else []
         before = [p.detach().to("cpu", copy=True) for p in trained]
         try:
-            figures = [self._mini_batch(mini_batch, learning_rate) for mini_batch in mini_batches]
+            figures = [self._mini_batch(mini_batch) for mini_batch in mini_batches]
         except FloatingPointError:
             for parameter, values in zip(trained, before, strict=True):
                 parameter.data.copy_(values)
@@ -157,7 +157,7 @@ class PolicyUpdate:
             self.model.eval()
         return {name: sum(row[name] for row in figures) / len(figures) for name in figures[0]} if figures else {}
 
-    def _mini_batch(self, groups: Sequence[Sequence[Sample]], learning_rate: float) -> dict[str, float]:
+    def _mini_batch(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
         samples = [sample for group in groups for sample in group]
         tokens = sum(len(s.old_logprobs) for s in samples)
         weight = math.fsum(w for s in samples for w in s.weights)
@@ -179,7 +179,7 @@ class PolicyUpdate:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM)
         if not torch.isfinite(norm):
             raise FloatingPointError("the gradient is not finite; the weights are those before the step")
-        self.optimizer.step(learning_rate)
+        self.optimizer.step()
         return {
             "policy/loss": loss_sum / scale,
             "policy/clipped_share": clipped / max(1, tokens),
