@@ -58,6 +58,7 @@ rule reproduce_paper:
         rules.write_report.input,
         rules.write_report.output,
         rules.write_inspector.output,
+        rules.write_frames.output,
         rules.index_runs.output,
         # Snakemake does not remake a deleted file between two existing ones: so each result is named.
         rules.make_hospital.output if HOSPITAL_CASES else [],

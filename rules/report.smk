@@ -393,6 +393,20 @@ use rule plot_accuracy_cost as write_claims with:
         **job("write_claims"),
 
 
+use rule plot_accuracy_cost as write_frames with:
+    """Write all evaluations and all trainings as two tidy frames, for a notebook."""
+    input:
+        evidence("write_frames"),
+    output:
+        evaluations="<results>/evaluations.parquet",  # a row per run, data set, decoding and case
+        trainings="<results>/trainings.parquet",  # a row per run and step
+        record="<results>/evaluations.run.json",
+    log:
+        "<logs>/write_frames.log",
+    params:
+        **job("write_frames"),
+
+
 rule write_report:
     """Write one HTML page with all results, each linked to the run that made it."""
     input:

@@ -236,12 +236,12 @@ def _results(folder: Path) -> Outcome:
     settings, evaluation = parse_settings({}), folder / "evaluations/grpo-seed0/private.jsonl"
     check_provenance(settings, [evaluation])
     check_training(settings, folder, ["grpo-seed0"])
-    columns = [part.columns["correct"] for part in read_evaluation(evaluation).values()]
+    read = read_evaluation(evaluation)
     rows = len(read_metrics(folder / "training/grpo-seed0/metrics.jsonl"))
     read_curves(folder, Method("grpo", "GRPO", "trained", ("grpo-seed0",)), ["utility"])
     records = [RunRecord.read(path) for path in folder.rglob("*run.json")]
-    text = f"{sum(map(len, columns))} cases, {sum(map(sum, columns)):g} correct, {rows} steps, {len(records)} records"
-    return Outcome((sum(map(len, columns)), rows), text)
+    text = f"{len(read)} cases, {read.correct.sum():g} correct, {rows} steps, {len(records)} records"
+    return Outcome((len(read), rows), text)
 
 
 INCOMING = [

@@ -24,7 +24,7 @@ from cdpr.job import Job
 from cdpr.report import style
 from cdpr.report.data_card import write_data_card
 from cdpr.report.sample_case import _case_table, _examination_table
-from cdpr.results.table import Cell, Column, Heading, Sheet, Table, to_markdown
+from cdpr.results.table import Column, Sheet, Table, to_markdown
 from cdpr.settings import parse_settings
 from cdpr.study import spreadsheet
 
@@ -120,16 +120,18 @@ def hostile_case(case):
 
 def test_a_table_in_all_its_forms(tmp_path):
     columns = [Column("name", "Name", align="l"), Column("value", "Value")]
-    rows = [{"name": name, "value": -1.5} for name in HOSTILE] + [{"name": Cell("x", text=name)} for name in HOSTILE]
-    rows += [Heading(name) for name in HOSTILE] + [{"name": "x", "hole": name} for name in HOSTILE]
-    table = Table(columns, rows)
+    rows = [{"name": name, "value": -1.5} for name in HOSTILE] + [{"name": "x", "name_text": name} for name in HOSTILE]
+    rows += [{"name": "x", "hole": name} for name in HOSTILE] + [{"name": "x", "heading": name} for name in HOSTILE]
+    table = Table(columns, rows, by="heading")
     out = {kind: tmp_path / f"t.{kind}" for kind in ("csv", "md", "tex")}
-    Sheet("Title", [("Part", table)], table).write(out)
+    Sheet("Title", [("Part", table)], rows, ["name", "value"], 2).write(out)
     cells = csv_cells(out["csv"].read_text())
     assert not [cell for cell in cells if FORMULA.match(cell)] and "-1.50" in cells
     shown = markdown_cells(out["md"].read_text())
-    assert len(shown) == 1 + len(rows) and {len(row) for row in shown} == {2}
-    assert [row[0] for row in shown[1 : 1 + 3 * len(HOSTILE)]] == 3 * [as_shown(name) for name in HOSTILE]
+    assert len(shown) == 1 + len(rows) + len(HOSTILE) and {len(row) for row in shown} == {2}
+    names, count = [as_shown(name) for name in HOSTILE], len(HOSTILE)
+    assert [row[0] for row in shown[1 : 1 + 2 * count]] == 2 * names
+    assert [row[0] for row in shown[1 + 3 * count :: 2]] == names
     check_latex(out["tex"].read_text(), tmp_path)
 
 

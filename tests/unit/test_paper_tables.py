@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from latex import compile_latex
 from toy import CALL_COUNTS
@@ -21,9 +22,10 @@ from cdpr.evaluation.metrics import EvaluationError
 from cdpr.evaluation.significance import detectable_difference, few_units, holm
 from cdpr.job import Job
 from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
-from cdpr.results.frame import ACCURACY, AEC, IN_DOMAIN_METRICS, Change, method_lines
-from cdpr.results.methods import IN_DOMAIN, REFERENCE, main_methods, trained
-from cdpr.results.results import Hole, Results
+from cdpr.results.frame import ACCURACY, AEC, IN_DOMAIN_METRICS, METHOD, interval_columns, reading
+from cdpr.results.methods import IN_DOMAIN, REFERENCE, dynamic_methods, main_methods, trained
+from cdpr.results.results import Results
+from cdpr.results.table import Table
 from cdpr.settings import parse_settings
 from cdpr.settings.datasets import controlled_name
 
@@ -142,37 +144,52 @@ def test_paired_runs_share_their_seeds(results):
     methods = [trained(SETTINGS, name) for name in ("cdpr", "grpo")]
     found = Results(SETTINGS, results, methods)
     cdpr, grpo = methods
-    one = found.compare(replace(grpo, runs=("grpo-seed1",)), cdpr, IN_DOMAIN, "greedy")
-    assert not isinstance(one, Hole) and one.differences["accuracy"].by_seed == pytest.approx([0.6 - 0.8])
-    assert one.runs == (("grpo-seed1", IN_DOMAIN), ("cdpr-seed1", IN_DOMAIN))  # those compared, and no others
-    apart = found.compare(replace(grpo, runs=("grpo-seed0",)), replace(cdpr, runs=("cdpr-seed1",)), IN_DOMAIN, "greedy")
-    assert isinstance(apart, Hole) and "share no seed" in apart.reason
+    one = found.change(replace(grpo, runs=("grpo-seed1",)), cdpr, IN_DOMAIN, "greedy")
+    assert one["accuracy_by_seed"] == pytest.approx([0.6 - 0.8])
+    assert one["runs"] == (("grpo-seed1", IN_DOMAIN), ("cdpr-seed1", IN_DOMAIN))  # those compared, and no others
+    apart = found.change(replace(grpo, runs=("grpo-seed0",)), replace(cdpr, runs=("cdpr-seed1",)), IN_DOMAIN, "greedy")
+    assert "share no seed" in apart["hole"]
     static = next(m for m in main_methods(SETTINGS) if m.name == "static")
-    both = found.compare(cdpr, static, IN_DOMAIN, "greedy")
-    assert not isinstance(both, Hole) and both.differences["accuracy"].by_seed == pytest.approx([-0.1, 0.1])
-    lost = found.compare(replace(static, runs=("gone",)), cdpr, IN_DOMAIN, "greedy")
-    assert isinstance(lost, Hole) and lost.missing == "evaluations/gone/mimic_iv.jsonl"
+    assert found.change(cdpr, static, IN_DOMAIN, "greedy")["accuracy_by_seed"] == pytest.approx([-0.1, 0.1])
+    lost = found.change(replace(static, runs=("gone",)), cdpr, IN_DOMAIN, "greedy")
+    assert lost["missing"] == "evaluations/gone/mimic_iv.jsonl" and "accuracy" not in lost
 
 
 def test_reduction_is_a_paired_ratio(results, tmp_path):
-    methods = {m.name: m for m in main_methods(SETTINGS) if m.name in ("static", "cdpr", "zero_test")}
-    found = Results(SETTINGS, results, list(methods.values()))
-    static, cdpr = (found.evaluations(methods[name], IN_DOMAIN, "greedy") for name in ("static", "cdpr"))
+    settings = SETTINGS.model_copy(update={"evaluation": SETTINGS.evaluation.model_copy(update={"bootstrap": 4000})})
+    compared = dynamic_methods(settings)
+
+    def reduction(costs: dict[str, np.ndarray] | None = None) -> dict:
+        at = Results(settings, results, compared)
+        for run, values in (costs or {}).items():
+            (method,) = (m for m in compared if run in m.runs)
+            rows = at.rows(replace(method, runs=(run,)), IN_DOMAIN, "greedy").assign(cost_usd=values)
+            monkeyed[run] = rows
+        if costs:
+            whole = at.rows
+            at.rows = lambda method, *place: pd.concat(
+                [monkeyed[run] if run in costs else whole(replace(method, runs=(run,)), *place) for run in method.runs]
+            )
+        return dynamic_vs_static.reduction(at, "greedy")
+
+    monkeyed: dict[str, pd.DataFrame] = {}
     # Costs of both are proportional case by case, so every resample gives the same ratio: 30 of 360.
-    exact = dynamic_vs_static.reduction(static, cdpr, 300, 0)
-    assert (exact.mean, exact.low, exact.high) == pytest.approx([1 - 30 / 360] * 3)
+    ends = ("aec_reduction", "aec_reduction_low", "aec_reduction_high")
+    assert [reduction()[end] for end in ends] == pytest.approx([1 - 30 / 360] * 3)
     rng = np.random.default_rng(0)
-    noisy = [replace(e, columns={**e.columns, "cost_usd": rng.gamma(2, 20, CASES)}) for e in cdpr]
-    some = dynamic_vs_static.reduction(static, noisy, 4000, 0)
-    costs, whole = np.mean([e.metric("aec") for e in noisy], axis=0), static[0].metric("aec")
+    noisy = {run: rng.gamma(2, 20, CASES) for run in ("cdpr-seed0", "cdpr-seed1")}
+    some = reduction(noisy)
+    static = Results(settings, results, compared).rows(compared[0], IN_DOMAIN, "greedy")
+    costs, whole = np.mean([*noisy.values()], axis=0), static.cost_usd.to_numpy()
     picks = rng.integers(0, CASES, (4000, CASES))
-    each = np.array([e.metric("aec").mean() for e in noisy])
+    each = np.array([values.mean() for values in noisy.values()])
     seeds = few_units(2) * (each[rng.integers(0, 2, (4000, 2))].mean(1) - each.mean())
     low, high = np.quantile(1 - (costs[picks].mean(1) + seeds) / whole[picks].mean(1), [0.025, 0.975])
-    assert some.mean == pytest.approx(1 - costs.mean() / whole.mean())
-    assert (some.low, some.high) == pytest.approx((low, high), abs=0.004)
-    free = [replace(static[0], columns={**static[0].columns, "cost_usd": np.zeros(CASES)})]
-    assert isinstance(dynamic_vs_static.reduction(free, cdpr, 300, 0), Hole)
+    assert some["aec_reduction"] == pytest.approx(1 - costs.mean() / whole.mean())
+    assert [some[end] for end in ends[1:]] == pytest.approx((low, high), abs=0.004)
+    assert reduction({"static": np.zeros(CASES)}) == {
+        "aec_reduction_text": "not defined: static diagnosis costs nothing"
+    }
 
     made = texts(dynamic_vs_static.write_dynamic_vs_static, results, tmp_path / "t")
     check_latex(made[".tex"], tmp_path)
@@ -189,10 +206,10 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
 
 def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
     cdpr, grpo = (trained(SETTINGS, name) for name in ("cdpr", "grpo"))
-    change = Results(SETTINGS, results, [cdpr, grpo]).compare(cdpr, grpo, IN_DOMAIN, "greedy")
-    change = Change(replace(cdpr, label="A"), replace(grpo, label="B"), IN_DOMAIN, change)
-    assert change.reading([AEC]) == "A against B is better on AEC."
-    assert change.reading([ACCURACY, AEC]) == "A against B is better on AEC; open on Acc."
+    change = Results(SETTINGS, results, [cdpr, grpo]).change(cdpr, grpo, IN_DOMAIN, "greedy")
+    change |= {"label": "A", "second": "B"}
+    assert reading(change, [AEC]) == "A against B is better on AEC."
+    assert reading(change, [ACCURACY, AEC]) == "A against B is better on AEC; open on Acc."
     for write, shown in ((dynamic_vs_static.write_dynamic_vs_static, "Acc. AEC Utility"),
                          (ablations.write_ablations, "Acc. AEN AEC N_na Utility")):  # fmt: skip
         text = texts(write, results, tmp_path / "t")[".md"]
@@ -203,13 +220,19 @@ def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
 
 def test_one_alone_is_the_best_of_nothing(results, tmp_path):
     methods = [trained(SETTINGS, name) for name in ("cdpr", "grpo", "without_lambda_cost")]
-    both = method_lines(Results(SETTINGS, results, methods), IN_DOMAIN_METRICS, "greedy")
-    assert [line["aec"].mark for line in both[:2]] == ["best", "second"]  # CDPR, GRPO
+
+    def marked(methods) -> list[list[str]]:
+        at = Results(SETTINGS, results, methods)
+        columns = [METHOD, *interval_columns(IN_DOMAIN_METRICS, marked=2)]
+        table = Table(columns, [at.summary(method, IN_DOMAIN, "greedy") for method in methods])
+        assert table.rows[-1]["hole"].startswith("missing: evaluations/without_lambda_cost")
+        return [[table.cell(row, column).mark for column in columns] for row in table.rows]
+
+    aec = 1 + IN_DOMAIN_METRICS.index(AEC)
+    assert [row[aec] for row in marked(methods)] == ["best", "second", ""]  # CDPR, GRPO
     knowing = replace(methods[1], group=REFERENCE)
     for rivals in ((methods[0], methods[2]), (methods[0], knowing, methods[2])):  # the last was not measured
-        *measured, lost = method_lines(Results(SETTINGS, results, rivals), IN_DOMAIN_METRICS, "greedy")
-        assert lost["hole"].startswith("missing: evaluations/without_lambda_cost")
-        assert not any(line[metric.name].mark for line in measured for metric in IN_DOMAIN_METRICS)
+        assert not any(itertools.chain(*marked(rivals)))
     for path in results.glob("evaluations/*"):
         if not path.name.startswith("cdpr"):
             shutil.rmtree(path)

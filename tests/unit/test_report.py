@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from latex import compile_latex
 from toy import CALL_COUNTS
 
-from cdpr.evaluation import metrics
-from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, of_rows, read_evaluation
+from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, of_rows, read_evaluation
 from cdpr.job import Job
 from cdpr.metrics_log import write_apart
 from cdpr.report import learning_curves, main_table, style
@@ -36,7 +36,7 @@ from cdpr.results.curves import CurveError, diverged_at, read_curves
 from cdpr.results.methods import main_methods, pictured_methods, trained
 from cdpr.results.paper import read_paper
 from cdpr.results.provenance import ProvenanceError
-from cdpr.results.table import Cell, Column, Table, marks, to_csv, to_latex, to_markdown
+from cdpr.results.table import Column, Table, marks, to_csv, to_latex, to_markdown
 from cdpr.settings import labels_of, parse_settings
 from cdpr.settings.load import merge, restrict
 
@@ -257,9 +257,8 @@ def test_unfit_files_are_refused(tmp_path):
     with pytest.raises(EvaluationError, match="same cases"):
         read_evaluation(write_rows(tmp_path / "z.jsonl", uneven))
     paths = [write_rows(tmp_path / r / "d.jsonl", [row(i, "greedy", True, 1, 1.0)]) for i, r in enumerate("ab")]
-    one, two = (read_evaluation(path)["greedy"] for path in paths)
-    with pytest.raises(EvaluationError, match="not evaluated on the same cases"):
-        metrics.summarise([one, two], 10, 0)
+    with pytest.raises(EvaluationError, match=r"not evaluated on the same cases \(case 'c000' only in one\)"):
+        by_run(pd.concat([read_evaluation(path) for path in paths]), ["correct"])
 
 
 def test_same_input_same_bytes(pristine, tmp_path):
@@ -565,12 +564,12 @@ def test_a_fourth_benchmark_is_no_part_of_the_average(results, tmp_path, monkeyp
 def test_every_measured_cell_names_its_runs(pristine):
     parts = sheet(SETTINGS, pristine).parts
     for title, table in parts:
-        for line in (line for line in table.rows if isinstance(line, dict) and not line.get("hole")):
+        for line in (line for line in table.rows if not line.get("hole")):
             runs = {column.key: table.cell(line, column).runs for column in table.columns}
             assert "printed in the paper" not in title or not any(runs.values())
-            assert not any(runs.get(key) for key in ("method", "seeds", "dataset", "cases"))
+            assert not any(runs.get(key) for key in ("method", "label", "seeds", "dataset", "cases"))
     wide = parts[0][1]
-    cdpr = next(line for line in wide.rows if isinstance(line, dict) and line["method"] == "CDPR (ours)")
+    cdpr = next(line for line in wide.rows if line["label"] == "CDPR (ours)")
     of = {column.key: wide.cell(cdpr, column).runs for column in wide.columns}
     assert of["private.aec"] == (("cdpr-seed0", "private"), ("cdpr-seed1", "private"))
     assert set(of["average.utility"]) == {(f"cdpr-seed{seed}", d) for d in CASES for seed in (0, 1)}
@@ -596,9 +595,9 @@ def test_latex_is_sound(made, tmp_path):
 
 def test_table_forms_agree():
     columns = [Column("a", "A", align="l"), Column("b", "B|", "G", 1, signed=True), Column("c", "C", "G")]
-    rows = [{"a": "x_y", "b": Cell(1.26, "best")}, {"a": "gone", "hole": "missing: f", "d": 1}]
+    rows = [{"a": "x_y", "b": 1.26, "b_mark": "best"}, {"a": "gone", "hole": "missing: f", "d": 1}]
     table = Table(columns, rows)
-    assert to_csv(table) == "a,b,c\nx_y,1.3,\ngone,,\n"
+    assert to_csv(rows, ["a", "b", "c"], 1) == "a,b,c\nx_y,1.3,\ngone,,\n"
     assert to_markdown(table).splitlines()[2:] == ["| x_y | **+1.3** | — |", "| gone — *missing: f* | — | — |"]
     assert r"x\_y & \textbf{+1.3} & ---" in to_latex(table)
     assert r"gone & \multicolumn{2}{l}{\textit{missing: f}} \\" in to_latex(table)

@@ -29,11 +29,10 @@ from cdpr.llm.types import SYSTEM
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_table
 from cdpr.report.page_runs import Records
-from cdpr.report.report_page import all_methods, banner, headline, shared_runs, write_report
-from cdpr.results.methods import DATASETS, main_methods
+from cdpr.report.report_page import banner, headline, shared_runs, write_report
+from cdpr.results.methods import DATASETS, main_methods, page_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
-from cdpr.results.table import Heading
 from cdpr.settings import ModelEntry, load_settings, merge, parse_settings
 from cdpr.workflow.stages import STAGES
 
@@ -258,27 +257,27 @@ def test_a_diverged_seed_stands_beside_the_answer(results, tmp_path):
     answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
     said = "cdpr-seed1 diverged at step 9"
     assert len(answers) == 6 and all(f" {said}: evaluated with the weights before." in a.sentence for a in answers)
-    for row in (row for row in table.rows if isinstance(row, dict)):
-        name = row["method"]
-        assert (said in name.note) == name.value.startswith("CDPR (ours)")
+    for row in table.rows:
+        name = table.cell(row, table.columns[0])
+        assert (said in name.note) == name.text.startswith("CDPR (ours)")
     source = write(results, tmp_path)
     assert source.index(said) < source.index("<nav") and source.count(f"2 seeds; {said}") == 2 * 4
-    assert [row.title for row in table.rows if isinstance(row, Heading)][1] == "In-domain: ours minus theirs"
+    assert [row for row in table.lines() if isinstance(row, str)][1] == "In-domain: ours minus theirs"
 
 
 def test_the_average_of_differences_resamples_each_data_set(pristine):
     results = Results(SETTINGS, pristine, main_methods(SETTINGS))
     ours, grpo, backbone = map(results.method, ("cdpr", "grpo", "warm_start"))
-    at = results.compare(ours, grpo, "average", "greedy")
-    single = [results.compare(ours, grpo, d, "greedy") for d in DATASETS]
-    accuracy, parts = at.differences["accuracy"], [one.differences["accuracy"] for one in single]
-    assert accuracy.mean == pytest.approx(sum(e.mean for e in parts) / 3)
+    at = results.change(ours, grpo, "average", "greedy")
+    parts = [results.change(ours, grpo, d, "greedy") for d in DATASETS]
+    assert at["accuracy"] == pytest.approx(sum(part["accuracy"] for part in parts) / 3)
     # three data sets resampled for themselves know their mean better than each alone
-    assert accuracy.high - accuracy.low < min(e.high - e.low for e in parts)
-    assert set(at.runs) == {(f"{n}-seed{seed}", d) for n in ("cdpr", "grpo") for seed in (0, 1) for d in DATASETS}
-    one = results.compare(ours, backbone, "mimic_iv", "greedy")
-    assert one.differences["accuracy"].by_seed == pytest.approx((0.4, 0.4))  # one backbone stands against every seed
-    assert one.runs == (("cdpr-seed0", "mimic_iv"), ("cdpr-seed1", "mimic_iv"), ("warm_start", "mimic_iv"))
+    widths = [row["accuracy_high"] - row["accuracy_low"] for row in (at, *parts)]
+    assert widths[0] < min(widths[1:])
+    assert set(at["runs"]) == {(f"{n}-seed{seed}", d) for n in ("cdpr", "grpo") for seed in (0, 1) for d in DATASETS}
+    one = results.change(ours, backbone, "mimic_iv", "greedy")
+    assert one["accuracy_by_seed"] == pytest.approx((0.4, 0.4))  # one backbone is compared with every seed
+    assert one["runs"] == (("cdpr-seed0", "mimic_iv"), ("cdpr-seed1", "mimic_iv"), ("warm_start", "mimic_iv"))
 
 
 @pytest.mark.parametrize(
@@ -297,8 +296,8 @@ def test_the_answer_says_what_the_intervals_show(results, right, cost, short, ve
         write_run(results, f"grpo-seed{seed}", "mimic_iv", 5, 30.0)
     answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
     assert answers[0].short == short
-    change = next(row for row in table.rows if isinstance(row, dict) and "−" in row["method"].value)
-    assert tuple(change[name].mark for name in ("accuracy", "aec", "utility")) == verdicts
+    change = next(row for row in table.rows if "−" in row["label"])
+    assert tuple(change[f"{name}_mark"] for name in ("accuracy", "aec", "utility")) == verdicts
 
 
 def test_what_is_missing_is_a_labelled_hole(tmp_path):
@@ -343,7 +342,7 @@ def test_what_was_spent_stands_on_the_page(results, tmp_path):
     text = write(results, tmp_path, settings)
     assert "7.5000" in text.split("<h3>What was spent</h3>")[1].split("</table>")[0]
     table = spent_table(settings.paths.state)
-    assert [[table.cell_text(row, column) for column in table.columns] for row in table.rows] == [
+    assert [[table.cell(row, column).text for column in table.columns] for row in table.rows] == [
         ["judge", "gpt", "0", "0", "0", "2.5000", "1", "2.5000", "0.0000"],
         ["tor", "gpt", "1", "1000000", "300000", "5.0000", "0", "0.0000", "0.0000"],
         ["In all", "—", "1", "1000000", "300000", "7.5000", "1", "2.5000", "0.0000"],
@@ -451,13 +450,13 @@ def test_figures_and_tables_are_whole_on_a_narrow_page(page):
 
 
 def test_every_variant_stands_once():
-    methods = all_methods(SETTINGS)
+    methods = page_methods(SETTINGS)
     assert len({method.name for method in methods}) == len(methods)
     assert {"cdpr", "without_process_reward", "beta_1", "zero_test"} <= {method.name for method in methods}
 
 
 def test_what_shares_runs_is_named_after_the_row_that_it_repeats():
-    shared = dict(shared_runs(all_methods(load_settings("config.yaml"))))
+    shared = dict(shared_runs(page_methods(load_settings("config.yaml"))))
     assert shared["β = 0.0"] == shared["w/o R_proc"] == "GRPO", "with fewer seeds too"
     assert {shared[label] for label in ("M = 4", "β = 0.5", "n = 4")} == {"CDPR (ours)"}
     assert shared["λ_cost = 0.0"] == "w/o λ_cost" and "GRPO" not in shared

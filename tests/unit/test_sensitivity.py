@@ -16,7 +16,15 @@ from toy import CALL_COUNTS
 from cdpr.job import Job
 from cdpr.report import style
 from cdpr.report.cost_figures import learned_methods, plot_cost_distribution, share_at_most
-from cdpr.report.sensitivity import Panel, plot_further_sensitivity, plot_sensitivity, read_panels, sweep_table, verdict
+from cdpr.report.sensitivity import (
+    _COLUMNS,
+    Panel,
+    plot_further_sensitivity,
+    plot_sensitivity,
+    read_panels,
+    sweep_rows,
+    verdict,
+)
 from cdpr.results.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.load import restrict
@@ -92,7 +100,7 @@ def job(results: Path, stem: Path) -> Job:
 
 
 def lines(results: Path, where: str = "sensitivity", settings=SETTINGS) -> dict[tuple[str, str], dict]:
-    rows = list(csv.DictReader(to_csv(sweep_table(*read_panels(settings, results, where))).splitlines()))
+    rows = list(csv.DictReader(to_csv(sweep_rows(*read_panels(settings, results, where)), _COLUMNS).splitlines()))
     assert all(None not in row and None not in row.values() for row in rows)
     return {(row["sweep"], row["value"]): row for row in rows}
 

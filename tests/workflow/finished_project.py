@@ -17,7 +17,7 @@ ON_PAGE = {rule: [path.removeprefix(f"{PLAN.results}/") for path in paths] for r
 TABLES = [path for stage in ON_PAGE if stage.startswith("write_") for path in ON_PAGE[stage] if "run.json" not in path]
 PICTURES = [path for paths in ON_PAGE.values() for path in paths if path.endswith(".png")]
 LAST = {"write_report": 1, "index_runs": 1, "reproduce_paper": 1}
-REPORTS = dict.fromkeys([*ON_PAGE, "write_claims", "write_inspector"], 1) | LAST
+REPORTS = dict.fromkeys([*ON_PAGE, "write_claims", "write_frames", "write_inspector"], 1) | LAST
 
 
 def finished_project(folder: Path, shared: Path) -> Project:

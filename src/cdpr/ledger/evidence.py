@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from ..evaluation.metrics import METRICS, Summary, check_cases
+from ..evaluation.metrics import METRICS, by_run
 from ..evaluation.significance import percentile_interval
 from ..results.curves import Curves, read_curves
 from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
-from ..results.results import Hole, Results, data_sets
+from ..results.results import NotMeasured, Results, Row, data_sets
 from ..settings import Settings, labels_of, seeds_of_runs, sweeps, variants
-from .verdict import Effect, NotMeasured
+from .verdict import Effect
 
 # Figures as the paper prints them: accuracy in %.
 FACTOR = {name: metric.factor for name, metric in METRICS.items()}
@@ -109,23 +110,26 @@ class Evidence:
             return "not the authors' cases: their private data set is theirs alone; the figure is of it"
         return "" if self.settings.tier == "paper" else f"tier {self.settings.tier}; the figure is of the paper's scale"
 
-    def summary(self, method: Method, dataset: str) -> Summary:
+    def summary(self, method: Method, dataset: str) -> Row:
         """A method on a data set, with the decoding of the tables."""
-        return _value_of(self.results.summary(method, dataset, self.decoding))
+        row = self.results.summary(method, dataset, self.decoding)
+        if "hole" in row:
+            raise NotMeasured(row["hole"])
+        return row
 
     def side_by_side(self, names: Sequence[str], metric: str, on: str) -> SideBySide:
         """The methods on the same cases. Trained ones are taken with the seeds that all of them have; others have one
         run. Raises EvaluationError when they were not evaluated on the same cases."""
         methods = self._same_seeds(names)
         parts = [[self.summary(method, dataset) for method in methods] for dataset in data_sets(on)]
-        for dataset in data_sets(on):
-            evaluations = (self.results.evaluations(method, dataset, self.decoding) for method in methods)
-            check_cases([_value_of(of_method)[0] for of_method in evaluations])
+        for dataset in data_sets(on):  # raises for other cases
+            first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
+            by_run(pd.concat([self.results.rows(m, dataset, self.decoding) for m in first_runs]), ["correct"])
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
-        means = np.mean([[s.estimates[metric].mean for s in part] for part in parts], axis=0) * scale
-        draws = np.mean([np.stack([s.draws[:, column] for s in part], axis=1) for part in parts], axis=0) * scale
-        right = " : ".join("+".join(map(str, s.correct)) for s in parts[0]) if len(parts) == 1 else ""
-        return SideBySide(metric, tuple(methods), means, draws, right, tuple(part[0].cases for part in parts))
+        means = np.mean([[row[metric] for row in part] for part in parts], axis=0) * scale
+        draws = np.mean([np.stack([row["draws"][:, column] for row in part], axis=1) for part in parts], axis=0) * scale
+        right = " : ".join(row["k"] for row in parts[0]) if len(parts) == 1 else ""
+        return SideBySide(metric, tuple(methods), means, draws, right, tuple(part[0]["n"] for part in parts))
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
         """Metrics of variants over training, with the seeds that all of them have. Not measured where one of these
@@ -153,12 +157,6 @@ class Evidence:
 def training_seeds(runs: Iterable[str]) -> tuple[int, ...]:
     """Training seeds of runs, sorted, each once."""
     return tuple(sorted(set(seeds_of_runs(runs))))
-
-
-def _value_of(value: Any) -> Any:
-    if isinstance(value, Hole):
-        raise NotMeasured(value.reason)
-    return value
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -10,13 +10,14 @@ from ..evaluation.significance import percentile_interval, wilson_interval
 from ..results.curves import final_verdicts
 from ..results.methods import DATASETS, LEAST_SEEDS, TRAINED
 from ..results.paper import read_paper
+from ..results.results import NotMeasured
 from ..settings import sweeps
 from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim
 from .evidence import FACTOR, Evidence, training_seeds
 from .setup import compare_setup
 from .study import compare_study
 from .training import compare_training, final_accuracy
-from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, NotMeasured, Verdict, directional, verdict_on, weakest
+from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, Verdict, directional, verdict_on, weakest
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
@@ -84,9 +85,9 @@ def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _
     void = f"{one_seed} was trained with one seed" if one_seed else ""
     if claim.than:
         return comparison.statistic(claim.statistic), comparison.behind(claim.statistic), void
-    at = evidence.summary(comparison.methods[0], claim.on).estimates[claim.metric]
-    scale = FACTOR.get(claim.metric, 1.0)
-    return Effect(at.mean * scale, at.low * scale, at.high * scale), comparison.behind("mean"), void
+    row, scale = evidence.summary(comparison.methods[0], claim.on), FACTOR.get(claim.metric, 1.0)
+    ends = (row[f"{claim.metric}{end}"] * scale for end in ("", "_low", "_high"))
+    return Effect(*ends), comparison.behind("mean"), void
 
 
 def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _Figure:

@@ -36,7 +36,7 @@ def write_claims(settings: Settings, job: Job) -> None:
         "json": json.dumps(ledger, indent=1, ensure_ascii=False) + "\n",
         "md": _page(settings, ledger),
         "time": _page_of_time(make_ledger(settings, results, timed)),
-        "csv": to_csv(Table([Column(name, name, decimals=_DIGITS) for name in ledger["claims"][0]], plain)),
+        "csv": to_csv(plain, list(ledger["claims"][0]), _DIGITS),
     }
     for form, text in forms.items():
         write_text(job.out[form], text)

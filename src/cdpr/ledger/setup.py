@@ -5,10 +5,11 @@ from typing import Any
 
 from ..costs import load_catalogue, price_of
 from ..results.methods import AGENTS, DATASETS
+from ..results.results import NotMeasured
 from ..settings import job_of, labels_of, sweeps, value_at
 from .claims import SetupClaim
 from .evidence import Evidence
-from .verdict import OTHERWISE, STATED, NotMeasured, Verdict
+from .verdict import OTHERWISE, STATED, Verdict
 
 
 def compare_setup(claim: SetupClaim, evidence: Evidence) -> Verdict:
@@ -25,7 +26,7 @@ def _held(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
         case "cases":
             if other := evidence.other_cases(names[0]):
                 raise NotMeasured(other.replace("figure is", "number is"))
-            cases = evidence.summary(evidence.method("warm_start"), names[0]).cases
+            cases = evidence.summary(evidence.method("warm_start"), names[0])["n"]
             return cases, f"{cases} test cases were evaluated"
         case "settings":
             expected: dict[str, Any] = claim.value  # type: ignore[assignment]

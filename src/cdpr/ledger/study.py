@@ -1,12 +1,13 @@
 """Claims of the expert study, judged from its analysis. Simulated raters are no physicians: what they show is at most
 the same direction, and says so."""
 
+from ..results.results import NotMeasured
 from ..study.analysis import Analysis, Interval
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions
 from .claims import StudyClaim
 from .evidence import Evidence, training_seeds
-from .verdict import OPEN, Effect, NotMeasured, Verdict, verdict_on, weakest
+from .verdict import OPEN, Effect, Verdict, verdict_on, weakest
 
 
 def compare_study(claim: StudyClaim, evidence: Evidence) -> Verdict:

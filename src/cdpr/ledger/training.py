@@ -6,10 +6,11 @@ import numpy as np
 from ..evaluation.significance import crossed_bootstrap, percentile_interval
 from ..results.curves import Curves, final_verdicts
 from ..results.methods import IN_DOMAIN
+from ..results.results import NotMeasured
 from ..settings import Settings
 from .claims import TrainingClaim
 from .evidence import Evidence, training_seeds
-from .verdict import Effect, NotMeasured, Verdict, verdict_on
+from .verdict import Effect, Verdict, verdict_on
 
 # Final accuracies of fewer seeds, or of seeds that do not differ, have no interval over trainings.
 LEAST_FINAL_SEEDS = 3

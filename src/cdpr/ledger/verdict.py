@@ -37,10 +37,6 @@ COUNTED = {
 }
 
 
-class NotMeasured(Exception):
-    """Nothing was measured that a claim could be held against; the message says why."""
-
-
 @dataclass(frozen=True)
 class Verdict:
     """A verdict and what stands behind it. ``measured`` with its 95% interval is in ``unit``. ``k`` counts right

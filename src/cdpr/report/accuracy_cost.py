@@ -5,11 +5,11 @@ from math import cos, hypot, pi, sin
 
 import numpy as np
 
-from ..evaluation.metrics import Summary
 from ..job import Job
 from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, pictured_methods
-from ..results.results import Hole, Results
+from ..results.results import Results
 from ..results.sources import notices
+from ..results.table import Row
 from ..settings import Settings
 from . import style
 from .cost_figures import cost_axis
@@ -29,9 +29,9 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     results = Results(settings, job.inputs["results"], methods)
     decoding = settings.evaluation.decodings[0]
     at = {d: {method: results.summary(method, d, decoding) for method in methods} for d in DATASETS}
-    measured = {d: {m: one for m, one in of_one.items() if not isinstance(one, Hole)} for d, of_one in at.items()}
-    holes = [(m, d) for d, of_one in at.items() for m, one in of_one.items() if isinstance(one, Hole) and one.missing]
-    missing = sorted(f"{method.label} ({DATASETS[dataset]})" for method, dataset in holes)
+    measured = {d: {m: row for m, row in rows.items() if "hole" not in row} for d, rows in at.items()}
+    missing = sorted(f"{method.label} ({DATASETS[dataset]})" for dataset, rows in at.items()
+                     for method, row in rows.items() if row.get("missing"))  # fmt: skip
     with style.drawing(7.2, 7.4, job.out) as figure:
         others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
         layout = [*([IN_DOMAIN, dataset] for dataset in others), ["every", "every"], ["legend", "legend"]]
@@ -40,7 +40,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
         _draw_every(panels.pop("every"), panels.pop("legend"), settings, measured[IN_DOMAIN])
         for dataset, panel in panels.items():
             _draw_named(panel, settings, measured[dataset])
-            cases = max((one.cases for one in measured[dataset].values()), default=0)
+            cases = max((row["n"] for row in measured[dataset].values()), default=0)
             panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
         note = f"{decoding} decoding; bars: 95% intervals; dotted: best reference policies"
         style.foot(figure, settings, [*notices(settings), *style.folded([style.missing_note(missing)]),
@@ -59,12 +59,12 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return best
 
 
-def _point(summary: Summary) -> tuple[float, float]:
+def _point(row: Row) -> tuple[float, float]:
     """Mean cost (USD) and accuracy (%)."""
-    return summary.estimates["aec"].mean, 100 * summary.estimates["accuracy"].mean
+    return row["aec"], 100 * row["accuracy"]
 
 
-def _draw_frontier(panel: style.Axes, measured: Mapping[Method, Summary]) -> list[tuple[float, float]]:
+def _draw_frontier(panel: style.Axes, measured: Mapping[Method, Row]) -> list[tuple[float, float]]:
     """Draw the frontier of the reference policies; it does not set the panel's scale. Returns its points, (USD, %)."""
     line = frontier([_point(summary) for method, summary in measured.items() if method.knows_hospital])
     if line:
@@ -74,29 +74,28 @@ def _draw_frontier(panel: style.Axes, measured: Mapping[Method, Summary]) -> lis
     return line
 
 
-def _draw_point(panel: style.Axes, settings: Settings, method: Method, summary: Summary, size: float) -> None:
+def _draw_point(panel: style.Axes, settings: Settings, method: Method, row: Row, size: float) -> None:
     """A marker with thin intervals; one without fill knows the hospital."""
-    (cost, accuracy), look = _point(summary), style.look_of(settings, method.name)
-    aec, right = summary.estimates["aec"], summary.estimates["accuracy"]
+    (cost, accuracy), look = _point(row), style.look_of(settings, method.name)
     panel.errorbar(
-        cost, accuracy, xerr=[[cost - aec.low], [aec.high - cost]],
-        yerr=[[accuracy - 100 * right.low], [100 * right.high - accuracy]], marker=look.marker, linestyle="",
-        color=look.colour, ecolor=(look.colour, 0.5), elinewidth=0.6, markersize=size, markeredgewidth=0.9,
+        cost, accuracy, xerr=[[cost - row["aec_low"]], [row["aec_high"] - cost]],
+        yerr=[[accuracy - 100 * row["accuracy_low"]], [100 * row["accuracy_high"] - accuracy]], marker=look.marker,
+        linestyle="", color=look.colour, ecolor=(look.colour, 0.5), elinewidth=0.6, markersize=size,
+        markeredgewidth=0.9,
         markerfacecolor="white" if method.knows_hospital else look.colour, label=method.label, zorder=3,
     )  # fmt: skip
 
 
-def _draw_named(panel: style.Axes, settings: Settings, measured: Mapping[Method, Summary]) -> None:
+def _draw_named(panel: style.Axes, settings: Settings, measured: Mapping[Method, Row]) -> None:
     named = {method: summary for method, summary in measured.items() if method.name in NAMED}
     for method, summary in named.items():
         _draw_point(panel, settings, method, summary, 6)
     if not named:
         style.empty(panel, "missing: no evaluations")
     # Intervals of few seeds reach beyond what can be: they do not set the scale.
-    costs = [summary.estimates["aec"] for summary in named.values()]
-    dearest = max((min(1.25 * cost.high, 1.8 * cost.mean) for cost in costs), default=0.0) or 1.0
+    dearest = max((min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in named.values()), default=0.0) or 1.0
     within = [accuracy for cost, accuracy in _draw_frontier(panel, measured) if cost <= dearest]
-    heights = [100 * end for s in named.values() for end in (s.estimates["accuracy"].low, s.estimates["accuracy"].high)]
+    heights = [100 * row[f"accuracy{end}"] for row in named.values() for end in ("_low", "_high")]
     panel.set_xlim(0, dearest)
     # What the references reach at most belongs to the picture; what they reach for nothing would squeeze the points.
     low, high = max(0.0, min(heights, default=0.0)), min(100.0, max([*heights, *within], default=100.0))
@@ -107,7 +106,7 @@ def _draw_named(panel: style.Axes, settings: Settings, measured: Mapping[Method,
                    arrowprops={"arrowstyle": "->", "color": style.GREY, "linewidth": 0.9})  # fmt: skip
 
 
-def _draw_every(panel: style.Axes, legend: style.Axes, settings: Settings, measured: Mapping[Method, Summary]) -> None:
+def _draw_every(panel: style.Axes, legend: style.Axes, settings: Settings, measured: Mapping[Method, Row]) -> None:
     _draw_frontier(panel, measured)
     for method, summary in measured.items():
         _draw_point(panel, settings, method, summary, 7 if style.look_of(settings, method.name).marker == "*" else 4.5)
@@ -117,7 +116,7 @@ def _draw_every(panel: style.Axes, legend: style.Axes, settings: Settings, measu
     panel.set_ylim(max(low, -5), min(high, 105))
     panel.set_title(f"Every agent, {DATASETS[IN_DOMAIN]}")
     panel.set_ylabel("accuracy (%)")
-    highest = max((summary.estimates["aec"].high for summary in measured.values()), default=0.0)
+    highest = max((row["aec_high"] for row in measured.values()), default=0.0)
     cost_axis(panel, highest, "average cost per case (USD; linear up to 10, logarithmic beyond)")
     legend.set_axis_off()
     handles, labels = panel.get_legend_handles_labels()
@@ -128,7 +127,7 @@ def _draw_every(panel: style.Axes, legend: style.Axes, settings: Settings, measu
 # Names beside points
 
 
-def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method, Summary]) -> None:
+def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method, Row]) -> None:
     """Write the name of each agent beside its point, with a thin line to it where there is no room close by."""
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox

@@ -6,13 +6,13 @@ import numpy as np
 
 from ..results import frame
 from ..results.curves import read_curves
-from ..results.methods import IN_DOMAIN, OURS, TRAINED, Method, comparator_methods, tier_mark
-from ..results.results import Hole, Results
-from ..results.table import Column, Sheet, Table
+from ..results.methods import IN_DOMAIN, OURS, TRAINED, comparator_methods, tier_mark
+from ..results.results import Results
+from ..results.table import Column, Row, Sheet, Table
 from ..settings import Settings
 
 METRICS = frame.IN_DOMAIN_METRICS
-_FACTORS = {metric.name: metric.factor for metric in METRICS}
+_ENDS = ("", "_low", "_high", "_seed_sd")
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -26,35 +26,38 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         changes = frame.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
         text = f"Method minus {ours.label} on the same cases, {decoding} decoding ({tier_mark(settings)})."
         changed = frame.change_table(changes, METRICS, text, f"tab:comparator_changes_{decoding}")
-        parts += [(f"{decoding.capitalize()} decoding", _levels(results, decoding)),
+        rows = with_tokens(results, decoding)
+        parts += [(f"{decoding.capitalize()} decoding", _levels(results, rows, decoding)),
                   (f"Changes against {ours.label}, {decoding} decoding", changed)]  # fmt: skip
-        numbers = {one.first: one.numbers(METRICS) for one in changes}
-        for method in results.methods:
-            cells = frame.line(results, method, IN_DOMAIN, decoding) | numbers.get(method, {})
-            summary = results.summary(method, IN_DOMAIN, decoding)
-            if not isinstance(summary, Hole):
-                cells |= training_tokens(results, method) | frame.numbers(summary.estimates, _FACTORS)
-            lines.append(cells | {"decoding": decoding, "variant": method.name, "method": method.label})
+        differences = {m.name: frame.prefixed("change_", row) for m, row in zip(others, changes, strict=True)}
+        for row in rows:
+            printed = {f"{m.name}{end}": m.factor * row[f"{m.name}{end}"] for m in METRICS for end in _ENDS
+                       if row.get(f"{m.name}{end}") is not None}  # fmt: skip
+            lines.append(row | differences.get(row["method"], {}) | printed | {
+                "decoding": decoding, "variant": row["method"], "method": row["label"]})  # fmt: skip
     estimates = [f"{change}{metric.name}" for change in ("", "change_") for metric in METRICS]
-    plain = frame.long_table(lines, ("decoding", "variant", "method", "status"), estimates, ("tokens",))
-    return Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, plain)
+    keys = frame.long_keys(("decoding", "variant", "method", "status"), estimates, ("tokens",))
+    return Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, lines, keys)
 
 
 write_comparators = frame.writer(sheet)
 
 
-def _levels(results: Results, decoding: str) -> Table:
+def _levels(results: Results, rows: list[Row], decoding: str) -> Table:
     """A row per method: the in-domain metrics with 95% intervals, and the tokens of training (millions) per run."""
-    columns = [frame.METHOD, *frame.interval_columns(METRICS), Column("tokens", "Tokens (M)")]
-    lines = frame.method_lines(results, METRICS, decoding, lambda method, _: training_tokens(results, method))
+    columns = [frame.METHOD, *frame.interval_columns(METRICS, marked=2), Column("tokens", "Tokens (M)", linked=False)]
     text = (f"{frame.in_domain_caption(results.settings, decoding)} Tokens of training: mean over seeds, without "
             "validation, with probes and continuations; snakemake write_timings measures its time.")  # fmt: skip
-    return Table(columns, lines, text, results.remarks(), f"tab:comparators_{decoding}")
+    return Table(columns, rows, text, results.remarks(), f"tab:comparators_{decoding}")
 
 
-def training_tokens(results: Results, method: Method) -> dict[str, float]:
-    """Tokens (millions) at the end of training, of a run that diverged at its last validation."""
-    curves = read_curves(results.folder, method, ("accuracy",)) if method.group == TRAINED else None
-    if curves is None or not curves.runs:
-        return {}
-    return {"tokens": float(np.nanmax(curves.values["tokens"], axis=1).mean()) / 1e6}
+def with_tokens(results: Results, decoding: str) -> list[Row]:
+    """In-domain rows of all methods, of trained ones with the tokens (millions) at the end of training, of a run that
+    diverged at its last validation."""
+    rows = []
+    for method in results.methods:
+        row = results.summary(method, IN_DOMAIN, decoding)
+        curves = read_curves(results.folder, method, ("accuracy",)) if method.group == TRAINED else None
+        tokens = np.nanmax(curves.values["tokens"], axis=1) if curves and curves.runs else None
+        rows.append(row if tokens is None else row | {"tokens": float(tokens.mean()) / 1e6})
+    return rows

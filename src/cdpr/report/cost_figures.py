@@ -1,12 +1,13 @@
 """The figure of how the cost of a workup is distributed over cases, and the axis of costs."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..job import Job
 from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, main_methods
-from ..results.results import Hole, Results
+from ..results.results import NotMeasured, Results
 from ..results.sources import notices
 from ..results.table import number
 from ..settings import Settings
@@ -23,20 +24,24 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
     methods = learned_methods(settings)
     results = Results(settings, job.inputs["results"], methods)
     decoding = settings.evaluation.decodings[0]
-    evaluations = {d: {m: results.evaluations(m, d, decoding) for m in methods} for d in DATASETS}
-    measured = {d: {m: e for m, e in at.items() if not isinstance(e, Hole)} for d, at in evaluations.items()}
-    # Cost of every workup (USD), seeds pooled, sorted.
-    spent = {d: {m: np.sort(np.concatenate([one.metric("aec") for one in e])) for m, e in at.items()}
-             for d, at in measured.items()}  # fmt: skip
-    lost = [f"{m.label} ({DATASETS[d]})" for d in DATASETS for m in methods if m not in measured[d]]
+    # Cost of every episode (USD), seeds pooled, sorted.
+    spent: dict[str, dict[Method, np.ndarray]] = {dataset: {} for dataset in DATASETS}
+    cases, lost = dict.fromkeys(DATASETS, 0), []
+    for dataset, method in itertools.product(DATASETS, methods):
+        try:
+            rows = results.rows(method, dataset, decoding)
+        except NotMeasured:
+            lost.append(f"{method.label} ({DATASETS[dataset]})")
+            continue
+        spent[dataset][method] = np.sort(rows.cost_usd)
+        cases[dataset] = max(cases[dataset], rows.note_id.nunique())
     with style.drawing(7.2, 5.4, job.out) as figure:
         panels, table = _panels(figure, [1.3, 1], 0.16 * (len(methods) + 2))
         _table(table, settings, methods, spent)
         highest = max((float(at[-1]) for of_dataset in spent.values() for at in of_dataset.values()), default=0.0)
         for dataset, panel in panels.items():
             _draw_costs(panel, settings, methods, spent[dataset])
-            cases = max((len(e[0].note_ids) for e in measured[dataset].values()), default=0)
-            panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
+            panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases[dataset]})")
             cost_axis(panel, highest, "cost of the workup, at most (USD)")
             panel.set_ylabel("cases (%)")
             panel.set_ylim(0, 1.02)

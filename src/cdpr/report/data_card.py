@@ -13,7 +13,7 @@ from ..costs.price import COVERAGE_COLUMNS
 from ..files import path_digest, read_table, write_text
 from ..job import Job
 from ..records import RunRecord
-from ..results.table import Block, Cell, Column, Table, Warned, markdown_page, to_markdown
+from ..results.table import Block, Column, Table, Warned, markdown_page, to_markdown
 from ..settings import Settings
 from . import style
 from .card_counts import FEWEST_PATIENTS, KINDS, CardError, count_cases, data_card, mark, others, read_report
@@ -61,7 +61,7 @@ def card_parts(card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
     size = (f"{counts['kept']:,} cases of {counts['patients']:,} patients, out of {counts['read']:,} cases read; "
             f"by language: {languages}. No patient stands in two splits (checked).")  # fmt: skip
     steps = [{"rule": "cases read", "left": counts["read"]}, *card["funnel"],
-             {"rule": Cell("kept", "total"), "left": counts["kept"]}]  # fmt: skip
+             {"rule": "kept", "rule_mark": "total", "left": counts["kept"]}]  # fmt: skip
     numbers = ("min", "q1", "median", "q3", "max", "mean")
     spread = [row | {n: f"{row[n]:,.1f}".removesuffix(".0") for n in numbers} for row in card["distributions"]]
     unnamed = f"; not named here: {others(card)}" if others(card) else ""

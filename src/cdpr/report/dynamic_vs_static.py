@@ -1,17 +1,15 @@
 """Table 3: CDPR, which asks for examinations one by one, against a diagnosis from the whole record at once."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ..evaluation.metrics import Estimate, Evaluation, Metric, Summary
-from ..evaluation.significance import crossed_bootstrap, percentile_interval
+from ..evaluation.metrics import Metric, by_run, estimate
 from ..results import frame
-from ..results.methods import IN_DOMAIN, Method, dynamic_methods, tier_mark
+from ..results.methods import IN_DOMAIN, dynamic_methods, tier_mark
 from ..results.paper import printed_rows
-from ..results.results import Hole, Results, first_hole
-from ..results.table import Cell, Column, Sheet, Table
+from ..results.results import NotMeasured, Results
+from ..results.table import Column, Row, Sheet, Table
 from ..settings import Settings
 
 STATIC, DYNAMIC = "static", "cdpr"
@@ -33,64 +31,52 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts, lines = [], []
     for decoding in results.decodings:
         (change,) = frame.changes(results, [(dynamic, static, IN_DOMAIN)], decoding)
-        less = _reduction(results, decoding)
-        parts += [(f"{decoding.capitalize()} decoding", _levels(results, change, less, decoding)),
+        before, after = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
+        after = after | reduction(results, decoding)
+        parts += [(f"{decoding.capitalize()} decoding", _levels(results, [before, after], decoding)),
                   (f"{title}, {decoding} decoding", _changes(results, change, title, decoding))]  # fmt: skip
-        for method in results.methods:
-            cells = frame.line(results, method, IN_DOMAIN, decoding) | frame.paper_cells(rows[method.name], _PRINTED)
-            # A row that is a hole itself shows no change either.
-            if method.name == DYNAMIC and "k" in cells:
-                cells |= change.numbers(COMPARED)
-                cells |= {} if isinstance(less, Hole) else frame.numbers({REDUCTION.name: less})
-            lines.append(cells)
+        # A row that is a hole itself shows no change either.
+        lines += [before, after if "hole" in after else after | frame.prefixed("change_", change)]
+    lines = [row | frame.paper_cells(rows[row["method"]], _PRINTED) for row in lines]
     printed = [row | {"ours": results.method(name).label} for name, row in rows.items()]
     columns = [Column(name, header, decimals=decimals) for name, (header, decimals) in _PRINTED.items()]
     parts.append(frame.paper_table(settings, columns, printed, "dynamic_vs_static"))
     names = ("tier", "cost_unit_usd", "decoding", "method", "label", "status", "seeds", "k", "n")
     metrics = [metric.name for metric in COMPARED]
     estimates = (*metrics, REDUCTION.name, *(f"change_{metric}" for metric in metrics))
-    plain = frame.long_table(lines, names, estimates, [f"paper_{name}" for name in _PRINTED])
-    return Sheet(f"Dynamic against static diagnosis ({tier_mark(settings)})", parts, plain)
+    keys = frame.long_keys(names, estimates, [f"paper_{name}" for name in _PRINTED])
+    return Sheet(f"Dynamic against static diagnosis ({tier_mark(settings)})", parts, lines, keys)
 
 
 write_dynamic_vs_static = frame.writer(sheet)
 
 
-def reduction(
-    static: Sequence[Evaluation], dynamic: Sequence[Evaluation], resamples: int, seed: int
-) -> Estimate | Hole:
-    """By which share of the static cost the dynamic cost is lower; negative where it is higher.
+def reduction(results: Results, decoding: str) -> Row:
+    """By which share of the static cost the dynamic cost is lower, negative where it is higher, as columns of
+    :func:`~cdpr.evaluation.metrics.estimate`.
 
-    A ratio of means: both are resampled together, over the same cases and the seeds of ``dynamic``.
-    A hole where static diagnosis costs nothing.
+    A ratio of means: both are resampled together, over the same cases and the seeds of the dynamic method. A text says
+    why there is none.
     """
-    before = np.mean([e.metric("aec") for e in static], axis=0)
-    costs = np.stack([np.stack([before, e.metric("aec")], axis=1) for e in dynamic])
-    draws = crossed_bootstrap(costs, resamples, seed, static[0].dataset)
-    whole = before.mean()
+    try:
+        static, dynamic = (by_run(results.rows(method, IN_DOMAIN, decoding), ["cost_usd"]).values()
+                           for method in results.methods)  # fmt: skip
+    except NotMeasured as error:
+        return {f"{REDUCTION.name}_text": error.reason}
+    before = np.mean([costs[:, 0] for costs in static], axis=0)
+    table = np.stack([np.stack([before, costs[:, 0]], axis=1) for costs in dynamic])
+    draws, whole = results.resampled(table, IN_DOMAIN), before.mean()
     if not (whole > 0 and (draws[:, 0] > 0).all()):
-        return Hole("not defined: static diagnosis costs nothing")
-    by_seed = tuple(float(1 - e.metric("aec").mean() / whole) for e in dynamic)
-    return Estimate(float(np.mean(by_seed)), *percentile_interval(1 - draws[:, 1] / draws[:, 0]), by_seed)
+        return {f"{REDUCTION.name}_text": "not defined: static diagnosis costs nothing"}
+    by_seed = [float(1 - costs[:, 0].mean() / whole) for costs in dynamic]
+    return estimate(REDUCTION.name, by_seed, 1 - draws[:, 1] / draws[:, 0])
 
 
-def _reduction(results: Results, decoding: str) -> Estimate | Hole:
-    sides = [results.evaluations(method, IN_DOMAIN, decoding) for method in results.methods]
-    if hole := first_hole(sides):
-        return hole
-    return reduction(*sides, results.settings.evaluation.bootstrap, results.settings.evaluation.seed)
-
-
-def _levels(results: Results, change: frame.Change, less: Estimate | Hole, decoding: str) -> Table:
+def _levels(results: Results, rows: list[Row], decoding: str) -> Table:
     """The paper's layout: static diagnosis, CDPR, and how much cheaper it is; with counts and 95% intervals. As in the
     paper only the best is marked: of two rows the second best is the worst."""
-    columns = [frame.METHOD, *frame.COUNTS, *frame.interval_columns((*SHOWN, REDUCTION))]
-    cell = Cell(text=less.reason) if isinstance(less, Hole) else frame.interval_cell(REDUCTION, less, change.runs)
-
-    def more(method: Method, summary: Summary) -> frame.Cells:
-        return frame.counts(method, summary) | ({REDUCTION.name: cell} if method.name == DYNAMIC else {})
-
-    lines = frame.method_lines(results, SHOWN, decoding, more, second=False)
+    columns = [frame.METHOD, *frame.COUNTS, *frame.interval_columns(SHOWN, marked=1),
+               *frame.interval_columns([REDUCTION])]  # fmt: skip
     notes = [
         *results.remarks(),
         "AEC reduction: 1 - AEC of CDPR / AEC of static diagnosis; both are resampled together.",
@@ -98,12 +84,12 @@ def _levels(results: Results, change: frame.Change, less: Estimate | Hole, decod
         "that of every examination of the record, each billing group charged once. Best in bold.",
     ]
     text = f"Dynamic against static diagnosis. {frame.in_domain_caption(results.settings, decoding)}"
-    return Table(columns, lines, text, notes, f"tab:dynamic_vs_static_{decoding}")
+    return Table(columns, rows, text, notes, f"tab:dynamic_vs_static_{decoding}")
 
 
-def _changes(results: Results, change: frame.Change, title: str, decoding: str) -> Table:
+def _changes(results: Results, change: Row, title: str, decoding: str) -> Table:
     """CDPR minus static diagnosis on the same cases. Holm's family: the tests of the seeds."""
-    columns = [Column("cases", "N", align="l"), *frame.interval_columns(COMPARED, "Δ "),
+    columns = [Column("cases", "N", align="l", linked=False), *frame.interval_columns(COMPARED, "Δ "),
                *frame.mcnemar_columns("only CDPR : only static right")]  # fmt: skip
     text = f"{title}: first minus second on the same cases, {decoding} decoding ({tier_mark(results.settings)})."
     return frame.change_table([change], COMPARED, text, f"tab:dynamic_minus_static_{decoding}", columns,

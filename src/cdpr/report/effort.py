@@ -3,20 +3,14 @@
 Bad replies and forced diagnoses explain rows of the main table that accuracy and cost alone do not.
 """
 
-import math
-from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-
-import numpy as np
 
 from ..llm.spending import spent
 from ..results import frame
 from ..results.methods import Method, main_methods, tier_mark
-from ..results.results import Hole, Results
-from ..results.table import Cell, Column, Heading, Sheet, Table
+from ..results.results import NotMeasured, Results
+from ..results.table import Column, Row, Sheet, Table
 from ..settings import Settings, model_of
 from ..settings.models import Prices
 
@@ -36,19 +30,17 @@ _SPENT = (
     Column("unknown_calls", "Calls", "Of it unknown"), Column("unknown_usd", "USD", "Of it unknown", decimals=4),
     Column("reserved_usd", "USD under way", decimals=4),
 )  # fmt: skip
-# The field of a row where it has another name.
-_FIELDS = {"invalid": "n_invalid"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding what each system took. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     mark = tier_mark(settings)
-    parts = [(f"{one.capitalize()} decoding", effort_table(results, one, mark)) for one in results.decodings]
-    lines = [line for decoding in results.decodings for line in _lines(results, decoding)]
+    tables = [effort_table(results, decoding, mark) for decoding in results.decodings]
+    parts = [(f"{one.capitalize()} decoding", table) for one, table in zip(results.decodings, tables, strict=True)]
     names = ("tier", "decoding", "group", "method", "label", "dataset", "status", "cases")
-    plain = frame.long_table(lines, names, (), [column.key for column in _FIGURES])
-    return Sheet(f"Effort ({mark})", parts, plain)
+    rows = [row for table in tables for row in table.rows]
+    return Sheet(f"Effort ({mark})", parts, rows, [*names, *(column.key for column in _FIGURES)])
 
 
 write_effort = frame.writer(sheet)
@@ -58,8 +50,8 @@ def spent_table(state: str) -> Table | None:
     """What was paid so far, by system and model, as ``cdpr spend`` shows it; None where nothing was."""
     if not (bills := [asdict(bill) for bill in spent(state)]):
         return None
-    sums = {column.key: Cell(sum(bill[column.key] for bill in bills), mark="total") for column in _SPENT[2:]}
-    total: frame.Cells = {"system": Cell("In all", mark="total"), **sums}
+    total = {"system": "In all"} | {c.key: sum(bill[c.key] for bill in bills) for c in _SPENT[2:]}
+    total |= {f"{key}_mark": "total" for key in total}
     notes = [
         "The bill of all runs with the same paths.state, when this page was made: failed attempts, earlier results, "
         "judge and matcher are in it, and recorded answers cost nothing again.",
@@ -70,33 +62,29 @@ def spent_table(state: str) -> Table | None:
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> Table:
     """A row per system and data set; one for a system that is not run."""
-    columns = [Column("label", "Method", align="l"), frame.DATA_SET, Column("cases", "Workups"), *_FIGURES]
-    lines: list[Heading | frame.Cells] = []
-    for group, of_group in groupby(_lines(results, decoding), itemgetter("group")):
-        lines += [Heading(group), *of_group]
+    columns = [frame.METHOD, frame.DATA_SET, Column("cases", "Workups", linked=False), *_FIGURES]
+    pairs = ((m, d) for m in results.methods for d in (results.datasets if m.runs else ("",)))
+    rows = [_row(results, method, dataset, decoding) for method, dataset in pairs]
     text = f"What was asked per case, {decoding} decoding ({mark}); means over cases and seeds."
-    return Table(columns, lines, text, _notes(results), f"tab:{label}_{decoding}")
+    return Table(columns, rows, text, _notes(results), f"tab:{label}_{decoding}", by="group")
 
 
-def _lines(results: Results, decoding: str) -> Iterator[frame.Cells]:
+def _row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
     """Means over the cases of all seeds; a figure that no record holds stays empty."""
-    for method, dataset in ((m, d) for m in results.methods for d in (results.datasets if m.runs else ("",))):
-        head = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
-                "label": method.label, "dataset": Cell(dataset, text=results.datasets.get(dataset))}  # fmt: skip
-        evaluations = results.evaluations(method, dataset, decoding)
-        if isinstance(evaluations, Hole):
-            yield head | {"status": evaluations.reason, "hole": evaluations.reason}
-            continue
-        means = {name: float(np.mean([e.columns[_FIELDS.get(name, name)] for e in evaluations]))
-                 for name in (column.key for column in _FIGURES) if not name.startswith("usd")}  # fmt: skip
-        means["forced"] *= 100
-        cases = sum(len(e.note_ids) for e in evaluations)
-        if prices := _prices(results.settings, method):
-            usd = prices.usd(means["prompt_tokens"], means["completion_tokens"])
-            means |= {"usd": usd, "usd_in_all": usd * cases}
-        runs = results.behind(dataset, method)
-        cells = {name: Cell(value, runs=runs) for name, value in means.items() if not math.isnan(value)}
-        yield head | {"status": "measured", "cases": cases} | cells
+    row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
+           "label": method.label, "dataset": dataset, "dataset_text": results.datasets.get(dataset)}  # fmt: skip
+    try:
+        rows = results.rows(method, dataset, decoding).rename(columns={"n_invalid": "invalid"})
+    except NotMeasured as error:
+        return row | {"status": error.reason, "hole": error.reason}
+    names = [column.key for column in _FIGURES if column.key in rows]
+    means = dict(zip(names, rows[names].to_numpy(float).mean(axis=0).tolist(), strict=True))
+    means["forced"] *= 100
+    if prices := _prices(results.settings, method):
+        usd = prices.usd(means["prompt_tokens"], means["completion_tokens"])
+        means |= {"usd": usd, "usd_in_all": usd * len(rows)}
+    row |= {"status": "measured", "cases": len(rows), "runs": results.behind(dataset, method)}
+    return row | {name: value for name, value in means.items() if value == value}  # without NaN
 
 
 def _prices(settings: Settings, method: Method) -> Prices | None:

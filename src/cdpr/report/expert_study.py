@@ -8,10 +8,10 @@ from statistics import fmean
 
 from ..inspector.data import address
 from ..job import Job
-from ..results.frame import METHOD, Cells
+from ..results.frame import METHOD
 from ..results.methods import DATASETS, agent, tier_mark, trained
 from ..results.paper import read_paper
-from ..results.table import Cell, Column, Heading, Sheet, Table, interval, marks
+from ..results.table import EMPTY, Column, Row, Sheet, Table, interval
 from ..settings import Settings, TrainedRun
 from ..study.analysis import Analysis
 from ..study.ratings import PHYSICIAN, SIMULATED
@@ -21,14 +21,15 @@ from . import style
 
 # Rows of `workflow/paper/expert_study.csv`.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")
-_SCORES = (METHOD, *(Column(d.name, d.title) for d in rubric()))
+_SCORES = (METHOD, *(Column(d.name, d.title, marked=2, higher_is_better=True) for d in rubric()))
 _TESTS = (
     Column("than", "Ours against", align="l"), Column("dimension", "Dimension", align="l"),
-    Column("difference", "Difference [95%]"), Column("p", "p", decimals=4),
+    Column("difference", "Difference [95%]", signed=True, interval=True), Column("p", "p", decimals=4),
     Column("holm", "over dimensions", "Holm", decimals=4), Column("holm_all", "over all", "Holm", decimals=4),
     Column("holm_zeros_dropped", "zeros dropped", "Holm, otherwise", decimals=4),
     Column("holm_permutation", "permutation", "Holm, otherwise", decimals=4),
-    Column("rank_biserial", "Rank-biserial", decimals=2, signed=True), Column("shift", "Hodges-Lehmann [95%]"),
+    Column("rank_biserial", "Rank-biserial", decimals=2, signed=True),
+    Column("shift", "Hodges-Lehmann [95%]", signed=True, interval=True),
     Column("zeros", "Ties"), Column("sd", "SD"), Column("states_needed", "States needed"),
 )  # fmt: skip
 
@@ -136,29 +137,29 @@ def _sheet(settings: Settings, analysis: Analysis) -> Sheet:
         parts.append((f"Tests: {raters}", _tests(settings, analysis)))
     if analysis.alpha:
         parts.append((f"Agreement: {raters}", _agreement(settings, analysis)))
-    return Sheet(f"Expert study: {raters} ({tier_mark(settings)})", parts, _long(settings, analysis))
+    return Sheet(f"Expert study: {raters} ({tier_mark(settings)})", parts, *_long(settings, analysis), decimals=4)
 
 
 def _scores(settings: Settings, analysis: Analysis) -> Table:
     printed = read_paper()
-    lines: list[Cells | Heading] = [Heading(f"Here: {who(analysis)}, {analysis.states} states")]
-    best = {d: marks({run: at.value for run, at in of.items()}, 2, higher_is_better=True)
-            for d, of in analysis.scores.items()}  # fmt: skip
+    here, theirs = (f"Here: {who(analysis)}, {analysis.states} states",
+                    "The paper: three physicians, 300 states of its own (as far as it prints figures)")  # fmt: skip
+    rows: list[Row] = []
     for run in analysis.runs:
-        cells: Cells = {"method": label(settings, run), "hole": "" if analysis.scores else "no ratings yet"}
+        row = {"label": label(settings, run), "heading": here, "learned": True,
+               "hole": "" if analysis.scores else "no ratings yet"}  # fmt: skip
         for dimension, of in analysis.scores.items():
             at, star = of[run], "*" if run == analysis.ours and _significant(analysis, dimension) else ""
-            text = "—" if at.value is None else interval(at.value, at.low or at.value, at.high or at.value) + star
-            cells[dimension] = Cell(at.value, best[dimension].get(run, ""), text)
-        lines.append(cells)
-    lines += [{"method": name, "hole": why} for name, why in analysis.left_out.items()]
-    lines.append(Heading("The paper: three physicians, 300 states of its own (as far as it prints figures)"))
+            text = EMPTY if at.value is None else interval(at.value, at.low or at.value, at.high or at.value) + star
+            row |= {dimension: at.value, f"{dimension}_text": text}
+        rows.append(row)
+    rows += [{"label": name, "heading": here, "hole": why} for name, why in analysis.left_out.items()]
     for name in _PRINTED:
         scores = {d.name: printed.get(f"expert:{name}:{d.name}") for d in rubric()}
-        cells = {dimension: Cell(v, text=f"{v:.1f}") for dimension, v in scores.items() if v is not None}
-        lines.append({"method": f"{name} (paper)", **cells})
+        texts = {f"{dimension}_text": f"{v:.1f}" for dimension, v in scores.items() if v is not None}
+        rows.append({"label": f"{name} (paper)", "heading": theirs} | scores | texts)
     text = f"Mean scores from 1 to 5, {who(analysis)} ({tier_mark(settings)})."
-    return Table(_SCORES, lines, text, _notes(settings, analysis), "tab:expert_study")
+    return Table(_SCORES, rows, text, _notes(settings, analysis), "tab:expert_study", by="heading")
 
 
 def _notes(settings: Settings, analysis: Analysis) -> list[str]:
@@ -183,13 +184,10 @@ def _tests(settings: Settings, analysis: Analysis) -> Table:
     titles = {d.name: d.title for d in rubric()}
     lines = []
     for test in analysis.comparisons:
-        clear = test.holm < analysis.level
+        favour = ("better" if test.difference > 0 else "worse") if test.holm < analysis.level else ""
         lines.append(test.model_dump() | {
-            "than": label(settings, test.than), "dimension": titles[test.dimension],
-            "difference": Cell(test.difference, ("better" if test.difference > 0 else "worse") if clear else "",
-                               interval(test.difference, test.low, test.high, signed=True)),
-            "shift": Cell(test.shift, text=interval(test.shift, test.shift_low, test.shift_high, signed=True)),
-        })  # fmt: skip
+            "than": label(settings, test.than), "dimension": titles[test.dimension], "difference_low": test.low,
+            "difference_high": test.high, "difference_mark": favour})  # fmt: skip
     text = (f"{label(settings, analysis.ours)} against every baseline, per-state means, {who(analysis)} "
             f"({tier_mark(settings)}).")  # fmt: skip
     return Table(_TESTS, lines, text, [
@@ -201,13 +199,14 @@ def _tests(settings: Settings, analysis: Analysis) -> Table:
 
 
 def _agreement(settings: Settings, analysis: Analysis) -> Table:
-    columns = [Column("dimension", "Dimension", align="l"), Column("alpha", "Krippendorff's alpha [95%]"),
+    columns = [Column("dimension", "Dimension", align="l"),
+               Column("alpha", "Krippendorff's alpha [95%]", interval=True),
                *([Column("model", "Language model, raters")] if analysis.model_rater else [])]  # fmt: skip
     lines = []
     for d in rubric():
         at, model = analysis.alpha[d.name], analysis.model_rater
-        alpha = "undefined" if None in (at.value, at.low, at.high) else interval(at.value, at.low, at.high)
-        lines.append({"dimension": d.title, "alpha": Cell(at.value, text=alpha),
+        lines.append({"dimension": d.title, "alpha": at.value, "alpha_low": at.low, "alpha_high": at.high,
+                      "alpha_text": "undefined" if None in (at.value, at.low, at.high) else None,
                       "model": model[d.name].value if model else None})  # fmt: skip
     text = f"Agreement of {who(analysis)}, ordinal ({tier_mark(settings)})."
     return Table(columns, lines, text, [
@@ -216,10 +215,10 @@ def _agreement(settings: Settings, analysis: Analysis) -> Table:
     ], "tab:expert_agreement")  # fmt: skip
 
 
-def _long(settings: Settings, analysis: Analysis) -> Table:
-    """One line per data set (or all), dimension and run."""
+def _long(settings: Settings, analysis: Analysis) -> tuple[list[Row], tuple[str, ...]]:
+    """One row per data set (or all), dimension and run, and its columns."""
     keys = ("raters", "dataset", "dimension", "run", "method", "mean", "low", "high", "alpha", "holm_against_next_best")
-    lines: list[Cells] = []
+    lines: list[Row] = []
     for dimension, of in analysis.scores.items():
         test = analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
         for run in analysis.runs:
@@ -230,7 +229,7 @@ def _long(settings: Settings, analysis: Analysis) -> Table:
                 "holm_against_next_best": test.holm if test and run == analysis.ours else None})  # fmt: skip
             lines += [head | {"dataset": dataset, "mean": means[dimension][run]}
                       for dataset, means in analysis.datasets.items() if dataset in DATASETS]  # fmt: skip
-    return Table([Column(key, key, decimals=4) for key in keys], lines)
+    return lines, keys
 
 
 def states_table(settings: Settings, means: Sequence[StateMeans], labels: Mapping[str, str]) -> Table:
@@ -252,7 +251,7 @@ def states_table(settings: Settings, means: Sequence[StateMeans], labels: Mappin
         link = address(place.source, place.dataset, case=place.note_id, decoding="greedy", turn=place.turn)
         text = f"{DATASETS[place.dataset]}, turn {place.turn + 1}"
         lead = ours - fmean(others) if ours is not None and others else None
-        lines.append(scores | {"state": Cell(text, link=link if linked else ""), "lead": lead})
+        lines.append(scores | {"state": text, "state_link": link if linked else "", "lead": lead})
     lines.sort(key=lambda line: math.inf if line["lead"] is None else -line["lead"])
     columns = [Column("state", "State", align="l"), *(Column(run, label) for run, label in labels.items()),
                Column("lead", "Ours above the mean of the others", signed=True)]  # fmt: skip

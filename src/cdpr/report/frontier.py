@@ -4,19 +4,19 @@ Variants of one label are points of one curve. Between two neighbouring points l
 some patients by the one policy and the others by the other; below the cheapest lies diagnosing some at once.
 """
 
-from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from ..evaluation.metrics import METRICS, Estimate, check_cases
-from ..evaluation.significance import crossed_bootstrap, percentile_interval
+from ..evaluation.metrics import METRICS, by_run, estimate
 from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, OURS, Method, domain, frontier_methods, tier_mark
-from ..results.results import Hole, Results, first_hole
-from ..results.table import Column, Heading, Sheet, Table
+from ..results.results import NotMeasured, Results
+from ..results.table import Column, Row, Sheet, Table
 from ..settings import Settings
 from . import style
 
@@ -45,27 +45,23 @@ class Frontiers:
         """The curve on which a variant lies."""
         return self.results.method(name).label
 
-    def _draws(self, label: str, at: Places) -> np.ndarray | Hole:
+    def _draws(self, label: str, at: Places) -> np.ndarray:
         """Mean accuracy and cost (USD) of each point of a curve, the start first: [1 + resamples, points, 2]. The first
-        row is that of the data; rows of the same number resample the same cases."""
-        points = [self.results.evaluations(m, *at) for m in [self.start, *self.curves[label]]]
-        if hole := first_hole(points):
-            return hole
-        check_cases([run for runs in points for run in runs])
-        seeds, plan = min(len(runs) for runs in points[1:]), self.settings.evaluation
-        columns = [[np.stack([run.metric(name) for name in ("accuracy", "aec")], axis=1) for run in runs[:seeds]]
-                   for runs in points]  # fmt: skip
-        columns[0] *= seeds  # nothing is trained in it
-        table = np.concatenate([np.stack(runs) for runs in columns], axis=2)
-        draws = crossed_bootstrap(table, plan.bootstrap, plan.seed, at[0])
+        row is that of the data; rows of the same number resample the same cases. Raises NotMeasured."""
+        points = [self.start, *self.curves[label]]
+        values = by_run(pd.concat([self.results.rows(m, *at) for m in points]), ["correct", "cost_usd"])
+        seeds = min(len(method.runs) for method in points[1:])
+        # Nothing is trained in the start: its one run is there for every seed.
+        runs = [[values[run] for run in (method.runs * seeds)[:seeds]] for method in points]
+        table = np.concatenate([np.stack(of_point) for of_point in runs], axis=2)
+        draws = self.results.resampled(table, at[0])
         return np.concatenate([table.mean(axis=(0, 1))[None], draws]).reshape(len(draws) + 1, -1, 2)
 
-    def own(self, name: str, at: Places) -> np.ndarray | Hole:
-        """Accuracy and cost of one variant [1 + resamples, 2]."""
+    def own(self, name: str, at: Places) -> np.ndarray:
+        """Accuracy and cost of one variant [1 + resamples, 2]. Raises NotMeasured."""
         label = self.label(name)
-        draws = self.draws(label, at)
         place = 1 + [method.name for method in self.curves[label]].index(name)
-        return draws if isinstance(draws, Hole) else draws[:, place]
+        return self.draws(label, at)[:, place]
 
 
 def accuracy_at(draws: np.ndarray, costs: np.ndarray) -> np.ndarray:
@@ -83,21 +79,21 @@ def area(draws: np.ndarray) -> np.ndarray:
     return np.trapezoid(along, grid, axis=0) / (grid[-1] - grid[0])
 
 
-def _estimate(draws: np.ndarray) -> Estimate:
-    return Estimate(float(draws[0]), *percentile_interval(draws[1:]), (float(draws[0]),))
-
-
-def compare(frontiers: Frontiers, label: str, at: Places) -> dict[str, Estimate] | Hole:
+def compare(frontiers: Frontiers, label: str, at: Places) -> Row:
     """Of a curve: accuracy at the cost of CDPR and its difference to CDPR, accuracy at half the cost of GRPO and its
-    difference to GRPO, the area and its difference to that of CDPR's curve."""
-    curve, ours, outcome = frontiers.draws(label, at), frontiers.own(OURS, at), frontiers.own(OUTCOME_ALONE, at)
-    base = frontiers.draws(frontiers.label(OURS), at)
-    if hole := first_hole([curve, ours, outcome, base]):
-        return hole
+    difference to GRPO, the area and its difference to that of CDPR's curve; or the ``hole``."""
+    try:
+        curve, ours, outcome = frontiers.draws(label, at), frontiers.own(OURS, at), frontiers.own(OUTCOME_ALONE, at)
+        base = frontiers.draws(frontiers.label(OURS), at)
+    except NotMeasured as error:
+        return {"hole": error.reason}
     matched, half, below = accuracy_at(curve, ours[:, 1]), accuracy_at(curve, outcome[:, 1] / 2), area(curve)
     figures = {"matched": matched, "over_cdpr": matched - ours[:, 0], "half": half, "over_grpo": half - outcome[:, 0],
                "area": below, "over_area": below - area(base)}  # fmt: skip
-    return {name: _estimate(draws) for name, draws in figures.items()}
+    row: Row = {"seeds": min(len(method.runs) for method in frontiers.curves[label])}
+    for name, draws in figures.items():
+        row |= estimate(name, [draws[0]], draws[1:])
+    return row
 
 
 _HEADS = {
@@ -111,41 +107,29 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     frontiers = Frontiers(settings, folder)
     parts, lines = [], []
     for decoding in frontiers.results.decodings:
-        shown: list[Heading | frame.Cells] = []
+        shown = []
         for dataset in DATASETS:
-            shown.append(Heading(f"{DATASETS[dataset]} ({domain(dataset)})"))
             for label, methods in frontiers.curves.items():
-                compared = compare(frontiers, label, (dataset, decoding))
-                shown.append({"method": label} | _cells(compared, methods))
                 head = {"decoding": decoding, "dataset": dataset, "rule": label}
-                every_point = [(m, frame.line(frontiers.results, m, dataset, decoding)) for m in methods]
-                lines += [head | line | {"variant": method.name} for method, line in every_point]
-                if not isinstance(compared, Hole):
-                    lines.append(head | frame.numbers(compared))
+                lines += [frontiers.results.summary(m, dataset, decoding) | head | {"variant": m.name} for m in methods]
+                heading = f"{DATASETS[dataset]} ({domain(dataset)})"
+                shown.append(
+                    head | {"label": label, "heading": heading} | compare(frontiers, label, (dataset, decoding))
+                )
+                lines += [shown[-1]] if "hole" not in shown[-1] else []
         columns = [frame.METHOD, Column("seeds", "Seeds"), *(
-            Column(name, f"{head.format(*(f'{usd:g}' for usd in AREA_USD))} [95%]", "Accuracy (%)")
-            for name, head in _HEADS.items())]  # fmt: skip
+            Column(name, f"{head.format(*(f'{usd:g}' for usd in AREA_USD))} [95%]", "Accuracy (%)", factor=_POINTS,
+                   signed=name.startswith("over"), interval=True) for name, head in _HEADS.items())]  # fmt: skip
         text = (f"Accuracy at matched cost, {decoding} decoding ({tier_mark(settings)}). Each rule is a curve over the "
                 "weight of correctness; CDPR and GRPO are those of the configuration.")  # fmt: skip
         notes = [frame.PAIRED_INTERVALS, *frontiers.results.remarks()]
-        parts.append(
-            (f"{decoding.capitalize()} decoding", Table(columns, shown, text, notes, f"tab:frontier_{decoding}"))
-        )
-    plain = frame.long_table(lines, ("decoding", "dataset", "rule", "variant", "status"),
-                             [*METRICS, *_HEADS], ())  # fmt: skip
-    return Sheet(f"Accuracy at matched cost ({tier_mark(settings)})", parts, plain)
+        table = Table(columns, shown, text, notes, f"tab:frontier_{decoding}", by="heading")
+        parts.append((f"{decoding.capitalize()} decoding", table))
+    keys = frame.long_keys(("decoding", "dataset", "rule", "variant", "status"), [*METRICS, *_HEADS])
+    return Sheet(f"Accuracy at matched cost ({tier_mark(settings)})", parts, lines, keys)
 
 
 write_frontier = frame.writer(sheet)
-
-
-def _cells(compared: dict[str, Estimate] | Hole, methods: Sequence[Method]) -> frame.Cells:
-    if isinstance(compared, Hole):
-        return {"hole": compared.reason}
-    metric = METRICS["accuracy"]
-    return {"seeds": min(len(method.runs) for method in methods)} | {
-        name: frame.interval_cell(metric, estimate, signed=name.startswith("over"))
-        for name, estimate in compared.items()}  # fmt: skip
 
 
 def plot_frontier(settings: Settings, job: Job) -> None:
@@ -172,8 +156,9 @@ def plot_frontier(settings: Settings, job: Job) -> None:
 def _draw(panel: style.Axes, frontiers: Frontiers, at: Places) -> None:
     dearest: float = 1.0
     for label, methods in frontiers.curves.items():
-        draws = frontiers.draws(label, at)
-        if isinstance(draws, Hole):
+        try:
+            draws = frontiers.draws(label, at)
+        except NotMeasured:
             continue
         look = style.look_of(frontiers.settings, methods[0].name)
         mean, low, high = draws[0, 1:], *np.quantile(draws[1:, 1:], [0.025, 0.975], axis=0)
@@ -187,7 +172,6 @@ def _draw(panel: style.Axes, frontiers: Frontiers, at: Places) -> None:
         dearest = max(dearest, float(x.max()))
     panel.set_xlim(0, 1.2 * dearest)  # intervals of few seeds reach beyond what can be
     for name, share in ((OURS, 1.0), (OUTCOME_ALONE, 0.5)):
-        own = frontiers.own(name, at)
-        if not isinstance(own, Hole):
-            look = style.look_of(frontiers.settings, name)
-            panel.axvline(share * own[0, 1], color=look.colour, linestyle=":", linewidth=0.8)
+        with suppress(NotMeasured):
+            panel.axvline(share * frontiers.own(name, at)[0, 1], linestyle=":", linewidth=0.8,
+                          color=style.look_of(frontiers.settings, name).colour)  # fmt: skip

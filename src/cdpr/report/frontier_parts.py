@@ -11,9 +11,9 @@ from ..results import frame
 from ..results.curves import read_curves
 from ..results.methods import IN_DOMAIN, Method, grid_methods, part_methods, synthetic, tier_mark
 from ..results.results import Results
-from ..results.table import Cell, Column, Heading, Sheet, Table
+from ..results.table import Column, Row, Sheet, Table
 from ..settings import Settings, resolve_variant
-from .comparators import training_tokens
+from .comparators import with_tokens
 
 SHOWN = (METRICS["accuracy"], METRICS["aec"], METRICS["aen"])
 GRID_WEIGHT = 3.0  # weight of correctness in the figure by which the grid is judged, of every rule
@@ -26,34 +26,33 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, part_methods(settings), {IN_DOMAIN: ""})
     parts, lines = [], []
     for decoding in results.decodings:
-        more = {method: _more(results, method, decoding) for method in results.methods}
-        shown = frame.method_lines(results, SHOWN, decoding, lambda method, _, of=more: of[method], second=False)
+        rows = [row | _exact(results, method, decoding)
+                for method, row in zip(results.methods, with_tokens(results, decoding), strict=True)]  # fmt: skip
         text = (f"{frame.in_domain_caption(settings, decoding)} Exact: accuracy of the exact posterior's diagnoses on "
                 "the evidence that the policy gathered; it grows with better choice alone.")  # fmt: skip
-        columns, label = [frame.METHOD, *frame.interval_columns(SHOWN), *_MORE], f"tab:frontier_parts_{decoding}"
-        parts.append((f"{decoding.capitalize()} decoding", Table(columns, shown, text, results.remarks(), label)))
-        lines += [frame.line(results, method, IN_DOMAIN, decoding) | {"variant": method.name} | cells
-                  for method, cells in more.items()]  # fmt: skip
+        columns = [frame.METHOD, *frame.interval_columns(SHOWN, marked=1), *_MORE]
+        table = Table(columns, rows, text, results.remarks(), f"tab:frontier_parts_{decoding}")
+        parts.append((f"{decoding.capitalize()} decoding", table))
+        lines += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
     parts.append(("The grid", _grid(settings, folder)))
-    plain = frame.long_table(lines, ("decoding", "variant", "status"), list(METRICS), [column.key for column in _MORE])
-    return Sheet(f"What the gain is made of ({tier_mark(settings)})", parts, plain)
+    keys = frame.long_keys(("decoding", "variant", "status"), METRICS, [column.key for column in _MORE])
+    return Sheet(f"What the gain is made of ({tier_mark(settings)})", parts, lines, keys)
 
 
 write_frontier_parts = frame.writer(sheet)
 
 
-def _more(results: Results, method: Method, decoding: str) -> frame.Cells:
-    """Tokens of training; where the hospital is known, the exact posterior's accuracy on the evidence gathered (%)."""
-    cells: frame.Cells = dict(training_tokens(results, method))
+def _exact(results: Results, method: Method, decoding: str) -> Row:
+    """Where the hospital is known, the exact posterior's accuracy on the evidence gathered (%)."""
     measured = all(results.path(run, IN_DOMAIN).exists() for run in method.runs)
     if not (measured and synthetic(results.settings, IN_DOMAIN)):
-        return cells
+        return {}
     cases, right, exact = results.folder / "cases" / f"{IN_DOMAIN}.jsonl", [], []
     for run in method.runs:
         rows = [row for row in read_rows(results.path(run, IN_DOMAIN)) if row.decoding == decoding]
         right.append(fmean(row.correct for row in rows))
         exact.append(exact_accuracy(results.settings, IN_DOMAIN, cases, rows))
-    return cells | {"exact": 100 * fmean(exact), "reading": 100 * (fmean(exact) - fmean(right))}
+    return {"exact": 100 * fmean(exact), "reading": 100 * (fmean(exact) - fmean(right))}
 
 
 def _grid(settings: Settings, folder: Path) -> Table:
@@ -66,13 +65,14 @@ def _grid(settings: Settings, folder: Path) -> Table:
         at = {f"{step:g}": float(value) for step, value in zip(curves.mean("step"), values, strict=True) if step}
         by_rule.setdefault(method.label, []).append((method, at))
     steps = list(dict.fromkeys(step for rows in by_rule.values() for _, at in rows for step in at))
-    lines: list[Heading | frame.Cells] = []
+    lines = []
     for rule, rows in by_rule.items():
         best = max((value for _, at in rows for value in at.values()), default=None)
         for method, at in rows:
             rate = resolve_variant(settings, method.name).training.learning_rate
-            marked = {step: Cell(100 * v, mark="best" if v == best else "") for step, v in at.items()}
-            lines.append({"method": rule, "rate": f"{rate:g}", "seeds": len(method.runs)} | marked)
+            marks = {f"{step}_mark": "best" for step, value in at.items() if value == best}
+            values = {step: 100 * value for step, value in at.items()}
+            lines.append({"label": rule, "rate": f"{rate:g}", "seeds": len(method.runs)} | values | marks)
     columns = [frame.METHOD, Column("rate", "Learning rate"), Column("seeds", "Seeds"),
                *(Column(step, step, "100 U / w after so many iterations") for step in steps)]  # fmt: skip
     text = (f"The same grid for every rule, on {settings.data.validation_cases} validation cases, greedy: accuracy "

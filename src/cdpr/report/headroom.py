@@ -18,7 +18,7 @@ from ..evaluation.preflight import (
 from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, backbone, domain, tier_mark
-from ..results.table import Cell, Column, Heading, Sheet, Table
+from ..results.table import Column, Row, Sheet, Table
 from ..settings import Settings
 from . import style
 
@@ -51,11 +51,14 @@ _STEPS = (
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """The table of the results in a folder."""
+    """The table of the results in a folder; as plain numbers fractions, US dollars and units of utility."""
     preflight = _read(folder / "preflight.json")
-    smallest, gain = _smallest_shown(settings, preflight), _gain(settings, preflight)
+    rows = [_figures(at, least) for at in preflight.headrooms for least in preflight.resolutions
+            if at.dataset == least.dataset]  # fmt: skip
+    smallest, gain = _smallest_shown(settings, preflight, rows), _gain(settings, preflight, rows)
     parts = [("The answer", smallest), ("What there is to learn", gain)]
-    return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, _long(preflight))
+    keys = [*dict.fromkeys(["dataset", "decoding", "utility", *(column.key for column in (*_GAIN, *_SHOWN))])]
+    return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, rows, keys, decimals=4)
 
 
 write_headroom = frame.writer(sheet)
@@ -107,14 +110,10 @@ def _read(path: Path) -> Preflight:
     return Preflight.model_validate_json(path.read_bytes())
 
 
-def _gain(settings: Settings, preflight: Preflight) -> Table:
+def _gain(settings: Settings, preflight: Preflight, rows: list[Row]) -> Table:
     """A row per data set and decoding, with missing parts listed in notes."""
-    lines: list[Heading | frame.Cells] = []
-    for least in preflight.resolutions:
-        lines.append(Heading(f"{DATASETS[least.dataset]} ({domain(least.dataset)})"))
-        lines += [_figures(at, least) for at in preflight.headrooms if at.dataset == least.dataset]
     text = f"{backbone(settings)} before training ({tier_mark(settings)})."
-    return Table(_GAIN, lines, text, [
+    return Table(_GAIN, rows, text, [
         "Reading errors: accuracy of the exact posterior's diagnoses, on the evidence that the policy gathered, "
         f"above the policy's own; aim: at most {100 * READING_AIM:g} points.",
         "Best choice: accuracy of value of information above that of the exact posterior, at the policy's spend (AEC). "
@@ -125,16 +124,15 @@ def _gain(settings: Settings, preflight: Preflight) -> Table:
         f"policy's own operating point; aim: at least {COST_TO_TEST_AIM:g}; the paper's: about {PAPER_COST_TO_TEST:g}.",
         *(f"{text}." for text in preflight.weaknesses),
         *(f"{DATASETS[dataset]}: not available: {why}." for dataset, why in preflight.unavailable.items()),
-    ], "tab:headroom")  # fmt: skip
+    ], "tab:headroom", by="heading")  # fmt: skip
 
 
-def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
+def _smallest_shown(settings: Settings, preflight: Preflight, rows: list[Row]) -> Table:
     """A row per data set under the first decoding: gains against what can be shown; the verdict above it, and why."""
     first = preflight.headrooms[0].decoding
-    at = {each.dataset: each for each in preflight.headrooms if each.decoding == first}
-    lines = [_figures(at[least.dataset], least) for least in preflight.resolutions]
+    rows = [row for row in rows if row["decoding"] == first]
     text = f"{verdict(preflight)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(preflight)}"
-    return Table(_SHOWN, lines, text, [
+    return Table(_SHOWN, rows, text, [
         *(f"{text}." for of_dataset in preflight.obstacles.values() for text in of_dataset),
         "Smallest shown: the true difference between two trained methods whose 95% interval in these tables excludes "
         "zero with 80% power; its SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
@@ -146,15 +144,8 @@ def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
     ], "tab:headroom_shown")  # fmt: skip
 
 
-def _long(preflight: Preflight) -> Table:
-    """One line per data set and decoding: fractions, US dollars, units of utility."""
-    keys = dict.fromkeys(["dataset", "decoding", "utility", *(column.key for column in (*_GAIN, *_SHOWN))])
-    least = {each.dataset: each for each in preflight.resolutions}
-    lines = [_figures(at, least[at.dataset]) for at in preflight.headrooms]
-    return Table([Column(key, key, decimals=4) for key in keys], lines)
-
-
-def _figures(at: Headroom, least: Resolution) -> frame.Cells:
+def _figures(at: Headroom, least: Resolution) -> Row:
     derived = {name: getattr(at, name) for name in ("reading", "choice", "gain", "choice_utility")}
     derived |= {"seeds": least.seeds, "least_accuracy": least.accuracy, "least_utility": least.utility}
-    return at.model_dump() | derived | {"dataset": Cell(at.dataset, text=DATASETS[at.dataset])}
+    derived |= {"dataset_text": (label := DATASETS[at.dataset]), "heading": f"{label} ({domain(at.dataset)})"}
+    return at.model_dump() | derived

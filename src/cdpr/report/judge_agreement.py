@@ -1,35 +1,25 @@
 """Two judges on the same diagnoses: how far they agree, and which figures of the main table hang on the judge."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 
 from ..evaluation.metrics import EvaluationError
-from ..evaluation.row import EvaluationRow, Judging, read_rows
 from ..evaluation.significance import agreement
 from ..results import frame
-from ..results.methods import DATASETS, Method, judges, main_methods, tier_mark
-from ..results.results import Hole, Results
-from ..results.table import Cell, Column, Sheet, Table, interval, number
+from ..results.methods import DATASETS, judges, main_methods, tier_mark
+from ..results.results import NotMeasured, Results
+from ..results.table import Column, Row, Sheet, Table, number
 from ..settings import Settings, SettingsError
 from ..settings.judging import TABLES
 from .main_table import DECIMALS
 
 _ALL = "all"
+_COLUMNS = ("dataset", "note_id", "method", "correct", "judging_by", "judging_second", "judging_second_invalid")
 _NAMES = ("verdicts", "first", "second", "agreed", "kappa", "kappa_low", "kappa_high", "only_first", "only_second",
           "invalid", "second_invalid", "several")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Judged:
-    """The diagnoses of a method on a data set, as rows that a second judge has seen; ``rows`` in all."""
-
-    method: Method
-    dataset: str
-    diagnoses: Sequence[EvaluationRow]
-    rows: int
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -41,82 +31,73 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, main_methods(settings))
     parts, every_line = [], []
     for decoding in results.decodings:
-        judged, missing = _judged(results, decoding)
-        lines = list(_lines(settings, decoding, judged))
+        rows, missing = _judged(results, decoding)
+        lines = list(_lines(settings, decoding, rows))
         parts.append((f"{decoding.capitalize()} decoding", _agreement_table(results, decoding, lines, missing)))
-        parts.append((f"Figures that hang on the judge, {decoding} decoding", _cells_table(results, decoding, judged)))
+        parts.append((f"Figures that hang on the judge, {decoding} decoding", _cells_table(results, decoding, rows)))
         every_line += lines
-    plain = frame.long_table(every_line, ("tier", "decoding", "dataset", "among", "cases"), more=_NAMES)
-    return Sheet(f"Agreement of judges ({tier_mark(settings)})", parts, plain)
+    keys = ["tier", "decoding", "dataset", "among", "cases", *_NAMES]
+    return Sheet(f"Agreement of judges ({tier_mark(settings)})", parts, every_line, keys)
 
 
 write_judge_agreement = frame.writer(sheet)
 
 
-def _judged(results: Results, decoding: str) -> tuple[list[Judged], list[str]]:
-    """What was judged twice, and what is missing. Raises EvaluationError for rows without a second verdict."""
+def _judged(results: Results, decoding: str) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of all methods with their ``method``, and what is missing. ``kind`` of a diagnosis is the column of
+    :func:`agreement`'s counts, and missing where no second judge has seen it. Raises EvaluationError for rows without a
+    second verdict."""
     judged, missing = [], []
     for method in (m for m in results.methods if m.runs):
         for dataset, label in DATASETS.items():
-            there = results.evaluations(method, dataset, decoding)
-            if isinstance(there, Hole):
-                missing += [f"{method.label}, {label}: {there.reason}"]
+            try:
+                rows = results.rows(method, dataset, decoding)
+            except NotMeasured as error:
+                missing += [f"{method.label}, {label}: {error.reason}"]
                 continue
-            paths = [results.path(run, dataset) for run in method.runs]
-            rows = [row for path in paths for row in read_rows(path) if row.decoding == there[0].decoding]
-            if any(row.judging is None for row in rows):
-                raise EvaluationError(f"{paths[0]}: no second judge has seen its diagnoses; evaluate it again")
-            twice_judged = [row for row in rows if row.judging and row.judging.second is not None]
-            judged.append(Judged(method, dataset, twice_judged, len(rows)))
-    return judged, missing
+            if "judging_second" not in rows or rows.judging_several.isna().any():
+                path = results.path(method.runs[0], dataset)
+                raise EvaluationError(f"{path}: no second judge has seen its diagnoses; evaluate it again")
+            judged.append(rows.assign(method=method.name))
+    rows = pd.concat(judged, ignore_index=True) if judged else pd.DataFrame(columns=_COLUMNS)
+    seen = rows.judging_second.notna()
+    rows["kind"] = (2 * ~rows.correct.astype(bool) + ~rows.judging_second.where(seen, False).astype(bool)).where(seen)
+    rows["silent"] = (rows.judging_by == "invalid") | rows.judging_second_invalid.astype(bool)
+    return rows, missing
 
 
-def _lines(settings: Settings, decoding: str, judged: Sequence[Judged]) -> Iterator[frame.Cells]:
+def _lines(settings: Settings, decoding: str, rows: pd.DataFrame) -> Iterator[Row]:
     """Agreement data set by data set and over all. Where a model judges, the diagnoses that the tables did not find
-    right stand apart: on others the first judge was never asked. So do those on which both gave a verdict, where a
+    right are apart: on others the first judge was never asked. So are those on which both gave a verdict, where a
     model gave none: the tables in its place agree with themselves."""
-    among: dict[str, Callable[[Judging], bool]] = {"all diagnoses": lambda judging: True}
+    rows = rows[rows.kind.notna()]
+    among = {"all diagnoses": rows}
     if settings.judge.model:
-        among["not found by tables"] = lambda judging: judging.by != "table"
-    if any(_silent(row.judging) for one in judged for row in one.diagnoses):
-        among["both gave a verdict"] = lambda judging: not _silent(judging)
+        among["not found by tables"] = rows[rows.judging_by != "table"]
+    if rows.silent.any():
+        among["both gave a verdict"] = rows[~rows.silent]
     for dataset in (*DATASETS, _ALL):
-        here = [(one.dataset, row) for one in judged if dataset in (_ALL, one.dataset) for row in one.diagnoses]
-        for which, belongs in among.items():
-            rows = [(name, row) for name, row in here if belongs(row.judging)]
-            cases = sorted({(name, row.note_id) for name, row in rows})
-            if not cases:
+        for which, of_all in among.items():
+            here = of_all if dataset == _ALL else of_all[of_all.dataset == dataset]
+            if here.empty:
                 continue
-            place, counts = {case: i for i, case in enumerate(cases)}, np.zeros((len(cases), 4))
-            for name, row in rows:
-                counts[place[name, row.note_id], _kind(row)] += 1
-            of = agreement(counts, settings.evaluation.bootstrap, settings.evaluation.seed, dataset)
-            kappa = "undefined" if of.kappa is None else interval(of.kappa, of.low, of.high, 3)
+            counts = pd.crosstab([here.dataset, here.note_id], here.kind).reindex(columns=range(4), fill_value=0)
+            of = agreement(counts.to_numpy(), settings.evaluation.bootstrap, settings.evaluation.seed, dataset)
             yield asdict(of) | {
-                "tier": settings.tier, "decoding": decoding, "among": which, "cases": len(cases),
-                "dataset": Cell(dataset, text=DATASETS.get(dataset, "All")),
-                "agreed": of.agreed, "kappa": Cell(of.kappa, text=kappa),
-                "kappa_low": of.low, "kappa_high": of.high, "flips": f"{of.only_first} : {of.only_second}",
-                "invalid": sum(row.judging.by == "invalid" for _, row in rows),
-                "second_invalid": sum(row.judging.second_invalid for _, row in rows),
-                "several": sum(row.judging.several for _, row in rows),
+                "tier": settings.tier, "decoding": decoding, "among": which, "cases": len(counts),
+                "dataset": dataset, "dataset_text": DATASETS.get(dataset, "All"), "agreed": of.agreed,
+                "kappa_text": "undefined" if of.kappa is None else None, "kappa_low": of.low, "kappa_high": of.high,
+                "flips": f"{of.only_first} : {of.only_second}", "invalid": int((here.judging_by == "invalid").sum()),
+                "second_invalid": int(here.judging_second_invalid.sum()), "several": int(here.judging_several.sum()),
             }  # fmt: skip
 
 
-def _silent(judging: Judging) -> bool:
-    return judging.by == "invalid" or judging.second_invalid
-
-
-def _kind(row: EvaluationRow) -> int:
-    """The column of :func:`agreement`'s counts."""
-    return 2 * (not row.correct) + (not row.judging.second)
-
-
-def _agreement_table(results: Results, decoding: str, lines: Sequence[frame.Cells], missing: Sequence[str]) -> Table:
+def _agreement_table(results: Results, decoding: str, lines: Sequence[Row], missing: Sequence[str]) -> Table:
     columns = [
         frame.DATA_SET, Column("among", "Among", align="l"), Column("cases", "Cases"), Column("verdicts", "Verdicts"),
         Column("first", "Right: first judge"), Column("second", "second"),
-        Column("agreed", "Agreed %", decimals=1, factor=100.0), Column("kappa", "Cohen's kappa [95%]"),
+        Column("agreed", "Agreed %", decimals=1, factor=100.0),
+        Column("kappa", "Cohen's kappa [95%]", decimals=3, interval=True),
         Column("flips", "only first : only second right"), Column("invalid", "No verdict: first"),
         Column("second_invalid", "second"), Column("several", "Lists of diseases"),
     ]  # fmt: skip
@@ -134,23 +115,24 @@ def _agreement_table(results: Results, decoding: str, lines: Sequence[frame.Cell
     return Table(columns, lines, text, notes, f"tab:judge_agreement_{decoding}")
 
 
-def _cells_table(results: Results, decoding: str, judged: Sequence[Judged]) -> Table:
+def _cells_table(results: Results, decoding: str, rows: pd.DataFrame) -> Table:
     columns = [
-        frame.METHOD, frame.DATA_SET, Column("cases", "N"), Column("first", "Acc. (%), first judge", decimals=DECIMALS),
-        Column("second", "second", decimals=DECIMALS), Column("change", "Δ", decimals=DECIMALS, signed=True),
-        Column("flips", "only first : only second right"),
+        frame.METHOD, frame.DATA_SET, frame.CASES, Column("first", "Acc. (%), first judge", decimals=DECIMALS),
+        Column("second", "second", decimals=DECIMALS),
+        Column("change", "Δ", decimals=DECIMALS, signed=True, linked=False),
+        Column("flips", "only first : only second right", linked=False),
     ]  # fmt: skip
-    lines = []
-    for one in judged:
-        kinds = [_kind(row) for row in one.diagnoses]
-        first, second = (100 * sum(kind in right for kind in kinds) / one.rows for right in ((0, 1), (0, 2)))
+    lines, groups = [], rows.groupby(["method", "dataset"], sort=False)
+    for (name, dataset), here in groups:
+        both, only_first, only_second = (int((here.kind == kind).sum()) for kind in range(3))
+        first, second = (100 * (both + only) / len(here) for only in (only_first, only_second))
         if number(first, DECIMALS) != number(second, DECIMALS):
-            behind = results.behind(one.dataset, one.method)
+            method = results.method(name)
             lines.append({
-                "method": one.method.label, "dataset": DATASETS[one.dataset], "cases": one.rows,
-                "first": Cell(first, runs=behind), "second": Cell(second, runs=behind), "change": second - first,
-                "flips": f"{kinds.count(1)} : {kinds.count(2)}",
+                "label": method.label, "dataset": DATASETS[dataset], "cases": len(here), "first": first,
+                "second": second, "change": second - first, "flips": f"{only_first} : {only_second}",
+                "runs": results.behind(dataset, method),
             })  # fmt: skip
-    notes = [f"{len(lines)} of {len(judged)} accuracies of the main table would be others under the second judge."]
+    notes = [f"{len(lines)} of {len(groups)} accuracies of the main table would be others under the second judge."]
     text = f"Accuracies under two judges, where they differ, {decoding} decoding ({tier_mark(results.settings)})."
     return Table(columns, lines, text, notes, f"tab:judge_flips_{decoding}")

@@ -2,18 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from ..evaluation.metrics import Evaluation, EvaluationError, compare
+from ..evaluation.metrics import METRICS, EvaluationError, by_run, metric_fields
 from ..results import frame
 from ..results.methods import DATASETS, Method, leak_methods, tier_mark
 from ..results.provenance import check_provenance
-from ..results.results import Results, first_hole
+from ..results.results import NotMeasured, Results
 from ..results.sources import notices
-from ..results.table import Cell, Column, Heading, Sheet, Table, number
+from ..results.table import Column, Row, Sheet, Table, number
 from ..settings import Settings
 from ..settings.datasets import controlled_name
 
@@ -33,70 +30,61 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         parts.append((f"{decoding.capitalize()} decoding", _table(results, lines, decoding)))
         every_line += lines
     names = ("tier", "decoding", "method", "dataset", "status", "seeds", "cases")
-    plain = frame.long_table(every_line, names, more=[f"{metric.name}{end}" for metric in SHOWN for end in _ENDS])
-    return Sheet(f"Leak control ({tier_mark(settings)})", parts, plain)
+    keys = [*names, *(f"{metric.name}{end}" for metric in SHOWN for end in _ENDS)]
+    return Sheet(f"Leak control ({tier_mark(settings)})", parts, every_line, keys)
 
 
 write_leak_control = frame.writer(sheet)
 
 
-def _line(results: Results, method: Method, dataset: str, decoding: str) -> frame.Cells:
+def _line(results: Results, method: Method, dataset: str, decoding: str) -> Row:
     """One agent on a benchmark and its variant, seed by seed on the cases in both: its means, and variant minus
     benchmark (accuracy as a share, shown in %); or why there is no such figure.
 
     Raises EvaluationError when the variant holds a case that the benchmark does not.
     """
-    line, places = frame.line(results, method, dataset, decoding), (dataset, controlled_name(dataset))
-    sides = [results.evaluations(method, place, decoding) for place in places]
-    if hole := first_hole(sides):
+    line, places = results.summary(method, dataset, decoding), (dataset, controlled_name(dataset))
+    try:
+        rows, less = (results.rows(method, place, decoding) for place in places)
+    except NotMeasured as error:
         head = {name: line[name] for name in ("tier", "decoding", "method", "label", "dataset")}
-        return head | {"status": hole.reason, "seeds": len(method.runs), "hole": hole.reason}
-    less = [replace(evaluation, dataset=dataset) for evaluation in sides[1]]
-    whole = [_among(one, other.note_ids) for one, other in zip(sides[0], less, strict=True)]
-    plan = results.settings.evaluation
-    comparison = compare(less, whole, plan.bootstrap, plan.seed)
+        return head | {"status": error.reason, "seeds": len(method.runs), "hole": error.reason}
+    whole = rows[rows.note_id.isin(set(less.note_id))]
+    if strange := set(less.note_id) - set(rows.note_id):
+        raise EvaluationError(f"{method.runs[0]} on {dataset}: {len(strange)} cases of the leak-controlled variant are "
+                              "not in the benchmark; evaluate both again")  # fmt: skip
+    before, after = (by_run(side, metric_fields()) for side in (whole, less))
+    change = results.difference([(after[run], before[run]) for run in method.runs], dataset)
     runs = [results.behind(place, method) for place in places]
-    both = (*runs[1], *runs[0])
-    line |= {"cases": comparison.cases, "discordant": Cell(frame.discordant(comparison), runs=both)}
+    line = line | {"cases": change["cases"], "discordant": change["discordant"], "runs": (*runs[1], *runs[0])}
     for metric in SHOWN:
-        name, change = metric.name, comparison.differences[metric.name]
-        for key, side, behind in zip((name, f"{name}_controlled"), (whole, less), runs, strict=True):
-            line[key] = Cell(float(np.mean([e.metric(name) for e in side])), runs=behind)
-        text = frame.interval_cell(metric, change, signed=True).text
-        line[f"{name}_change"] = Cell(change.mean, text=text, runs=both)
-        line |= {f"{name}_change_low": change.low, f"{name}_change_high": change.high}
+        name, column = metric.name, list(METRICS).index(metric.name)
+        for key, side, behind in zip((name, f"{name}_controlled"), (before, after), runs, strict=True):
+            mean = sum(values[:, column].mean() for values in side.values()) / len(side)
+            line |= {key: float(mean), f"{key}_runs": behind}
+        line |= {f"{name}_change{end}": change[f"{name}{end}"] for end in ("", "_low", "_high")}
     return line
 
 
-def _table(results: Results, lines: Sequence[frame.Cells], decoding: str) -> Table:
+def _table(results: Results, lines: Sequence[Row], decoding: str) -> Table:
     """A row per agent and data set: each metric on the benchmark, on its variant, and the change with its interval."""
-    columns = [Column("label", "Method", align="l"), Column("cases", "N")]
+    columns = [frame.METHOD, frame.CASES]
     for metric in SHOWN:
         columns += [Column(metric.name, "benchmark", metric.header, factor=metric.factor),
                     Column(f"{metric.name}_controlled", "controlled", metric.header, factor=metric.factor),
-                    Column(f"{metric.name}_change", "Δ [95%]", metric.header)]  # fmt: skip
+                    Column(f"{metric.name}_change", "Δ [95%]", metric.header, metric.decimals, signed=True,
+                           factor=metric.factor, interval=True)]  # fmt: skip
     columns += [Column("discordant", "only controlled : only benchmark right")]
-    rows: list[Heading | frame.Cells] = []
+    rows = [line | {"heading": DATASETS[d]} for d in DATASETS for line in lines if line["dataset"] == d]
     notes = results.remarks()
     for dataset, label in DATASETS.items():
-        rows += [Heading(label), *(line for line in lines if line["dataset"] == dataset)]
         notes += _taken_out(results, dataset, label)
     notes.append(f"Both figures are over the cases in both (N). {frame.PAIRED_INTERVALS} What is left in a controlled "
                  "case keeps its price, so costs change only by what the agent does.")  # fmt: skip
     text = (f"Benchmarks and their leak-controlled variants, {decoding} decoding ({tier_mark(results.settings)}). "
             "Δ: controlled minus benchmark.")  # fmt: skip
-    return Table(columns, rows, text, [*notes, *notices(results.settings)], f"tab:leak_control_{decoding}")
-
-
-def _among(evaluation: Evaluation, note_ids: tuple[str, ...]) -> Evaluation:
-    """The evaluation on some of its cases. Raises EvaluationError for a case that it does not have."""
-    chosen = np.isin(evaluation.note_ids, note_ids)
-    if chosen.sum() != len(note_ids):
-        strange = len(note_ids) - int(chosen.sum())
-        raise EvaluationError(f"{evaluation.run} on {evaluation.dataset}: {strange} cases of the leak-controlled "
-                              "variant are not in the benchmark; evaluate both again")  # fmt: skip
-    columns = {name: values[chosen] for name, values in evaluation.columns.items()}
-    return replace(evaluation, note_ids=note_ids, columns=columns)
+    return Table(columns, rows, text, [*notes, *notices(results.settings)], f"tab:leak_control_{decoding}",
+                 by="heading")  # fmt: skip
 
 
 def _taken_out(results: Results, dataset: str, label: str) -> list[str]:

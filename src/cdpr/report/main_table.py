@@ -1,7 +1,7 @@
 """Table 1: every agent on every benchmark, ours as measured, the paper's figures beside them and never among them."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -11,15 +11,14 @@ from ..evaluation.metrics import METRICS
 from ..results import frame
 from ..results.methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judges, main_methods, tier_mark
 from ..results.paper import printed_rows
-from ..results.results import Hole, Results
+from ..results.results import Results
 from ..results.sources import notices
-from ..results.table import Cell, Column, Heading, Sheet, Table
+from ..results.table import EMPTY, Column, Row, Sheet, Table
 from ..settings import Settings
 
 # Metrics of every data set, and of the average; the utility stands with the average alone.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
 COMPARED = tuple(metric for metric in METRICS.values() if metric.compared)
-AVERAGED_METRICS = tuple(dict.fromkeys((*SHOWN, *COMPARED)))  # in the columns of the average
 # Figures behind the results, without intervals.
 BEHIND = tuple(METRICS[name] for name in ("n_na", "aen_available", "physical", "forced"))
 DECIMALS = 2
@@ -40,7 +39,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             parts.append((f"{title}, {decoding} decoding", paired))
     parts += [intervals(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     parts.append(_printed(settings, results.methods))
-    return Sheet(f"Main results ({tier_mark(settings)})", parts, long(results))
+    return Sheet(f"Main results ({tier_mark(settings)})", parts, *long(results))
 
 
 write_main_table = frame.writer(sheet)
@@ -53,62 +52,38 @@ def places(results: Results) -> dict[str, str]:
     return {d: f"{label} ({domain(d)})" for d, label in results.datasets.items()} | {AVERAGE: "Average"}
 
 
-def _columns(places: Mapping[str, str], metrics: Mapping[str, str]) -> list[Column]:
-    return [Column(f"{place}.{name}", header, group, DECIMALS)
-            for place, group in places.items() for name, header in metrics.items()]  # fmt: skip
-
-
 def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label: str) -> tuple[str, Table]:
     """The paper's layout below its heading: a row per method, Acc/AEN/AEC per data set and on average, utility on
     average. The main decoding shows the rows that cannot be run here too."""
     main = decoding == results.decodings[0]
-    methods, groups = [method for method in results.methods if method.runs or main], places(results)
-    columns = [
-        frame.METHOD,
-        Column("seeds", "Seeds", decimals=None),
-        *_columns(groups, {metric.name: metric.short for metric in SHOWN}),
-    ]
-    if results.averaged:
-        columns.append(Column(f"{AVERAGE}.utility", frame.UTILITY.header, groups[AVERAGE], DECIMALS))
-    cells = {method: _wide_cells(results, method, decoding) for method in methods}
-    for metric in AVERAGED_METRICS if results.averaged else SHOWN:
-        for place in groups if metric in SHOWN else (AVERAGE,):
-            key = f"{place}.{metric.name}"
-            rivals = [cells[m] for m in methods if m.learned and cells[m][key].value is not None]
-            if len(rivals) > 1 or results.averaged:  # one alone is the best of nothing
-                frame.mark_best(rivals, key, metric, DECIMALS)
-    lines: list[Heading | frame.Cells] = []
-    missing = []
-    for group, of_group in itertools.groupby(methods, lambda method: method.group):
-        lines.append(Heading(group))
-        for method in of_group:
-            summaries = [results.summary(method, dataset, decoding) for dataset in results.datasets]
-            holes = [one for one in summaries if isinstance(one, Hole)]
-            missing += [f"{method.label}, missing: {hole.missing}" for hole in holes if hole.missing]
-            # Why it is not run on any of the data sets, on purpose.
-            nowhere = len(holes) == len(summaries) and not any(hole.missing for hole in holes)
-            hole = method.why or (holes[0].reason if nowhere else "")
-            lines.append({"method": method.label, **cells[method], "hole": hole})
-    table = Table(columns, lines, text, [*missing, *notes], f"tab:{label}_{decoding}")
+    columns = [frame.METHOD, Column("seeds", "Seeds", linked=False)]
+    for place, group in places(results).items():
+        metrics = dict.fromkeys((*SHOWN, *COMPARED)) if place == AVERAGE else SHOWN
+        columns += [Column(f"{place}.{m.name}", m.short or m.header, group, DECIMALS, factor=m.factor, marked=2,
+                           higher_is_better=m.higher_is_better) for m in metrics]  # fmt: skip
+    rows, missing = [], []
+    for method in (method for method in results.methods if method.runs or main):
+        at = {place: results.summary(method, place, decoding) for place in places(results)}
+        holes = [at[dataset] for dataset in results.datasets if "hole" in at[dataset]]
+        missing += [f"{method.label}, missing: {row['missing']}" for row in holes if row["missing"]]
+        # Why it is not run on any of the data sets, on purpose.
+        nowhere = len(holes) == len(results.datasets) and not any(row["missing"] for row in holes)
+        row = {"label": method.label, "group": method.group, "learned": method.learned,
+               "seeds": len(method.runs) if method.learned else None,
+               "hole": method.why or (holes[0]["hole"] if nowhere else "")}  # fmt: skip
+        for place, figures in at.items():
+            row |= frame.prefixed(f"{place}.", figures)
+            if "hole" in figures:
+                gap = "missing" if figures["missing"] else EMPTY
+                row |= {f"{column.key}_text": gap for column in columns if column.key.startswith(f"{place}.")}
+        rows.append(row)
+    table = Table(columns, rows, text, [*missing, *notes], f"tab:{label}_{decoding}", by="group")
     return f"{decoding.capitalize()} decoding{' (main)' if main else ''}", table
-
-
-def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Cell]:
-    cells = {"seeds": Cell(len(method.runs) if method.learned else None)}
-    for place in places(results):
-        estimates, runs = results.estimates(method, place, decoding), results.behind(place, method)
-        for metric in AVERAGED_METRICS if place == AVERAGE else SHOWN:
-            if isinstance(estimates, Hole):
-                cell = Cell(text="missing" if estimates.missing else None)
-            else:
-                cell = Cell(estimates[metric.name].mean * metric.factor, runs=runs)
-            cells[f"{place}.{metric.name}"] = cell
-    return cells
 
 
 def _paired(results: Results, first: Method, second: Method, decoding: str, title: str) -> Table:
     """First minus second per data set. Holm's family: the McNemar tests of this table (data sets and seeds)."""
-    columns = [frame.DATA_SET, Column("cases", "N"), *frame.interval_columns(COMPARED, "Δ ", short=True), frame.SEED_SD,
+    columns = [frame.DATA_SET, frame.CASES, *frame.interval_columns(COMPARED, "Δ ", short=True), frame.SEED_SD,
                *frame.mcnemar_columns("only first : only second right")]  # fmt: skip
     changes = frame.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
     text = f"{title}, {decoding} decoding: first minus second on the same cases ({tier_mark(results.settings)})."
@@ -121,29 +96,16 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
     """What stands behind each figure, below its heading: counts, 95% intervals over seeds and cases, deviation between
     seeds."""
     beside = {
-        "accuracy": [Column("accuracy_sd", "seed SD")],
-        "aec": [Column("aec_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")],
+        "accuracy": [Column("accuracy_seed_sd", "seed SD", factor=100.0)],
+        "aec": [Column("aec_seed_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")],
     }
     columns = [frame.METHOD, frame.DATA_SET, Column("k", "k / N")]
     for column in frame.interval_columns(COMPARED, short=True):
         columns += [column, *beside.get(column.key, ())]
-    columns += [Column(metric.name, metric.header) for metric in BEHIND]
-    lines: list[frame.Cells] = []
-    for method, (dataset, name) in itertools.product(results.methods, results.datasets.items()):
-        summary, runs = results.summary(method, dataset, decoding), results.behind(dataset, method)
-        if isinstance(summary, Hole):
-            lines += [{"method": f"{method.label}, {name}", "hole": summary.reason}] if runs else []
-            continue
-        at = summary.estimates
-        plain = {"k": frame.counts(method, summary)["k"], "aec_sd": at["aec"].seed_sd,
-                 "accuracy_sd": None if at["accuracy"].seed_sd is None else 100 * at["accuracy"].seed_sd,
-                 "cost_median": summary.cost_median, "cost_p90": summary.cost_p90,
-                 **{metric.name: metric.factor * at[metric.name].mean for metric in BEHIND}}  # fmt: skip
-        lines.append({
-            "method": method.label, "dataset": name,
-            **{metric.name: frame.interval_cell(metric, at[metric.name], runs) for metric in COMPARED},
-            **{name: Cell(value, runs=runs) for name, value in plain.items()},
-        })  # fmt: skip
+    columns += [Column(metric.name, metric.header, factor=metric.factor) for metric in BEHIND]
+    pairs = itertools.product((method for method in results.methods if method.runs), results.datasets)
+    rows = [results.summary(method, dataset, decoding) for method, dataset in pairs]
+    rows = [row | {"label": f"{row['label']}, {row['dataset_text']}"} if "hole" in row else row for row in rows]
     notes = (
         "k / N: right diagnoses per seed / cases.",
         f"Intervals: bootstrap over training seeds and cases ({results.settings.evaluation.bootstrap} resamples); of a "
@@ -153,36 +115,35 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
         *results.judging(),
     )
     text = f"Behind the results, {decoding} decoding ({mark})."
-    table = Table(columns, lines, text, notes, f"tab:{label}_intervals_{decoding}")
+    table = Table(columns, rows, text, notes, f"tab:{label}_intervals_{decoding}")
     return f"Counts, seeds and intervals, {decoding} decoding", table
 
 
-def long(results: Results) -> Table:
-    """One line per method, place and decoding; ``paper_*`` holds what the paper prints."""
-    rows = printed_rows(_FILE, *_PRINTED)
-    paper = {(row["method"], row["dataset"]): frame.paper_cells(row, _PRINTED) for row in rows}
-    lines = []
+def long(results: Results) -> tuple[list[Row], list[str]]:
+    """One row per method, place and decoding, and its columns; ``paper_*`` holds what the paper prints."""
+    paper = {(row["method"], row["dataset"]): frame.paper_cells(row, _PRINTED)
+             for row in printed_rows(_FILE, *_PRINTED)}  # fmt: skip
+    rows = []
     for decoding, method in itertools.product(results.decodings, results.methods):
         for place in places(results) if decoding == results.decodings[0] or method.learned else ():
-            head = {"paper_method": method.paper} if method.paper else {}
-            lines.append(frame.line(results, method, place, decoding) | head | paper.get((method.paper, place), {}))
+            head = {"paper_method": method.paper or None} | paper.get((method.paper, place), {})
+            rows.append(results.summary(method, place, decoding) | head)
     names = ("tier", "cost_unit_usd", "decoding", "group", "method", "label", "dataset", "status", "seeds", "k", "n")
     more = ("cost_median", "cost_p90", "paper_method", *(f"paper_{name}" for name in _PRINTED))
-    return frame.long_table(lines, names, tuple(METRICS), more)
+    return rows, frame.long_keys(names, METRICS, more)
 
 
 def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
-    printed: list[Heading | frame.Cells] = []
-    for group, of_group in itertools.groupby(printed_rows(_FILE, *_PRINTED), itemgetter("group")):
-        printed.append(Heading(group))
-        for method, rows in itertools.groupby(of_group, itemgetter("method")):
-            cells = {f"{row['dataset']}.{name}": row[name] for row in rows for name in _PRINTED}
-            printed.append({"method": method, "ours": ours.get(method), **cells})
-    headers = {metric.name: metric.short for metric in SHOWN}
+    rows = []
+    for method, of_method in itertools.groupby(printed_rows(_FILE, *_PRINTED), itemgetter("method", "group")):
+        figures = {f"{row['dataset']}.{name}": row[name] for row in of_method for name in _PRINTED}
+        rows.append({"method": method[0], "group": method[1], "ours": ours.get(method[0])} | figures)
     groups = {name: f"{label} ({domain(name)})" for name, label in DATASETS.items() if name in AVERAGED}
-    columns = _columns(groups | {AVERAGE: "Average"}, {name: headers[metric] for name, metric in _PRINTED.items()})
-    return frame.paper_table(settings, columns, printed, "main_results", wide=True)
+    groups[AVERAGE] = "Average"
+    columns = [Column(f"{place}.{name}", METRICS[metric].short, group)
+               for place, group in groups.items() for name, metric in _PRINTED.items()]  # fmt: skip
+    return frame.paper_table(settings, columns, rows, "main_results", wide=True, by="group")
 
 
 MEASURED = "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN)

@@ -43,7 +43,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts = [wide(results, decoding, text, notes, _LABEL) for decoding, text in captions.items()]
     parts += [intervals(results, decoding, mark, _LABEL) for decoding in results.decodings]
     parts += [(f"Effort, {d} decoding", effort_table(results, d, mark, f"{_LABEL}_effort")) for d in results.decodings]
-    return Sheet(f"Open cases ({mark})", parts, long(results))
+    return Sheet(f"Open cases ({mark})", parts, *long(results))
 
 
 write_open_cases = frame.writer(sheet)

@@ -9,22 +9,31 @@ import importlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from .. import escape
-from ..evaluation.metrics import Comparison, Metric
+from ..evaluation.metrics import Metric
 from ..files import write_text
 from ..job import Job, PageEntry
 from ..ledger.verdict import COUNTED, NOT_RUN, read_ledger
-from ..results.frame import ACCURACY, AEC, METHOD, UTILITY, Cells, favour, interval_cell
-from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, open_datasets, synthetic, tier_mark, trained
-from ..results.results import Hole, Results
+from ..results.frame import ACCURACY, AEC, METHOD, UTILITY, favour, interval_columns
+from ..results.methods import (
+    DATASETS,
+    IN_DOMAIN,
+    Method,
+    main_methods,
+    open_datasets,
+    page_methods,
+    synthetic,
+    tier_mark,
+)
+from ..results.results import Results
 from ..results.sources import notices
-from ..results.table import Block, Cell, Column, Heading, Table, number
-from ..settings import Settings, variants
+from ..results.table import Block, Column, Row, Table, interval, number
+from ..settings import Settings
 from . import templates
 from .data_card import card_parts
 from .effort import spent_table
@@ -66,7 +75,7 @@ def write_report(settings: Settings, job: Job) -> None:
     and for JSON that cannot be read, EvaluationError for a broken evaluation; nothing is written then.
     """
     folder = job.inputs["results"]
-    methods = all_methods(settings)
+    methods = page_methods(settings)
     results = Results(settings, folder, main_methods(settings))
     records = Records(settings, folder)
     behind = records.behind(methods)
@@ -88,14 +97,6 @@ def write_report(settings: Settings, job: Job) -> None:
         "shared": shared_runs(methods),
     }
     write_text(job.out["html"], _environment().get_template("report.html").render(page))
-
-
-def all_methods(settings: Settings) -> list[Method]:
-    """Everyone who may stand on the page, each once: the main table's rows, then the other variants that feed it."""
-    entries = settings.experiments.variants
-    others = [v for v in variants(settings) if v not in entries or set(entries[v].feeds) - {"comparators"}]
-    methods = {m.name: m for m in (*main_methods(settings), *(trained(settings, v) for v in others))}
-    return [method for method in methods.values() if method.runs]
 
 
 def shared_runs(methods: Sequence[Method]) -> list[tuple[str, str]]:
@@ -127,7 +128,7 @@ def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records)
             continue
         chapter.says, chapter.opened, chapter.artifact = entry.text, entry.opened, records.artifact(entry.file)
         if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
-            chapter.artifact, chapter.hole = None, CREDENTIALED.reason
+            chapter.artifact, chapter.hole = None, CREDENTIALED
         elif not (records.results / entry.file).exists():
             chapter.hole = f"missing: {entry.file}"
         else:
@@ -199,40 +200,45 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
     """Does CDPR beat GRPO, GRPO for the same objective, and the backbone here? The answers, in-domain first; and a
     table: per place the methods, then ours minus each rival."""
     ours, rivals = results.method(OURS), [m for name in RIVALS for m in results.methods if m.name == name]
-    columns = [METHOD, *(Column(m.name, header) for m, header, *_ in ASKED)]
-    answers, lines = [], []
+    columns = [METHOD, *(replace(column, header=header, signed=False) for column, (_, header, *_) in
+                         zip(interval_columns([metric for metric, *_ in ASKED]), ASKED, strict=True))]  # fmt: skip
+    answers, rows = [], []
     for place, label in PLACES.items():
-        comparisons = [(rival, results.compare(ours, rival, place, decoding)) for rival in rivals]
-        answers += [_answer(results, label, ours, rival, at) for rival, at in comparisons]
-        levels = [_level(results, method, place, decoding) for method in (ours, *rivals)]
-        changes = [_change(results, ours, rival, at) for rival, at in comparisons]
-        lines += [Heading(label), *levels, Heading(f"{label}: ours minus theirs"), *changes]
-    return answers, Table(columns, lines)
+        changes = [results.change(ours, rival, place, decoding) for rival in rivals]
+        answers += [_answer(results, label, rival, row) for rival, row in zip(rivals, changes, strict=True)]
+        rows += [_level(results, method, place, decoding) | {"heading": label} for method in (ours, *rivals)]
+        rows += [_change(results, row) | {"heading": f"{label}: ours minus theirs"} for row in changes]
+    return answers, Table(columns, rows, by="heading")
 
 
-def _answer(results: Results, place: str, ours: Method, rival: Method, at: Comparison | Hole) -> Answer:
+def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
     called = f"its backbone ({rival.label[0].lower()}{rival.label[1:]})" if rival.name == "warm_start" else rival.label
-    question = f"Does {ours.label} beat {called}?"
-    if isinstance(at, Hole):
-        return Answer(place, question, "Not known", f"{at.reason}.")
-    cells = [(interval_cell(metric, at.differences[metric.name], signed=True), *words) for metric, *words in ASKED]
-    differences = [f"{header.partition(' (')[0].lower()} {cell.text}{unit}" for cell, header, unit, _ in cells]
+    question = f"Does {row['label']} beat {called}?"
+    if "hole" in row:
+        return Answer(place, question, "Not known", f"{row['hole']}.")
+    differences = [
+        f"{header.partition(' (')[0].lower()} {_signed(row, metric)}{unit}" for metric, header, unit, _ in ASKED
+    ]
     sentence = f"Ours minus theirs: {'; '.join(differences)}."
-    by_seed = {name: at.differences[name].by_seed for name in ("accuracy", "aec")}
-    if (seeds := len(by_seed["accuracy"])) > 1:
-        same = [sum(value * at.differences[name].mean > 0 for value in values) for name, values in by_seed.items()]
+    if (seeds := len(row["accuracy_by_seed"])) > 1:
+        same = [sum(value * row[name] > 0 for value in row[f"{name}_by_seed"]) for name in ("accuracy", "aec")]
         sentence += f" Of {seeds} seeds, {same[0]} agree on the sign for accuracy and {same[1]} for cost."
-    if broken := "; ".join(results.diverged(*ours.runs, *rival.runs)):
+    if broken := "; ".join(results.diverged(*runs_of(row))):
         sentence += f" {broken}: evaluated with the weights before."
-    return Answer(place, question, _short(at), sentence)
+    return Answer(place, question, _short(row), sentence)
 
 
-def _short(at: Comparison) -> str:
+def _signed(row: Row, metric: Metric) -> str:
+    ends = (metric.factor * row[f"{metric.name}{end}"] for end in ("", "_low", "_high"))
+    return interval(*ends, metric.decimals, signed=True)
+
+
+def _short(row: Row) -> str:
     """Yes, in part, no or open, judged by accuracy and cost; then the objective: ``In part: cheaper, but less accurate;
     utility is higher``."""
-    if at.void:
-        return f"Open: {at.void}"
-    verdicts = [favour(at, metric) for metric, *_ in ASKED]
+    if row["void"]:
+        return f"Open: {row['void']}"
+    verdicts = [favour(row, metric) for metric, *_ in ASKED]
     accuracy, cost, utility = (words[verdict] for verdict, (*_, words) in zip(verdicts, ASKED, strict=True))
     if verdicts[:2] == ["better", "better"]:
         answer = f"Yes: {accuracy} and {cost}"
@@ -244,30 +250,33 @@ def _short(at: Comparison) -> str:
     return f"{answer}; {utility}"
 
 
-def _level(results: Results, method: Method, place: str, decoding: str) -> Cells:
-    estimates = results.estimates(method, place, decoding)
-    if isinstance(estimates, Hole):
-        return {"method": method.label, "hole": estimates.reason}
-    runs, cells = results.behind(place, method), {}
+def _level(results: Results, method: Method, place: str, decoding: str) -> Row:
+    row = results.summary(method, place, decoding)
+    if "hole" in row:
+        return row
     for metric, *_ in ASKED:
-        at = estimates[metric.name]
-        spread = "" if at.seed_sd is None else f"seed SD {number(at.seed_sd * metric.factor, metric.decimals)}"
-        cells[metric.name] = Cell(text=interval_cell(metric, at).text, runs=runs, note=spread)
-    return {"method": _name(results, method.label, len(method.runs), *method.runs), **cells}
+        seed_sd = row[f"{metric.name}_seed_sd"]
+        spread = "" if seed_sd is None else f"seed SD {number(seed_sd * metric.factor, metric.decimals)}"
+        row = row | {f"{metric.name}_note": spread}
+    return row | {"label_note": _seeds(results, len(method.runs), method.runs)}
 
 
-def _change(results: Results, ours: Method, rival: Method, comparison: Comparison | Hole) -> Cells:
-    label = f"{ours.label} − {rival.label}"
-    if isinstance(comparison, Hole):
-        return {"method": label, "hole": comparison.reason}
-    cells = {}
+def _change(results: Results, row: Row) -> Row:
+    row = row | {"label": f"{row['label']} − {row['second']}"}
+    if "hole" in row:
+        return row
     for metric, *_ in ASKED:
-        at = comparison.differences[metric.name]
-        by_seed = ", ".join(number(value * metric.factor, metric.decimals, True) for value in at.by_seed)
-        cells[metric.name] = Cell(None, favour(comparison, metric), interval_cell(metric, at, signed=True).text,
-                                  comparison.runs, f"by seed {by_seed}" if len(at.by_seed) > 1 else "")  # fmt: skip
-    return {"method": _name(results, label, len(at.by_seed), *ours.runs, *rival.runs), **cells}
+        by_seed = row[f"{metric.name}_by_seed"]
+        values = ", ".join(number(value * metric.factor, metric.decimals, True) for value in by_seed)
+        row |= {f"{metric.name}_mark": favour(row, metric), f"{metric.name}_text": _signed(row, metric),
+                f"{metric.name}_note": f"by seed {values}" if len(by_seed) > 1 else ""}  # fmt: skip
+    return row | {"label_note": _seeds(results, len(row["accuracy_by_seed"]), runs_of(row))}
 
 
-def _name(results: Results, label: str, seeds: int, *runs: str) -> Cell:
-    return Cell(label, note="; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.diverged(*runs)]))
+def runs_of(row: Row) -> list[str]:
+    """The runs behind a row, each once."""
+    return list(dict.fromkeys(run for run, _ in row["runs"]))
+
+
+def _seeds(results: Results, seeds: int, runs: Sequence[str]) -> str:
+    return "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.diverged(*runs)])

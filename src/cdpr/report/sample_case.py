@@ -6,26 +6,23 @@ A digest picks the case, no person does. Cases that not everyone may see are not
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
 from ..cases import CaseRecord, iterate_records
 from ..evaluation.metrics import EvaluationError
 from ..evaluation.row import read_rows
 from ..job import Job
-from ..results.frame import Cells
 from ..results.methods import IN_DOMAIN, main_methods, tier_mark
-from ..results.results import Hole, Results
+from ..results.results import NotMeasured, Results
 from ..results.sources import source_of
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table
+from ..results.table import Column, Row, Sheet, Table
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
 from .card_counts import whole_record_usd
 
-CREDENTIALED = Hole("not shown: cases are credentialed")
+CREDENTIALED = "not shown: cases are credentialed"
 NOT_EVALUATED = "not evaluated on this case"
-NOT_OPEN = Hole("not shown: under their licence not everyone may see the cases")
+NOT_OPEN = "not shown: under their licence not everyone may see the cases"
 # Printed lines of one LaTeX table, and characters of a result in one of them: a table cannot break over pages.
 _LINES, _CHARACTERS = 50, 60
 _COUNTS = ("n_issued", "n_physical", "n_na")
@@ -45,40 +42,44 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
 
 def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     """The case, its examinations, and what each agent did; one line where nobody may see it."""
-    chosen = choose_case(settings, cases)
     title = f"Sample case ({tier_mark(settings)})"
-    if isinstance(chosen, Hole):
+    try:
+        case, among = choose_case(settings, cases)
+    except NotMeasured as error:
         columns = [Column("field", "Field", align="l"), Column("text", "Case", align="l")]
-        line = {"field": "Sample case", "hole": chosen.reason}
-        hole = Table(columns, [line], f"{title}.", label="tab:sample_case")
-        return Sheet(title, [("The case", hole)], _plain([{"part": "case", "name": "status", "text": chosen.reason}]))
-    case, among = chosen
+        hole = Table(columns, [{"field": "Sample case", "hole": error.reason}], f"{title}.", label="tab:sample_case")
+        rows = [{"part": "case", "name": "status", "text": error.reason}]
+        return Sheet(title, [("The case", hole)], rows, _PLAIN, decimals=2)
     workups = list(workups_on(settings, case, folder))
     about, examinations = _case_table(settings, case, among), _examination_table(settings, case)
     agents = _workup_table(settings, workups)
     parts = [("The case", about), ("Examinations", examinations), ("What each agent did", agents)]
-    return Sheet(title, parts, _plain(_plain_lines(case, among, workups)), [about, *_pages(examinations), agents])
+    rows = list(_plain_lines(case, among, workups))
+    return Sheet(title, parts, rows, _PLAIN, decimals=2, printed=[about, *_pages(examinations), agents])
 
 
-def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int] | Hole:
+def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int]:
     """The test case with the smallest digest of ``evaluation.seed`` and its id, whatever the order of the file, and how
     many it was chosen among.
 
-    A hole as soon as one case is credentialed, or where the source is not open to everyone.
+    Raises NotMeasured as soon as one case is credentialed, or where the source is not open to everyone, and ValueError
+    without a test case.
     """
     seed, best, among = settings.evaluation.seed, None, 0
     for case in iterate_records(cases_path):
         if case.credentialed:
-            return CREDENTIALED
+            raise NotMeasured(CREDENTIALED)
         if case.split == "test":
             among += 1
             best = min(best or case, case, key=lambda c: derive_seed(seed, c.note_id))
     if best is None:
         raise ValueError(f"{cases_path}: no case of split 'test'")
-    return (best, among) if source_of(settings, IN_DOMAIN).open else NOT_OPEN
+    if not source_of(settings, IN_DOMAIN).open:
+        raise NotMeasured(NOT_OPEN)
+    return best, among
 
 
-def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Cells]:
+def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Row]:
     """A line of what every agent of the main table did on the case with the main decoding, seed by seed; ``hole`` says
     why there is nothing, ``diverged`` at which step its training broke off. Raises EvaluationError for an evaluation of
     another case under its name."""
@@ -89,11 +90,12 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[C
         seed = ", ".join(map(str, seeds_of_runs([run])))
         line = {"part": "agent", "name": method.name, "seed": seed, "label": method.label, "group": method.group,
                 "run": run}  # fmt: skip
-        evaluations = results.evaluations(replace(method, runs=(run,)), IN_DOMAIN, decoding)
-        if isinstance(evaluations, Hole):
-            yield line | {"text": evaluations.reason, "hole": evaluations.reason}
+        try:
+            decoded = results.rows(replace(method, runs=(run,)), IN_DOMAIN, decoding).decoding.iloc[0]
+        except NotMeasured as error:
+            yield line | {"text": error.reason, "hole": error.reason}
             continue
-        path, place = results.path(run, IN_DOMAIN), (case.note_id, evaluations[0].decoding)
+        path, place = results.path(run, IN_DOMAIN), (case.note_id, decoded)
         row = next((row for row in read_rows(path) if (row.note_id, row.decoding) == place), None)
         if row is None:
             yield line | {"text": NOT_EVALUATED, "hole": NOT_EVALUATED}
@@ -101,12 +103,11 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[C
         if row.gold != case.diagnosis_results:
             raise EvaluationError(f"{path}: case {case.note_id!r}: field 'gold': {row.gold!r}, but the case says "
                                   f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
-        behind = ((run, IN_DOMAIN),)
-        figures = {name: Cell(getattr(row, name), runs=behind) for name in (*_COUNTS, "cost_usd")}
-        correct = Cell(str(row.correct).lower(), text="yes" if row.correct else "no", runs=behind)
-        diagnosis = Cell(row.diagnosis, runs=behind)
-        diverged = "; ".join(results.diverged(run))
-        yield line | {"text": diagnosis, "correct": correct, "diverged": diverged, **figures}
+        yield line | {name: getattr(row, name) for name in (*_COUNTS, "cost_usd")} | {
+            "text": row.diagnosis, "correct": str(row.correct).lower(),
+            "correct_text": "yes" if row.correct else "no", "diverged": "; ".join(results.diverged(run)),
+            "runs": ((run, IN_DOMAIN),),
+        }  # fmt: skip
 
 
 def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
@@ -138,24 +139,23 @@ def _examination_table(settings: Settings, case: CaseRecord) -> Table:
     return Table(columns, lines, text, notes, "tab:sample_case_examinations")
 
 
-def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
+def _workup_table(settings: Settings, workups: Sequence[Row]) -> Table:
     columns = [
-        Column("label", "Agent", align="l"), Column("seed", "Seed"), Column("text", "Diagnosis", align="l"),
-        Column("correct", "Correct", align="c"), Column("n_issued", "Examinations"),
-        Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost_usd", "Cost (USD)"),
+        Column("label", "Agent", align="l", linked=False), Column("seed", "Seed", linked=False),
+        Column("text", "Diagnosis", align="l"), Column("correct", "Correct", align="c"),
+        Column("n_issued", "Examinations"), Column("n_physical", "Physical items"), Column("n_na", "N_na"),
+        Column("cost_usd", "Cost (USD)"),
     ]  # fmt: skip
-    lines: list[Heading | Cells] = []
-    for group, members in groupby(workups, key=itemgetter("group")):
-        lines.append(Heading(group))
-        for line in members:
-            seed = line["seed"]
-            shown = {"label": f"{line['label']}, seed {seed}"} if "hole" in line and seed else {"seed": seed or None}
-            lines.append(line | shown)
+    lines = []
+    for line in workups:
+        seed = line["seed"]
+        shown = {"label": f"{line['label']}, seed {seed}"} if "hole" in line and seed else {"seed": seed or None}
+        lines.append(line | shown)
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
     broken = [f"{line['diverged']}; it is shown with the weights before." for line in workups if line.get("diverged")]
     notes = [*broken, "Agents that are not run stand in the main table."]
-    return Table(columns, lines, text, notes, "tab:sample_case_agents")
+    return Table(columns, lines, text, notes, "tab:sample_case_agents", by="group")
 
 
 def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
@@ -164,7 +164,7 @@ def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
         yield (field, text) if colon else ("Case summary", line)
 
 
-def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Cells]) -> Iterator[Cells]:
+def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Row]) -> Iterator[Row]:
     rows = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(among)),
             *(("summary", field, text) for field, text in _summary(case)),
             ("case", "diagnosis_results", case.diagnosis_results),
@@ -178,10 +178,6 @@ def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Cells]) -> Iter
         yield line
         if line.get("diverged"):
             yield {"part": "status", "name": line["name"], "seed": line["seed"], "text": line["diverged"]}
-
-
-def _plain(lines: Iterable[Cells]) -> Table:
-    return Table([Column(name, name) for name in _PLAIN], list(lines))
 
 
 def _pages(table: Table) -> list[Table]:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..evaluation.metrics import Comparison
 from ..files import write_text
 from ..job import Job
-from ..results.frame import ACCURACY, Cells, favour, interval_cell, line, long_table
+from ..results.frame import ACCURACY, favour
 from ..results.methods import IN_DOMAIN, LEAST_SEEDS, OURS, trained
-from ..results.results import Hole, Results
-from ..results.table import Table, number, to_csv
+from ..results.results import Results
+from ..results.table import Row, interval, number, to_csv
 from ..settings import Settings, Sweep, job_of, sweeps, value_at
 from . import style
 
@@ -34,21 +33,21 @@ class Panel:
     one value, with one run per seed."""
 
     sweep: Sweep
-    points: Sequence[Cells]
+    points: Sequence[Row]
 
     @property
-    def measured(self) -> list[Cells]:
+    def measured(self) -> list[Row]:
         """Points with results."""
         return [point for point in self.points if "accuracy" in point]
 
     @property
-    def best(self) -> list[Cells]:
+    def best(self) -> list[Row]:
         """Points with the highest accuracy, several when they tie, none when nothing was measured."""
         highest = max((point["accuracy"] for point in self.measured), default=0.0)
         return [point for point in self.measured if point["accuracy"] == highest]
 
     @property
-    def most_useful(self) -> Cells | None:
+    def most_useful(self) -> Row | None:
         """The point with the highest mean utility: training maximises that, so it need not be the most accurate one."""
         useful = [point for point in self.measured if "utility" in point]
         return max(useful, key=lambda point: point["utility"], default=None)
@@ -59,7 +58,7 @@ class Panel:
         return _PRICES.get(self.sweep.setting, "aec")
 
     @property
-    def default(self) -> Cells:
+    def default(self) -> Row:
         """The point that the configuration has."""
         return next(point for point in self.points if point["default"] == "yes")
 
@@ -75,7 +74,7 @@ def read_panels(settings: Settings, folder: Path, where: str, every: bool = Fals
         sweep = settings.experiments.sweeps[name]
         own = value_at(settings, sweep.setting)
         panels.append(Panel(sweep, [
-            line(results, methods[variant], IN_DOMAIN, results.decodings[0]) | {
+            results.summary(methods[variant], IN_DOMAIN, results.decodings[0]) | {
                 "sweep": name, "symbol": sweep.symbol, "variant": variant, "at": methods[variant],
                 "value": f"{value:g}" if isinstance(value, float) else str(value).lower(),
                 "default": "yes" if value == own else "no",
@@ -110,7 +109,7 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
         unswept = ", ".join(panel.sweep.symbol for panel in every_panel if panel not in panels)
         left_out = f"not swept in the {settings.tier}: {unswept} (snakemake sensitivity_all)" if unswept else ""
         style.foot(figure, settings, [left_out, *_notes(results, panels)])
-    write_text(job.out["csv"], to_csv(sweep_table(results, every_panel)))
+    write_text(job.out["csv"], to_csv(sweep_rows(results, every_panel), _COLUMNS))
 
 
 # The paper's figure, a panel for each of its six settings; the same with every point of the experiments; and a panel
@@ -120,23 +119,21 @@ plot_sensitivity_all = partial(draw_sweeps, where="sensitivity", every=True)
 plot_further_sensitivity = partial(draw_sweeps, where="further_sensitivity", every=True)
 
 
-def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
-    """One line per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
+def sweep_rows(results: Results, panels: Sequence[Panel]) -> list[Row]:
+    """One row per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
     seeds. ``status`` names the runs behind these figures that diverged."""
-    lines = []
+    rows = []
     for panel in panels:
         for point in panel.points:
-            lines.append(point | {"low": point.get("accuracy_low"), "high": point.get("accuracy_high")})
-            if point is panel.default or isinstance(comparison := compare(results, point, panel.default), Hole):
-                continue
-            at = comparison.differences["accuracy"]
-            lines[-1] |= {"difference": at.mean, "difference_low": at.low, "difference_high": at.high}
-    return long_table(lines, _COLUMNS)
+            change = {} if point is panel.default else compare(results, point, panel.default)
+            ends = {f"difference{end}": change.get(f"accuracy{end}") for end in ("", "_low", "_high")}
+            rows.append(point | {"low": point.get("accuracy_low"), "high": point.get("accuracy_high")} | ends)
+    return rows
 
 
-def compare(results: Results, first: Cells, second: Cells) -> Comparison | Hole:
+def compare(results: Results, first: Row, second: Row) -> Row:
     """First point minus the second, paired by case and by the seeds that both have."""
-    return results.compare(first["at"], second["at"], IN_DOMAIN, results.decodings[0])
+    return results.change(first["at"], second["at"], IN_DOMAIN, results.decodings[0])
 
 
 def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
@@ -152,18 +149,18 @@ def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
     text = f"highest{of} {' and '.join(point['value'] for point in best)}, {_percent(first)}"
     others = [point for point in measured if point not in best] or [point for point in measured if point is not first]
     other = max(others, key=itemgetter("accuracy")) if first is panel.default else panel.default
-    comparison = compare(results, first, other)
-    if isinstance(comparison, Hole):
+    change = compare(results, first, other)
+    if "hole" in change:
         return f"{text}\ndefault {panel.default['value']}: missing", False
     if few := [p["value"] for p in measured if len(p["at"].runs) < LEAST_SEEDS[p is panel.default]]:
         return f"{text}\nopen: too few seeds at {', '.join(few)}", False
-    clear = favour(comparison, ACCURACY) == "better"
+    clear = favour(change, ACCURACY) == "better"
     over = f"over {'default' if other is panel.default else 'next'} {other['value']}: "
-    over += interval_cell(ACCURACY, comparison.differences["accuracy"], signed=True).text or ""
+    over += interval(*(100 * change[f"accuracy{end}"] for end in ("", "_low", "_high")), signed=True)
     return f"{text}\n{over}{'' if clear else ', open'}", clear
 
 
-def _percent(point: Cells) -> str:
+def _percent(point: Row) -> str:
     return f"{number(100 * point['accuracy'], 1)}%"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+import pandas as pd
 
 from ..settings import seeds_of_runs
 from .methods import Method
@@ -93,6 +94,11 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
             for i, name in enumerate(curves)
         }
     return Curves(method, tuple(tables), curves, missing, broken)
+
+
+def read_training(results: str | Path, run: str) -> pd.DataFrame:
+    """The metrics of a training, a row per step; none without a file. Raises :class:`CurveError`."""
+    return pd.DataFrame([{"run": run, **row} for _, row in _lines(results, run)])
 
 
 def diverged_at(results: str | Path, run: str) -> int | None:

@@ -81,6 +81,14 @@ def pictured_methods(settings: Settings) -> list[Method]:
     return [*main_methods(settings), *_variants_in(settings, "accuracy_cost")]
 
 
+def page_methods(settings: Settings) -> list[Method]:
+    """Everyone who may stand on the page, each once: the main table's rows, then the other variants that feed it."""
+    entries = settings.experiments.variants
+    others = [v for v in variants(settings) if v not in entries or set(entries[v].feeds) - {"comparators"}]
+    methods = {m.name: m for m in (*main_methods(settings), *(trained(settings, v) for v in others))}
+    return [method for method in methods.values() if method.runs]
+
+
 def open_methods(settings: Settings) -> list[Method]:
     """The rows of the table of open cases: those of the main table without the reference policies, and without the
     trained ones unless they are asked for."""

@@ -1,35 +1,42 @@
-"""The frame of all results: run × data set × decoding × metric. Tables and figures are projections of it."""
+"""Results of methods as rows: means with intervals, differences between two methods, and why there are none."""
 
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
+from typing import Any
 
-from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
-from ..evaluation.significance import wilson_interval
+import numpy as np
+import pandas as pd
+
+from ..evaluation.metrics import METRICS, average, by_run, estimates, metric_fields, read_evaluation
+from ..evaluation.significance import crossed_bootstrap, mcnemar_exact, wilson_interval
 from ..settings import Settings, seeds_of_runs
 from ..settings.judging import failing
 from .curves import diverged_at
 from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, unfit
 from .provenance import check_prices, check_provenance, check_training, read_record
-from .table import Runs
+from .table import EMPTY, Runs
 
 _VERDICTS = {"table": "by tables of names", "model": "by the judge",
              "invalid": "unreadable answers of the judge, for which the tables decided"}  # fmt: skip
 # Fewer examinations per case than this: the policy has stopped ordering them.
 STOPPED = 0.1
 
+Row = dict[str, Any]
 
-@dataclass(frozen=True)
-class Hole:
-    """A figure that is not there; ``missing`` names the file (or rows) that the pipeline should have written, and is
-    empty for what is not run on purpose."""
 
-    reason: str
-    missing: str = ""
+class NotMeasured(Exception):
+    """A figure that is not there, with its ``reason``; ``missing`` names the file (or rows) that the pipeline should
+    have written, and is empty for what is not run on purpose."""
+
+    def __init__(self, reason: str, missing: str = ""):
+        super().__init__(reason)
+        self.reason, self.missing = reason, missing
 
 
 class Results:
@@ -48,9 +55,9 @@ class Results:
         check_provenance(settings, sorted({path for path in paths if path.exists()}))
         check_training(settings, self.folder, dict.fromkeys(run for m in self.methods for run in m.runs))
         check_prices(self.folder, self.datasets)
-        self._read = cache(read_evaluation)
+        self.read = cache(read_evaluation)
         self._diverged_at = cache(partial(diverged_at, self.folder))
-        self.summary = cache(self._summary)
+        self.summary = cache(lambda *row: MappingProxyType(self._summary(*row)))
 
     @property
     def averaged(self) -> bool:
@@ -68,70 +75,125 @@ class Results:
 
     # Figures
 
-    def evaluations(self, method: Method, dataset: str, decoding: str) -> list[Evaluation] | Hole:
-        """One evaluation per seed, or why they cannot all be had: a mean over some of the seeds is no substitute."""
+    def rows(self, method: Method, dataset: str, decoding: str) -> pd.DataFrame:
+        """A row per run of a method and case, as of :func:`~cdpr.evaluation.metrics.read_evaluation`. Raises
+        NotMeasured where not all runs are there: a mean over some of the seeds is no substitute."""
         if not method.runs:
-            return Hole(method.why)
+            raise NotMeasured(method.why)
         if reason := next(filter(None, (unfit(self.settings, run, dataset) for run in method.runs)), ""):
-            return Hole(reason)
-        evaluations, missing = [], []
+            raise NotMeasured(reason)
         decoding = "greedy" if method.knows_hospital else decoding
+        frames, missing = [], []
         for run in method.runs:
-            path = self.path(run, dataset)
-            if path.exists() and (evaluation := self._read(path).get(decoding)) is not None:
-                evaluations.append(evaluation)
+            path, rows = self.path(run, dataset), f" ({decoding} rows)"
+            frame = self.read(path) if path.exists() else None
+            if frame is not None and (here := frame.decoding == decoding).any():
+                frames.append(frame[here])
             else:
-                rows = f" ({decoding} rows)" if path.exists() else ""
-                missing.append(f"{path.relative_to(self.folder).as_posix()}{rows}")
-        return Hole(f"missing: {', '.join(missing)}", ", ".join(missing)) if missing else evaluations
+                missing.append(f"{path.relative_to(self.folder).as_posix()}{'' if frame is None else rows}")
+        if missing:
+            raise NotMeasured(f"missing: {', '.join(missing)}", ", ".join(missing))
+        return pd.concat(frames, ignore_index=True)
 
-    def _summary(self, method: Method, dataset: str, decoding: str) -> Summary | Hole:
-        evaluations, plan = self.evaluations(method, dataset, decoding), self.settings.evaluation
-        return evaluations if isinstance(evaluations, Hole) else summarise(evaluations, plan.bootstrap, plan.seed)
+    def resampled(self, values: np.ndarray, dataset: str) -> np.ndarray:
+        """Bootstrap draws of values [seeds, cases, figures] with the plan of the settings."""
+        return crossed_bootstrap(values, self.settings.evaluation.bootstrap, self.settings.evaluation.seed, dataset)
 
-    def estimates(self, method: Method, place: str, decoding: str) -> Mapping[str, Estimate] | Hole:
-        """All metrics of a method at a place; the average is a hole when one of its data sets is."""
-        parts = [self.summary(method, dataset, decoding) for dataset in data_sets(place)]
-        holes = list(dict.fromkeys(part for part in parts if isinstance(part, Hole)))
+    def _summary(self, method: Method, place: str, decoding: str) -> Row:
+        """A method at a place: where the row is from, how it stands (``status``) and, where it was measured, its number
+        of ``seeds``, all metrics as columns of :func:`~cdpr.evaluation.metrics.estimate` with their ``draws``, and the
+        ``runs`` behind them. On one data set also: right diagnoses by run (``k``: ``583+590``) of ``n`` cases, median
+        and 90th percentile of the costs of all episodes, and ``chance``, the accuracy of the most frequent diagnosis
+        as the answer to every case. Else ``hole`` says why not, and ``missing`` what is missing. The accuracy of a
+        single run has Wilson's interval."""
+        row: Row = {
+            "tier": self.settings.tier, "cost_unit_usd": str(self.settings.utility.cost_unit_usd),
+            "decoding": "greedy" if method.knows_hospital else decoding, "group": method.group, "method": method.name,
+            "label": method.label, "dataset": place, "dataset_text": self.datasets.get(place),
+            "learned": method.learned,
+        }  # fmt: skip
+        try:
+            row |= self._average(method, decoding) if place == AVERAGE else self._on(method, place, decoding)
+        except NotMeasured as error:
+            return row | {"status": error.reason, "hole": error.reason, "missing": error.missing}
+        status = "; ".join(["measured", *self.diverged(*method.runs)])
+        return row | {"status": status, "seeds": len(method.runs), "runs": self.behind(place, method),
+                      "seeds_text": ", ".join(map(str, seeds_of_runs(method.runs))) or EMPTY}  # fmt: skip
+
+    def _average(self, method: Method, decoding: str) -> Row:
+        parts = [self.summary(method, dataset, decoding) for dataset in AVERAGED]
+        holes = {part["hole"]: part["missing"] for part in parts if "hole" in part}
         if holes:
-            return Hole("; ".join(h.reason for h in holes), ", ".join(h.missing for h in holes if h.missing))
-        return average(parts) if place == AVERAGE else parts[0].estimates
+            raise NotMeasured("; ".join(holes), ", ".join(filter(None, holes.values())))
+        return average(parts)
 
-    def compare(self, first: Method, second: Method, place: str, decoding: str) -> Comparison | Hole:
+    def _on(self, method: Method, dataset: str, decoding: str) -> Row:
+        rows = self.rows(method, dataset, decoding)
+        values = np.stack([*by_run(rows, metric_fields()).values()])
+        row = estimates(values.mean(axis=1), self.resampled(values, dataset))
+        correct, cases = rows.groupby("run", sort=False).correct.sum().tolist(), values.shape[1]
+        if len(correct) == 1:
+            row["accuracy_low"], row["accuracy_high"] = wilson_interval(correct[0], cases)
+        median, p90 = map(float, np.quantile(rows.cost_usd, [0.5, 0.9]))
+        k, trials = "+".join(map(str, correct)), f"{len(correct)}×{cases}" if len(correct) > 1 else str(cases)
+        chance = int(rows.gold[:cases].value_counts().iloc[0]) / cases
+        return row | {"k": k, "k_text": f"{k} / {trials}", "n": cases, "cost_median": median, "cost_p90": p90,
+                      "chance": chance}  # fmt: skip
+
+    def change(self, first: Method, second: Method, place: str, decoding: str) -> Row:
         """First minus second on the same cases, over the seeds that both have; the one run of an agent that is not
-        trained stands against every seed of the other. A hole when a run is missing or no seed is shared. Of the
-        average there are differences alone: its ``cases`` are those of all data sets, and no test pools them."""
-        if place == AVERAGE:
-            parts = [self.compare(first, second, dataset, decoding) for dataset in AVERAGED]
-            if hole := first_hole(parts):
-                return hole
-            runs = tuple(run for part in parts for run in part.runs)
-            comparison = Comparison(sum(part.cases for part in parts), average(parts), (), runs)
-        else:
-            sides = [self.evaluations(method, place, decoding) for method in (first, second)]
-            if hole := first_hole(sides):
-                return hole
-            if not (pairs := _paired(*sides)):
-                return Hole(f"not compared: {first.label} and {second.label} share no seed")
-            plan = self.settings.evaluation
-            comparison = compare(*zip(*pairs, strict=True), plan.bootstrap, plan.seed)
-        names = {run for run, _ in comparison.runs}
+        trained is compared with every seed of the other. The differences are columns of
+        :func:`~cdpr.evaluation.metrics.estimate`; ``tests`` are McNemar's per pair of seeds, ``runs`` the evaluations
+        compared, and ``void`` is why the comparison supports nothing, if it does not. A ``hole`` when a run is missing
+        or no seed is shared. Of the average there are no tests: its ``cases`` are those of all data sets."""
+        row: Row = {"label": first.label, "second": second.label, "dataset": DATASETS.get(place), "tests": ()}
+        try:
+            row |= self._average_change(first, second, decoding) if place == AVERAGE else (
+                self._change_on(first, second, place, decoding))  # fmt: skip
+        except NotMeasured as error:
+            return row | {"hole": error.reason, "missing": error.missing}
+        names = {run for run, _ in row["runs"]}
         compared = [replace(m, runs=tuple(run for run in m.runs if run in names)) for m in (first, second)]
-        return replace(comparison, void=self.void(compared, place, decoding))
+        return row | {"void": self.void(compared, place, decoding)}
+
+    def _average_change(self, first: Method, second: Method, decoding: str) -> Row:
+        parts = [self.change(first, second, dataset, decoding) for dataset in AVERAGED]
+        if hole := next((part for part in parts if "hole" in part), None):
+            raise NotMeasured(hole["hole"], hole["missing"])
+        runs = tuple(run for part in parts for run in part["runs"])
+        return average(parts) | {"cases": sum(part["cases"] for part in parts), "runs": runs}
+
+    def _change_on(self, first: Method, second: Method, dataset: str, decoding: str) -> Row:
+        sides = [self.rows(method, dataset, decoding) for method in (first, second)]
+        if not (pairs := paired(first.runs, second.runs)):
+            raise NotMeasured(f"not compared: {first.label} and {second.label} share no seed")
+        compared = tuple(dict.fromkeys(run for side in zip(*pairs, strict=True) for run in side))
+        values = by_run((rows := pd.concat(sides))[rows.run.isin(compared)], metric_fields())
+        return self.difference([(values[one], values[two]) for one, two in pairs], dataset) | {
+            "runs": tuple((run, dataset) for run in compared)}  # fmt: skip
+
+    def difference(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], dataset: str) -> Row:
+        """Differences of all metrics between pairs of runs, each [cases, metrics]."""
+        table, right = np.stack([one - two for one, two in pairs]), list(METRICS).index("accuracy")
+        tests = tuple(mcnemar_exact(one[:, right], two[:, right]) for one, two in pairs)
+        return estimates(table.mean(axis=1), self.resampled(table, dataset)) | {
+            "cases": table.shape[1], "tests": tests,
+            "discordant": ", ".join(f"{test.only_first}:{test.only_second}" for test in tests),
+        }  # fmt: skip
 
     def void(self, methods: Iterable[Method], place: str, decoding: str) -> str:
         """Why a comparison of these methods, all measured, supports nothing, whatever its intervals: one was trained
         with a single seed, one has stopped ordering examinations, or none is above chance. Empty where it may."""
         above = []
         for method in methods:
-            at = self.estimates(method, place, decoding)
+            at = self.summary(method, place, decoding)
             if method.group == TRAINED and len(method.runs) == 1:
                 return f"{method.label} was trained with one seed"
-            if method.group == TRAINED and at["aen"].mean < STOPPED:
-                return f"{method.label} has stopped ordering examinations (AEN {at['aen'].mean:.2f})"
+            if method.group == TRAINED and at["aen"] < STOPPED:
+                return f"{method.label} has stopped ordering examinations (AEN {at['aen']:.2f})"
             parts = [self.summary(method, dataset, decoding) for dataset in data_sets(place)]
-            chance, cases = fmean(part.chance for part in parts), sum(part.cases for part in parts)
-            above.append(wilson_interval(round(at["accuracy"].mean * cases), cases)[0] > chance)
+            chance, cases = fmean(part["chance"] for part in parts), sum(part["n"] for part in parts)
+            above.append(wilson_interval(round(at["accuracy"] * cases), cases)[0] > chance)
         return "" if any(above) else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
 
     # What stands behind them
@@ -144,10 +206,6 @@ class Results:
         """``cdpr-seed1 diverged at step 20`` for each of the runs that did not come to the end of its training."""
         ends = {run: self._diverged_at(run) for run in runs}
         return [f"{run} diverged at step {at}" for run, at in ends.items() if at is not None]
-
-    def status(self, method: Method) -> str:
-        """``measured``, and which of the method's runs diverged."""
-        return "; ".join(["measured", *self.diverged(*method.runs)])
 
     def divergences(self) -> list[str]:
         """A sentence for every method of which a run diverged; its figures count all seeds."""
@@ -167,15 +225,21 @@ class Results:
         for method in self.methods:
             here = Counter[str]()
             for dataset, decoding in itertools.product(self.datasets, self.decodings):
-                evaluations = self.evaluations(method, dataset, decoding)
-                for evaluation in () if isinstance(evaluations, Hole) else evaluations:
-                    here.update(evaluation.verdicts)
+                here.update(self.verdicts(method, dataset, decoding))
             if failure := failing("judge", here["invalid"], here["invalid"] + here["model"]):
                 notes.append(f"{method.label}: {failure}.")
             counts += here
         total = counts.total() or 1
         shares = [f"{100 * counts[by] / total:.1f}% {text}" for by, text in _VERDICTS.items()]
         return [f"Verdicts on {counts.total():,} diagnoses: {', '.join(shares)}.", *notes] if counts else []
+
+    def verdicts(self, method: Method, dataset: str, decoding: str) -> dict[str, int]:
+        """How many diagnoses were judged by whom (:class:`~cdpr.evaluation.row.Judging`)."""
+        try:
+            rows = self.rows(method, dataset, decoding)
+        except NotMeasured:
+            return {}
+        return rows.judging_by.value_counts().to_dict() if "judging_by" in rows else {}
 
     def remarks(self) -> list[str]:
         """The notes below every table and figure of these results: diverged trainings, and the judges."""
@@ -198,14 +262,9 @@ def data_sets(place: str) -> Sequence[str]:
     return AVERAGED if place == AVERAGE else (place,)
 
 
-def first_hole(figures: Iterable[object]) -> Hole | None:
-    """The first of these that is not there, if any."""
-    return next((one for one in figures if isinstance(one, Hole)), None)
-
-
-def _paired(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> list[tuple[Evaluation, Evaluation]]:
-    """Evaluations side by side: by seed where both were trained, else the one run of the one against all others."""
-    one, two = (dict(zip(seeds_of_runs([e.run for e in side]), side, strict=False)) for side in (first, second))
+def paired(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:
+    """Runs side by side: by seed where both were trained, else the one run of the one against all others."""
+    one, two = (dict(zip(seeds_of_runs(side), side, strict=False)) for side in (first, second))
     if one and two:
         return [(one[seed], two[seed]) for seed in one if seed in two]
     most = max(len(first), len(second))

@@ -127,5 +127,5 @@ EVIDENCE: dict[str, _EvidenceOf] = ON_PAGE | {
     "plot_further_sensitivity": swept("further_sensitivity", every=True),
     "plot_engines": curves("engines"),
     "write_inspector": inspected,
-    **dict.fromkeys(("write_claims", "write_report"), _all(*ON_PAGE.values())),
+    **dict.fromkeys(("write_claims", "write_frames", "write_report"), _all(*ON_PAGE.values())),
 }  # fmt: skip
