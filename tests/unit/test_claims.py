@@ -244,12 +244,11 @@ def test_synthetic_cases_reproduce_nothing_and_no_figure_is_compared(synthetic):
 def test_differences_are_those_of_the_paired_table(results):
     evidence = Evidence(SYNTHETIC, results)
     one, two = (evidence.results.method(name) for name in ("cdpr", "grpo"))
-    paired = evidence.results.compare(one, two, "private", "greedy").differences["accuracy"]
+    paired = evidence.results.change(one, two, "private", "greedy")
     (entry,) = judged(SYNTHETIC, results, {"kind": "compare", "of": "cdpr", "than": "grpo", "metric": "accuracy",
                                            "on": "private", "side": "above"})  # fmt: skip
-    assert [entry[n] / 100 for n in ("measured", "low", "high")] == pytest.approx(
-        [paired.mean, paired.low, paired.high]
-    )
+    ends = [paired[f"accuracy{end}"] for end in ("", "_low", "_high")]
+    assert [entry[n] / 100 for n in ("measured", "low", "high")] == pytest.approx(ends)
 
 
 def test_real_cases_at_the_paper_tier(results):

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -36,16 +36,67 @@ class ClaimsError(ValueError):
     """A ledger that cannot be used; the message names the file, the claim and the field."""
 
 
-class _Claim(Section):
-    """``printed`` are the numbers that the sentence prints, as it prints them; ``headline`` claims stand first.
-    ``also`` are the places where the paper says the same again."""
+class Claim(Section):
+    """What the paper says. ``printed`` are the numbers that the sentence prints, as it prints them; ``headline`` claims
+    are shown first; ``also`` are the places where the paper says the same again. Each kind has the fields of
+    :data:`FIELDS`:
+
+    - ``figure``: a printed number: ``metric`` of ``of``, on test cases or at the end of training (``final_accuracy``).
+      ``statistic`` relates ``of`` to ``than`` (``reduction``: by how many % it is lower); ``within`` is its half width,
+      by default half a unit of the last printed place.
+    - ``compare``: on test cases ``of`` is above (or below) ``than`` by more than ``margin`` (as printed: points, tests,
+      USD; negative: no more than that on the other side), or more than ``times`` as much (below: less than ``times`` as
+      much); or they differ by less than ``within``.
+    - ``training``: training of ``of`` beside that of ``than``, ``by`` ``seconds`` (processor time on a CPU) or
+      generated ``tokens`` until validation accuracy reaches ``share`` of its final value (``share: null``: until the
+      last iteration), or by ``final_accuracy``. ``nearer_to``: the difference from this variant is compared instead,
+      and ``side`` below means that ``of`` is nearer. ``by: probes``: tokens of next-action probes against ``times``
+      those of continuations, in one and the same training.
+    - ``best``: ``of`` is above (or below) every other: ``among`` the rows named, by default all of the paper's Table 1;
+      among the data sets (``on`` against the others); or the point ``value`` among the points of a ``sweep``.
+    - ``setup``: the configuration, the workflow or its prices are as the paper says: ``what`` names what :mod:`.setup`
+      looks up of ``names``, which should be ``value``.
+    - ``study``: ours ``leads`` on a dimension or on all, has its ``largest_lead`` on one; ``of`` is ``above`` ``than``
+      on ``on_dimensions``; the raters' ``agreement`` is above ``value`` on every dimension.
+    - ``not_run``, ``undecidable``: what no run of this pipeline tells, with ``why``. Undecidable is what no result
+      could ever tell: definitions, arguments and facts of the authors' own setup.
+    """
 
     id: str = Field(min_length=1)
     also: tuple[str, ...] = ()
     place: str = Field(min_length=1)
+    kind: str
     says: str = Field(min_length=1)
     printed: tuple[str, ...] = ()
     headline: bool = False
+    of: str = ""
+    than: str = ""
+    metric: Metric | Literal["final_accuracy"] | None = None
+    on: On | None = None
+    side: Side | None = None
+    within: float | None = Field(None, gt=0)
+    statistic: Literal["mean", "difference", "ratio", "reduction"] = "mean"
+    margin: float = 0.0
+    times: float | None = Field(None, gt=0)
+    by: Literal["seconds", "tokens", "final_accuracy", "probes"] | None = None
+    share: float | None = Field(0.95, gt=0, le=1)
+    nearer_to: str = ""
+    among: tuple[str, ...] | Literal["data_sets"] = ()
+    sweep: str = ""
+    value: Value | dict[str, Value] | None = None
+    what: Literal["settings", "benchmarks", "out_of_domain", "groups", "agents", "ablations", "schemes", "sweeps",
+                  "cases", "same_training", "price", "billed_together"] | None = None  # fmt: skip
+    names: tuple[str, ...] = ()
+    asks: Literal["leads", "largest_lead", "above", "agreement"] | None = None
+    dimension: str = ""
+    on_dimensions: tuple[str, ...] = ()
+    why: str = ""
+
+    def number(self) -> tuple[float, float]:
+        """The printed number, and how far from it the true one may lie by rounding."""
+        text = self.printed[0]
+        rounding = 0.5 * 10.0 ** -len(text.partition(".")[2])
+        return float(Fraction(text)), rounding if self.within is None else self.within
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -54,114 +105,28 @@ class _Claim(Section):
         return self
 
 
-class FigureClaim(_Claim):
-    """A printed number: ``metric`` of ``of``, on test cases or at the end of training (``final_accuracy``).
-    ``statistic`` relates ``of`` to ``than`` (``reduction``: by how many % it is lower); ``within`` is its half width,
-    by default half a unit of the last printed place."""
-
-    kind: Literal["figure"]
-    of: str
-    metric: Metric | Literal["final_accuracy"]
-    on: On
-    statistic: Literal["mean", "difference", "ratio", "reduction"] = "mean"
-    than: str = ""
-    within: float | None = None
-
-    def number(self) -> tuple[float, float]:
-        """The printed number, and how far from it the true one may lie by rounding."""
-        text = self.printed[0]
-        rounding = 0.5 * 10.0 ** -len(text.partition(".")[2])
-        return float(Fraction(text)), rounding if self.within is None else self.within
+FIELDS = {
+    "figure": ("of metric on", "statistic than within"),
+    "compare": ("of than metric on", "side within margin times"),
+    "training": ("of by", "than share nearer_to times side within"),
+    "best": ("side metric on", "of among sweep value"),
+    "setup": ("what value", "names"),
+    "study": ("asks", "dimension on_dimensions of than value"),
+    "not_run": ("why", ""),
+    "undecidable": ("why", ""),
+}
+"""Fields of each kind of claim: those that it needs, and those that it may have."""
+_OF_ALL = {"id", "also", "place", "kind", "says", "printed", "headline"}
 
 
-class _Directed(_Claim):
-    """A direction (``side``), or equivalence (``within`` so much of each other); one of the two."""
-
-    side: Side | None = None
-    within: float | None = Field(None, gt=0)
-
-
-class ComparisonClaim(_Directed):
-    """On test cases ``of`` stands above (or below) ``than`` by more than ``margin`` (as printed: points, tests, USD;
-    negative: no more than that on the other side), or more than ``times`` as much (below: less than ``times`` as
-    much); or they differ by less than ``within``."""
-
-    kind: Literal["compare"]
-    of: str
-    than: str
-    metric: Metric
-    on: On
-    margin: float = 0.0
-    times: float = Field(1.0, gt=0)
-
-
-class TrainingClaim(_Directed):
-    """Training of ``of`` beside that of ``than``, ``by`` ``seconds`` (processor time on a CPU) or generated ``tokens``
-    until validation accuracy reaches ``share`` of its final value (``share: null``: until the last iteration), or by
-    ``final_accuracy``. ``nearer_to``: the difference from this variant is compared instead, and ``side`` below means
-    that ``of`` is nearer. ``by: probes``: tokens of next-action probes against ``times`` those of continuations, in
-    one and the same training."""
-
-    kind: Literal["training"]
-    of: str
-    than: str = ""
-    by: Literal["seconds", "tokens", "final_accuracy", "probes"]
-    share: float | None = Field(0.95, gt=0, le=1)
-    nearer_to: str = ""
-    times: float = Field(0.0, ge=0)
-
-
-class SuperlativeClaim(_Claim):
-    """``of`` stands above (or below) every other: ``among`` the rows named, by default all of the paper's Table 1;
-    among the data sets (``on`` against the others); or the point ``value`` among the points of a ``sweep``."""
-
-    kind: Literal["best"]
-    side: Side
-    metric: Metric
-    on: On
-    of: str = ""
-    among: tuple[str, ...] | Literal["data_sets"] = ()
-    sweep: str = ""
-    value: float | None = None
-
-
-class SetupClaim(_Claim):
-    """The configuration, the workflow or its prices are as the paper says: ``what`` names a function of
-    :mod:`.setup`, which is asked about ``names`` and should find ``value``."""
-
-    kind: Literal["setup"]
-    what: Literal["settings", "benchmarks", "out_of_domain", "groups", "agents", "ablations", "schemes", "sweeps",
-                  "cases", "same_training", "price", "billed_together"]  # fmt: skip
-    names: tuple[str, ...] = ()
-    value: Value | dict[str, Value]
-
-
-class StudyClaim(_Claim):
-    """Of the expert study: ours ``leads`` on a dimension or on all, has its ``largest_lead`` on one; ``of`` stands
-    ``above`` ``than`` on ``on_dimensions``; the raters' ``agreement`` is above ``value`` on every dimension."""
-
-    kind: Literal["study"]
-    asks: Literal["leads", "largest_lead", "above", "agreement"]
-    dimension: str = ""
-    on_dimensions: tuple[str, ...] = ()
-    of: str = ""
-    than: str = ""
-    value: float = 0.0
-
-
-class OpenClaim(_Claim):
-    """What no run of this pipeline tells, with why. ``undecidable``: no result could ever tell, whoever had it; these
-    are definitions, arguments and facts of the authors' own setup."""
-
-    kind: Literal["not_run", "undecidable"]
-    why: str = Field(min_length=1)
-
-
-Claim = FigureClaim | ComparisonClaim | TrainingClaim | SuperlativeClaim | SetupClaim | StudyClaim | OpenClaim
-
-
-def _problems(claim: Any) -> Iterator[str]:
+def _problems(claim: Claim) -> Iterator[str]:
     kind = claim.kind
+    needed, optional = map(str.split, FIELDS[kind])
+    for name in sorted(claim.model_fields_set - _OF_ALL - {*needed, *optional}):
+        yield f"field {name!r}: a claim of kind {kind} has none"
+    for name in needed:
+        if getattr(claim, name) in (None, ""):
+            yield f"field {name!r}: a claim of kind {kind} needs it"
     if kind == "figure":
         if (claim.statistic == "mean") != (not claim.than):
             yield "`than` goes with a statistic of two, and only with it"
@@ -170,11 +135,13 @@ def _problems(claim: Any) -> Iterator[str]:
         if len(claim.printed) != 1:
             yield f"field 'printed': one number, got {len(claim.printed)}"
         claim.number()
+    elif claim.metric == "final_accuracy":
+        yield f"field 'metric': a claim of kind {kind} is about test cases"
     if kind in ("compare", "training") and (claim.side is None) == (claim.within is None):
         yield "field 'side': either `side` or `within`"
-    if kind == "training" and not (claim.by == "probes") == (not claim.than) == (claim.times > 0):
+    if kind == "training" and not (claim.by == "probes") == (not claim.than) == (claim.times is not None):
         yield "field 'by': `probes` goes with `times`, everything else with `than`"
-    if kind == "best" and not (not claim.of) == bool(claim.sweep) == (claim.value is not None):
+    if kind == "best" and not (not claim.of) == bool(claim.sweep) == isinstance(claim.value, (int, float)):
         yield "field 'of': either `of`, or `sweep` with `value`"
     if kind == "study":
         if claim.asks == "above" and not (claim.of and claim.than and claim.on_dimensions):
@@ -185,12 +152,9 @@ def _problems(claim: Any) -> Iterator[str]:
     if kind == "setup":
         if (claim.what == "settings") != isinstance(claim.value, dict):
             yield "field 'value': settings by name for `settings`, else one value"
-        count, required = len(claim.names), _ASKED.get(claim.what, 0)
+        count, required = len(claim.names), _ASKED.get(str(claim.what), 0)
         if count < required or (count > required and claim.what != "billed_together"):
             yield f"field 'names': {claim.what} takes {required}, got {count}"
-
-
-_KINDS = {kind: claim for claim in get_args(Claim) for kind in get_args(claim.model_fields["kind"].annotation)}
 
 
 class PrintedTable(Section):
@@ -231,7 +195,7 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
         if claim.id in ids:
             raise ClaimsError(f"{path}: claim {claim.id!r}: field 'id': stands twice")
         ids.add(claim.id)
-        apart = {"id", "place", "also", "headline"} | (set() if isinstance(claim, OpenClaim) else {"says"})
+        apart = {"id", "place", "also", "headline"} | (set() if claim.why else {"says"})
         asks = claim.model_dump_json(exclude=apart)
         first = claims.setdefault(asks, claim)
         if first is not claim:  # the first stands for it, with the places of both
@@ -242,10 +206,10 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
 
 def _typed(path: Path, entry: Mapping[str, Any]) -> Claim:
     where, kind = f"{path}: claim {entry.get('id')!r}", entry.get("kind")
-    if kind not in _KINDS:
-        raise ClaimsError(f"{where}: field 'kind': expected one of {', '.join(_KINDS)}, got {kind!r}")
+    if kind not in FIELDS:
+        raise ClaimsError(f"{where}: field 'kind': expected one of {', '.join(FIELDS)}, got {kind!r}")
     try:
-        return _KINDS[kind].model_validate(entry)
+        return Claim.model_validate(entry)
     except ValidationError as error:
         raise ClaimsError(f"{where}: {_first(error)}") from error
 

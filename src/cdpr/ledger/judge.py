@@ -12,7 +12,7 @@ from ..results.methods import DATASETS, LEAST_SEEDS, TRAINED
 from ..results.paper import read_paper
 from ..results.results import NotMeasured
 from ..settings import sweeps
-from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim
+from .claims import Claim
 from .evidence import FACTOR, Evidence, training_seeds
 from .setup import compare_setup
 from .study import compare_study
@@ -24,7 +24,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """The verdict on a claim, with the runs behind it that diverged. Raises EvaluationError or CurveError for results
     that cannot be used."""
     try:
-        if isinstance(claim, OpenClaim):
+        if claim.why:
             raise NotMeasured(claim.why)
         verdict = _JUDGES[claim.kind](claim, evidence)
     except NotMeasured as error:
@@ -33,7 +33,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     return replace(verdict, why=f"{verdict.why}; {broken} (evaluated with the weights before)") if broken else verdict
 
 
-def compare_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
+def compare_figure(claim: Claim, evidence: Evidence) -> Verdict:
     """A printed number against what was measured here; the verdict needs the paper's cases and backbone. Both were
     measured on samples: their errors are added as independent ones are (square and add; Newcombe, Stat. Med. 17
     (1998))."""
@@ -63,7 +63,7 @@ def agrees_with(printed: float, rounding: float, theirs: float, measured: Effect
     return abs(printed - value) <= rounding + math.hypot(ours, theirs)
 
 
-def _sampling_error(claim: FigureClaim, printed: float, ours: float, cases: int) -> float:
+def _sampling_error(claim: Claim, printed: float, ours: float, cases: int) -> float:
     """Half the 95% interval of a printed figure over its cases: of an accuracy the binomial one at the printed value.
     Of other figures the paper prints no spread; ``ours``, measured here on as many cases, stands for it."""
     if claim.metric not in ("accuracy", "final_accuracy") or claim.than:
@@ -76,7 +76,7 @@ _Figure = tuple[Effect, dict[str, Any], str]
 """What was measured, what stands behind it, and why it supports nothing (empty: it does)."""
 
 
-def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _Figure:
+def _on_cases(claim: Claim, names: Sequence[str], evidence: Evidence) -> _Figure:
     """Of test cases: as many as the paper's, with Wilson's interval where the tables have it."""
     comparison = evidence.side_by_side(names, claim.metric, claim.on)
     if comparison.cases != (stated := int(read_paper()[f"text:cases.{claim.on}"]),):
@@ -90,7 +90,7 @@ def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _
     return Effect(*ends), comparison.behind("mean"), void
 
 
-def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _Figure:
+def _final_accuracy(claim: Claim, names: Sequence[str], evidence: Evidence) -> _Figure:
     """Of the last validation, in %, with its interval over seeds and validation cases."""
     (curve,) = evidence.curves(names, "accuracy")
     table = final_verdicts(evidence.results.folder, curve.runs)
@@ -98,22 +98,22 @@ def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence
     return effect, {"runs": curve.runs, "seeds": training_seeds(curve.runs), "unit": "%", "n": table.shape[1]}, void
 
 
-def compare_methods(claim: ComparisonClaim, evidence: Evidence) -> Verdict:
+def compare_methods(claim: Claim, evidence: Evidence) -> Verdict:
     """Two methods on the same test cases: one above or below the other, or both close together."""
     pair = evidence.side_by_side([claim.of, claim.than], claim.metric, claim.on)
     if claim.within:
         effect, limit = pair.statistic("difference").inside(claim.within), f", to lie within {claim.within:g}"
     else:
-        effect = pair.statistic("difference", times=claim.times).toward(claim.side).minus(claim.margin)
-        limit = "" if claim.times == 1 else f", to be {claim.side} {claim.times:g} times"
+        effect = pair.statistic("difference", times=claim.times or 1.0).toward(claim.side).minus(claim.margin)
+        limit = f", to be {claim.side} {claim.times:g} times" if claim.times else ""
         limit += f", with a margin of {claim.margin:g}" if claim.margin else ""
     void = evidence.results.void(pair.methods, claim.on, evidence.decoding)
-    name = "difference" if claim.times == 1 else "ratio"
+    name = "ratio" if claim.times else "difference"
     reading, unfit = f"{pair.text()}{limit}", evidence.unfit(claim.on)
     return verdict_on(effect, pair.statistic(name), reading, unfit, void=void, **pair.behind(name))
 
 
-def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
+def judge_superlative(claim: Claim, evidence: Evidence) -> Verdict:
     """One against all others of its field: rows, points of a sweep, or data sets."""
     if claim.among == "data_sets":
         return _of_data_sets(claim, evidence)
@@ -135,7 +135,7 @@ def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     return replace(verdict, why=f"{verdict.why}; the paper does not print its grid")
 
 
-def _ahead_of_all(claim: SuperlativeClaim, of: str, rivals: Sequence[str], what: str, evidence: Evidence) -> Verdict:
+def _ahead_of_all(claim: Claim, of: str, rivals: Sequence[str], what: str, evidence: Evidence) -> Verdict:
     """One method against each of the others: all must stand on the claimed side, one clearly on the other refutes.
     What was not run may yet refute it, so that only with all of them a lead is clear."""
     evidence.side_by_side([of], claim.metric, claim.on)
@@ -166,7 +166,7 @@ def _ahead_of_all(claim: SuperlativeClaim, of: str, rivals: Sequence[str], what:
     return Verdict(verdict, "; ".join(filter(None, reasons)), *pairs[at].statistic("difference"), scope=scope, **behind)
 
 
-def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
+def _of_data_sets(claim: Claim, evidence: Evidence) -> Verdict:
     """One method on one data set against the others. They hold different cases, resampled independently, so the
     difference is not paired."""
     others = [on for on in DATASETS if on != claim.on]

@@ -13,7 +13,7 @@ from ..results.methods import tier_mark
 from ..results.sources import notices
 from ..results.table import Column, Table, interval, markdown_page, number, to_csv, to_markdown
 from ..settings import Settings
-from .claims import Claim, TrainingClaim, read_claims
+from .claims import Claim, read_claims
 from .evidence import Evidence
 from .judge import judge
 from .verdict import APART, COUNTED, UNDECIDABLE, Judged, Ledger, Verdict
@@ -29,7 +29,7 @@ def write_claims(settings: Settings, job: Job) -> None:
     ProvenanceError, EvaluationError or CurveError for results that cannot be used; nothing is written then.
     """
     results, claims = job.inputs["results"], read_claims()
-    timed = [claim for claim in claims if isinstance(claim, TrainingClaim) and claim.by == "seconds"]
+    timed = [claim for claim in claims if claim.by == "seconds"]
     ledger = make_ledger(settings, results, claims, {claim.id for claim in timed})
     plain = [{name: _plain(value) for name, value in entry.items()} for entry in ledger["claims"]]
     forms = {

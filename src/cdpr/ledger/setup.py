@@ -7,19 +7,19 @@ from ..costs import load_catalogue, price_of
 from ..results.methods import AGENTS, DATASETS
 from ..results.results import NotMeasured
 from ..settings import job_of, labels_of, sweeps, value_at
-from .claims import SetupClaim
+from .claims import Claim
 from .evidence import Evidence
 from .verdict import OTHERWISE, STATED, Verdict
 
 
-def compare_setup(claim: SetupClaim, evidence: Evidence) -> Verdict:
+def compare_setup(claim: Claim, evidence: Evidence) -> Verdict:
     """`as stated` where what is held here is the claim's value, else `set otherwise`."""
     held, why = _held(claim, evidence)
     cases = held if claim.what == "cases" else None
     return Verdict(STATED if _same(held, claim.value) else OTHERWISE, why, n=cases)
 
 
-def _held(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
+def _held(claim: Claim, evidence: Evidence) -> tuple[Any, str]:
     """What is held here, and the same in words: of settings only those that differ, if any do."""
     settings, names = evidence.settings, claim.names
     match claim.what:

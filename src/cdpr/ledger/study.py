@@ -5,12 +5,12 @@ from ..results.results import NotMeasured
 from ..study.analysis import Analysis, Interval
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions
-from .claims import StudyClaim
+from .claims import Claim
 from .evidence import Evidence, training_seeds
 from .verdict import OPEN, Effect, Verdict, verdict_on, weakest
 
 
-def compare_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
+def compare_study(claim: Claim, evidence: Evidence) -> Verdict:
     """The verdict on a claim about the study's ratings."""
     path = evidence.results.folder / "study" / "analysis.json"
     if not path.exists():
@@ -40,7 +40,7 @@ def _rated(name: str, analysis: Analysis, evidence: Evidence) -> str:
     raise NotMeasured(f"{name} was not rated")
 
 
-def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[Effect, Effect, str]:
+def _measured(claim: Claim, analysis: Analysis, runs: list[str]) -> tuple[Effect, Effect, str]:
     """How far the claim holds, the statistic that is shown, and a reading of it."""
     match claim.asks:
         case "leads":
@@ -71,7 +71,7 @@ def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[E
         case "agreement":
             alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
             name, alpha = min(alphas.items(), key=lambda item: item[1].value)
-            return alpha.minus(claim.value), alpha, f"lowest on {name.replace('_', ' ')}"
+            return alpha.minus(float(claim.value or 0)), alpha, f"lowest on {name.replace('_', ' ')}"
 
 
 def _effect(intervals: dict[str, Interval], name: str) -> Effect:

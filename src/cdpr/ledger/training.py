@@ -8,7 +8,7 @@ from ..results.curves import Curves, final_verdicts
 from ..results.methods import IN_DOMAIN
 from ..results.results import NotMeasured
 from ..settings import Settings
-from .claims import TrainingClaim
+from .claims import Claim
 from .evidence import Evidence, training_seeds
 from .verdict import Effect, Verdict, verdict_on
 
@@ -21,7 +21,7 @@ _SPENT = {
 }
 
 
-def compare_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
+def compare_training(claim: Claim, evidence: Evidence) -> Verdict:
     """Two trainings side by side, or the probes of one beside its continuations."""
     void = ""
     if claim.by == "final_accuracy":
@@ -33,7 +33,7 @@ def compare_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     else:
         values, unit, reading, curves = (_probes if claim.by == "probes" else _spent)(claim, evidence)
         measured = over_seeds(values)
-    effect = measured.inside(claim.within) if claim.within else measured.minus(claim.times).toward(claim.side)
+    effect = measured.inside(claim.within) if claim.within else measured.minus(claim.times or 0.0).toward(claim.side)
     runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
     behind = {"unit": unit, "seeds": training_seeds(runs), "runs": runs}
     return verdict_on(effect, measured, reading, evidence.unfit(IN_DOMAIN), void=void, **behind)
@@ -54,7 +54,7 @@ def over_seeds(values: np.ndarray) -> Effect:
 _Compared = tuple[np.ndarray, str, str, list[Curves]]
 
 
-def _spent(claim: TrainingClaim, evidence: Evidence) -> _Compared:
+def _spent(claim: Claim, evidence: Evidence) -> _Compared:
     """Seconds or tokens of ``of`` minus those of ``than``; with ``nearer_to``, of their distances from it."""
     curves = evidence.curves(list(filter(None, [claim.of, claim.than, claim.nearer_to])), "accuracy")
     times = [_until(curve, claim.by, claim.share) for curve in curves]
@@ -79,7 +79,7 @@ def final_accuracy(table: np.ndarray, settings: Settings) -> tuple[Effect, str]:
     return Effect(value, *percentile_interval(draws)), void
 
 
-def _probes(claim: TrainingClaim, evidence: Evidence) -> _Compared:
+def _probes(claim: Claim, evidence: Evidence) -> _Compared:
     """Tokens of probes over tokens of continuations, each summed over the training of ``of``."""
     (curve,) = curves = evidence.curves([claim.of], "probe_tokens", "continuation_tokens", prefix="credit/")
     probes, continuations = (curve.values[part].sum(axis=1) for part in ("probe_tokens", "continuation_tokens"))
