@@ -127,7 +127,8 @@ class Evidence:
             by_run(pd.concat([self.results.rows(m, dataset, self.decoding) for m in first_runs]), ["correct"])
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
         means = np.mean([[row[metric] for row in part] for part in parts], axis=0) * scale
-        draws = np.mean([np.stack([row["draws"][:, column] for row in part], axis=1) for part in parts], axis=0) * scale
+        drawn = [[self.results.draws(m, d, self.decoding)[:, column] for m in methods] for d in data_sets(on)]
+        draws = np.mean([np.stack(of_set, axis=1) for of_set in drawn], axis=0) * scale
         right = " : ".join(row["k"] for row in parts[0]) if len(parts) == 1 else ""
         return SideBySide(metric, tuple(methods), means, draws, right, tuple(part[0]["n"] for part in parts))
 

@@ -57,6 +57,7 @@ class Results:
         check_prices(self.folder, self.datasets)
         self.read = cache(read_evaluation)
         self._diverged_at = cache(partial(diverged_at, self.folder))
+        self._on = cache(self._measured)
         self.summary = cache(lambda *row: MappingProxyType(self._summary(*row)))
 
     @property
@@ -101,11 +102,11 @@ class Results:
 
     def _summary(self, method: Method, place: str, decoding: str) -> Row:
         """A method at a place: where the row is from, how it stands (``status``) and, where it was measured, its number
-        of ``seeds``, all metrics as columns of :func:`~cdpr.evaluation.metrics.estimate` with their ``draws``, and the
-        ``runs`` behind them. On one data set also: right diagnoses by run (``k``: ``583+590``) of ``n`` cases, median
-        and 90th percentile of the costs of all episodes, and ``chance``, the accuracy of the most frequent diagnosis
-        as the answer to every case. Else ``hole`` says why not, and ``missing`` what is missing. The accuracy of a
-        single run has Wilson's interval."""
+        of ``seeds``, all metrics as columns of :func:`~cdpr.evaluation.metrics.estimate`, and the ``runs`` behind them.
+        On one data set also: right diagnoses by run (``k``: ``583+590``) of ``n`` cases, median and 90th percentile of
+        the costs of all episodes, and ``chance``, the accuracy of the most frequent diagnosis as the answer to every
+        case. Else ``hole`` says why not, and ``missing`` what is missing. The accuracy of a single run has Wilson's
+        interval."""
         row: Row = {
             "tier": self.settings.tier, "cost_unit_usd": str(self.settings.utility.cost_unit_usd),
             "decoding": "greedy" if method.knows_hospital else decoding, "group": method.group, "method": method.name,
@@ -117,6 +118,7 @@ class Results:
         except NotMeasured as error:
             return row | {"status": error.reason, "hole": error.reason, "missing": error.missing}
         status = "; ".join(["measured", *self.diverged(*method.runs)])
+        del row["draws"]  # a row holds plain values alone
         return row | {"status": status, "seeds": len(method.runs), "runs": self.behind(place, method),
                       "seeds_text": ", ".join(map(str, seeds_of_runs(method.runs))) or EMPTY}  # fmt: skip
 
@@ -125,9 +127,14 @@ class Results:
         holes = {part["hole"]: part["missing"] for part in parts if "hole" in part}
         if holes:
             raise NotMeasured("; ".join(holes), ", ".join(filter(None, holes.values())))
-        return average(parts)
+        return average([self._on(method, dataset, decoding) for dataset in AVERAGED])
 
-    def _on(self, method: Method, dataset: str, decoding: str) -> Row:
+    def draws(self, method: Method, dataset: str, decoding: str) -> np.ndarray:
+        """Bootstrap means [resamples, metrics] of a method on a data set; those of methods on the same cases resample
+        them alike. Raises NotMeasured."""
+        return self._on(method, dataset, decoding)["draws"]
+
+    def _measured(self, method: Method, dataset: str, decoding: str) -> Row:
         rows = self.rows(method, dataset, decoding)
         values = np.stack([*by_run(rows, metric_fields()).values()])
         row = estimates(values.mean(axis=1), self.resampled(values, dataset))
@@ -154,12 +161,11 @@ class Results:
             return row | {"hole": error.reason, "missing": error.missing}
         names = {run for run, _ in row["runs"]}
         compared = [replace(m, runs=tuple(run for run in m.runs if run in names)) for m in (first, second)]
+        del row["draws"]
         return row | {"void": self.void(compared, place, decoding)}
 
     def _average_change(self, first: Method, second: Method, decoding: str) -> Row:
-        parts = [self.change(first, second, dataset, decoding) for dataset in AVERAGED]
-        if hole := next((part for part in parts if "hole" in part), None):
-            raise NotMeasured(hole["hole"], hole["missing"])
+        parts = [self._change_on(first, second, dataset, decoding) for dataset in AVERAGED]
         runs = tuple(run for part in parts for run in part["runs"])
         return average(parts) | {"cases": sum(part["cases"] for part in parts), "runs": runs}
 
