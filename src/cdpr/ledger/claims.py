@@ -258,4 +258,4 @@ def _sample_prices(place: str) -> Iterator[dict[str, Any]]:
 def _first(error: ValidationError) -> str:
     one = error.errors()[0]
     where = ".".join(map(str, one["loc"]))
-    return f"field {where!r}: {one['msg']}" if where else str(one["msg"])
+    return f"field {where!r}: {one['msg']}" if where else str(one["msg"]).removeprefix("Value error, ")
