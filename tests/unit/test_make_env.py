@@ -146,7 +146,7 @@ def test_uv_brings_a_python_from_its_mirror_where_there_is_none(machine, tmp_pat
     prefix, archive = _python_312().resolve().parents[1], "cpython-3.12.1+1-install_only_stripped.tar.gz"
     left_out = {"test", "idlelib", "__pycache__", "site-packages", "tkinter"}
     (tmp_path / "mirror/1").mkdir(parents=True)
-    with tarfile.open(tmp_path / "mirror/1" / archive, "w:gz", compresslevel=1) as tar:
+    with tarfile.open(tmp_path / "mirror/1" / archive, "w:gz", compresslevel=1, dereference=True) as tar:
         tar.add(prefix / "bin/python3.12", "python/bin/python3.12")
         tar.add(prefix / "lib/python3.12", "python/lib/python3.12",
                 filter=lambda entry: None if left_out & set(entry.name.split("/")) else entry)  # fmt: skip
