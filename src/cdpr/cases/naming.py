@@ -33,6 +33,7 @@ _FILLERS, _BLOOD, _FLUIDS, _HEADS, _ANTIBODY, _TECHNIQUES, _GENERIC = (
 _SPELT = [(re.compile(phrase), alike) for phrase, alike in _TABLE["spellings"].items()]
 _REWRITTEN = [(re.compile(pattern), wording) for pattern, wording in _TABLE["rewritten"]]
 _AXES = {axis: re.compile(pattern) for axis, pattern in _TABLE["axes"].items()}
+_SPECIMENS, _ANY_SPECIMEN = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
 _SIGNS = str.maketrans(_TABLE["signs"])
 _LONGEST = 200  # characters; what is longer is no name
 
@@ -97,8 +98,10 @@ def _agreeing(name: str, found: Meaning | None) -> Meaning | None:
     """The meaning, where its one examination knows every specimen, method and form that the name tells."""
     if found is None or found.term is None:
         return found
-    plain, known = _alike(name), _axes_of(found.term)
-    return found if all(axis in known for axis, pattern in _AXES.items() if pattern.search(plain)) else None
+    told = {axis for axis, pattern in _AXES.items() if pattern.search(_alike(name))}
+    if found.term.kind == "microbiology" or class_of(found.term) in _ANY_SPECIMEN:
+        told -= _SPECIMENS  # a microbe is the same everywhere
+    return found if told <= _axes_of(found.term) else None
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -232,10 +235,7 @@ def _without_aside(name: str) -> Meaning | None:
         senses = filter(None, map(_by_name, (*wordings, bare)))
         result = next((one for one in senses if one.term and _class(bare) == class_of(one.term)), None)
     else:
-        if not _PATTERN.specimen.search(normalise(remark)):
-            wordings += [bare] + [remark] * (remark.isupper() and len(remark) > 1)
-        elif "urine" in normalise(remark) and (listed := _listed(bare)) and listed.terms[0].name == "Urine Analysis":
-            wordings.append(bare)
+        wordings += [bare] + [remark] * (remark.isupper() and len(remark) > 1)
         agreeing = (_agreeing(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
         result = next(filter(None, agreeing), None)
     return result and Meaning(result.terms, result.how, result.kind, whole=False)
