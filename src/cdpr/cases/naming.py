@@ -314,7 +314,8 @@ def _joined(name: str) -> Meaning | None:
     parts = joined_parts(name)
     # "Glucose, CSF" is no glucose beside a puncture.
     is_specimen = _PATTERN.specimen.fullmatch
-    if not 2 <= len(parts) <= 5 or ("," in name and is_specimen(normalise(_PATTERN.aside.sub("", parts[-1])))):
+    last = _PATTERN.aside.sub("", parts[-1]) if parts else ""
+    if not 2 <= len(parts) <= 5 or ("," in name and (is_specimen(normalise(last)) or words_of(last) <= _BLOOD)):
         return None
     head = parts[-1].split()[-1]
     terms: list[Term] = []

@@ -176,12 +176,12 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
         results={key: text for key, text in results.items() if not is_physical(key)},
         physical=physical | {key: text for key, text in results.items() if is_physical(key)},
         diagnosis=diagnosis or (next(iter(primary.codes("code")), "") if primary else ""),
-        where=f"{primary.kind} {primary.place}" if primary else _about(case),
+        where=_about(case),
     )
 
 
 def _about(case: _Case) -> str:
-    """What a case without a diagnosis is, for the examples of a rule that drops many."""
+    """What an encounter holds, for the examples of a rule that drops many."""
     kinds = Counter(resource.kind for resource in case.resources)
     classes = {one.one("class").text("code") for one in case.encounters}
     return f"encounter of class {'/'.join(sorted(classes)) or 'none'} with {', '.join(sorted(kinds)) or 'nothing'}"
@@ -225,7 +225,7 @@ def _diagnosis(case: _Case, by_onset: bool, attrition: Attrition) -> tuple[Resou
             if (condition := _condition(encounter, entry)) is None:
                 attrition.count("references that lead nowhere")
                 continue
-            roles = entry.codes("use") or {""}
+            roles = entry.codes("use") | entry.codes("role") or {""}
             if _COMPLAINT in roles:
                 complaints.append(condition.concept("code"))
             if known := roles & _ROLES.keys():
@@ -277,12 +277,14 @@ def _earlier(case: _Case, primary: Resource | None) -> Iterator[str]:
 
 
 def _person(case: _Case) -> Person:
-    if case.patient is None:
-        return Person("", None)
-    born, start = case.patient.moment("birthDate"), case.start
-    return Person(
-        case.patient.text("gender"), (born, start) if born and start and born.date() <= start.date() else None
-    )
+    """Sex and age when the case began: whole years, and the part of the first."""
+    patient, start = case.patient, case.start
+    born = patient.moment("birthDate") if patient else None
+    days = (start.date() - born.date()).days if born and start else -1
+    if patient is None or born is None or start is None or days < 0:
+        return Person(patient.text("gender") if patient else "", None)
+    whole = start.year - born.year - ((start.month, start.day) < (born.month, born.day))
+    return Person(patient.text("gender"), whole or min(days / 365.25, 0.999))
 
 
 def _of_relatives(case: _Case) -> Iterator[str]:

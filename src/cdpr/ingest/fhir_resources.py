@@ -65,8 +65,15 @@ class FhirElement(Element):
         """What a CodeableConcept says in words: its text, else how a code is displayed."""
         return concept_text(self.one(name))
 
+    def many(self, name: str) -> "list[FhirElement]":
+        """A list of elements; the one that STU3 has in its place."""
+        alone = isinstance(self.value.get(name), Mapping)
+        return [self.one(name)] if alone else super().many(name)
+
     def codes(self, name: str) -> set[str]:
-        """Codes of a CodeableConcept, or of a list of them."""
+        """Codes of a CodeableConcept, or of a list of them; the bare code that STU3 has in its place."""
+        if isinstance(self.value.get(name), str):
+            return {self.text(name)} - {""}
         concepts = self.many(name) if isinstance(self.value.get(name), list) else [self.one(name)]
         return {coding.text("code") for concept in concepts for coding in concept.many("coding")} - {""}
 
@@ -116,24 +123,10 @@ class Resource(FhirElement):
                     shared.words.setdefault(coding.text("code"), display)
 
     def _rename(self) -> bool:
-        """Give elements that STU3 called otherwise their names in R4; whether there were any."""
+        """Give elements that STU3 called otherwise their names in R4, in place; whether there were any."""
         value = {_OLDER[self.kind].get(name, name): part for name, part in self.value.items()}
-        for name, part in self.value.items():
-            if new := _OLDER.get(f"{self.kind}.{name}"):
-                value[name] = [{new.get(n, n): v for n, v in one.items()} for one in part]
-        if isinstance(status := value.get("verificationStatus"), str):
-            value["verificationStatus"] = {"coding": [{"code": status}]}
-        if isinstance(value.get("note"), str):
-            value["note"] = [{"text": value["note"]}]
-        context = value.get("context")
-        if (
-            self.kind == "DocumentReference"
-            and isinstance(context, dict)
-            and isinstance(context.get("encounter"), dict)
-        ):
-            value["context"] = context | {"encounter": [context["encounter"]]}
-        changed = value != self.value
-        if changed:  # in place, for who else holds the resource
+        changed = value.keys() != self.value.keys()
+        if changed:
             self.value.clear()
             self.value.update(value)
         return changed

@@ -35,19 +35,10 @@ def time_of(resource: Resource, last: bool = False) -> datetime | None:
 
 
 class Person(NamedTuple):
-    """Sex as FHIR says it, and from when to when the patient lived until the result."""
+    """Sex, as FHIR says it, and age in years; None for an unknown age."""
 
     sex: str
-    life: tuple[datetime, datetime] | None
-
-    @property
-    def years(self) -> float | None:
-        """Age in years: whole ones, and the part of the first."""
-        if self.life is None:
-            return None
-        born, now = self.life
-        whole = now.year - born.year - ((now.month, now.day) < (born.month, born.day))
-        return float(whole) if whole else min((now.date() - born.date()).days / 365.25, 0.999)
+    years: float | None
 
 
 def find_results(
@@ -188,7 +179,7 @@ def _analytes(content: FhirElement, person: Person, within: str = "") -> Iterabl
     """What an observation and its components measured."""
     value_text, flags = _value(content), content.codes("interpretation")
     words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]
-    notes = [note.text("text") for note in content.many("note")]
+    notes = [*(note.text("text") for note in content.many("note")), content.text("comment")]
     value, unit = value_text if value_text else (words.pop(0) if words else "", "")
     label = result_part(_PATTERN.system.sub("", _name(content, "code"))) or within
     low, high, range_text = _range(content, person)
