@@ -31,6 +31,7 @@ from cdpr.environment import DiagnosticEnvironment, Policy, State, Turn, run_epi
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant
 from cdpr.settings.load import merge
+from cdpr.training.torch.loop import iterate
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.training_run import TrainingRun
 
@@ -60,7 +61,7 @@ def steps(arms: dict[str, Settings], cases: Path, policy: Path, count: int) -> d
         for name, trainer in trainers.items():
             before = _work(trainer)
             start = time.perf_counter()
-            trainer.iterate()
+            iterate(trainer)
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             seconds = time.perf_counter() - start

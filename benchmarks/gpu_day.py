@@ -13,6 +13,7 @@ no other; its figures are written when it ends, beside those of an earlier call.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib.util
 import itertools
@@ -43,9 +44,10 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.metrics_log import read_history
 from cdpr.settings import Settings, merge, parse_settings, resolve_variant
 from cdpr.settings.schema import Prompt, TinyModel
+from cdpr.training.torch import loop
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import PolicyUpdate
+from cdpr.training.torch.update import AdamW
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.estimates import ModelSize, memory_plan
 
@@ -176,25 +178,31 @@ def measure_sampler(policy: Path, device: str) -> Iterator[dict[str, float]]:
     yield {"transformers_tokens_per_second": drawn / plain, "ratio": tokens / seconds / (drawn / plain)}
 
 
-class Adapters(PolicyUpdate):
-    """An update of LoRA adapters alone. They are merged into the weights, which the sampler shares, except while they
-    are trained."""
+@contextlib.contextmanager
+def adapters(trainer: Trainer, rank: int) -> Iterator[None]:
+    """Train LoRA adapters alone. They are merged into the weights, which the sampler shares, except while they are
+    trained."""
+    from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.lora import LoraLayer
 
-    def __init__(self, model: torch.nn.Module, settings: Any, rank: int) -> None:
-        from peft import LoraConfig, inject_adapter_in_model
-        from peft.tuners.lora import LoraLayer
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules="all-linear"), trainer.model)
+    layers = [module for module in trainer.model.modules() if isinstance(module, LoraLayer)]
+    trainer.optimizer = AdamW(trainer.model.parameters(), trainer.settings.training.learning_rate)
+    step = loop.update
 
-        inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules="all-linear"), model)
-        self.layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
-        super().__init__(model, settings)
-
-    def step(self, groups: Any, progress: float = 0.0) -> dict[str, float]:
-        for layer in self.layers:
+    def update(*arguments: Any) -> dict[str, float]:
+        for layer in layers:
             layer.unmerge()
-        metrics = super().step(groups, progress)
-        for layer in self.layers:
+        metrics = step(*arguments)
+        for layer in layers:
             layer.merge()
         return metrics
+
+    loop.update = update
+    try:
+        yield
+    finally:
+        loop.update = step
 
 
 def measure_step(policy: Path, device: str, rank: int = 0) -> Iterator[dict[str, float]]:
@@ -207,13 +215,12 @@ def measure_step(policy: Path, device: str, rank: int = 0) -> Iterator[dict[str,
         training = {"micro_batch": 1 if rank else 4, "learning_rate": 1e-8}
         settings = settings_of(policy, name, device, training=training)
         trainer = Trainer(TrainingRun(settings, toy_cases(13), policy, 0))
-        if rank:
-            trainer.update = Adapters(trainer.model, settings.training, rank)
-        for step in range(2):
-            start = time.perf_counter()
-            row = trainer.iterate()
-            seconds = time.perf_counter() - start
-            figures[f"{name}_{'first_' if step == 0 else ''}seconds"] = seconds
+        with adapters(trainer, rank) if rank else contextlib.nullcontext():
+            for step in range(2):
+                start = time.perf_counter()
+                row = loop.iterate(trainer)
+                seconds = time.perf_counter() - start
+                figures[f"{name}_{'first_' if step == 0 else ''}seconds"] = seconds
         kept = {"rollout/tokens": "rollout_tokens", "policy/trained_tokens": "trained_tokens", "policy/loss": "loss",
                 "policy/grad_norm": "gradient_norm", "policy/max_ratio_drift": "ratio_drift", "time/rollout": "rollout",
                 "time/credit": "credit", "time/update": "update", "train/accuracy": "accuracy"}  # fmt: skip

@@ -35,6 +35,7 @@ from cdpr.environment.utility import count_tests, utility
 from cdpr.files import write_text
 from cdpr.metrics_log import MetricsLog
 from cdpr.settings import Settings, load_settings, merge, parse_settings, resolve_variant
+from cdpr.training.torch import loop
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import Piece
 from cdpr.training.torch.warm_start import encode_lessons, gather_lessons, imitate
@@ -103,7 +104,7 @@ def train(settings: Settings, folder: Path, run: str, device: str, deadline: flo
     if variant:
         log = MetricsLog(state / "metrics.jsonl")
         while trainer.step < trainer.run.steps and time.time() < deadline:
-            trainer.fit(state, log, lambda row: None, steps=trainer.step + 10)
+            loop.train(trainer, state, log, lambda row: None, steps=trainer.step + 10)
     trainer.sampler.refresh()
     tests = [case for case in cases if case.split == "test"]
     rows = {}

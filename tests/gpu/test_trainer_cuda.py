@@ -10,6 +10,7 @@ from torch.nn.utils import parameters_to_vector
 from cdpr.environment import DiagnosticEnvironment, run_episode
 from cdpr.settings import merge, parse_settings
 from cdpr.training.algorithm import GroupAdvantages, score_groups
+from cdpr.training.torch.loop import roll_out, update
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import Sample, samples_of
@@ -41,7 +42,7 @@ def test_a_step_is_the_step_on_the_cpu(case, tmp_path, algorithm, device):
         assert next(trainers[-1].model.parameters()).device.type == place
 
     # The same draws: a draw may fall on the other side of a boundary once in very many.
-    groups, others = (asyncio.run(trainer.roll_out(0)) for trainer in trainers)
+    groups, others = (asyncio.run(roll_out(trainer, 0)) for trainer in trainers)
     pairs = [
         (token_ids(a), token_ids(b)) for x, y in zip(groups, others, strict=True) for a, b in zip(x, y, strict=True)
     ]
@@ -55,7 +56,7 @@ def test_a_step_is_the_step_on_the_cpu(case, tmp_path, algorithm, device):
     start = parameters_to_vector(trainers[0].model.parameters()).detach().clone()
     moves = []
     for trainer in trainers:
-        trainer.update.step(samples)
+        update(trainer.model, trainer.optimizer, samples, trainer.settings.training)
         moves.append(parameters_to_vector(trainer.model.parameters()).detach().cpu() - start)
     # Adam moves a weight of tiny gradient by the whole rate whatever its sign, so single weights may differ.
     assert moves[0].norm() > 0

@@ -22,6 +22,7 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import SettingsError, parse_settings
 from cdpr.settings.load import merge
 from cdpr.settings.schema import Environment, Prompt, TinyModel
+from cdpr.training.torch.loop import roll_out
 from cdpr.training.torch.tiny import CHAT_TEMPLATE, build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.training_run import TrainingRun
@@ -56,7 +57,7 @@ def prompts_of(workups):
 
 
 def of_training(settings, policy, cases, tmp_path):
-    groups = asyncio.run(Trainer(TrainingRun(settings, cases, policy, 0)).roll_out(0))
+    groups = asyncio.run(roll_out(Trainer(TrainingRun(settings, cases, policy, 0)), 0))
     return prompts_of(workup for group in groups for workup in group)
 
 

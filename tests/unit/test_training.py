@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import logprobs_alone
+from toy import logprobs_alone, update_policy
 
 from cdpr.agents.policy import PolicyAgent
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, Turn, run_episode
@@ -18,11 +18,11 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import merge, parse_settings
 from cdpr.training.algorithm import Alternative, GroupAdvantages, equal_share, group_relative
 from cdpr.training.torch import update
+from cdpr.training.torch.loop import iterate, train
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import (
     Piece,
-    PolicyUpdate,
     Sample,
     clipped_surrogate,
     micro_batches,
@@ -129,7 +129,7 @@ def test_an_update_raises_the_probability_of_what_had_advantage(case, tmp_path):
         for i, p, b, a in zip(ids, positions, before, (1.0, -1.0), strict=True)
     ]
     training = parse_settings({"training": {"learning_rate": 1e-3}}).training
-    metrics = PolicyUpdate(model, training).step([samples])
+    metrics = update_policy(model, training, [samples])
     with torch.no_grad():
         after = logprobs_alone(model, ids, positions).view(2, 10)
     assert after[0].sum() > before[0].sum() and after[1].sum() < before[1].sum()
@@ -163,7 +163,7 @@ def test_a_shared_prompt_changes_how_much_is_computed_and_nothing_else(tmp_path,
     for limit in (2048, 60, 0):
         monkeypatch.setattr(update, "_ROW", limit)
         model = load_model(tmp_path / "policy")
-        metrics = PolicyUpdate(model, parse_settings({"training": {"micro_batch": 8}}).training).step([*groups])
+        metrics = update_policy(model, parse_settings({"training": {"micro_batch": 8}}).training, [*groups])
         found.append((metrics, [p.grad.clone() for p in model.parameters()]))
     for metrics, gradients in found[1:]:
         assert metrics == pytest.approx(found[0][0], rel=1e-4, abs=1e-6)
@@ -185,7 +185,7 @@ def small_run(tmp_path, case, **changes):
 def test_without_weight_or_without_states_training_is_grpo_to_the_bit(case, tmp_path):
     def trained(**changes):
         trainer = Trainer(TrainingRun(*small_run(tmp_path, case, **changes), 0))
-        rows = [trainer.iterate() for _ in range(3)]
+        rows = [iterate(trainer) for _ in range(3)]
         return trainer.model.state_dict(), [row["train/utility"] for row in rows], rows[-1]
 
     grpo, utilities, _ = trained(training={"algorithm": "grpo"})
@@ -216,7 +216,7 @@ def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, c
         records = []
         for stop in stops:
             trainer = Trainer(TrainingRun(settings, cases, policy, 0))
-            trainer.fit(tmp_path / state, lambda row: None, records.append, steps=stop)
+            train(trainer, tmp_path / state, lambda row: None, records.append, steps=stop)
         return trainer.model.state_dict(), [row["step"] for row in records]
 
     whole, steps = trained("whole", 4)
@@ -230,7 +230,7 @@ def test_a_lagged_policy_takes_the_current_weights_every_other_iteration(case, t
     trainer, current = Trainer(TrainingRun(*small_run(tmp_path, case, training=changes), 0)), []
     for _ in range(4):
         before = {name: weights.clone() for name, weights in trainer.model.state_dict().items()}
-        trainer.iterate()
+        iterate(trainer)
         read = trainer.reference.state_dict()
         current.append(all(torch.equal(before[name], read[name]) for name in before))
     assert current == [True, False, True, False]
@@ -249,7 +249,7 @@ def test_a_damaged_checkpoint_costs_a_step_and_changes_nothing(case, tmp_path, c
 
     def trained(state, steps):
         trainer = Trainer(TrainingRun(settings, cases, policy, 0))
-        trainer.fit(tmp_path / state, lambda row: None, lambda row: None, steps=steps)
+        train(trainer, tmp_path / state, lambda row: None, lambda row: None, steps=steps)
         return trainer
 
     whole = trained("whole", 4).model.state_dict()
@@ -280,7 +280,7 @@ def test_a_run_that_diverges_ends_with_its_last_weights_and_says_so(case, tmp_pa
     trainer = Trainer(TrainingRun(settings, cases, policy, 0))
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     rows = []
-    trainer.fit(tmp_path / "state", rows.append, rows.append)
+    train(trainer, tmp_path / "state", rows.append, rows.append)
     assert (rows[0]["step"], rows[0]["seconds"], rows[0]["tokens"]) == (0, 0.0, 0)
     assert rows[-1].pop("seconds") >= 0 and rows[-1] == {"step": 1, "tokens": 0, "diverged": True}
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.model.state_dict().items())

@@ -7,17 +7,18 @@ import math
 
 import pytest
 import torch
-from toy import ToyPolicy, logprobs_alone, problem
+from toy import ToyPolicy, logprobs_alone, problem, update_policy
 
 from cdpr.environment import State, run_episode
 from cdpr.llm.types import Completion, Model
 from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.training.algorithm import Context
 from cdpr.training.algorithms.cdpr import Cdpr
-from cdpr.training.torch import update as update_module
+from cdpr.training.torch import loop
+from cdpr.training.torch.loop import iterate
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import PolicyUpdate, Sample
+from cdpr.training.torch.update import AdamW, Sample
 from cdpr.training.torch.weights import load_model
 from cdpr.training.training_run import TrainingRun, select_cases
 
@@ -124,7 +125,7 @@ def test_frozen_continuations_stay_those_of_the_initial_policy_and_are_sampled(c
     trainer = Trainer(run(case, policy, credit={"select_all": True}))
     before = continued(trainer, case)
     for _ in range(2):
-        trainer.iterate()
+        iterate(trainer)
     assert continued(trainer, case) == before
     assert asyncio.run(trainer.policy.sample(State(case), range(12), False, 3)) != before
     assert len({turn.text for turn in before}) > 1
@@ -145,7 +146,7 @@ def test_rollouts_are_sampled_at_their_temperature_and_validation_is_greedy(case
     assert trainer.policy.temperature == 0.7 and [a.temperature for a in used] == [0.7]
     row = trainer.validate()
     assert used[-1].temperature == 0.0 and row["tokens"] == 0
-    generated = trainer.iterate()
+    generated = iterate(trainer)
     assert generated["tokens"] == generated["rollout/tokens"] > 0  # validation is not counted
 
 
@@ -165,7 +166,7 @@ def samples(model, advantages, lengths, temperature=1.0, shift=0.0, prompt=range
 def test_the_loss_is_a_mean_over_tokens_or_over_trajectories(policy, rule, loss):
     model = load_model(policy)
     training = parse_settings({"training": {"loss_aggregation": rule}}).training
-    metrics = PolicyUpdate(model, training).step([samples(model, (3.0, -1.0), (2, 8))])
+    metrics = update_policy(model, training, [samples(model, (3.0, -1.0), (2, 8))])
     assert metrics["policy/loss"] == pytest.approx(loss, abs=1e-4)
 
 
@@ -173,7 +174,7 @@ def test_weights_of_the_loss_count_as_tokens(policy):
     model = load_model(policy)
     [one, other] = samples(model, (3.0, -1.0), (2, 8))
     half = Sample(other.ids, other.positions, other.old_logprobs, other.advantages, (0.5,) * 8)
-    metrics = PolicyUpdate(model, parse_settings({}).training).step([[one, half]])
+    metrics = update_policy(model, parse_settings({}).training, [[one, half]])
     assert metrics["policy/loss"] == pytest.approx((4 - 6) / (2 + 4), abs=1e-4)
 
 
@@ -183,16 +184,19 @@ def test_ratios_are_taken_at_the_temperature_of_the_rollouts(policy, shared):
     training = parse_settings({"training": {"temperature": 0.5}}).training
     group = samples(model, (1.0, -1.0), (4, 4), temperature=0.5)
     groups = [group] if shared else [[sample] for sample in group]
-    assert PolicyUpdate(model, training).step(groups)["policy/max_ratio_drift"] < 1e-4
+    assert update_policy(model, training, groups)["policy/max_ratio_drift"] < 1e-4
 
 
 def test_every_mini_batch_and_every_inner_epoch_is_a_step(policy):
     def drift(**training):
         model = load_model(policy)
         plan = parse_settings({"training": {"learning_rate": 1e-3, **training}}).training
-        update = PolicyUpdate(model, plan)
-        metrics = update.step([samples(model, (1.0,), (4,)), samples(model, (1.0,), (6,), prompt=range(5, 25))])
-        steps = {int(state["step"]) for state in update.optimizer.state.values()}
+        optimizer, two = (
+            AdamW(model.parameters(), plan.learning_rate),
+            samples(model, (1.0,), (6,), prompt=range(5, 25)),
+        )
+        metrics = update_policy(model, plan, [samples(model, (1.0,), (4,)), two], optimizer)
+        steps = {int(state["step"]) for state in optimizer.state.values()}
         return metrics["policy/trained_tokens"], steps, metrics["policy/max_ratio_drift"] > 1e-4
 
     assert drift(mini_batch_prompts=2) == (10, {1}, False)
@@ -207,7 +211,7 @@ def test_the_learning_rate_falls_by_half_a_cosine_over_the_run(policy):
         model = load_model(policy)
         before = [parameter.detach().clone() for parameter in model.parameters()]
         plan = parse_settings({"training": {"learning_rate": 1e-3, "schedule": schedule}}).training
-        PolicyUpdate(model, plan).step([samples(model, (1.0,), (4,))], progress)
+        update_policy(model, plan, [samples(model, (1.0,), (4,))], progress=progress)
         return max(float((a.detach() - b).abs().max()) for a, b in zip(model.parameters(), before, strict=True))
 
     constant = length(0.0, "constant")
@@ -216,11 +220,10 @@ def test_the_learning_rate_falls_by_half_a_cosine_over_the_run(policy):
 
 
 def test_what_is_clipped_is_counted_on_both_sides_and_the_gradient_is_bounded(policy, monkeypatch):
-    monkeypatch.setattr(update_module, "MAX_GRAD_NORM", 1e-3)
+    monkeypatch.setattr(loop, "MAX_GRAD_NORM", 1e-3)
     model = load_model(policy)
     up, down = (samples(model, (1.0,), (4,), shift=s)[0] for s in (0.5, -0.5))
-    update = PolicyUpdate(model, parse_settings({}).training)
-    metrics = update.step([[up, down]])
+    metrics = update_policy(model, parse_settings({}).training, [[up, down]])
     assert metrics["policy/clipped_share"] == 1.0 and metrics["policy/grad_norm"] > 1e-3
     assert metrics["policy/max_ratio_drift"] == pytest.approx(math.exp(0.5) - 1, abs=1e-3)
     assert math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters())) <= 1.001e-3
@@ -232,7 +235,7 @@ def test_loss_weights_that_sum_below_one_change_no_scale(policy, weight):
     model = load_model(policy)
     [one] = samples(model, (3.0,), (4,))
     light = Sample(one.ids, one.positions, one.old_logprobs, one.advantages, (weight,) * 4)
-    metrics = [PolicyUpdate(load_model(policy), parse_settings({}).training).step([[s]]) for s in (one, light)]
+    metrics = [update_policy(load_model(policy), parse_settings({}).training, [[s]]) for s in (one, light)]
     for name in ("policy/loss", "policy/grad_norm"):
         assert metrics[1][name] == pytest.approx(metrics[0][name], rel=1e-4)
 
@@ -241,17 +244,18 @@ def test_loss_weights_that_sum_below_one_change_no_scale(policy, weight):
 def test_a_gradient_that_is_not_finite_leaves_the_weights_before_the_step(policy, plan, monkeypatch):
     model = load_model(policy)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    update = PolicyUpdate(model, parse_settings({"training": {"learning_rate": 1e-3, **plan}}).training)
-    mini_batch, calls = update._mini_batch, []
+    training = parse_settings({"training": {"learning_rate": 1e-3, **plan}}).training
+    step, calls = loop._optimizer_step, []
 
-    def second_is_infinite(groups):
+    def second_is_infinite(model, optimizer, groups, plan):
         calls.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
         bad = [[Sample(s.ids, s.positions, s.old_logprobs, (math.inf,) * len(s.weights), s.weights) for s in group]
                for group in groups]  # fmt: skip
-        return mini_batch(bad if len(calls) == 2 else groups)
+        return step(model, optimizer, bad if len(calls) == 2 else groups, plan)
 
-    monkeypatch.setattr(update, "_mini_batch", second_is_infinite)
+    monkeypatch.setattr(loop, "_optimizer_step", second_is_infinite)
     with pytest.raises(FloatingPointError, match="before the step"):
-        update.step([samples(model, (1.0,), (4,)), samples(model, (1.0,), (6,), prompt=range(5, 25))])
+        two = samples(model, (1.0,), (6,), prompt=range(5, 25))
+        update_policy(model, training, [samples(model, (1.0,), (4,)), two])
     assert any(not torch.equal(calls[1][name], before[name]) for name in before), "the first mini-batch was a step"
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

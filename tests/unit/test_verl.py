@@ -38,6 +38,7 @@ from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_s
 from cdpr.settings.algorithms import algorithm_class, known_algorithms
 from cdpr.settings.variants import canonical
 from cdpr.training.algorithm import score_groups
+from cdpr.training.torch.loop import iterate, roll_out
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import samples_of
@@ -112,7 +113,7 @@ def test_the_schedule_is_the_order_of_the_torch_trainer(taught, tmp_path):
     assert len(rows) == 10
     for iteration in range(5):
         names = [session.run.train[rows[j]["place"]].note_id for j in range(10) if rows[j]["iteration"] == iteration]
-        groups = asyncio.run(trainer.roll_out(iteration))
+        groups = asyncio.run(roll_out(trainer, iteration))
         assert names == [group[0].case.note_id for group in groups]
     held = Schedule("validation", config={"cdpr_session": str(tmp_path / "session.json")})
     assert [held[j]["part"] for j in range(len(held))] == ["validation"]
@@ -135,7 +136,7 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
     for iteration in range(8):
         if with_advantage and iteration >= 2:
             break
-        groups = asyncio.run(trainer.roll_out(iteration))
+        groups = asyncio.run(roll_out(trainer, iteration))
         scored = asyncio.run(score_groups(trainer.algorithm, groups, iteration))
         metrics = trainer.algorithm.finish(scored)
         outputs, finished = worker(iteration)
@@ -260,7 +261,7 @@ def test_groups_do_not_wait_for_each_other(taught, tmp_path):
     """Credit of one group, asked alone and among others, is the same: no barrier stands between groups."""
     session = session_of(taught, tmp_path)
     trainer = Trainer(session.run)
-    groups = asyncio.run(trainer.roll_out(0))
+    groups = asyncio.run(roll_out(trainer, 0))
     client = LocalServer(session.policy, LocalServer(session.policy))
 
     def decisions(*chosen):
@@ -338,7 +339,7 @@ def test_a_frozen_server_by_url_answers_token_prompts(served, taught):
 def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path, monkeypatch):
     url, _ = served
     session = session_of(taught, tmp_path, training={"verl": {"frozen": {"url": url, "name": "policy"}}})
-    groups = asyncio.run(Trainer(session.run).roll_out(0))
+    groups = asyncio.run(roll_out(Trainer(session.run), 0))
     client = LocalServer(session.policy)
 
     def credit_of(session):
@@ -373,7 +374,7 @@ def test_credentialed_cases_and_a_frozen_server_elsewhere(taught):
 def test_what_exceeds_the_response_is_cut(taught, tmp_path):
     session = session_of(taught, tmp_path)
     trainer = Trainer(session.run)
-    [[trajectory, *_], *_] = asyncio.run(trainer.roll_out(0))
+    [[trajectory, *_], *_] = asyncio.run(roll_out(trainer, 0))
     turns = [step.turn for step in trajectory.steps]
     values = [turn.logprobs for turn in turns]
     whole = on_response(turns, values)
@@ -462,7 +463,7 @@ def test_an_algorithm_names_the_servers_that_it_has_score(taught, tmp_path, name
 
     session = session_of(taught, tmp_path, **SCORING[name])
     client = Counting(session.policy, Counting(session.policy))
-    asyncio.run(score_groups(algorithm_of(session, client), asyncio.run(Trainer(session.run).roll_out(0)), 0))
+    asyncio.run(score_groups(algorithm_of(session, client), asyncio.run(roll_out(Trainer(session.run), 0)), 0))
     by = {policy for policy, server in (("current", client), ("frozen", client.frozen)) if server.scored}
     assert by == algorithm_class(session.settings.training.algorithm).scores_by(session.settings)
 
@@ -775,7 +776,7 @@ def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies
     plan = {"algorithm": algorithm, "steps": 1, "learning_rate": 1e-3, "options": options}
     settings = canonical(parse_settings(merge(SMALL, {"training": plan})), Settings())
     trainer = Trainer(TrainingRun(settings, iterate_records(taught / "cases.jsonl"), taught / "policy", 0))
-    expected = trainer.iterate()
+    expected = iterate(trainer)
     assert row[count] == expected[count] > 0 and row["rollout/failed"] == 0
     for name in ("policy/loss", "policy/grad_norm", "train/accuracy", "rollout/tokens"):
         assert row[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name

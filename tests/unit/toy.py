@@ -141,6 +141,14 @@ def group(env, policy, case, n=4, seed=0):
     return asyncio.run(run())
 
 
+def update_policy(model, plan, groups, optimizer=None, progress=0.0):
+    """One update of a model by samples, with the optimiser of all engines."""
+    from cdpr.training.torch.loop import update
+    from cdpr.training.torch.update import AdamW
+
+    return update(model, optimizer or AdamW(model.parameters(), plan.learning_rate), groups, plan, progress)
+
+
 def logprobs_alone(model, ids, positions, temperature=1.0):
     """Log-probabilities of the tokens at these positions, each sequence in a pass of its own."""
     import torch

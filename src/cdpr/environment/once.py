@@ -1,10 +1,21 @@
-"""Results that take time and are needed several times."""
+"""Results that take time: waiting for them, and keeping those that are needed several times."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+
+def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Its result; also where an event loop runs already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 async def all_ended(calls: Iterable[Awaitable[T]]) -> list[T]:

@@ -20,7 +20,7 @@ from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import charge
 from ..environment.episode import WAVE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
-from ..environment.once import all_ended
+from ..environment.once import all_ended, run_async
 from ..environment.opening import check_judges, open_environment, open_second
 from ..environment.state import Effort, RequestTest, Trajectory
 from ..environment.table_judging import TableJudge
@@ -186,7 +186,7 @@ def evaluate_cases(agent: Agent, cases: Sequence[CaseRecord], settings: Settings
     """
     settings = settings or Settings()
     environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
-    episodes = asyncio.run(work_up(environment, agent, cases, settings.evaluation.seed))
+    episodes = run_async(work_up(environment, agent, cases, settings.evaluation.seed))
     return [evaluation_row(settings, agent, episode, "greedy", meter, judging_of(environment, episode, None))
             for episode, meter in episodes]  # fmt: skip
 

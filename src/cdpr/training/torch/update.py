@@ -1,6 +1,5 @@
-"""One policy update over a batch of trajectories: training examples, loss, optimiser step, log-probabilities."""
+"""What a policy update consists of: training examples, loss of a token, optimiser, micro-batches, log-probabilities."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -10,9 +9,8 @@ import torch
 from torch.optim.adamw import adamw
 
 from ...environment import Trajectory, Turn
-from ...settings.schema import Training
 from ..algorithm import Group, GroupAdvantages, by_token
-from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
+from ..training_run import CLIP_RATIO, DUAL_CLIP, WEIGHT_DECAY
 from .weights import padded_width
 
 _SHARED = 256  # common first tokens of all rows from which on one pass for all pays
@@ -122,70 +120,6 @@ class AdamW:
         """The inverse of :meth:`state_dict`."""
         self.state = {
             n: {name: tensor.to(self._parameters[n].device) for name, tensor in of.items()} for n, of in state.items()
-        }
-
-
-class PolicyUpdate:
-    """AdamW on the clipped surrogate; loss aggregated over the mini-batch, gradients accumulated over
-    micro-batches of similar length. Samples of a group share their prompt, which is computed once for all of them."""
-
-    def __init__(self, model: torch.nn.Module, settings: Training):
-        self.model = model
-        self.settings = settings
-        self.optimizer = AdamW(model.parameters(), settings.learning_rate)
-
-    def step(self, groups: Sequence[Sequence[Sample]], progress: float = 0.0) -> dict[str, float]:
-        """Update on the batch (inner epochs, mini-batches); returns means of loss, ratio and gradient norm.
-        ``progress``: share of the run's steps that are done, for ``training.schedule``. Raises FloatingPointError for a
-        gradient that is not finite; the weights are then those before the call."""
-        decay = (1 + math.cos(math.pi * progress)) / 2 if self.settings.schedule == "cosine" else 1.0
-        self.optimizer.learning_rate = self.settings.learning_rate * decay
-        self.model.train()
-        size = self.settings.mini_batch_prompts
-        mini_batches = [
-            groups[start : start + size] for start in range(0, len(groups), size)
-        ] * self.settings.inner_epochs
-        trained = [p for p in self.model.parameters() if p.requires_grad] if len(mini_batches) > 1 else []
-        before = [p.detach().to("cpu", copy=True) for p in trained]
-        try:
-            figures = [self._mini_batch(mini_batch) for mini_batch in mini_batches]
-        except FloatingPointError:
-            for parameter, values in zip(trained, before, strict=True):
-                parameter.data.copy_(values)
-            raise
-        finally:
-            self.model.eval()
-        return {name: sum(row[name] for row in figures) / len(figures) for name in figures[0]} if figures else {}
-
-    def _mini_batch(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
-        samples = [sample for group in groups for sample in group]
-        tokens = sum(len(s.old_logprobs) for s in samples)
-        weight = math.fsum(w for s in samples for w in s.weights)
-        scale = (weight if self.settings.loss_aggregation == "token_mean" else len(samples)) or 1.0
-        loss_sum = clipped = drift = 0.0
-        self.model.zero_grad(set_to_none=True)
-        for rows in micro_batches(groups, self.settings.micro_batch):
-            logprobs = token_logprobs(self.model, [pieces(row) for row in rows], self.settings.temperature)
-            old, advantages, weights = (
-                torch.tensor([x for row in rows for s in row for x in getattr(s, name)], device=logprobs.device)
-                for name in ("old_logprobs", "advantages", "weights")
-            )
-            loss = clipped_surrogate(logprobs, old, advantages) * weights
-            ratio = torch.exp((logprobs - old).detach())
-            (loss.sum() / scale).backward()
-            loss_sum += float(loss.detach().sum())
-            clipped += float(((ratio - 1).abs() > CLIP_RATIO).sum())
-            drift = max(drift, float((ratio - 1).abs().max())) if ratio.numel() else drift
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM)
-        if not torch.isfinite(norm):
-            raise FloatingPointError("the gradient is not finite; the weights are those before the step")
-        self.optimizer.step()
-        return {
-            "policy/loss": loss_sum / scale,
-            "policy/clipped_share": clipped / max(1, tokens),
-            "policy/max_ratio_drift": drift,
-            "policy/grad_norm": float(norm),
-            "policy/trained_tokens": float(tokens),
         }
 
 

@@ -4,7 +4,8 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,19 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     if places:
         _log.warning("%s: no checkpoint is whole: starting again from the first step", path.parent)
     return None
+
+
+@contextmanager
+def undone_by_errors(model: torch.nn.Module, keep: bool) -> Iterator[None]:
+    """Where ``keep``, give the trained parameters their values from before a block that raises FloatingPointError."""
+    trained = [p for p in model.parameters() if p.requires_grad] if keep else []
+    before = [p.detach().to("cpu", copy=True) for p in trained]
+    try:
+        yield
+    except FloatingPointError:
+        for parameter, values in zip(trained, before, strict=True):
+            parameter.data.copy_(values)
+        raise
 
 
 def _words(path: Path) -> list[str]:
