@@ -10,6 +10,7 @@ import pytest
 from test_report import SETTINGS, job, lines_of, pristine, write, write_rows  # noqa: F401
 
 from cdpr.report.frames import write_frames
+from cdpr.workflow.stages import STAGES
 
 PAGE = Path(__file__).parents[2] / "docs/reference/frames.md"
 
@@ -17,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs/reference/frames.md"
 def frames(results: Path, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     done = job(results, folder / "f")
     done.out |= {name: folder / f"{name}.parquet" for name in ("evaluations", "trainings")}
-    write_frames(SETTINGS, done)
+    write_frames(STAGES["write_frames"].view(SETTINGS, {}), done)  # which sees declared settings alone
     return tuple(pd.read_parquet(done.out[name]) for name in ("evaluations", "trainings"))
 
 

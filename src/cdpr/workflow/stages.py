@@ -171,6 +171,8 @@ STAGES = {
         ("study", "evaluation.bootstrap"), ("study.ratings", "study.kept", "data"), also=sources.synthetic,
     ),
     "write_claims": _result("cdpr.ledger.page:write_claims"),
+    "write_frames": Stage("cdpr.report.frames:write_frames", _REPORTED, ("training.save_every",),
+                          also=sources.data_sets),
     "write_report": Stage(
         "cdpr.report.report_page:write_report",
         (*_REPORTED, "inspector.runs"), ("training.save_every",), also=sources.data_sets,
