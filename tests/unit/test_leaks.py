@@ -403,6 +403,9 @@ def test_the_name_of_an_examination_may_give_the_diagnosis_away():
     ("Acute appendicitis", "CT Abdomen", "CT Abdomen, acute appendicitis"),
     ("Acute pancreatitis", "Lipase", "Lipase (acute pancreatitis)"),
     ("Gout", "Uric Acid", "History of gout"),
+    ("Elevated cardiac enzymes", "Serial cardiac enzymes", "Elevated cardiac enzymes seen"),
+    ("Costovertebral angle tenderness", "Costovertebral angle tenderness (Physical Examination)",
+     "Costovertebral angle tenderness at rest (Physical Examination)"),
 ])  # fmt: skip
 def test_a_known_examination_keeps_its_name_and_what_is_added_to_it_counts(diagnosis, known, telling):
     _, cleared = control("7", diagnosis, {HPI: "Unwell"}, {known: "seen", telling: "seen"}, STRICT, Attrition("d"))

@@ -289,7 +289,7 @@ def test_no_command_shows_or_exports_text_of_what_was_marked_at_the_run(project,
     for command in ("recordings export answers.zip", "spend", "systems", "verify", f"why {RESULTS}/report.html",
                     "plan_training"):  # fmt: skip
         done = project.cdpr(*command.split(), overlay=overlay)
-        assert done.returncode in (0, 1) and "Traceback" not in done.stdout, done.stdout
+        assert done.returncode in (0, 1, 2) and "Traceback" not in done.stdout, done.stdout
     assert leaks(project.folder) == {}
 
 
