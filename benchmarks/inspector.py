@@ -1,9 +1,9 @@
-"""How soon the inspector opens and how smoothly it scrolls, with a thousand decisions and with ten thousand and more.
+"""How soon the inspector opens and how smoothly it scrolls, with a thousand to a hundred thousand decisions.
 
 The inspector of the run under ``--results`` (`snakemake inspector`) is copied, and the workups of its first view stand
 in it under other names until there are enough. Chromium without a window opens it: milliseconds from navigation to a
-page that answers, and the slowest of forty frames on the way through the list; the best of five visits each. Writes
-flat keys to results/benchmarks/inspector.json.
+page that answers, the slowest of forty frames on the way through the list, and the memory of its script; the best of
+five visits each. Writes flat keys to results/benchmarks/inspector.json.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ sys.path.append(str(ROOT / "tests" / "unit"))
 
 from browser import CHROMIUM, SCROLL, Browser  # noqa: E402
 
-DECISIONS = 1_000, 10_000
+DECISIONS = 1_000, 10_000, 100_000
 VISITS = 5
+MEMORY = "performance.memory.usedJSHeapSize / 2 ** 20"
 
 
 def grow(site: Path, run: str, dataset: str, decisions: int) -> int:
@@ -43,13 +44,13 @@ def grow(site: Path, run: str, dataset: str, decisions: int) -> int:
     return count
 
 
-def visit(site: Path, **place: str) -> tuple[float, float]:
-    """Milliseconds to a page that answers, and of the slowest frame."""
+def visit(site: Path, **place: str) -> tuple[float, float, float]:
+    """Milliseconds to a page that answers, and of the slowest frame; megabytes of the script's memory."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         page = Browser(Path(folder), Path(folder))
         try:
             page.inspect(site, **place)
-            return float(page.js("document.documentElement.dataset.ready")), page.js(SCROLL)[0]
+            return float(page.js("document.documentElement.dataset.ready")), page.js(SCROLL)[0], page.js(MEMORY)
         finally:
             page.close()
 
@@ -70,8 +71,10 @@ def main() -> None:
             first = read_data(site, "data/index")["views"][0]
             count = grow(site, first["run"], first["dataset"], least)
             visits = [visit(site, run=first["run"], dataset=first["dataset"]) for _ in range(VISITS)]
-        ready, frame = (round(min(column), 1) for column in zip(*visits, strict=True))
-        figures |= {f"decisions_{least}": count, f"ready_ms_{least}": ready, f"slowest_frame_ms_{least}": frame}
+            size = sum(path.stat().st_size for path in site.rglob("*.*")) / 2**20
+        ready, frame, memory = (round(min(column), 1) for column in zip(*visits, strict=True))
+        figures |= {f"decisions_{least}": count, f"ready_ms_{least}": ready, f"slowest_frame_ms_{least}": frame,
+                    f"memory_mb_{least}": memory, f"files_mb_{least}": size}  # fmt: skip
     save(ROOT / "results" / "benchmarks" / "inspector.json", figures)
 
 

@@ -63,7 +63,7 @@ def serving(seconds: float):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = subprocess.Popen([sys.executable, "-c", SERVER, str(port), str(seconds)])
+    server = subprocess.Popen([sys.executable, "-c", SERVER, str(port), str(seconds)], stderr=subprocess.DEVNULL)
     try:
         while socket.socket().connect_ex(("127.0.0.1", port)):
             time.sleep(0.2)
