@@ -47,6 +47,13 @@ def test_values_and_gradients_are_those_of_transformers(folder, rows):
     assert [name for name in expected if not torch.equal(gradients[name], expected[name])] == []
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 17])
+def test_no_token_sees_a_later_one_however_short_the_text(folder, count):
+    with torch.no_grad():
+        theirs, ours = (load_model(folder, tiny=tiny).model(torch.tensor([ids(count, 4)])) for tiny in (False, True))
+    assert torch.equal(ours.last_hidden_state, theirs.last_hidden_state)
+
+
 def test_random_weights_and_files_are_those_of_transformers(folder, tmp_path):
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,10 +133,11 @@ def test_a_diagnosis_earns_a_process_reward_unless_it_was_forced(case):
 def test_workups_are_summarised_by_what_was_requested(case):
     settings, env = problem()
     workups = [group(env, Script(*texts), case, n=1)[0] for texts in ((CBC, CBC, MRI, "what?", FREE, RIGHT), (WRONG,))]
+    workups[0] = replace(workups[0], forced=True)
     found = summarise_workups(workups, settings.utility, env.settings.tests)
     utility = (1 - 0.05 - 0.02 * 0.0777 - 0.1 * 2) / 2
     assert found == pytest.approx(
-        {"accuracy": 0.5, "aen": 1.5, "aec": 7.77 / 2, "n_na": 1.0, "physical": 0.5, "utility": utility, "forced": 0.0,
+        {"accuracy": 0.5, "aen": 1.5, "aec": 7.77 / 2, "n_na": 1.0, "physical": 0.5, "utility": utility, "forced": 0.5,
          "turns": 3.5}
     )  # fmt: skip
 
