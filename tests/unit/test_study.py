@@ -712,6 +712,10 @@ def test_simulated_raters_know_a_good_choice_from_a_random_one(study):
     rated = [_simulated_scores(rater, 0, pages, neutral).values() for rater, pages in study.items.forms.items()]
     scores = [score for cards in rated for card in cards for score in card.values()]
     assert abs(np.mean(scores) - 3) < 0.5, "what is worth half stands in the middle of the scale"
+    good, pages = dict.fromkeys(neutral, np.full(len(dimensions()), 0.75)), study.items.forms["R1"]
+    rated = [_simulated_scores(f"rater {n}", 0, pages, good).values() for n in range(60)]
+    scores = [score for cards in rated for card in cards for score in card.values()]
+    assert np.mean(scores) == pytest.approx(3 + 4 * 0.25 * 0.975, abs=0.12), "the scale is as long as worths are"
 
 
 def test_table_and_figure_say_who_rated(study, tmp_path, monkeypatch):
