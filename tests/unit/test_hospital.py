@@ -15,6 +15,7 @@ from cdpr.agents.build import agent_class
 from cdpr.agents.reference import Clinician, DiscountedInformation, ValueOfInformation
 from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, diagnoses, examinations, format_analytes, parse_analytes
 from cdpr.environment import State, parse_action
+from cdpr.files import read_table
 from cdpr.hospital.model import build_hospital, distribution, load_hospital
 from cdpr.hospital.posterior import Diagnostician, Interpreter, nearest_interval
 from cdpr.hospital.raw_files import WRITTEN, write_hospital
@@ -244,6 +245,9 @@ def test_same_seed_same_bytes(tmp_path):
         files = sorted(p for p in (tmp_path / name).rglob("*") if p.is_file())
         digests.append({p.relative_to(tmp_path / name): hashlib.sha256(p.read_bytes()).hexdigest() for p in files})
     assert digests[0] == digests[1] and len(digests[0]) == 12
+    for table in ("radiology", "discharge"):
+        ids = [row["note_id"] for _, row in read_table(tmp_path / f"one/mimic_iv/note/{table}.csv.gz", ["note_id"])]
+        assert len(set(ids)) == len(ids) >= 12, "no number is given twice"
 
 
 def test_sites_differ():
