@@ -41,7 +41,8 @@ _HIDDEN_ERRORS = ("CalledProcessError", "At least one job did not complete", "Ex
 
 def check_executors(words: Sequence[str]) -> None:
     """End with the remedy where a profile or an option of the command line names a cluster whose plugin is missing;
-    Snakemake would call it an invalid choice. It imports this module before it reads its command line."""
+    Snakemake would call it an invalid choice. It imports this module before it reads its command line, and offers a
+    plugin nothing else at that moment."""
     options = " ".join(words)
     for name in ("slurm", "kubernetes"):
         is_used = re.search(rf"(^| )(-e|--executor|--profile|--workflow-profile)[ =](\S*/)?{name}/?( |$)", options)
