@@ -237,5 +237,12 @@ def read(document: Path) -> str:
     return document.read_text(encoding="utf-8")
 
 
+def test_every_line_of_the_changelog_is_short():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    items = re.findall(r"^- (.*?)(?=\n- |\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    assert len(items) > 60
+    assert not [item for item in items if len(item.split()) > 25], "one line of at most 25 words for each change"
+
+
 def test_every_stage_has_a_rule():
     assert STAGES.keys() <= RULES.keys()
