@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -37,7 +38,7 @@ def name_of(document: Path) -> str:
 
 
 def commands(text: str) -> Iterator[tuple[list[str], bool]]:
-    """Words of every command of ours in a document, and whether it stands in a block, ready to be copied."""
+    """Words of every command of ours in a document, and whether it is in a block, ready to be copied."""
     for language, block in FENCE.findall(text):
         if language in ("sh", "bash"):
             for line in block.replace("\\\n", " ").splitlines():
@@ -246,3 +247,52 @@ def test_every_line_of_the_changelog_is_short():
 
 def test_every_stage_has_a_rule():
     assert STAGES.keys() <= RULES.keys()
+
+
+# Words that were private to this project, and what they were for: the field's word replaces each.
+GONE = {
+    r"nobody|whom|in vain|told": "name the one who acts, or use the passive",
+    r"anew": "again",
+    r"mend(?:s|ed|ing)?": "repair, correct",
+    r"go(?:es)? on|went on|going on": "continue",
+    r"work(?:s|ed|ing)? up": "run an episode of, diagnose",
+    r"stands?(?! for\b| out\b)|stood": "is",
+    r"(?:it|they|which|that|files?|folders?|rows?) lies?|lies? in": "is in",
+    r"(?-i:asked for)|what is (?:asked|read|drawn)": "requested, sampled",
+    r"time of the processor|in time of": "CPU time",
+    r"(?:is|are|was|were) worth": "value, utility",
+    r"(?:labelled )?holes?": "missing",
+    r"takes? the place of": "replaces",
+    r"kills? of the \w+ until": "kill ... until",
+}
+STRINGS = ("agents", "credit", "environment", "llm", "settings", "training")  # packages whose strings are read
+
+
+def words_of(path: Path) -> str:
+    """The words of a document without its blocks of code, or of the strings of a module."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return FENCE.sub("", text)
+    nodes = ast.walk(ast.parse(text))
+    return "\n".join(str(node.value) for node in nodes if isinstance(node, ast.Constant) and " " in str(node.value))
+
+
+def gone(text: str) -> list[str]:
+    plain = re.sub(r"`[^`]*`|\s+", " ", text)
+    return [f"{found[0]!r}: {instead}" for words, instead in GONE.items()
+            for found in re.finditer(rf"\b(?:{words})\b", plain, re.IGNORECASE)]  # fmt: skip
+
+
+def test_words_that_are_gone_stay_away():
+    source = ROOT / "src/cdpr"
+    paths = [*DOCUMENTS, *(path for name in STRINGS for kind in ("py", "yaml", "md")
+                           for path in source.glob(f"{name}/**/*.{kind}"))]  # fmt: skip
+    assert len(paths) > 100
+    wrong = [f"{name_of(path)}: {word}" for path in paths for word in gone(words_of(path))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_word_that_is_gone_is_found():
+    for text in ("so that nobody works in vain", "The run goes\non", "its time of the processor", "the file lies in"):
+        assert gone(text), text
+    assert not gone("it stands for a group; run `anew`; the worth of a tale retold")

@@ -24,7 +24,7 @@ _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 @functools.cache
 def prompts(file: str) -> dict[str, str]:
-    """The prompts of ``prompts/FILE.txt``, in our own words; each stands under its name in brackets."""
+    """The prompts of ``prompts/FILE.txt``, in our own words; each is below its name in brackets."""
     _, *parts = _PROMPT_NAME.split(shipped_text(__package__, "prompts", f"{file}.txt"))
     return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 

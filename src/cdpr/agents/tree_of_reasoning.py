@@ -59,7 +59,7 @@ class TreeOfReasoning(Framework):
         return await gather(*(self._say(prompt, seed, "revision", m) for m, prompt in enumerate(prompts)))
 
     async def _address(self, n: int, section: str, trees: list[str], seed: int) -> dict[int, str]:
-        """The opinions of doctor ``n``, by the place of the doctor to whom they go."""
+        """The opinions of doctor ``n``, by the number of the doctor who gets them."""
         me, section = DOCTORS[n], section or _PROMPT("no_section")
         prompt = _PROMPT("join", doctor=me, case=section, trees=signed_texts(DOCTORS, trees))
         joins = yes_or_no(await self._say(prompt, seed, "join", n))

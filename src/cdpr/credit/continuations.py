@@ -254,7 +254,7 @@ class Pools:
 
 
 async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], worth: Worth) -> dict[int, float]:
-    """What whole continuations of a state are worth, by number. Raises ModelFailure when not one came back."""
+    """The values of whole continuations of a state, by number. Raises ModelFailure when not one came back."""
     ends = await draws.follow(state, numbers)
     if not ends:
         raise ModelFailure(f"{state.case.called}: no continuation of a state came back; is the model alive?")

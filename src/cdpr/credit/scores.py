@@ -132,7 +132,7 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
     """Selection, cost of estimation and size of the process reward, under names that begin ``credit/``.
 
     ``credit/corr_selected_bonus`` is the correlation, over trajectories, of the number of selected states with
-    G - R_out: away from zero it is a hidden bonus for going on (or for stopping early).
+    G - R_out: away from zero it is a hidden bonus for continuing (or for stopping early).
     """
     states = [s for report in reports for s in report.states]
     probed = [s.entropy for s in states if s.entropy is not None]

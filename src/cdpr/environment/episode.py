@@ -21,7 +21,7 @@ WAVE = 256
 
 
 class Agent(Protocol):
-    """Anything that can work up a case. ``act`` depends on its arguments alone.
+    """Anything that can diagnose a case. ``act`` depends on its arguments alone.
 
     ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: it sees all results at once,
     so it has one turn, and a workup costs what every examination of the record does. ``one_decoding``: replies do not
@@ -166,7 +166,7 @@ def is_cut_result(case: CaseRecord, step: Step) -> bool:
 async def run_episode(
     environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int, start: State | None = None
 ) -> Trajectory:
-    """Work up a case from its presentation, or from a state of it, to a diagnosis."""
+    """Run an episode of a case from its presentation, or from a state of it, to a diagnosis."""
     CASE.set(case.note_id)
     DATASET.set(case.dataset)
     state = start or environment.initial(case)

@@ -1,4 +1,4 @@
-"""What a workup is worth: outcome reward and utility."""
+"""The value of an episode: outcome reward and utility."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def check_terms() -> None:
 
 
 Worth = Callable[[float, Effort], float]
-"""What a verdict (or its probability) and an effort are worth together, in units of utility."""
+"""The value of a verdict (or its probability) and an effort together, in units of utility."""
 
 
 def weighted_utility(settings: Settings) -> Worth:

@@ -72,7 +72,7 @@ _SNAPSHOT = re.compile(r"([-@:.](\d+|latest|preview|exp))*")
 
 
 def is_same_model(asked: str, answered: str) -> bool:
-    """Whether a server's name of a model is the one that was asked for, but for a folder before and a date behind."""
+    """Whether a server's name of a model is that of the request, but for a folder before and a date behind."""
     first, second = (name.casefold().rstrip("/").rpartition("/")[2] for name in (asked, answered))
     return second.startswith(first) and _SNAPSHOT.fullmatch(second[len(first) :]) is not None
 

@@ -38,7 +38,7 @@ class Node:
 
 
 class Place(NamedTuple):
-    """Where a path lies in the pool."""
+    """Where a path is in the pool."""
 
     node: Node
     slots: np.ndarray  # int32 [tokens], of the whole path

@@ -3,7 +3,7 @@ comes again; an archive takes the recordings of open cases to other projects.
 
 A question is everything that decides the answer: the model, the digest of its weights where they are local, the
 messages, how they are sampled, and the number of the sample. The seed belongs to it at temperatures above 0, so that
-another ``evaluation.seed`` draws anew, also from servers without seeds. Address and key of a server are no part of it.
+another ``evaluation.seed`` draws again, also from servers without seeds. Address and key of a server are no part of it.
 
 The absence of an answer (no word after all tries, or a conversation too long for the model: not
 :attr:`~.types.Completion.is_answer`) is recorded too: a replay repeats it, other modes ask again.
@@ -206,7 +206,7 @@ def write_answer(answer: Completion) -> str:
 
 
 def read_answer(text: str) -> Completion:
-    """An answer from JSON; one that an earlier version recorded unchecked is mended. Raises ValueError for any other
+    """An answer from JSON; one that an earlier version recorded unchecked is corrected. Raises ValueError for any other
     object."""
     fields = json.loads(text)
     counts = fields.get("usage")

@@ -94,7 +94,7 @@ class Spending:
                 raise ModelUnavailable(
                     f"{self.label}: the budget is used up: {spent:.4f} USD are spent, {reserved:.4f} reserved for "
                     f"calls under way, this call may cost {needed:.4f}, and calls.budget_usd is {self.budget:g}; raise "
-                    "it to go on (answers so far are kept and not asked for again), and see `cdpr spend`"
+                    "it to continue (answers so far are kept and not paid again), and see `cdpr spend`"
                 )
             if waits == 0:
                 _log.warning(

@@ -33,7 +33,7 @@ def check_algorithm(name: str) -> str:
 
 
 def algorithm_module(name: str) -> str:
-    """The module in which an algorithm stands: a root of the code of a training."""
+    """The module of an algorithm: a root of the code of a training."""
     return name.partition(":")[0] if _is_outside(name) else f"{_HOME}.{name}"
 
 

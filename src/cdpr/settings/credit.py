@@ -73,7 +73,7 @@ class Credit(Section):
     """`trajectory`: process rewards enter the trajectory score; `step`: each is added to the advantage of its own
     decision."""
     step_scale: Literal["none", "credited", "all"] = key("none", paper="r_t = R_out + beta R_proc", decision="D1b")
-    """What R_proc is divided by under `level: step`, where it stands beside an outcome of unit deviation: nothing, or
+    """What R_proc is divided by under `level: step`, beside an outcome of unit deviation: nothing, or
     its root mean square over the credited decisions or over all decisions of the batch (those without credit are
     zeros). With `all`, beta is the size of the process part whatever share of the decisions is credited."""
     normalise: Literal["together", "apart"] = key("together", paper="Eq. group-relative advantage of G", decision="D1a")

@@ -1,4 +1,4 @@
-"""Every data set: what it is called, what it is for, who reads it, and under which licence it stands.
+"""Every data set: what it is called, what it is for, who reads it, and its licence.
 
 One entry of ``datasets.yaml`` makes a data set: its section under ``data``, its importer, its jobs, its place in tables
 and its card come from here.
@@ -70,7 +70,7 @@ class MimicSource(AgreementSource):
     hours_after_admission: NonNegativeFloat = key(0.0, decision="D22")
     """Events up to this many hours after admission count too; emergency workups often cross the moment of it."""
     held_specimens: Literal["keep", "drop"] = key("keep", decision="D24")
-    """Tubes held for later and sample indices stand among the laboratory items and, in the paper's sample record, among
+    """Tubes held for later and sample indices are among the laboratory items and, in the paper's sample record, among
     the examinations; `drop` leaves them out."""
     structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
 
@@ -93,7 +93,7 @@ class FhirSource(AgreementSource):
     """Results up to this many hours after the encounter began are the workup; empty: all results of the encounter."""
     diagnosis_by_onset: bool = key(False)
     """A condition that began within an encounter is its diagnosis where the encounter names none, and the kind of the
-    encounter its complaint where no other is told: for exports, such as Synthea's, without notes."""
+    encounter its complaint where no other is given: for exports, such as Synthea's, without notes."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class DataSet:
     """One data set.
 
     ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain``
-    benchmark is for testing alone, and both stand in the main table; ``lessons`` are what the warm start of the tiny
+    benchmark is for testing alone, and both are in the main table; ``lessons`` are what the warm start of the tiny
     policy reads beside the in-domain cases, always synthetic, without settings; ``further`` cases are for testing
-    alone where a path is given: they have a table of their own (`open_cases`), and never stand in the main table.
+    alone where a path is given: they have a table of their own (`open_cases`), and are never in the main table.
     ``averaged`` data sets make up Table 1's average, which no other entry changes. ``importer`` reads the data (a
     :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those of the synthetic hospital for a data set without a path
     (:data:`cdpr.hospital.raw_files.Writer`), as many as the key ``size`` of ``hospital`` says; both are
@@ -178,7 +178,7 @@ def benchmark_of(dataset: str) -> str:
 
 class Leaks(Section):
     pre_established: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
-    """A case whose diagnosis stands in the past or personal history: left out, the name blanked, or kept."""
+    """A case whose diagnosis is in the past or personal history: left out, the name blanked, or kept."""
     family_history: Literal["drop", "mask", "keep"] = key("mask", decision="D23")
     """The same for a diagnosis that a relative has, wherever the summary says so."""
     diagnosis_in_summary: Literal["drop", "mask", "keep"] = key("drop", decision="D23")

@@ -78,7 +78,7 @@ class AgentEntry(Section):
     model: str | None = key(None)
     """The acting model: `policy` (the one that training starts from), an entry of `workflow/models.yaml`, a Hugging
     Face folder, or the address of a server."""
-    served_as: str | None = key(None, "Name of the model on a server whose address stands here.")
+    served_as: str | None = key(None, "Name of the model on the server of this address.")
     look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ from .section import RESTRICTED, NoProject, SettingsError, read_shipped, walk
 
 def load_settings(*paths: str | Path) -> Settings:
     """Settings from YAML files, later files overriding earlier ones key by key, all of them over
-    :func:`registries`; a resolved file (``.json``) stands alone. Raises SettingsError."""
+    :func:`registries`; a resolved file (``.json``) is read alone. Raises SettingsError."""
     alone = bool(paths) and Path(paths[0]).suffix == ".json"
     if alone and len(paths) == 1 and (name := re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name)):
         return _resolved(Path(paths[0]), name[1])
@@ -44,7 +44,7 @@ def _resolved(path: Path, expected: str) -> Settings:
         settings = Settings.model_validate_json(path.read_bytes())
         if digest(settings) == expected:
             return settings
-    raise SettingsError(f"{path}: damaged or edited; start the same snakemake command again, which writes it anew")
+    raise SettingsError(f"{path}: damaged or edited; start the same snakemake command again, which writes it again")
 
 
 def _read(path: str | Path) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def unknown_key(path: Sequence[str]) -> str:
     for among, cutoff in (([k for k in everywhere if k.rpartition(".")[0] == section], 0.5), (everywhere, 0.75)):
         names = dict.fromkeys(k.rpartition(".")[2] for k in among)
         if close := difflib.get_close_matches(path[-1], names, n=1, cutoff=cutoff):
-            alike = [k for k in among if k.rpartition(".")[2] == close[0]]  # one name stands in several sections
+            alike = [k for k in among if k.rpartition(".")[2] == close[0]]  # one name is in several sections
             return f"unknown key {key!r}; did you mean {difflib.get_close_matches(key, alike, n=1, cutoff=0)[0]!r}?"
     return f"unknown key {key!r}; see config/README.md for all keys"
 

@@ -41,7 +41,7 @@ class Costs(Section):
     place_of_service: Literal["outpatient", "office"] = key("outpatient", decision="D15b")
     """Where biopsies, endoscopies and other procedures are done: `outpatient` has the rate of a hospital's outpatient
     department (OPPS), `office` that of a physician's office (PFS, non-facility) where there is one."""
-    fallback_usd: NonNegativeFloat = key(5.0, paper="sample record: unmapped items stand at 5.00")
+    fallback_usd: NonNegativeFloat = key(5.0, paper="sample record: unmapped items cost 5.00")
     """Price of an examination that maps to no code and is of no class."""
     class_rates: bool = key(True, decision="D15a")
     """Whether an examination that is recognised but has no code takes the median price of its class in the catalogue (a
@@ -239,7 +239,7 @@ class Evaluation(Section):
     """Tokens of one turn of a model of `workflow/models.yaml`, which may ask for more; of policies it is
     `policy.max_turn_tokens`."""
     partial: bool = key(False)
-    """Tables and figures are made of what is there now; what is missing becomes a labelled hole. Otherwise they wait
+    """Tables and figures are made of what is there now; what is missing is labelled. Otherwise they wait
     for all of it."""
     bootstrap: PositiveInt = key(2000, "Resamples of every bootstrap interval.")
     seed: int = key(0, "Seed of sampled decoding and of resampling.")
@@ -254,7 +254,7 @@ class Tracking(Section):
 
 
 class Analysis(Section):
-    cases: PositiveInt = key(12, "Validation cases worked up, one group each.")
+    cases: PositiveInt = key(12, "Validation cases, one group of episodes each.")
     truth: int = key(256, "Whole continuations of every state behind the true advantage.", gt=1)
     replicates: int = key(4, "How often every estimate is repeated with new random numbers.", gt=1)
 
@@ -269,7 +269,7 @@ class Inspector(Section):
     """Test cases of each data set whose decisions are credited, spread over the diseases, the same for all runs; of the
     others the workups alone are shown."""
     credentialed: bool = key(False)
-    """Whether texts of credentialed cases are shown; otherwise pseudonyms stand in their place. The page is then as
+    """Whether texts of credentialed cases are shown; otherwise pseudonyms replace them. The page is then as
     private as the cases."""
 
 
@@ -308,7 +308,7 @@ class Study(Section):
     @classmethod
     def _each_once(cls, names: list[str]) -> list[str]:
         if len(set(names)) < len(names):
-            raise ValueError("a name stands twice")
+            raise ValueError("a name occurs twice")
         return names
 
     @field_validator("raters")

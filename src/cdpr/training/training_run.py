@@ -38,8 +38,8 @@ _PRINT_EVERY = 5  # steps
 class TrainingRun:
     """``settings`` are canonical; ``policy`` is the folder of the initial policy, ``seed`` that of the run.
 
-    Every random draw comes from a seed derived from what is drawn, so an interrupted run ends where an undisturbed one
-    ends. Raises ValueError where too few cases are left for a batch.
+    Every random draw comes from a seed derived from the identity of the draw, so an interrupted run ends where an
+    undisturbed one ends. Raises ValueError where too few cases are left for a batch.
     """
 
     def __init__(self, settings: Settings, cases: Iterable[CaseRecord], policy: Path, seed: int):
@@ -140,7 +140,7 @@ def training_log(state: Path, run: str = "") -> Log:
 
 
 def store_records(job: Job) -> None:
-    """Make metrics and records of credit, which lie in the state of a finished run, outputs of its job."""
+    """Make metrics and records of credit in the state of a finished run outputs of its job."""
     rows = read_metrics(job.state / METRICS)
     write_apart(rows, job.out["metrics"], job.out["timings"])
     job.metrics["seconds"] = rows[-1]["seconds"]

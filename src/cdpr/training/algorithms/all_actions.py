@@ -5,7 +5,7 @@ group are samples a_1 .. a_m of the policy there; Q(s, a) is the action's own re
 to, V(s) the mean of Q over the samples, from the leaves up. All samples enter the loss with the weight visits / m, each
 with the advantage of its Q over the mean of the others: a Monte-Carlo estimate of the policy gradient summed over
 actions. (The mean of all would hold the sample itself, which shrinks the gradient by 1 - 1/m.) The mean advantage at a
-state is zero, so the choice of evaluated actions favours neither stopping nor going on.
+state is zero, so the choice of evaluated actions favours neither stopping nor continuing.
 
 With ``leaves: belief`` nothing is continued: V(s) is the worth of diagnosing now, w Phi(s), Phi the policy's own
 probability of the truth. A diagnosis is then worth w Phi(s), an examination -cost + w Phi(s'), and the name of a
@@ -92,7 +92,7 @@ class AllActions(Algorithm):
     class Options(Section):
         continuations: PositiveInt = key(4, "Whole continuations drawn at every state, or actions alone.")
         leaves: Literal["returns", "belief"] = key(
-            "returns", "What stands at the leaves; the latter draws actions alone."
+            "returns", "The values of the leaves; the latter draws actions alone."
         )
         measure: Measure = key("probability", "Belief: probability of the whole name, or its mean over the tokens.")
 

@@ -1,4 +1,4 @@
-"""Belief-gain credit: an examination is worth what it adds to the policy's belief in the truth, less its price.
+"""Belief-gain credit: the value of an examination is what it adds to the policy's belief in the truth, less its price.
 
 Phi(s) is the probability that the policy would name the true disease if it had to diagnose now. With the value
 V(s) = w Phi(s), the worth of diagnosing now, each decision gets the one-step advantage r_t + V(s_{t+1}) - V(s_t): an

@@ -71,7 +71,7 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     for place in places:
         if file_digest(place) in whole:
             return torch.load(place, map_location="cpu", weights_only=True)
-        _log.warning("%s is damaged: it is not what was written; going on from the one before it, if any", place)
+        _log.warning("%s is damaged: it is not what was written; continuing from the one before it, if any", place)
     if places:
         _log.warning("%s: no checkpoint is whole: starting again from the first step", path.parent)
     return None

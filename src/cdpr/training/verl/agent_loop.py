@@ -46,7 +46,7 @@ class EpisodeOutput(AgentLoopOutput):
 
 
 class DiagnosticLoop(AgentLoopBase):
-    """Works up the case that a row of the schedule names. Never raises: verl would train on the rest of the group."""
+    """Runs the episode of a row of the schedule. Never raises: verl would train on the rest of the group."""
 
     def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)  # no family of chat templates: the prompts are ours, verl joins no turns

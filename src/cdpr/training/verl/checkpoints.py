@@ -16,7 +16,7 @@ from ...files import write_text
 from ..torch.weights import copy_tokenizer
 
 LATEST = "latest_checkpointed_iteration.txt"
-"""The file in which verl looks up the step to go on from."""
+"""The file in which verl looks up the step to continue from."""
 _STEP, _MARK = "global_step_", "whole"
 
 

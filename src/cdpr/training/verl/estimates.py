@@ -251,7 +251,7 @@ class Habits:
     first prompt; ``name``: a diagnosis alone. The rest is measured by benchmarks/step_requests.py with the paper's
     settings: ``repeated``, the share of decisions at a state that is another trajectory's too; ``selected``, of states
     that are evaluated; ``examinations`` evaluated at one of them; ``drawn``, the share of their continuations that no
-    trajectory of the group gives; ``goes_on``, the probability that a continuation goes on after a decision;
+    trajectory of the group gives; ``goes_on``, the probability that a continuation continues after a decision;
     ``visits``, the trajectories that spend their budget of states at the same one.
     """
 

@@ -191,7 +191,9 @@ class DiagnosticTrainer(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         if why := problem(row):
             self._save_checkpoint()
-            raise RuntimeError(f"step {global_steps}: {why} The state of this step is saved; the run goes on from it.")
+            raise RuntimeError(
+                f"step {global_steps}: {why} The state of this step is saved; the run continues from it."
+            )
 
     def _write(self, row: dict[str, Any]) -> None:
         self.log(row | self.validation)

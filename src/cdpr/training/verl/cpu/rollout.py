@@ -28,7 +28,7 @@ class CpuServer:
         return TokenOutput(**await reply(self.sampler, prompt_ids, sampling_params, self.version))
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
-        """Go on with other weights. Raises KeyError for a name that the model does not have."""
+        """Continue with other weights. Raises KeyError for a name that the model does not have."""
         odd = self.model.load_state_dict(weights, strict=False)
         missing = [name for name in odd.missing_keys if name != "lm_head.weight"]  # tied to the embedding
         if missing or odd.unexpected_keys:
