@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from .ingest.synthetic import synthetic_cases
     from .settings import Settings, load_settings
     from .training.algorithm import Algorithm, Context, Group, GroupAdvantages, every_decision
+    from .training.torch.loop import train
+    from .training.torch.trainer import Trainer
+    from .training.torch.warm_start import warm_start
+    from .training.training_run import TrainingRun
 
 __version__ = "0.2.0"
 
@@ -43,6 +47,10 @@ PUBLIC = {
     "cdpr.evaluation.evaluate_agent": ("evaluate_cases",),
     "cdpr.credit.process_reward": ("ProcessReward",),
     "cdpr.credit.scores": ("trajectory_score",),
+    "cdpr.training.training_run": ("TrainingRun",),
+    "cdpr.training.torch.trainer": ("Trainer",),
+    "cdpr.training.torch.loop": ("train",),
+    "cdpr.training.torch.warm_start": ("warm_start",),
     "cdpr.training.algorithm": ("Algorithm", "Context", "Group", "GroupAdvantages", "every_decision"),
 }  # fmt: skip
 """The public names by their module. docs/reference/api.md documents them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -54,9 +55,18 @@ def test_the_wheel_is_the_one_that_runs_and_holds_the_whole_package(run, wheel):
     assert [file for file in files if not (wheel / file.removeprefix("src/")).is_file()] == []
 
 
-@pytest.mark.parametrize("name", ["quick_start"])
-def test_an_example_runs_in_an_empty_folder(run, name):
-    assert run(str(ROOT / f"examples/{name}.py"))
+EXAMPLES = {
+    "quick_start": r"(?:(?:True|False) \d+ \d+\.\d\d USD, utility -?\d\.\d\d\n){10}",
+    "evaluate_my_agent": r"(?:.* USD, utility .*\n){10}utility -?\d\.\d+, accuracy \d+%\n",
+    "train_cdpr": r"(?s).*step 4.*cdpr_policy: utility -?\d\.\d+ on 10 test cases\n",
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_short_and_runs_in_an_empty_folder(run, name):
+    example = ROOT / f"examples/{name}.py"
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= 60
+    assert re.fullmatch(EXAMPLES[name], run(str(example)))
 
 
 def test_commands_that_need_no_project_work_in_an_empty_folder_and_others_say_where_to_go(run, tmp_path):

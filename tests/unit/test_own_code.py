@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from cdpr.results.methods import main_methods
 from cdpr.run_key import code_digest, import_closure
-from cdpr.settings import Settings, merge, parse_settings
+from cdpr.settings import Settings, SettingsError, merge, parse_settings
 from cdpr.settings.section import UndeclaredSetting
 from cdpr.settings.variants import seen_by_algorithm
 from cdpr.workflow.experiment import Experiment
@@ -103,6 +104,24 @@ def test_an_agent_without_a_model_sees_and_keys_what_it_declares(tmp_path, own):
         else:
             with pytest.raises(UndeclaredSetting, match=r"frameworks.*`reads = \(\"frameworks"):
                 agent.choose(None, 0)
+
+
+def test_an_agent_of_a_group_of_its_own_needs_neither_model_nor_constructor(tmp_path, own):
+    code = "import cdpr\n\n\nclass Mine(cdpr.Agent):\n    async def act(self, state, forced, seed):\n        ...\n"
+    own(mine_alone=f"{code}    one_decoding = True\n", mine_undeclared=code)
+    from cdpr.agents.build import build_agent
+
+    def entry(module: str, group: str) -> Settings:
+        return settings(tmp_path, agents={"mine": {"label": "Mine", "group": group, "acts": f"{module}:Mine"}})
+
+    agent = build_agent(entry("mine_alone", "own"), "mine", None, 0.0, "mimic_iv")
+    assert type(agent).__name__ == "Mine"
+    [row] = [m for m in main_methods(entry("mine_alone", "own")) if m.name == "mine"]
+    assert (row.runs, row.group, row.knows_hospital, row.learned) == (("mine",), "Own agents", False, True)
+    with pytest.raises(SettingsError, match="write `group: own`"):
+        entry("mine_alone", "open")
+    with pytest.raises(SettingsError, match="one_decoding = True"):
+        build_agent(entry("mine_undeclared", "own"), "mine", None, 0.0, "mimic_iv")
 
 
 def test_helpers_of_the_user_are_code_of_the_rule_and_libraries_are_not(tmp_path, own):

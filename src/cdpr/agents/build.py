@@ -91,7 +91,8 @@ def build_agent(
     entry = agent_entry(settings, run)
     kind, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
     if spec is None and not kind.one_decoding:
-        raise SettingsError(f"{entry.acts} acts by a language model: name its `model` (a folder, a server, policy)")
+        raise SettingsError(f"{entry.acts} acts by a language model: name its `model` (a folder, a server, policy), or "
+                            "write `one_decoding = True` in the class if it needs none")  # fmt: skip
     line = f"reads = {(*kind.reads, 'KEY')}".replace("'", '"')
     remedy = f"write `{line}` in the class {entry.acts}, or its evaluations would not change with the setting"
     return kind.build(restrict(settings, (*ACTING, *kind.reads), remedy), spec, temperature, dataset)

@@ -2,6 +2,7 @@
 
 import bisect
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 from ..environment import FORCED_PREFIX, FinalDiagnosis, Policy, PromptBuilder, State, Turn, parse_action
@@ -38,6 +39,13 @@ class PolicyAgent(Policy):
             prompt = prompt.model_copy(update={"style": "full"})
             policy = policy.model_copy(update={"max_turn_tokens": settings.evaluation.max_turn_tokens})
         return cls(model, PromptBuilder(prompt, model.tokenizer, policy.max_prompt_tokens), policy, temperature)
+
+    @classmethod
+    def load(cls, folder: Path, settings: Settings | None = None, temperature: float = 0.0) -> Self:
+        """The agent with the policy of a Hugging Face folder; ``temperature`` 0 decodes greedily. Raises SettingsError
+        for a folder without a model."""
+        settings = settings or Settings()
+        return cls.build(settings, ModelSpec.of_folder(folder, settings.policy), temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         return (await self._replies(state, (0,), forced or self.whole_record, seed))[0]

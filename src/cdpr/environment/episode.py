@@ -6,15 +6,19 @@ Training, continuations and evaluation all run :func:`run_episode`.
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from ..cases import CaseRecord
 from ..costs.price import charge
 from ..llm.types import CASE, DATASET
 from ..seeding import derive_seed
+from ..settings import Settings
 from ..settings.schema import Environment as EnvironmentSettings
 from .state import FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn, parse_action
 from .table_judging import TableJudge, TableMatcher
+
+if TYPE_CHECKING:
+    from ..llm import ModelSpec
 
 # Cases worked up at the same time: enough to fill batches, few enough to show progress.
 WAVE = 256
@@ -33,6 +37,12 @@ class Agent(Protocol):
     whole_record: ClassVar[bool] = False
     one_decoding: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def build(cls, settings: Settings, spec: "ModelSpec | None", temperature: float, dataset: str) -> Self:
+        """The agent as the workflow makes it: by default without arguments, which agents without a model need not
+        change. ``spec`` is its model or None."""
+        return cls()
 
     def must_diagnose(self, state: State) -> bool:
         """Whether the agent has room for only one more reply, which then has to be a diagnosis."""

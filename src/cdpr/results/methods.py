@@ -33,9 +33,10 @@ GROUPS = {
     "open": "Open-Source LLMs",
     "medical": "Medical Agents",
     "trained": "Reinforcement Variants",
+    "own": "Own agents",
     "reference": "Reference policies (they know the synthetic hospital's model)",
 }
-CLOSED, OPEN, AGENTS, TRAINED, REFERENCE = GROUPS.values()
+CLOSED, OPEN, AGENTS, TRAINED, OWN, REFERENCE = GROUPS.values()
 OURS = "cdpr"
 # Minimum seeds to report a sweep peak: at the default point (True) and at other points (False).
 LEAST_SEEDS = {True: 3, False: 2}

@@ -72,7 +72,8 @@ class AgentEntry(Section):
     """A row of the main table that is not trained here."""
 
     label: str = key("", "Its name in tables and figures; empty: that of its model.")
-    group: Literal["closed", "open", "medical", "trained", "reference"] = key("open", "Section of the main table.")
+    group: Literal["closed", "open", "medical", "trained", "own", "reference"] = key("open")
+    """Section of the main table; `own`: agents of yours, which need no `model`."""
     paper: str = key("", "The row of the paper's Table 1 that it reproduces.")
     acts: str = key("cdpr.agents.policy:PolicyAgent", "The agent, `module:Class`.")
     model: str | None = key(None)
@@ -83,8 +84,9 @@ class AgentEntry(Section):
 
     @model_validator(mode="after")
     def _runs_with_something(self) -> Self:
-        if self.model is None and not self.knows_hospital:
-            raise ValueError("name its `model`: policy, an entry of workflow/models.yaml, a folder or an address")
+        if self.model is None and self.group not in ("own", "reference"):
+            raise ValueError("name its `model`: policy, an entry of workflow/models.yaml, a folder or an address; or, "
+                             "for an agent of your own without one, write `group: own`")  # fmt: skip
         return self
 
     @property

@@ -4,7 +4,6 @@ A policy with random weights never emits a parsable action, and a small instruct
 reinforcement learning could not begin. The paper starts from a model that does.
 """
 
-import asyncio
 import functools
 import itertools
 import math
@@ -14,12 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 
 from ...agents.reference import Clinician
 from ...cases import CaseRecord, iterate_records
 from ...environment import DiagnosticEnvironment, PromptBuilder, State, Trajectory, Turn, run_episode
+from ...environment.once import run_async
 from ...environment.prompt import observation_text, opening_messages, opening_text
 from ...environment.state import Observation, RequestTest, Step, parse_action, render_action
 from ...job import Job
@@ -61,39 +62,75 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     Resumes after the last finished epoch. One row of metrics per epoch: loss and demonstrators' accuracy.
     """
     torch.set_num_threads(settings.warm_start.threads)
-    workups, static = gather_lessons(settings, job.inputs)
-    if settings.policy.model == "tiny":
-        fresh = build_tiny_policy(job.state / "initial", settings.policy.tiny, corpus(settings, workups, static))
-    else:
-        fresh = Path(job.inputs["model"])
-    demonstrations = encode_lessons(settings, fresh, workups, static)
-    model = load_model(fresh, device_of(settings.policy), settings.policy.model == "tiny")
-    accuracy = sum(workup.trajectory.correct for workup in workups) / len(workups)
-    metrics = MetricsLog(job.state / METRICS)
+    lessons = gather_lessons(settings, job.inputs)
+    _teach(settings, *lessons, job.inputs.get("model"), job.out["policy"], job.state)
+    shutil.copyfile(job.state / METRICS, job.out["metrics"])
 
-    def log(row: dict) -> None:
-        row |= {"clinician/accuracy": accuracy}
+
+def warm_start(cases: Iterable[CaseRecord], folder: Path, settings: Settings | None = None) -> Path:
+    """Write a policy that imitates clinicians on these cases of the synthetic hospital, as a Hugging Face ``folder``;
+    returns the folder. Unfinished work is in FOLDER.state, so a killed call resumes.
+
+    By default the policy is the tiny one, built here; ``policy.model`` names the folder of another. Raises KeyError for
+    cases of another hospital, whose diseases the clinicians do not know. Source: docs/deviations.md, D20.
+    """
+    settings, by_dataset = settings or Settings(), dict[str, list[CaseRecord]]()
+    for case in cases:
+        by_dataset.setdefault(case.dataset, []).append(case)
+    workups, static = [], []
+    for dataset, records in by_dataset.items():
+        shown, diagnosed = _lessons(settings, dataset, records)
+        workups, static = workups + shown, static + diagnosed
+    state = folder.with_name(f"{folder.name}.state")
+    _teach(settings, workups, static, Path(settings.policy.model), folder, state)
+    return folder
+
+
+def _teach(settings: Settings, workups: list[Workup], static: list[tuple[CaseRecord, Turn]], model: Path | None,
+           folder: Path, state: Path) -> None:  # fmt: skip
+    """Train the tiny policy, built here, or the ``model`` of a folder on the lessons; write it to ``folder``."""
+    tiny = settings.policy.model == "tiny"
+    if tiny or model is None:
+        fresh = build_tiny_policy(state / "initial", settings.policy.tiny, corpus(settings, workups, static))
+    else:
+        fresh = Path(model)
+    demonstrations = encode_lessons(settings, fresh, workups, static)
+    trained = load_model(fresh, device_of(settings.policy), tiny)
+    accuracy = sum(workup.trajectory.correct for workup in workups) / len(workups)
+    metrics = MetricsLog(state / METRICS)
+
+    def log(row: Mapping[str, Any]) -> None:
+        row = {**row, "clinician/accuracy": accuracy}
         metrics(row)
         print("  ".join(f"{k.rpartition('/')[2]} {v:.4g}" for k, v in row.items() if isinstance(v, (int, float))))
 
-    imitate(model, demonstrations, settings, job.state, log)
-    save_policy(model, fresh, Path(job.out["policy"]))
-    shutil.copyfile(metrics.path, job.out["metrics"])
+    imitate(trained, demonstrations, settings, state, log)
+    save_policy(trained, fresh, folder)
 
 
 def gather_lessons(settings: Settings, cases: Mapping[str, Path]) -> tuple[list[Workup], list[tuple[CaseRecord, Turn]]]:
     """What clinicians show on the training cases of each data set, by the file of its ``cases``: their workups, and
     diagnoses of whole records."""
-    plan, environment = settings.warm_start, DiagnosticEnvironment(settings.environment)
-    textbook = settings.policy.model == "tiny" if plan.textbook is None else plan.textbook
     workups, static = [], []
-    for dataset in LESSONS if textbook else (IN_DOMAIN,):
-        most = plan.cases if dataset == IN_DOMAIN else None
+    for dataset in LESSONS if _reads_textbook(settings) else (IN_DOMAIN,):
+        most = settings.warm_start.cases if dataset == IN_DOMAIN else None
         records = list(itertools.islice(iterate_records(cases[dataset], "train"), most))
-        clinician = Clinician(settings, dataset)
-        workups += asyncio.run(demonstrate(environment, clinician, records, readings=textbook))
-        static += asyncio.run(_diagnose_statically(environment, clinician, records, plan.static_share))
+        shown, diagnosed = _lessons(settings, dataset, records)
+        workups, static = workups + shown, static + diagnosed
     return workups, static
+
+
+def _lessons(
+    settings: Settings, dataset: str, records: Sequence[CaseRecord]
+) -> tuple[list[Workup], list[tuple[CaseRecord, Turn]]]:
+    environment, clinician = DiagnosticEnvironment(settings.environment), Clinician(settings, dataset)
+    shown = run_async(demonstrate(environment, clinician, records, readings=_reads_textbook(settings)))
+    return shown, run_async(_diagnose_statically(environment, clinician, records, settings.warm_start.static_share))
+
+
+def _reads_textbook(settings: Settings) -> bool:
+    tiny, textbook = settings.policy.model == "tiny", settings.warm_start.textbook
+    return tiny if textbook is None else textbook
 
 
 def encode_lessons(
