@@ -28,9 +28,8 @@ class CountFirst(Agent):
 def main() -> None:
     rows = evaluate_cases(CountFirst(), synthetic_cases(10))
     for row in rows:
-        print(
-            f"{row.gold:32} {'right' if row.correct else row.diagnosis:16} {row.cost_usd:6.2f} USD {row.utility:6.2f}"
-        )
+        verdict = "right" if row.correct else "wrong"
+        print(f"{row.gold:32} {row.diagnosis:16} {verdict} {row.cost_usd:6.2f} USD, utility {row.utility:5.2f}")
     print(f"utility {fmean(row.utility for row in rows):.3f}, accuracy {fmean(row.correct for row in rows):.0%}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib
 import os
 import re
@@ -13,8 +14,15 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from toy import ToyPolicy, appendicitis, group
 
 import cdpr
+from cdpr.environment import DiagnosticEnvironment
+from cdpr.report import style
+from cdpr.report.accuracy_cost import named
+from cdpr.results.methods import pictured_methods
+from cdpr.settings import resolve_variant
+from cdpr.training.algorithm import Context, open_algorithm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,3 +115,23 @@ def test_public_names_are_those_that_type_checkers_see():
 def test_importing_the_package_loads_nothing_else(run):
     code = "import sys, cdpr; print([n for n in sys.modules if n.startswith('cdpr') or n in ('torch', 'pydantic')])"
     assert run("-c", code).strip() == "['cdpr']"
+
+
+def test_a_rule_from_outside_has_the_advantages_of_its_formula_and_a_colour_of_its_own(monkeypatch):
+    """RLOO is the mean difference to each other trajectory of the group."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    settings = cdpr.load_settings(ROOT / "config.yaml", ROOT / "examples/my_algorithm.yaml")
+    resolved, env = resolve_variant(settings, "rloo"), DiagnosticEnvironment(settings.environment)
+    rule = open_algorithm(Context(resolved, env, ToyPolicy(), ToyPolicy, 0))
+    for seed in range(5):
+        rollouts = group(env, ToyPolicy(), appendicitis(), 5, seed)
+        scored = asyncio.run(rule.score_group(rollouts, 0))
+        right = [float(trajectory.correct) for trajectory in rollouts]
+        for i, row in enumerate(scored.decisions):
+            exact = sum(right[i] - other for j, other in enumerate(right) if j != i) / 4
+            assert row == pytest.approx([exact] * len(rollouts[i].steps))
+    rows = {**settings.agents, **settings.experiments.variants}
+    others = {row.look.colour for row in rows.values() if row.look}
+    assert style.look_of(settings, "rloo").colour not in others and "rloo" in named(settings)
+    [method] = [method for method in pictured_methods(settings) if method.name == "rloo"]
+    assert method.label == "RLOO" and len(method.runs) == len(settings.seeds)

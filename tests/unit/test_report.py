@@ -21,7 +21,7 @@ from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, of
 from cdpr.job import Job
 from cdpr.metrics_log import write_apart
 from cdpr.report import learning_curves, main_table, style
-from cdpr.report.accuracy_cost import NAMED, frontier, plot_accuracy_cost
+from cdpr.report.accuracy_cost import frontier, named, plot_accuracy_cost
 from cdpr.report.comparators import write_comparators
 from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
 from cdpr.report.learning_curves import (
@@ -294,22 +294,22 @@ def test_each_of_five_agents_has_its_name_beside_its_point(results, tmp_path, mo
     """No name lies on another, on a point, or beyond its panel, also where all points coincide."""
     rng = np.random.default_rng(0)
     for dataset, cases in CASES.items():
-        for run in {run for m in pictured_methods(SETTINGS) if m.name in NAMED for run in m.runs}:
+        for run in {run for m in pictured_methods(SETTINGS) if m.name in named(SETTINGS) for run in m.runs}:
             right, tests, price = (5, 3, 10.0) if alike else (*map(int, rng.integers(2, 9, 2)), 10.0)
             rows = [row(i, d, i % 10 < right, tests, price) for d in ("greedy", "sampled") for i in range(cases)]
             write_rows(results / "evaluations" / run / f"{dataset}.jsonl", rows)
     figures, save = [], style.save
     monkeypatch.setattr(style, "save", lambda figure, out: (figures.append(figure), save(figure, out)))
     make(plot_accuracy_cost, results, tmp_path / "f")
-    labels = {m.label.partition(" (")[0]: m for m in pictured_methods(SETTINGS) if m.name in NAMED}
+    labels = {m.label.partition(" (")[0]: m for m in pictured_methods(SETTINGS) if m.name in named(SETTINGS)}
     panels = [panel for panel in figures[0].axes if any(t.get_text() == "better" for t in panel.texts)]
     assert len(panels) == len(CASES)
     for panel in panels:
         names = [text for text in panel.texts if text.get_text() in labels]
-        assert len(names) == len(labels) == len(NAMED)
+        assert len(names) == len(labels) == len(named(SETTINGS))
         boxes = [text.get_window_extent() for text in names]
         points = [panel.transData.transform(c.lines[0].get_xydata()[0]) for c in panel.containers]
-        assert len(points) == len(NAMED)
+        assert len(points) == len(named(SETTINGS))
         whole = panel.get_window_extent()
         for place, box in enumerate(boxes):
             assert not any(box.overlaps(other) for other in boxes[:place])

@@ -10,18 +10,20 @@ from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, pictured_meth
 from ..results.results import Results
 from ..results.sources import notices
 from ..results.table import Row
-from ..settings import Settings
+from ..settings import Settings, labels_of
 from . import style
 from .cost_figures import cost_axis
 
-# The agents of the upper panels: the policy before training, the rules that are compared, and ours.
-NAMED = ("warm_start", "grpo", "utility_grpo", "belief_gain", "cdpr")
+
+def named(settings: Settings) -> set[str]:
+    """The agents of the upper panels: the policy before training, and all variants of the main table."""
+    return {"warm_start", *labels_of(settings, "main_table")}
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     """Accuracy against average cost per case, 95% intervals, main decoding.
 
-    Above a panel per data set with the agents of :data:`NAMED` alone, on a linear axis of cost; below every agent on
+    Above a panel per data set with the agents of :func:`named` alone, on a linear axis of cost; below every agent on
     in-domain cases, on an axis that is linear up to 10 USD and logarithmic beyond. The dotted line joins the best
     reference policies. Agents without evaluations are named as missing. Raises as :class:`Results` does.
     """
@@ -87,15 +89,15 @@ def _draw_point(panel: style.Axes, settings: Settings, method: Method, row: Row,
 
 
 def _draw_named(panel: style.Axes, settings: Settings, measured: Mapping[Method, Row]) -> None:
-    named = {method: summary for method, summary in measured.items() if method.name in NAMED}
-    for method, summary in named.items():
+    shown = {method: summary for method, summary in measured.items() if method.name in named(settings)}
+    for method, summary in shown.items():
         _draw_point(panel, settings, method, summary, 6)
-    if not named:
+    if not shown:
         style.empty(panel, "missing: no evaluations")
     # Intervals of few seeds reach beyond what can be: they do not set the scale.
-    dearest = max((min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in named.values()), default=0.0) or 1.0
+    dearest = max((min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in shown.values()), default=0.0) or 1.0
     within = [accuracy for cost, accuracy in _draw_frontier(panel, measured) if cost <= dearest]
-    heights = [100 * row[f"accuracy{end}"] for row in named.values() for end in ("_low", "_high")]
+    heights = [100 * row[f"accuracy{end}"] for row in shown.values() for end in ("_low", "_high")]
     panel.set_xlim(0, dearest)
     # What the references reach at most belongs to the picture; what they reach for nothing would squeeze the points.
     low, high = max(0.0, min(heights, default=0.0)), min(100.0, max([*heights, *within], default=100.0))
@@ -133,7 +135,7 @@ def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method
     from matplotlib.transforms import Bbox
 
     inverse, scale = panel.transData.inverted(), panel.get_figure().dpi / 72
-    points = {m: tuple(panel.transData.transform(_point(s))) for m, s in measured.items() if m.name in NAMED}
+    points = {m: tuple(panel.transData.transform(_point(s))) for m, s in measured.items() if m.name in named(settings)}
     bounds = panel.get_window_extent()
     arrow = Bbox([[0, 0.75], [0.25, 1]]).transformed(panel.transAxes)
     obstacles = [arrow, *(Bbox([point, point]).padded(4.5 * scale) for point in points.values())]

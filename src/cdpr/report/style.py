@@ -28,15 +28,23 @@ GREY = "#6b6b6b"
 # What every figure is drawn with.
 PARAMETERS = Path(__file__).with_name("matplotlibrc.txt")
 
-# For what the registries give no look.
-_SPARE = (Look(colour=VERMILION, marker="d", line=":"), Look(colour=SKY, marker="h", line=(0, (5, 1))),
-          Look(colour=YELLOW, marker="p", line=(0, (3, 1, 1, 1))))  # fmt: skip
+# For what the registries give no look: colours of Tol's muted palette, which no shipped row has.
+_SPARE = tuple(Look(colour=colour, marker=marker, line=line) for colour, marker, line in zip(
+    ("#332288", "#882255", "#999933", YELLOW, "#AA4499", "#117733", "#DDCC77", "#CC6677"), "dhpHDX8*",
+    ((0, (5, 1)), ":", (0, (3, 1, 1, 1)), "-.") * 2, strict=True))  # fmt: skip
 
 
 def look_of(settings: Settings, name: str, position: int = 0) -> Look:
-    """The look of an agent or variant in its registry; one without takes the spare look of its ``position``."""
-    entry = settings.experiments.variants.get(name) or settings.agents.get(name)
-    return (entry and entry.look) or _SPARE[position % len(_SPARE)]
+    """The look of an agent or variant in its registry. One without takes a spare look whose colour no other row has,
+    as long as there are any: shown variants first; what is in no registry takes that of its ``position``."""
+    variants, rows = settings.experiments.variants, {**settings.agents, **settings.experiments.variants}
+    if (entry := rows.get(name)) and entry.look:
+        return entry.look
+    used = {row.look.colour.lower() for row in rows.values() if row.look}
+    spare = [look for look in _SPARE if look.colour.lower() not in used] or list(_SPARE)
+    without = sorted((row for row in rows if not rows[row].look),
+                     key=lambda row: row not in variants or set(variants[row].feeds) <= {"ablations"})  # fmt: skip
+    return spare[(without.index(name) if name in without else position) % len(spare)]
 
 
 @contextmanager
