@@ -6,7 +6,7 @@ Training, continuations and evaluation all run :func:`run_episode`.
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from ..cases import CaseRecord
 from ..costs.price import charge
@@ -16,9 +16,6 @@ from ..settings import Settings
 from ..settings.schema import Environment as EnvironmentSettings
 from .state import FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn, parse_action
 from .table_judging import TableJudge, TableMatcher
-
-if TYPE_CHECKING:
-    from ..llm import ModelSpec
 
 # Cases worked up at the same time: enough to fill batches, few enough to show progress.
 WAVE = 256
@@ -39,9 +36,9 @@ class Agent(Protocol):
     reads: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def build(cls, settings: Settings, spec: "ModelSpec | None", temperature: float, dataset: str) -> Self:
+    def build(cls, settings: Settings, spec: Any, temperature: float, dataset: str) -> Self:
         """The agent as the workflow makes it: by default without arguments, which agents without a model need not
-        change. ``spec`` is its model or None."""
+        change. ``spec`` is its :class:`~cdpr.llm.ModelSpec`, or None."""
         return cls()
 
     def must_diagnose(self, state: State) -> bool:
