@@ -1,7 +1,7 @@
 """What the documentation site has beside the pages of docs/ (a hook of MkDocs, see mkdocs.yml).
 
 - Documents from elsewhere: the README (landing page), config/README.md (settings), CONTRIBUTING.md, CHANGELOG.md.
-- Reference made from the code: rules, files, the command `cdpr`.
+- Reference made from the code: rules, files, the command `cdpr`; mkdocstrings makes that of the Python API.
 - A page for every source file or folder that a document links to. So a link works on GitHub and on the site.
 - The results page and the inspector of the last run as a live example, if they exist (`RESULTS=results/ci make docs`).
 """
@@ -57,6 +57,13 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     """Rank the page in searches."""
     page.meta.setdefault("search", {"boost": BOOSTS.get(page.file.src_uri, 1)})
+
+
+def on_page_content(html, page, config, files):
+    """Show the references in docstrings (:func:`name`) as code."""
+    return (
+        re.sub(r":(?:class|func|meth|mod|data|attr):(<code>)~?", r"\1", html) if "reference/api" in page.url else html
+    )
 
 
 def _page_of(name: str) -> str:

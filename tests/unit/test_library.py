@@ -108,6 +108,8 @@ def test_public_names_are_those_that_type_checkers_see():
     assert typed == {name: module for module, names in cdpr.PUBLIC.items() for name in names}
     for name in cdpr.__all__:
         assert getattr(cdpr, name) is getattr(importlib.import_module(typed[name]), name) and name in dir(cdpr)
+    documented = re.findall(r"^::: cdpr\.(\w+)$", (ROOT / "docs/reference/api.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(documented) == sorted(cdpr.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         cdpr.Nothing  # noqa: B018
 
