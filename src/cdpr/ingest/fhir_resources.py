@@ -230,7 +230,7 @@ def _elements(file: Path) -> Iterator[FhirElement]:
     text = read_text(file)
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     by_line = False
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         by_line = len(lines) > 1 and isinstance(json.loads(lines[0][1]), dict)
     if by_line:
         yield from (FhirElement(parse_json(file, line, number), file, number) for number, line in lines)
