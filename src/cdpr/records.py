@@ -119,5 +119,7 @@ def _digest(path: Path, size: int, time: int) -> str:
 
 
 def record_files(results: Path) -> list[Path]:
-    """Every ``run.json`` below the results folder; a folder with such a name belongs to a running job."""
-    return sorted(path for path in results.rglob("*run.json") if path.is_file())
+    """Every ``run.json`` of the results folder, without those of other results in it (``results/ci``), which have a
+    lock of their own; a folder with such a name belongs to a running job."""
+    others = {path.parent for path in results.rglob(".lock")} - {results}
+    return sorted(path for path in results.rglob("*run.json") if path.is_file() and others.isdisjoint(path.parents))

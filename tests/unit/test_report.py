@@ -654,3 +654,24 @@ def test_a_metric_is_one_entry(pristine, tmp_path, monkeypatch, compared):
     at = [k for k, header in enumerate(lines[0]) if "Rep." in header]
     (row,) = [line for line in lines[:30] if line[1].strip() == "Warm-started tiny policy"][:1]
     assert [row[k].strip(" *") for k in at] == ["0.00"] * 4, "three data sets and the average"
+
+
+def test_many_notes_make_a_figure_taller(tmp_path):
+    out = {kind: tmp_path / f"f.{kind}" for kind in ("png", "pdf")}
+    heights = []
+    for count in (2, 60):
+        with style.drawing(4, 2.5, out) as figure:
+            panels = figure.subplots(1, 2)
+            panels[0].set_title("title")
+            style.foot(figure, SETTINGS, [f"note {number}" for number in range(count)])
+        heights.append(figure.get_figheight())
+    assert heights[0] == 2.5 and heights[1] > 60 * 0.125
+
+
+def test_a_variant_without_its_row_in_the_main_table_takes_its_comparison_with_it(results, tmp_path):
+    keys = SETTINGS.model_dump(mode="json")
+    keys["experiments"]["variants"]["utility_grpo"]["feeds"] = []
+    settings = parse_settings(keys)
+    write_main_table(settings, job(results, tmp_path / "t"))
+    text = (tmp_path / "t.md").read_text("utf-8")
+    assert "CDPR (ours) against GRPO" in text and "against Utility-GRPO" not in text

@@ -181,7 +181,7 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
             assert torch.allclose(stock[:, 0], torch.tensor([s.advantages[0] for s in samples]), atol=1e-5)
     assert with_advantage, "no group had an advantage: the comparison would show nothing"
     assert any(output.alternatives for output in outputs) == trainer.algorithm.extra_samples
-    rollouts = trainer._summary("train", trajectories) | {"rollout/failed": 0, "rollout/fatal": 0}
+    rollouts = trainer.summary("train", trajectories) | {"rollout/failed": 0, "rollout/fatal": 0}
     rollouts["rollout/tokens"] = sum(len(sample.positions) for sample in samples)
     assert finished.rollouts == pytest.approx(rollouts)
 

@@ -30,12 +30,12 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding: the paper's layout and ours against its rivals; then counts and runs, and the paper's table.
     Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
-    parts = []
+    parts, present = [], {method.name for method in results.methods}
     for decoding in results.decodings:
         parts.append(wide(results, decoding, main_caption(settings, decoding), legend(results), "main_results"))
-        for first, second in PAIRS:
-            title = f"{results.method(first).label} against {results.method(second).label}"
-            paired = _paired(results, results.method(first), results.method(second), decoding, title)
+        for first, second in ([results.method(name) for name in pair] for pair in PAIRS if present.issuperset(pair)):
+            title = f"{first.label} against {second.label}"
+            paired = _paired(results, first, second, decoding, title)
             parts.append((f"{title}, {decoding} decoding", paired))
     parts += [intervals(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     parts.append(_printed(settings, results.methods))

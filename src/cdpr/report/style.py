@@ -99,7 +99,9 @@ def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:
     """Mark the tier and set notes below a figure, a line each (empty ones are left out), with room for all."""
     notes = [line for line in lines if line]
     mark_tier(figure, settings, "\n".join(notes))
-    room = (0.1 + 0.125 * max(1, len(notes))) / figure.get_figheight()
+    inches, height = 0.1 + 0.125 * max(1, len(notes)), figure.get_figheight()
+    figure.set_figheight(height + max(0.0, inches - height / 3))  # many notes take no room from the panels
+    room = inches / figure.get_figheight()
     figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))  # type: ignore[union-attr]
 
 
