@@ -789,7 +789,7 @@ def test_methods_are_runs_and_what_cannot_be_run_is_told():
     assert set(left_out(settings)) == {"gpt_5_4", "qwen3_32b", "med_gemma_27b", "mdagent"}
     with pytest.raises(SettingsError, match="'nobody' is neither a variant"):
         study_run(settings, "nobody")
-    for wrong, message in (({"raters": ["Dr. Who"]}, "no pseudonym"), ({"methods": ["cdpr", "cdpr"]}, "stands twice")):
+    for wrong, message in (({"raters": ["Dr. Who"]}, "no pseudonym"), ({"methods": ["cdpr", "cdpr"]}, "occurs twice")):
         with pytest.raises(SettingsError, match=message):
             parse_settings({"study": wrong})
 
