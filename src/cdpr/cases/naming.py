@@ -109,13 +109,13 @@ def _rewritten(name: str) -> str:
 
 
 def _agreeing(name: str, found: Meaning | None) -> Meaning | None:
-    """The meaning, where its one examination knows every specimen, method and form that the name tells."""
+    """The meaning, where its one examination knows every specimen, method and form in the name."""
     if found is None or found.term is None:
         return found
-    told = {axis for axis, pattern in _AXES.items() if pattern.search(_alike(name))}
+    axes = {axis for axis, pattern in _AXES.items() if pattern.search(_alike(name))}
     if found.term.kind == "microbiology" or class_of(found.term) in _ANY_SPECIMEN:
-        told -= _SPECIMENS  # a microbe is the same everywhere
-    return found if told <= _axes_of(found.term) else None
+        axes -= _SPECIMENS  # a microbe is the same everywhere
+    return found if axes <= _axes_of(found.term) else None
 
 
 @functools.lru_cache(maxsize=1 << 12)

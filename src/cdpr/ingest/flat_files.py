@@ -1,4 +1,4 @@
-"""Reading CSV and JSON files, whatever their names say, and walking JSON by objects that know where they stand.
+"""Reading CSV and JSON files, whatever their names say, and walking JSON by objects that know their path.
 
 Every problem, also a value of another type than expected, is an IngestError with file, line and field.
 """

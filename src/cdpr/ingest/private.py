@@ -56,7 +56,7 @@ class Row(Element):
 @dataclass
 class Export:
     """Rows of an export as they stand in its files, what is wrong with them, and how often a column that the layout
-    lacks holds something. ``whole`` tells whether every row of ``cases.csv`` could be read, ``ends`` on which line each
+    lacks holds something. ``whole``: whether every row of ``cases.csv`` could be read, ``ends`` on which line each
     table ends."""
 
     cases: list[Row] = field(default_factory=list)
