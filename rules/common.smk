@@ -25,6 +25,8 @@ except ImportError as error:
 check_path("the folder of the project", str(HERE))
 experiment = Experiment(config)
 experiment.keep_private()
+if workflow.is_main_process:
+    experiment.check_plan()
 settings, evidence = experiment.settings, experiment.evidence_files
 PAGE = []  # what the results page shows, in its order
 with_conda = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method

@@ -32,12 +32,11 @@ def test_a_term_of_weight_zero_is_in_no_formula():
 
 
 @pytest.mark.parametrize("terms", [TERMS[1:], [*TERMS, Term("results", "lambda_result", lambda effort, _: 1)]])
-def test_a_term_without_its_weight_and_a_weight_without_its_term_stop_the_plan(monkeypatch, terms, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    Experiment({}).begin()
+def test_a_term_without_its_weight_and_a_weight_without_its_term_stop_the_plan(monkeypatch, terms):
+    Experiment({}).check_plan()
     monkeypatch.setattr(utility_module, "TERMS", terms)
     with pytest.raises(SettingsError, match=r"TERMS and the section `utility` differ in \['lambda_(test|result)'\]"):
-        Experiment({}).begin()
+        Experiment({}).check_plan()
 
 
 def value_of(formula: str, correct: float, amounts: dict[str, float]) -> float:

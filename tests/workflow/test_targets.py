@@ -33,9 +33,9 @@ def test_rules_are_listed_with_what_they_make_and_each_stands_in_a_file(checkout
 
 
 def test_every_target_can_be_planned(checkout):
-    targets = re.findall(r"^rule (\w+):", (ROOT / "rules/targets.smk").read_text("utf-8"), re.M)
+    targets = ["data_cards", *re.findall(r"^rule (\w+):", (ROOT / "rules/targets.smk").read_text("utf-8"), re.M)]
     done = checkout.run(*targets, "reproduce_paper", "--dry-run", "--quiet", "rules")
-    assert len(targets) >= 20 and done.returncode == 0 and "reproduce_paper  " in done.stdout, done.stdout[-2000:]
+    assert len(targets) > 20 and done.returncode == 0 and "reproduce_paper  " in done.stdout, done.stdout[-2000:]
 
 
 @pytest.mark.parametrize("how", ["-s", "module"])

@@ -229,13 +229,17 @@ class Experiment:
         if self.settings.data.credentialed:
             os.umask(0o077)
 
+    def check_plan(self) -> None:
+        """When a workflow is planned, also by a dry run: raise SettingsError where the terms of the utility and their
+        weights differ. Jobs, which this would slow down, do not call it."""
+        from ..environment.utility import check_terms
+
+        check_terms()
+
     def begin(self, runs: Iterable[str] = ()) -> None:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
         other workflows out until this process ends, however it ends, and write the settings. Raises SettingsError for
         such paths and runs, and where another process holds the results."""
-        from ..environment.utility import check_terms
-
-        check_terms()
         if missing := missing_paths(self.settings):
             lines = "\n".join(f"  {key}: {path}" for key, path in missing)
             raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
