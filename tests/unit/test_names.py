@@ -431,3 +431,15 @@ def test_a_panel_answers_for_what_it_holds():
     ):
         assert part in terms[panel].holds
     assert meaning("Blood biochemistry test").how == "alias" and meaning("Sodium").how == "analyte"
+
+
+ASIDES = ["{} zqword", "zqword {}", "{} (zqword)", "{}, zqword", "zqword|{}", "{} of zqword"]
+
+
+@pytest.mark.parametrize("wording", ASIDES)
+def test_no_name_with_an_unknown_word_is_whole(wording):
+    """Reports show whole names of credentialed cases, so every word of one must be known: here for each examination."""
+    tests = [term for term in examinations().terms.values() if term.kind != "physical"]
+    assert all(meaning(term.name).whole for term in tests)
+    names = (wording.format(name) for term in tests for name in (term.name, *term.aliases))
+    assert [name for name in names if (sense := meaning(name)).terms and sense.whole] == []

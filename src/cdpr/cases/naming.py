@@ -32,10 +32,10 @@ _FILLERS, _BLOOD, _FLUIDS, _HEADS, _ANTIBODY, _TECHNIQUES, _GENERIC = (
 )
 _SPELT = [(re.compile(phrase), alike) for phrase, alike in _TABLE["spellings"].items()]
 _REWRITTEN = [(re.compile(pattern), wording) for pattern, wording in _TABLE["rewritten"]]
-_RULE_WORDS = frozenset(re.findall("[a-z]+", " ".join(pattern for pattern, _ in _TABLE["rewritten"])))
 _AXES = {axis: re.compile(pattern) for axis, pattern in _TABLE["axes"].items()}
 _SPECIMENS, _ANY_SPECIMEN = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
 _SIGNS = str.maketrans(_TABLE["signs"])
+_WORD = re.compile("[a-z]{3,}")
 _LONGEST = 200  # characters; what is longer is no name
 
 
@@ -63,19 +63,28 @@ class Meaning:
 @functools.lru_cache(maxsize=1 << 15)
 def meaning(name: str) -> Meaning:
     """What a name of an examination other than physical means; an empty meaning for what is not understood."""
+    result = _meaning(name)
+    if not result.terms or _known_words().issuperset(_WORD.findall(name.casefold())):
+        return result
+    return replace(result, whole=False)  # a rule left a word out
+
+
+@functools.cache
+def _known_words() -> frozenset[str]:
+    """The words of the vocabulary, and of the rules by which names are read."""
+    tables = (shipped_text(__package__, "data", f"{name}.yaml") for name in ("naming", "standard_names", "imaging"))
+    vocabulary = examinations()
+    return frozenset(_WORD.findall(" ".join([*vocabulary.spellings, *vocabulary.parts, *tables]).casefold()))
+
+
+def _meaning(name: str) -> Meaning:
     if len(name) > _LONGEST:
         return Meaning()
     name = _PATTERN.piped.sub(r"\1 (\2)", _PATTERN.result.sub("", name))
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
     vocabulary, spelling = examinations(), normalise(name)
     if spelling not in vocabulary.spellings and spelling not in vocabulary.parts and not clinical_names(name):
-        name = name if _listed(name) else in_english(name)
-        if (other := _rewritten(name)) != name:
-            return _rewrite_meaning(name, other)
-    return _meaning(name)
-
-
-def _meaning(name: str) -> Meaning:
+        name = _rewritten(name if _listed(name) else in_english(name))
     listed, remark, plain = _listed(name), no_examination(name), normalise(name)
     if listed is None and not remark and (_PATTERN.vital_signs.fullmatch(plain) or _PATTERN.bedside.fullmatch(plain)):
         return Meaning(kind=VITAL_SIGNS if _PATTERN.vital_signs.fullmatch(plain) else BEDSIDE, whole=False)
@@ -84,20 +93,13 @@ def _meaning(name: str) -> Meaning:
         own = next(filter(None, map(_by_name, standard)), None)
         panel = next(filter(None, map(_by_name, reporting_names(name))), None)
         found = own or (replace(panel, how="analyte") if panel else Meaning(kind=kind, whole=False))
-        return found if found.terms or (other := _rewritten(name)) == name else _rewrite_meaning(name, other)
+        return found if found.terms or (other := _rewritten(name)) == name else _meaning(other)
     if (whole := listed or _imaging(name)) is not None or remark:
         return whole or Meaning()
     if (whole := _without_aside(name) or _agreeing(name, _by_words(name))) is not None:
         return whole
     loose = _joined(name) or _regions(name) or _agreeing(name, _headed(name))
     return loose or Meaning(kind=_class(name), whole=False)
-
-
-def _rewrite_meaning(name: str, other: str) -> Meaning:
-    """The meaning of ``name`` through its wording ``other``; not whole if a rule dropped a word that is not its own."""
-    result = _meaning(other)
-    lost = set(normalise(name).split()) - set(other.split())
-    return replace(result, whole=result.whole and lost <= _RULE_WORDS)
 
 
 def _rewritten(name: str) -> str:
