@@ -1,7 +1,7 @@
 """RLOO (Ahmadian et al. 2024) as a training rule from outside the package, into tables and figures of the workflow:
 
     PYTHONPATH=examples snakemake --cores all --configfile config/ci.yaml examples/my_algorithm.yaml -- \\
-      comparators accuracy_cost
+      comparators plot_accuracy_cost
 
 The row *RLOO* is then in results/ci/tables/comparators.md, and its point in results/ci/figures/accuracy_cost.png. In
 Python: Settings(training={"algorithm": "my_algorithm:Rloo"}), as in train_cdpr.py.
