@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from ..results.methods import (
 )
 from ..results.results import Results
 from ..results.sources import notices
-from ..results.table import Block, Column, Row, Table, interval, number
+from ..results.table import Block, Column, Row, Table, environment, interval, number
 from ..settings import Settings
 from . import templates
 from .data_card import card_parts
@@ -158,24 +157,14 @@ def _picture(records: Records, path: str, alt: str, apart: bool = False) -> dict
 
 
 def _environment() -> Any:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    folder = Path(templates.__file__).parent
-    environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined,
-                              trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-                              finalize=escape.html)  # fmt: skip
-    environment.filters |= {"groups": _groups, "unbroken": _unbroken, "slug": _slug}
-    return environment
+    made = environment(templates, autoescape=True, finalize=escape.html)
+    made.filters |= {"unbroken": _unbroken, "slug": _slug}
+    return made
 
 
 def _slug(verdict: str) -> str:
     """A verdict as a class of the page's style; one that is not known looks like `not run`."""
     return (verdict if verdict in COUNTED else NOT_RUN).replace(" ", "-")
-
-
-def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    """Headers above neighbouring columns, each with its number of columns."""
-    return [(group, len(list(members))) for group, members in groupby(columns, key=lambda column: column.group)]
 
 
 def _unbroken(text: str) -> str:

@@ -4,17 +4,19 @@ LaTeX (booktabs) to print; the HTML page shows the same cells (``report/template
 A row holds values by column key, so a missing value leaves its own cell empty and can shift nothing.
 """
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
+
+import pandas as pd
 
 from .. import escape
 from ..files import write_text
+from . import templates
 
 # How a cell stands out: among the rows of its column, as a sum, or (on the page) in whose favour a difference is.
 Mark = Literal["", "best", "second", "total", "better", "worse"]
@@ -88,6 +90,11 @@ class Table:
             yield from [heading] if heading else []
             yield from rows
 
+    def groups(self) -> list[tuple[str, int, int]]:
+        """Headers above neighbouring columns: text, number of the first column, and how many columns."""
+        runs = groupby(enumerate(self.columns, 1), lambda at: at[1].group)
+        return [(group, members[0][0], len(members)) for group, run in runs if (members := list(run))]
+
     def cell(self, row: Row, column: Column) -> Cell:
         """What is shown in a row and column; an empty cell where there is no value."""
         key, value = column.key, row.get(column.key)
@@ -149,64 +156,37 @@ Block = Table | str | Sequence[str] | Warned
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
     """Values only: numbers with so many decimals, empty where there is none, texts as of
     :func:`cdpr.escape.csv_cell`."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(keys)
-    for row in rows:
-        texts = (
-            number(v, decimals) if isinstance(v, float) else "" if v is None else str(v) for v in map(row.get, keys)
-        )
-        writer.writerow(map(escape.csv_cell, texts))
-    return out.getvalue()
+
+    def plain(value: Any) -> str:
+        return number(value, decimals) if isinstance(value, float) else "" if value is None else str(value)
+
+    cells = [[escape.csv_cell(plain(row.get(key))) for key in keys] for row in rows]
+    return pd.DataFrame(cells, columns=list(keys), dtype=object).to_csv(index=False, lineterminator="\n")
 
 
 def to_markdown(block: Block) -> str:
     """A table as a pipe table, marks as **bold** and underline, notes as a list, a hole in the first cell; texts as
     they are."""
-    if isinstance(block, Warned):
-        return f"**Warning:** {escape.sentence(block.text)}\n"
-    if isinstance(block, str):
-        return f"{escape.sentence(block)}\n" if block else ""
-    if not isinstance(block, Table):
-        return "".join(f"- {escape.sentence(item)}\n" for item in block)
-    heads = [escape.markdown(f"{column.group} {column.header}".strip()) for column in block.columns]
-    body = [heads, [{"l": ":--", "c": ":-:", "r": "--:"}[column.align] for column in block.columns]]
-    for row in block.lines():
-        if isinstance(row, str):
-            body.append([f"***{escape.markdown(row)}***", *[""] * (len(heads) - 1)])
-        elif hole := row.get("hole"):
-            first = escape.markdown(block.cell(row, block.columns[0]).text)
-            body.append([f"{first} — *{escape.markdown(hole)}*", *[EMPTY] * (len(heads) - 1)])
-        else:
-            body.append(_printed(block, row, escape.markdown, _MARKDOWN))
-    lines = [escape.sentence(block.caption), ""] if block.caption else []
-    lines += ["| " + " | ".join(cells) + " |" for cells in body]
-    lines += ["", *(f"- {escape.sentence(note)}" for note in block.notes)] if block.notes else []
-    return "\n".join(lines) + "\n"
+    return environment(templates).get_template("block.md").render(block=block)
 
 
 def to_latex(table: Table) -> str:
     """A ``table`` environment for a document that loads booktabs; no other package is needed."""
-    environment, width = "table*" if table.wide else "table", len(table.columns)
-    places = "".join(f"p{{{c.width}\\linewidth}}" if c.width else c.align for c in table.columns)
-    lines = [f"\\begin{{{environment}}}[t]", "\\centering", f"\\caption{{{escape.latex(table.caption)}}}"]
-    lines += [f"\\label{{{table.label}}}"] if table.label else []
-    lines += ["\\scriptsize", "\\setlength{\\tabcolsep}{3pt}", f"\\begin{{tabular}}{{{places}}}", "\\toprule"]
-    lines += [*_latex_header(table.columns), "\\midrule"]
-    for position, row in enumerate(table.lines()):
-        if isinstance(row, str):
-            lines += ["\\midrule"] if position else []
-            lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\textit{{\\textbf{{{escape.latex(row)}}}}}}} \\\\")
-        elif hole := row.get("hole"):
-            first = escape.latex(table.cell(row, table.columns[0]).text)
-            lines.append(f"{first} & \\multicolumn{{{width - 1}}}{{l}}{{\\textit{{{escape.latex(hole)}}}}} \\\\")
-        else:
-            lines.append(" & ".join(_printed(table, row, escape.latex, _LATEX)) + " \\\\")
-    lines += ["\\bottomrule", "\\end{tabular}"]
-    if table.notes:
-        lines.append("\\par\\smallskip\\begin{minipage}{\\linewidth}\\raggedright\\scriptsize")
-        lines += [*(f"{escape.latex(note)}\\par" for note in table.notes), "\\end{minipage}"]
-    return "\n".join([*lines, f"\\end{{{environment}}}"]) + "\n"
+    signs = dict(zip(("block", "variable", "comment"), (("<%", "%>"), ("<<", ">>"), ("<#", "#>")), strict=True))
+    syntax = {f"{what}_{end}_string": sign for what, pair in signs.items()
+              for end, sign in zip(("start", "end"), pair, strict=True)}  # fmt: skip
+    return environment(templates, **syntax).get_template("table.tex").render(table=table)
+
+
+@cache
+def environment(package: ModuleType, **options: Any) -> Any:
+    """The Jinja templates of a package, with the escapes of each format as filters."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(loader=FileSystemLoader(Path(str(package.__file__)).parent), undefined=StrictUndefined,
+                       trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, **options)  # fmt: skip
+    made.filters |= {"markdown": escape.markdown, "sentence": escape.sentence, "latex": escape.latex}
+    return made
 
 
 def marks(values: Mapping[Any, float | None], decimals: int, *, higher_is_better: bool) -> dict[Any, Mark]:
@@ -234,27 +214,3 @@ def markdown_page(title: str, parts: Iterable[tuple[str, str]]) -> str:
     """A page with one heading per part."""
     return "\n".join([f"# {escape.markdown(title)}", "",
                       *(f"## {escape.markdown(heading)}\n\n{text}" for heading, text in parts)])  # fmt: skip
-
-
-# Marks in each form; a mark that is not here changes nothing.
-_MARKDOWN = {"best": "**{}**", "total": "**{}**", "second": "<ins>{}</ins>"}
-_LATEX = {"best": "\\textbf{{{}}}", "total": "\\textbf{{{}}}", "second": "\\underline{{{}}}"}
-
-
-def _printed(table: Table, row: Row, form: Callable[[str], str], marks: Mapping[str, str]) -> list[str]:
-    cells = (table.cell(row, column) for column in table.columns)
-    return [marks.get(cell.mark, "{}").format(form(cell.text)) for cell in cells]
-
-
-def _latex_header(columns: Sequence[Column]) -> list[str]:
-    lines = []
-    if any(column.group for column in columns):
-        cells, rules, start = [], [], 1
-        for group, members in groupby(columns, key=lambda column: column.group):
-            width = len(list(members))
-            head = f"\\multicolumn{{{width}}}{{c}}{{\\textbf{{{escape.latex(group)}}}}}"
-            cells.append(head if group else " & " * (width - 1))
-            rules += [f"\\cmidrule(lr){{{start}-{start + width - 1}}}"] if group else []
-            start += width
-        lines += [" & ".join(cells) + " \\\\", " ".join(rules)]
-    return [*lines, " & ".join(f"\\textbf{{{escape.latex(column.header)}}}" for column in columns) + " \\\\"]
