@@ -177,7 +177,7 @@ def test_a_data_card_and_its_figure(tmp_path, hostile_case):
 
 def test_a_sample_case(hostile_case):
     settings = parse_settings({})
-    for table in (_case_table(settings, hostile_case, 1), _examination_table(settings, hostile_case)):
+    for _, table in (_case_table(settings, hostile_case, 1), _examination_table(settings, hostile_case)):
         assert {len(row) for row in markdown_cells(to_markdown(table))} == {len(table.columns)}
 
 

@@ -27,7 +27,7 @@ from cdpr.llm import ModelSpec, Usage
 from cdpr.llm.spending import Spending
 from cdpr.llm.types import SYSTEM
 from cdpr.report.card_counts import count_cases, data_card
-from cdpr.report.effort import spent_table
+from cdpr.report.effort import spent_part
 from cdpr.report.page_runs import Records
 from cdpr.report.report_page import banner, headline, shared_runs, write_report
 from cdpr.results.methods import DATASETS, main_methods, page_methods
@@ -341,7 +341,7 @@ def test_what_was_spent_stands_on_the_page(results, tmp_path):
         bill.book(asyncio.run(bill.reserve(1_000_000, 50_000)), outcome)
     text = write(results, tmp_path, settings)
     assert "7.5000" in text.split("<h3>What was spent</h3>")[1].split("</table>")[0]
-    table = spent_table(settings.paths.state)
+    ((_, table),) = spent_part(settings)
     assert [[table.cell(row, column).text for column in table.columns] for row in table.rows] == [
         ["judge", "gpt", "0", "0", "0", "2.5000", "1", "2.5000", "0.0000"],
         ["tor", "gpt", "1", "1000000", "300000", "5.0000", "0", "0.0000", "0.0000"],

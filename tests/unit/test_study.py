@@ -736,13 +736,13 @@ def test_table_and_figure_say_who_rated(study, tmp_path, monkeypatch):
 
 def test_every_state_stands_on_the_page_with_what_ours_is_above_the_others(study):
     means = read_lines(study.folder / "means.jsonl", StateMeans)
-    table = states_table(SETTINGS, means, {run: run for run in RUNS})
+    _, table = states_table(SETTINGS, means, {run: run for run in RUNS})
     of = {run: {line.state: np.mean(list(line.means.values())) for line in means if line.run == run} for run in RUNS}
     leads = [of[RUNS[0]][state] - np.mean([of[run][state] for run in RUNS[1:]]) for state in of[RUNS[0]]]
     assert [row["lead"] for row in table.rows] == pytest.approx(sorted(leads, reverse=True))
     assert "name cheapest_first in inspector.runs" in table.notes[0] and not any(r["state_link"] for r in table.rows)
     shown = parse_settings({"study": STUDY, "inspector": {"runs": ["cheapest_first"]}})
-    links = {row["state_link"] for row in states_table(shown, means, {run: run for run in RUNS}).rows}
+    links = {row["state_link"] for row in states_table(shown, means, {run: run for run in RUNS})[1].rows}
     assert len(links) == len(leads) and all("#run=cheapest_first&dataset=" in link for link in links)
 
 

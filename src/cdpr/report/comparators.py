@@ -6,10 +6,11 @@ import numpy as np
 
 from ..results import frame
 from ..results.curves import read_curves
-from ..results.methods import IN_DOMAIN, OURS, TRAINED, comparator_methods, tier_mark
+from ..results.methods import IN_DOMAIN, OURS, TRAINED, comparator_methods
 from ..results.results import Results
-from ..results.table import Column, Row, Sheet, Table
+from ..results.table import Row, Sheet
 from ..settings import Settings
+from . import layout
 
 METRICS = frame.IN_DOMAIN_METRICS
 _ENDS = ("", "_low", "_high", "_seed_sd")
@@ -24,11 +25,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts, lines = [], []
     for decoding in results.decodings:
         changes = frame.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
-        text = f"Method minus {ours.label} on the same cases, {decoding} decoding ({tier_mark(settings)})."
-        changed = frame.change_table(changes, METRICS, text, f"tab:comparator_changes_{decoding}")
-        rows = with_tokens(results, decoding)
-        parts += [(f"{decoding.capitalize()} decoding", _levels(results, rows, decoding)),
-                  (f"Changes against {ours.label}, {decoding} decoding", changed)]  # fmt: skip
+        rows, readings = with_tokens(results, decoding), frame.readings(changes, METRICS)
+        words = {"remarks": results.remarks(), "base": ours.label, "readings": readings}
+        parts += [layout.part(settings, "comparators.levels", rows, decoding, **words),
+                  layout.part(settings, "comparators.changes", changes, decoding, **words)]  # fmt: skip
         differences = {m.name: frame.prefixed("change_", row) for m, row in zip(others, changes, strict=True)}
         for row in rows:
             printed = {f"{m.name}{end}": m.factor * row[f"{m.name}{end}"] for m in METRICS for end in _ENDS
@@ -37,18 +37,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                 "decoding": decoding, "variant": row["method"], "method": row["label"]})  # fmt: skip
     estimates = [f"{change}{metric.name}" for change in ("", "change_") for metric in METRICS]
     keys = frame.long_keys(("decoding", "variant", "method", "status"), estimates, ("tokens",))
-    return Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, lines, keys)
+    return Sheet(layout.title(settings, "comparators"), parts, lines, keys)
 
 
 write_comparators = frame.writer(sheet)
-
-
-def _levels(results: Results, rows: list[Row], decoding: str) -> Table:
-    """A row per method: the in-domain metrics with 95% intervals, and the tokens of training (millions) per run."""
-    columns = [frame.METHOD, *frame.interval_columns(METRICS, marked=2), Column("tokens", "Tokens (M)", linked=False)]
-    text = (f"{frame.in_domain_caption(results.settings, decoding)} Tokens of training: mean over seeds, without "
-            "validation, with probes and continuations; snakemake write_timings measures its time.")  # fmt: skip
-    return Table(columns, rows, text, results.remarks(), f"tab:comparators_{decoding}")
 
 
 def with_tokens(results: Results, decoding: str) -> list[Row]:

@@ -10,63 +10,45 @@ from ..llm.spending import spent
 from ..results import frame
 from ..results.methods import Method, main_methods, tier_mark
 from ..results.results import NotMeasured, Results
-from ..results.table import Column, Row, Sheet, Table
+from ..results.table import Row, Sheet, Table
 from ..settings import Settings, model_of
 from ..settings.models import Prices
+from . import layout
 
-# Means over cases, and dollars of them.
-_FIGURES = (
-    Column("calls", "Calls"), Column("prompt_tokens", "Tokens asked", decimals=0),
-    Column("completion_tokens", "answered", decimals=0), Column("invalid", "Invalid replies"),
-    Column("unmarked", "Unmarked answers"), Column("silent", "Silent calls"), Column("too_long", "too long"),
-    Column("refused", "refused"), Column("failed", "failed"), Column("cut", "Cut prompts"),
-    Column("cut_results", "Cut results"),
-    Column("forced", "Forced %", decimals=1), Column("usd", "USD", decimals=4), Column("usd_in_all", "USD in all"),
-)  # fmt: skip
-# As the fields of what is spent.
-_SPENT = (
-    Column("system", "System", align="l"), Column("model", "Model", align="l"), Column("calls", "Calls"),
-    Column("prompt_tokens", "Tokens asked"), Column("completion_tokens", "answered"), Column("usd", "USD", decimals=4),
-    Column("unknown_calls", "Calls", "Of it unknown"), Column("unknown_usd", "USD", "Of it unknown", decimals=4),
-    Column("reserved_usd", "USD under way", decimals=4),
-)  # fmt: skip
+_FIGURES = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked", "silent", "too_long", "refused",
+            "failed", "cut", "cut_results", "forced", "usd", "usd_in_all")  # fmt: skip
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding what each system took. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
-    mark = tier_mark(settings)
-    tables = [effort_table(results, decoding, mark) for decoding in results.decodings]
-    parts = [(f"{one.capitalize()} decoding", table) for one, table in zip(results.decodings, tables, strict=True)]
+    parts = [effort_table(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     names = ("tier", "decoding", "group", "method", "label", "dataset", "status", "cases")
-    rows = [row for table in tables for row in table.rows]
-    return Sheet(f"Effort ({mark})", parts, rows, [*names, *(column.key for column in _FIGURES)])
+    return Sheet(layout.title(settings, "effort"), parts, [row for _, table in parts for row in table.rows],
+                 [*names, *_FIGURES])  # fmt: skip
 
 
 write_effort = frame.writer(sheet)
 
 
-def spent_table(state: str) -> Table | None:
-    """What was paid so far, by system and model, as ``cdpr spend`` shows it; None where nothing was."""
-    if not (bills := [asdict(bill) for bill in spent(state)]):
-        return None
-    total = {"system": "In all"} | {c.key: sum(bill[c.key] for bill in bills) for c in _SPENT[2:]}
+def spent_part(settings: Settings) -> list[tuple[str, Table]]:
+    """What was paid so far, by system and model, as ``cdpr spend`` shows it; empty where nothing was."""
+    if not (bills := [asdict(bill) for bill in spent(settings.paths.state)]):
+        return []
+    numbers = [name for name, value in bills[0].items() if not isinstance(value, str)]
+    total = {"system": "In all"} | {name: sum(bill[name] for bill in bills) for name in numbers}
     total |= {f"{key}_mark": "total" for key in total}
-    notes = [
-        "The bill of all runs with the same paths.state, when this page was made: failed attempts, earlier results, "
-        "judge and matcher are in it, and recorded answers cost nothing again.",
-        "Of it unknown: the worst case of calls that timed out or whose process was killed; they may have been billed.",
-    ]
-    return Table(_SPENT, [*bills, total], "Spent so far, in US dollars.", notes, "tab:spent")
+    return [layout.part(settings, "effort.spent", [*bills, total])]
 
 
-def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> Table:
+def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> tuple[str, Table]:
     """A row per system and data set; one for a system that is not run."""
-    columns = [frame.METHOD, frame.DATA_SET, Column("cases", "Workups", linked=False), *_FIGURES]
     pairs = ((m, d) for m in results.methods for d in (results.datasets if m.runs else ("",)))
     rows = [_row(results, method, dataset, decoding) for method, dataset in pairs]
-    text = f"What was asked per case, {decoding} decoding ({mark}); means over cases and seeds."
-    return Table(columns, rows, text, _notes(results), f"tab:{label}_{decoding}", by="group")
+    prices = {m.label: prices for m in results.methods if m.runs and (prices := _prices(results.settings, m))}
+    notes = [f"{label}: {at.input:g} USD a million tokens asked, {at.output:g} answered ({at.source}, {at.date})."
+             for label, at in prices.items()]  # fmt: skip
+    return layout.part(results.settings, "effort.levels", rows, decoding, source=mark, table=label, prices=notes)
 
 
 def _row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
@@ -77,7 +59,7 @@ def _row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
         rows = results.rows(method, dataset, decoding).rename(columns={"n_invalid": "invalid"})
     except NotMeasured as error:
         return row | {"status": error.reason, "hole": error.reason}
-    names = [column.key for column in _FIGURES if column.key in rows]
+    names = [name for name in _FIGURES if name in rows]
     means = dict(zip(names, rows[names].to_numpy(float).mean(axis=0).tolist(), strict=True))
     means["forced"] *= 100
     if prices := _prices(results.settings, method):
@@ -92,22 +74,3 @@ def _prices(settings: Settings, method: Method) -> Prices | None:
     agent = settings.agents.get(method.name)
     model = model_of(settings, agent) if agent else None
     return model.prices if model else None
-
-
-def _notes(results: Results) -> list[str]:
-    notes = [
-        "Tokens as the server counts them; empty where it does not report them. Answer tokens include the thoughts "
-        "before an answer. Unmarked: the model's answer tag was missing, so the whole reply was read as the answer.",
-        "Workups: the cases once for each seed. Forced: workups that reached the limit of turns or of text and had to "
-        "end in a diagnosis. Silent: calls with an empty reply. Too long: silent calls whose prompt exceeded the "
-        "context window. Refused: by the model or a filter. Failed: the server answers others, but never this one. Cut "
-        "prompts: those that exceeded policy.max_prompt_tokens, or of which the server read fewer tokens than they "
-        "have words. Cut results: longer than environment.prompt.max_observation_chars.",
-        "Invalid replies name neither an examination nor a diagnosis. USD: these tokens at the prices of "
-        "workflow/models.yaml, without discounts: an upper bound, whether answers were bought or replayed.",
-    ]
-    for method in results.methods:
-        if method.runs and (prices := _prices(results.settings, method)):
-            notes.append(f"{method.label}: {prices.input:g} USD a million tokens asked, {prices.output:g} answered "
-                         f"({prices.source}, {prices.date}).")  # fmt: skip
-    return notes

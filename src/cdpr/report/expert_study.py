@@ -8,7 +8,6 @@ from statistics import fmean
 
 from ..inspector.data import address
 from ..job import Job
-from ..results.frame import METHOD
 from ..results.methods import DATASETS, agent, tier_mark, trained
 from ..results.paper import read_paper
 from ..results.table import EMPTY, Column, Row, Sheet, Table, interval
@@ -17,21 +16,14 @@ from ..study.analysis import Analysis
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.records import StateMeans, read_lines
 from ..study.rubric import rubric
-from . import style
+from . import layout, style
 
 # Rows of `workflow/paper/expert_study.csv`.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")
-_SCORES = (METHOD, *(Column(d.name, d.title, marked=2, higher_is_better=True) for d in rubric()))
-_TESTS = (
-    Column("than", "Ours against", align="l"), Column("dimension", "Dimension", align="l"),
-    Column("difference", "Difference [95%]", signed=True, interval=True), Column("p", "p", decimals=4),
-    Column("holm", "over dimensions", "Holm", decimals=4), Column("holm_all", "over all", "Holm", decimals=4),
-    Column("holm_zeros_dropped", "zeros dropped", "Holm, otherwise", decimals=4),
-    Column("holm_permutation", "permutation", "Holm, otherwise", decimals=4),
-    Column("rank_biserial", "Rank-biserial", decimals=2, signed=True),
-    Column("shift", "Hodges-Lehmann [95%]", signed=True, interval=True),
-    Column("zeros", "Ties"), Column("sd", "SD"), Column("states_needed", "States needed"),
-)  # fmt: skip
+_SIMULATED = (
+    "Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their own. They show "
+    "that the study works, and nothing of what physicians would say."
+)
 
 
 def write_expert_study(settings: Settings, job: Job) -> None:
@@ -46,8 +38,9 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     means = folder / "study" / "means.jsonl"
     if not analysis.scores or not means.exists():
         return tables
-    states = states_table(settings, read_lines(means, StateMeans), {run: label(settings, run) for run in analysis.runs})
-    return replace(tables, parts=[*tables.parts, (f"States: {who(analysis)}", states)])
+    labels = {run: label(settings, run) for run in analysis.runs}
+    states = states_table(settings, read_lines(means, StateMeans), labels, who(analysis))
+    return replace(tables, parts=[*tables.parts, states])
 
 
 def who(analysis: Analysis) -> str:
@@ -132,17 +125,15 @@ def _read(path: Path) -> Analysis:
 
 def _sheet(settings: Settings, analysis: Analysis) -> Sheet:
     raters = who(analysis)
-    parts = [(f"Scores: {raters}", _scores(settings, analysis))]
-    if analysis.comparisons:
-        parts.append((f"Tests: {raters}", _tests(settings, analysis)))
-    if analysis.alpha:
-        parts.append((f"Agreement: {raters}", _agreement(settings, analysis)))
+    parts = [_scores(settings, analysis, raters)]
+    parts += [_tests(settings, analysis, raters)] if analysis.comparisons else []
+    parts += [_agreement(settings, analysis, raters)] if analysis.alpha else []
     return Sheet(f"Expert study: {raters} ({tier_mark(settings)})", parts, *_long(settings, analysis), decimals=4)
 
 
-def _scores(settings: Settings, analysis: Analysis) -> Table:
+def _scores(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
     printed = read_paper()
-    here, theirs = (f"Here: {who(analysis)}, {analysis.states} states",
+    here, theirs = (f"Here: {raters}, {analysis.states} states",
                     "The paper: three physicians, 300 states of its own (as far as it prints figures)")  # fmt: skip
     rows: list[Row] = []
     for run in analysis.runs:
@@ -158,29 +149,20 @@ def _scores(settings: Settings, analysis: Analysis) -> Table:
         scores = {d.name: printed.get(f"expert:{name}:{d.name}") for d in rubric()}
         texts = {f"{dimension}_text": f"{v:.1f}" for dimension, v in scores.items() if v is not None}
         rows.append({"label": f"{name} (paper)", "heading": theirs} | scores | texts)
-    text = f"Mean scores from 1 to 5, {who(analysis)} ({tier_mark(settings)})."
-    return Table(_SCORES, rows, text, _notes(settings, analysis), "tab:expert_study", by="heading")
+    columns = [Column(d.name, d.title, marked=2, higher_is_better=True) for d in rubric()]
+    starred = any(_significant(analysis, dimension) for dimension in analysis.scores)
+    return layout.part(
+        settings, "expert_study.scores", rows, columns=columns, raters=raters, states=analysis.states,
+        cases=analysis.cases, source=label(settings, analysis.source),
+        among="one of them" if analysis.source in analysis.runs else "none of them",
+        simulated=_SIMULATED if analysis.kind == SIMULATED else "",
+        star=f"*: above the next-best baseline, p < {analysis.level:g} after Holm's correction over the dimensions."
+        if starred else "",
+        missing=f"{analysis.missing} ratings are missing; means are over what there is." if analysis.missing else "",
+    )  # fmt: skip
 
 
-def _notes(settings: Settings, analysis: Analysis) -> list[str]:
-    among = "one of them" if analysis.source in analysis.runs else "none of them"
-    notes = [
-        f"Every method decided at the same {analysis.states} states of {analysis.cases} cases, sampled by turn from "
-        f"the workups of {label(settings, analysis.source)}, {among}: the sample favours methods that decide like it.",
-        "Scores of a state are averaged over raters, then over states; intervals resample cases.",
-    ]
-    if any(_significant(analysis, dimension) for dimension in analysis.scores):
-        notes.append(f"*: above the next-best baseline, p < {analysis.level:g} after Holm's correction over the "
-                     "dimensions.")  # fmt: skip
-    if analysis.kind == SIMULATED:
-        notes = ["Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their "
-                 "own. They show that the study works, and nothing of what physicians would say.", *notes]  # fmt: skip
-    if analysis.missing:
-        notes.append(f"{analysis.missing} ratings are missing; means are over what there is.")
-    return notes
-
-
-def _tests(settings: Settings, analysis: Analysis) -> Table:
+def _tests(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
     titles = {d.name: d.title for d in rubric()}
     lines = []
     for test in analysis.comparisons:
@@ -188,31 +170,19 @@ def _tests(settings: Settings, analysis: Analysis) -> Table:
         lines.append(test.model_dump() | {
             "than": label(settings, test.than), "dimension": titles[test.dimension], "difference_low": test.low,
             "difference_high": test.high, "difference_mark": favour})  # fmt: skip
-    text = (f"{label(settings, analysis.ours)} against every baseline, per-state means, {who(analysis)} "
-            f"({tier_mark(settings)}).")  # fmt: skip
-    return Table(_TESTS, lines, text, [
-        "Two-sided paired Wilcoxon signed-rank tests; zeros take part in the ranking (Pratt). Holm over the "
-        "dimensions: per baseline, as in the paper; over all: every test of the study.",
-        f"States needed: for {analysis.target:g} points at this SD, with 80% power, at Holm's worst level over "
-        "all tests.",
-    ], "tab:expert_tests")  # fmt: skip
+    ours, target = label(settings, analysis.ours), analysis.target
+    return layout.part(settings, "expert_study.tests", lines, raters=raters, ours=ours, target=target)
 
 
-def _agreement(settings: Settings, analysis: Analysis) -> Table:
-    columns = [Column("dimension", "Dimension", align="l"),
-               Column("alpha", "Krippendorff's alpha [95%]", interval=True),
-               *([Column("model", "Language model, raters")] if analysis.model_rater else [])]  # fmt: skip
+def _agreement(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
+    columns = [Column("model", "Language model, raters")] if analysis.model_rater else []
     lines = []
     for d in rubric():
         at, model = analysis.alpha[d.name], analysis.model_rater
         lines.append({"dimension": d.title, "alpha": at.value, "alpha_low": at.low, "alpha_high": at.high,
                       "alpha_text": "undefined" if None in (at.value, at.low, at.high) else None,
                       "model": model[d.name].value if model else None})  # fmt: skip
-    text = f"Agreement of {who(analysis)}, ordinal ({tier_mark(settings)})."
-    return Table(columns, lines, text, [
-        "Units are proposals. The paper reports more than 0.7 on every dimension and calls it substantial; by "
-        "Krippendorff's own bounds data are reliable from 0.8, and allow tentative conclusions from 0.667.",
-    ], "tab:expert_agreement")  # fmt: skip
+    return layout.part(settings, "expert_study.agreement", lines, columns=columns, raters=raters)
 
 
 def _long(settings: Settings, analysis: Analysis) -> tuple[list[Row], tuple[str, ...]]:
@@ -232,7 +202,9 @@ def _long(settings: Settings, analysis: Analysis) -> tuple[list[Row], tuple[str,
     return lines, keys
 
 
-def states_table(settings: Settings, means: Sequence[StateMeans], labels: Mapping[str, str]) -> Table:
+def states_table(
+    settings: Settings, means: Sequence[StateMeans], labels: Mapping[str, str], raters: str = ""
+) -> tuple[str, Table]:
     """One row per state with what raters gave there and the way to the decision in the inspector, where ours (the first
     of ``labels``: run and what it is called) does best first. Actions are in the inspector alone: of credentialed cases
     they are case text."""
@@ -253,9 +225,9 @@ def states_table(settings: Settings, means: Sequence[StateMeans], labels: Mappin
         lead = ours - fmean(others) if ours is not None and others else None
         lines.append(scores | {"state": text, "state_link": link if linked else "", "lead": lead})
     lines.sort(key=lambda line: math.inf if line["lead"] is None else -line["lead"])
-    columns = [Column("state", "State", align="l"), *(Column(run, label) for run, label in labels.items()),
+    columns = [*(Column(run, label) for run, label in labels.items()),
                Column("lead", "Ours above the mean of the others", signed=True)]  # fmt: skip
     note = f"To see the decisions, name {source} in inspector.runs."
     if linked:
         note = "Every state leads to its decision in the inspector, which snakemake inspector makes."
-    return Table(columns, lines, "Every state: means over raters and dimensions.", [note])
+    return layout.part(settings, "expert_study.states", lines, columns=columns, raters=raters, way=note)

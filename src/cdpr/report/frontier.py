@@ -14,15 +14,16 @@ import pandas as pd
 from ..evaluation.metrics import METRICS, by_run, estimate
 from ..job import Job
 from ..results import frame
-from ..results.methods import DATASETS, OURS, Method, domain, frontier_methods, tier_mark
+from ..results.methods import DATASETS, OURS, Method, domain, frontier_methods
 from ..results.results import NotMeasured, Results
-from ..results.table import Column, Row, Sheet, Table
+from ..results.table import Row, Sheet
 from ..settings import Settings
-from . import style
+from . import layout, style
 
 START, OUTCOME_ALONE = "immediate", "grpo"
 AREA_USD = (20.0, 60.0)  # where the area below a frontier is taken, as a mean
 _POINTS = 100.0
+_COMPARED = ("matched", "over_cdpr", "half", "over_grpo", "area", "over_area")
 Places = tuple[str, str]
 """Data set and decoding."""
 
@@ -88,18 +89,11 @@ def compare(frontiers: Frontiers, label: str, at: Places) -> Row:
     except NotMeasured as error:
         return {"hole": error.reason}
     matched, half, below = accuracy_at(curve, ours[:, 1]), accuracy_at(curve, outcome[:, 1] / 2), area(curve)
-    figures = {"matched": matched, "over_cdpr": matched - ours[:, 0], "half": half, "over_grpo": half - outcome[:, 0],
-               "area": below, "over_area": below - area(base)}  # fmt: skip
+    figures = (matched, matched - ours[:, 0], half, half - outcome[:, 0], below, below - area(base))
     row: Row = {"seeds": min(len(method.runs) for method in frontiers.curves[label])}
-    for name, draws in figures.items():
+    for name, draws in zip(_COMPARED, figures, strict=True):
         row |= estimate(name, [draws[0]], draws[1:])
     return row
-
-
-_HEADS = {
-    "matched": "at CDPR's cost", "over_cdpr": "Δ CDPR", "half": "at half of GRPO's cost", "over_grpo": "Δ GRPO",
-    "area": "mean over {} to {} USD", "over_area": "Δ CDPR's curve",
-}  # fmt: skip
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -117,16 +111,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                     head | {"label": label, "heading": heading} | compare(frontiers, label, (dataset, decoding))
                 )
                 lines += [shown[-1]] if "hole" not in shown[-1] else []
-        columns = [frame.METHOD, Column("seeds", "Seeds"), *(
-            Column(name, f"{head.format(*(f'{usd:g}' for usd in AREA_USD))} [95%]", "Accuracy (%)", factor=_POINTS,
-                   signed=name.startswith("over"), interval=True) for name, head in _HEADS.items())]  # fmt: skip
-        text = (f"Accuracy at matched cost, {decoding} decoding ({tier_mark(settings)}). Each rule is a curve over the "
-                "weight of correctness; CDPR and GRPO are those of the configuration.")  # fmt: skip
-        notes = [frame.PAIRED_INTERVALS, *frontiers.results.remarks()]
-        table = Table(columns, shown, text, notes, f"tab:frontier_{decoding}", by="heading")
-        parts.append((f"{decoding.capitalize()} decoding", table))
-    keys = frame.long_keys(("decoding", "dataset", "rule", "variant", "status"), [*METRICS, *_HEADS])
-    return Sheet(f"Accuracy at matched cost ({tier_mark(settings)})", parts, lines, keys)
+        words = {"remarks": frontiers.results.remarks(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
+        parts.append(layout.part(settings, "frontier.levels", shown, decoding, **words))
+    keys = frame.long_keys(("decoding", "dataset", "rule", "variant", "status"), [*METRICS, *_COMPARED])
+    return Sheet(layout.title(settings, "frontier"), parts, lines, keys)
 
 
 write_frontier = frame.writer(sheet)

@@ -9,16 +9,14 @@ from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
 from ..results import frame
 from ..results.curves import read_curves
-from ..results.methods import IN_DOMAIN, Method, grid_methods, part_methods, synthetic, tier_mark
+from ..results.methods import IN_DOMAIN, Method, grid_methods, part_methods, synthetic
 from ..results.results import Results
 from ..results.table import Column, Row, Sheet, Table
 from ..settings import Settings, resolve_variant
+from . import layout
 from .comparators import with_tokens
 
-SHOWN = (METRICS["accuracy"], METRICS["aec"], METRICS["aen"])
 GRID_WEIGHT = 3.0  # weight of correctness in the figure by which the grid is judged, of every rule
-_MORE = (Column("exact", "same evidence, exact", "Acc. (%)", 1), Column("reading", "lost by reading", "Acc. (%)", 1),
-         Column("tokens", "Tokens of training (M)"))  # fmt: skip
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -28,15 +26,11 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         rows = [row | _exact(results, method, decoding)
                 for method, row in zip(results.methods, with_tokens(results, decoding), strict=True)]  # fmt: skip
-        text = (f"{frame.in_domain_caption(settings, decoding)} Exact: accuracy of the exact posterior's diagnoses on "
-                "the evidence that the policy gathered; it grows with better choice alone.")  # fmt: skip
-        columns = [frame.METHOD, *frame.interval_columns(SHOWN, marked=1), *_MORE]
-        table = Table(columns, rows, text, results.remarks(), f"tab:frontier_parts_{decoding}")
-        parts.append((f"{decoding.capitalize()} decoding", table))
+        parts.append(layout.part(settings, "frontier_parts.levels", rows, decoding, remarks=results.remarks()))
         lines += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
-    parts.append(("The grid", _grid(settings, folder)))
-    keys = frame.long_keys(("decoding", "variant", "status"), METRICS, [column.key for column in _MORE])
-    return Sheet(f"What the gain is made of ({tier_mark(settings)})", parts, lines, keys)
+    parts.append(_grid(settings, folder))
+    keys = frame.long_keys(("decoding", "variant", "status"), METRICS, ["exact", "reading", "tokens"])
+    return Sheet(layout.title(settings, "frontier_parts"), parts, lines, keys)
 
 
 write_frontier_parts = frame.writer(sheet)
@@ -55,7 +49,7 @@ def _exact(results: Results, method: Method, decoding: str) -> Row:
     return {"exact": 100 * fmean(exact), "reading": 100 * (fmean(exact) - fmean(right))}
 
 
-def _grid(settings: Settings, folder: Path) -> Table:
+def _grid(settings: Settings, folder: Path) -> tuple[str, Table]:
     """A row per rule and learning rate, a column per validated step; each rule's best is marked."""
     by_rule: dict[str, list[tuple[Method, dict[str, float]]]] = {}
     for method in grid_methods(settings):
@@ -73,8 +67,6 @@ def _grid(settings: Settings, folder: Path) -> Table:
             marks = {f"{step}_mark": "best" for step, value in at.items() if value == best}
             values = {step: 100 * value for step, value in at.items()}
             lines.append({"label": rule, "rate": f"{rate:g}", "seeds": len(method.runs)} | values | marks)
-    columns = [frame.METHOD, Column("rate", "Learning rate"), Column("seeds", "Seeds"),
-               *(Column(step, step, "100 U / w after so many iterations") for step in steps)]  # fmt: skip
-    text = (f"The same grid for every rule, on {settings.data.validation_cases} validation cases, greedy: accuracy "
-            f"less costs at the correctness weight {GRID_WEIGHT:g}. A rule's other runs use its best.")  # fmt: skip
-    return Table(columns, lines, text, label="tab:frontier_grid")
+    columns = [Column(step, step, "100 U / w after so many iterations") for step in steps]
+    words = {"validation_cases": settings.data.validation_cases, "weight": GRID_WEIGHT}
+    return layout.part(settings, "frontier_parts.grid", lines, columns=columns, **words)

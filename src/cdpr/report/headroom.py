@@ -17,30 +17,11 @@ from ..evaluation.preflight import (
 )
 from ..job import Job
 from ..results import frame
-from ..results.methods import DATASETS, backbone, domain, tier_mark
-from ..results.table import Column, Row, Sheet, Table
+from ..results.methods import DATASETS, backbone, domain
+from ..results.table import Row, Sheet
 from ..settings import Settings
-from . import style
+from . import layout, style
 
-_GAIN = (
-    Column("decoding", "Decoding", align="l"),
-    *(Column(name, header, "Accuracy (%)", 1, factor=100.0) for name, header in (
-        ("immediate", "immediate diagnosis"), ("accuracy", "before training"),
-        ("exact", "exact posterior, same evidence"), ("best_choice", "value of information, equal spend"))),
-    *(Column(name, header, "Points", 1, factor=100.0) for name, header in (
-        ("reading", "reading errors"), ("choice", "best choice"), ("gain", "both"))),
-    Column("aen", "AEN"), Column("aec", "AEC (USD)"), Column("best_aec", "AEC, value of information (USD)"),
-    Column("cost_to_test", "Cost term / test term"),
-)  # fmt: skip
-_SHOWN = (
-    frame.DATA_SET, Column("cases", "N"), Column("seeds", "Seeds"),
-    Column("least_accuracy", "smallest shown", "Δ Acc. (points)", 1, factor=100.0),
-    Column("choice", "best choice", "Δ Acc. (points)", 1, factor=100.0),
-    Column("least_utility", "smallest shown", "Δ Utility", 3), Column("choice_utility", "best choice", "Δ Utility", 3),
-    Column("accuracy", "before training", "Accuracy (%)", 1, factor=100.0),
-    Column("chance", "chance", "Accuracy (%)", 1, factor=100.0),
-    Column("at_once", "Diagnosed at once (%)", decimals=1, factor=100.0),
-)  # fmt: skip
 # Steps of the figure: from one accuracy to the next, label and colour.
 _STEPS = (
     ("", "immediate", "diagnosed at once", style.GREY),
@@ -55,10 +36,21 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     preflight = _read(folder / "preflight.json")
     rows = [_figures(at, least) for at in preflight.headrooms for least in preflight.resolutions
             if at.dataset == least.dataset]  # fmt: skip
-    smallest, gain = _smallest_shown(settings, preflight, rows), _gain(settings, preflight, rows)
-    parts = [("The answer", smallest), ("What there is to learn", gain)]
-    keys = [*dict.fromkeys(["dataset", "decoding", "utility", *(column.key for column in (*_GAIN, *_SHOWN))])]
-    return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, rows, keys, decimals=4)
+    first = preflight.headrooms[0].decoding
+    answer = layout.part(
+        settings, "headroom.answer", [row for row in rows if row["decoding"] == first], first=first,
+        verdict=verdict(preflight), start=starting_utility(preflight), share=CASE_SHARE, sd=SEED_SD,
+        obstacles=[f"{text}." for of_dataset in preflight.obstacles.values() for text in of_dataset],
+    )  # fmt: skip
+    gain = layout.part(
+        settings, "headroom.gain", rows, backbone=backbone(settings), reading_aim=100 * READING_AIM,
+        gain_aim=100 * GAIN_AIM, ratio_aim=COST_TO_TEST_AIM, paper_ratio=PAPER_COST_TO_TEST,
+        weaknesses=[f"{text}." for text in preflight.weaknesses],
+        unavailable=[f"{DATASETS[dataset]}: not available: {why}." for dataset, why in preflight.unavailable.items()],
+    )  # fmt: skip
+    shown = (column.key for _, table in (gain, answer) for column in table.columns)
+    keys = [*dict.fromkeys(["dataset", "decoding", "utility", *shown])]
+    return Sheet(layout.title(settings, "headroom"), [answer, gain], rows, keys, decimals=4)
 
 
 write_headroom = frame.writer(sheet)
@@ -108,40 +100,6 @@ def _draw_steps(panel: style.Axes, at: Headroom, least: Resolution, place: int) 
 
 def _read(path: Path) -> Preflight:
     return Preflight.model_validate_json(path.read_bytes())
-
-
-def _gain(settings: Settings, preflight: Preflight, rows: list[Row]) -> Table:
-    """A row per data set and decoding, with missing parts listed in notes."""
-    text = f"{backbone(settings)} before training ({tier_mark(settings)})."
-    return Table(_GAIN, rows, text, [
-        "Reading errors: accuracy of the exact posterior's diagnoses, on the evidence that the policy gathered, "
-        f"above the policy's own; aim: at most {100 * READING_AIM:g} points.",
-        "Best choice: accuracy of value of information above that of the exact posterior, at the policy's spend (AEC). "
-        "Two policies choose by it, one at full charges and one at a quarter, and one orders nothing: the dearer works "
-        "up as many cases as the money lasts for, a cheaper one the others. "
-        f"Both: reading errors and best choice; aim: at least {100 * GAIN_AIM:g} points.",
-        "Cost term / test term: what the utility charges for money over what it charges for examinations, at the "
-        f"policy's own operating point; aim: at least {COST_TO_TEST_AIM:g}; the paper's: about {PAPER_COST_TO_TEST:g}.",
-        *(f"{text}." for text in preflight.weaknesses),
-        *(f"{DATASETS[dataset]}: not available: {why}." for dataset, why in preflight.unavailable.items()),
-    ], "tab:headroom", by="heading")  # fmt: skip
-
-
-def _smallest_shown(settings: Settings, preflight: Preflight, rows: list[Row]) -> Table:
-    """A row per data set under the first decoding: gains against what can be shown; the verdict above it, and why."""
-    first = preflight.headrooms[0].decoding
-    rows = [row for row in rows if row["decoding"] == first]
-    text = f"{verdict(preflight)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(preflight)}"
-    return Table(_SHOWN, rows, text, [
-        *(f"{text}." for of_dataset in preflight.obstacles.values() for text in of_dataset),
-        "Smallest shown: the true difference between two trained methods whose 95% interval in these tables excludes "
-        "zero with 80% power; its SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
-        "v, the variance of the difference between one run of each method on a case, is that between the greedy and "
-        f"the sampled workups before training. Assumed are k = {CASE_SHARE:g}, the part of v that stays with the case "
-        f"whatever the seed, and s = {SEED_SD:g}, the deviation between seeds of a method's mean.",
-        "Best choice: what value of information gains over the policy beyond what reading errors cost, in accuracy at "
-        "equal spend, in utility at its own. Chance: always naming the commonest diagnosis of the data set.",
-    ], "tab:headroom_shown")  # fmt: skip
 
 
 def _figures(at: Headroom, least: Resolution) -> Row:

@@ -1,6 +1,6 @@
 """Two judges on the same diagnoses: how far they agree, and which figures of the main table hang on the judge."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,11 +9,12 @@ import pandas as pd
 from ..evaluation.metrics import EvaluationError
 from ..evaluation.significance import agreement
 from ..results import frame
-from ..results.methods import DATASETS, judges, main_methods, tier_mark
+from ..results.methods import DATASETS, judges, main_methods
 from ..results.results import NotMeasured, Results
-from ..results.table import Column, Row, Sheet, Table, number
+from ..results.table import Row, Sheet, number
 from ..settings import Settings, SettingsError
 from ..settings.judging import TABLES
+from . import layout
 from .main_table import DECIMALS
 
 _ALL = "all"
@@ -33,11 +34,13 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         rows, missing = _judged(results, decoding)
         lines = list(_lines(settings, decoding, rows))
-        parts.append((f"{decoding.capitalize()} decoding", _agreement_table(results, decoding, lines, missing)))
-        parts.append((f"Figures that hang on the judge, {decoding} decoding", _cells_table(results, decoding, rows)))
+        words = {"judges": judges(settings), "missing": missing}
+        parts.append(layout.part(settings, "judge_agreement.agreement", lines, decoding, **words))
+        flips, groups = _flips(results, rows), rows.groupby(["method", "dataset"]).ngroups
+        parts.append(layout.part(settings, "judge_agreement.flips", flips, decoding, differ=len(flips), all=groups))
         every_line += lines
     keys = ["tier", "decoding", "dataset", "among", "cases", *_NAMES]
-    return Sheet(f"Agreement of judges ({tier_mark(settings)})", parts, every_line, keys)
+    return Sheet(layout.title(settings, "judge_agreement"), parts, every_line, keys)
 
 
 write_judge_agreement = frame.writer(sheet)
@@ -92,38 +95,10 @@ def _lines(settings: Settings, decoding: str, rows: pd.DataFrame) -> Iterator[Ro
             }  # fmt: skip
 
 
-def _agreement_table(results: Results, decoding: str, lines: Sequence[Row], missing: Sequence[str]) -> Table:
-    columns = [
-        frame.DATA_SET, Column("among", "Among", align="l"), Column("cases", "Cases"), Column("verdicts", "Verdicts"),
-        Column("first", "Right: first judge"), Column("second", "second"),
-        Column("agreed", "Agreed %", decimals=1, factor=100.0),
-        Column("kappa", "Cohen's kappa [95%]", decimals=3, interval=True),
-        Column("flips", "only first : only second right"), Column("invalid", "No verdict: first"),
-        Column("second_invalid", "second"), Column("several", "Lists of diseases"),
-    ]  # fmt: skip
-    first, second = judges(results.settings)
-    notes = [
-        f"First judge: {first}, whose verdicts count. Second judge: {second}. Workups without a diagnosis are not "
-        "judged.",
-        "Intervals: bootstrap over cases, with all diagnoses of a case. Kappa is undefined where both judges say one "
-        "thing only. No verdict: answers of a judge's model that were neither of the two words, in whose place the "
-        "tables judged; over them the tables agree with themselves. Of a list of diseases the one named first is "
-        "judged.",
-        *missing,
-    ]
-    text = f"Two judges on the same diagnoses, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table(columns, lines, text, notes, f"tab:judge_agreement_{decoding}")
-
-
-def _cells_table(results: Results, decoding: str, rows: pd.DataFrame) -> Table:
-    columns = [
-        frame.METHOD, frame.DATA_SET, frame.CASES, Column("first", "Acc. (%), first judge", decimals=DECIMALS),
-        Column("second", "second", decimals=DECIMALS),
-        Column("change", "Δ", decimals=DECIMALS, signed=True, linked=False),
-        Column("flips", "only first : only second right", linked=False),
-    ]  # fmt: skip
-    lines, groups = [], rows.groupby(["method", "dataset"], sort=False)
-    for (name, dataset), here in groups:
+def _flips(results: Results, rows: pd.DataFrame) -> list[Row]:
+    """Accuracies of the main table that are printed otherwise under the second judge."""
+    lines = []
+    for (name, dataset), here in rows.groupby(["method", "dataset"], sort=False):
         both, only_first, only_second = (int((here.kind == kind).sum()) for kind in range(3))
         first, second = (100 * (both + only) / len(here) for only in (only_first, only_second))
         if number(first, DECIMALS) != number(second, DECIMALS):
@@ -133,6 +108,4 @@ def _cells_table(results: Results, decoding: str, rows: pd.DataFrame) -> Table:
                 "second": second, "change": second - first, "flips": f"{only_first} : {only_second}",
                 "runs": results.behind(dataset, method),
             })  # fmt: skip
-    notes = [f"{len(lines)} of {len(groups)} accuracies of the main table would be others under the second judge."]
-    text = f"Accuracies under two judges, where they differ, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table(columns, lines, text, notes, f"tab:judge_flips_{decoding}")
+    return lines

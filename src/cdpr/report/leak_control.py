@@ -1,18 +1,18 @@
 """Every agent on each benchmark and on its leak-controlled variant: what a leak was worth to it."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..evaluation.metrics import METRICS, EvaluationError, by_run, metric_fields
 from ..results import frame
-from ..results.methods import DATASETS, Method, leak_methods, tier_mark
+from ..results.methods import DATASETS, Method, leak_methods
 from ..results.provenance import check_provenance
 from ..results.results import NotMeasured, Results
 from ..results.sources import notices
-from ..results.table import Column, Row, Sheet, Table, number
+from ..results.table import Row, Sheet, number
 from ..settings import Settings
 from ..settings.datasets import controlled_name
+from . import layout
 
 SHOWN = (frame.ACCURACY, frame.AEC)
 _ENDS = ("", "_controlled", "_change", "_change_low", "_change_high")
@@ -23,15 +23,18 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, leak_methods(settings))
     variants = [results.path(run, controlled_name(d)) for m in results.methods for run in m.runs for d in DATASETS]
     check_provenance(settings, sorted({path for path in variants if path.exists()}))
+    taken_out = [note for dataset, label in DATASETS.items() for note in _taken_out(results, dataset, label)]
+    words = {"remarks": results.remarks(), "taken_out": taken_out, "notices": notices(settings)}
     parts, every_line = [], []
     for decoding in results.decodings:
         pairs = [(method, dataset) for method in results.methods for dataset in DATASETS]
         lines = [_line(results, method, dataset, decoding) for method, dataset in pairs]
-        parts.append((f"{decoding.capitalize()} decoding", _table(results, lines, decoding)))
+        shown = [line | {"heading": label} for d, label in DATASETS.items() for line in lines if line["dataset"] == d]
+        parts.append(layout.part(settings, "leak_control.levels", shown, decoding, **words))
         every_line += lines
     names = ("tier", "decoding", "method", "dataset", "status", "seeds", "cases")
     keys = [*names, *(f"{metric.name}{end}" for metric in SHOWN for end in _ENDS)]
-    return Sheet(f"Leak control ({tier_mark(settings)})", parts, every_line, keys)
+    return Sheet(layout.title(settings, "leak_control"), parts, every_line, keys)
 
 
 write_leak_control = frame.writer(sheet)
@@ -64,27 +67,6 @@ def _line(results: Results, method: Method, dataset: str, decoding: str) -> Row:
             line |= {key: float(mean), f"{key}_runs": behind}
         line |= {f"{name}_change{end}": change[f"{name}{end}"] for end in ("", "_low", "_high")}
     return line
-
-
-def _table(results: Results, lines: Sequence[Row], decoding: str) -> Table:
-    """A row per agent and data set: each metric on the benchmark, on its variant, and the change with its interval."""
-    columns = [frame.METHOD, frame.CASES]
-    for metric in SHOWN:
-        columns += [Column(metric.name, "benchmark", metric.header, factor=metric.factor),
-                    Column(f"{metric.name}_controlled", "controlled", metric.header, factor=metric.factor),
-                    Column(f"{metric.name}_change", "Δ [95%]", metric.header, metric.decimals, signed=True,
-                           factor=metric.factor, interval=True)]  # fmt: skip
-    columns += [Column("discordant", "only controlled : only benchmark right")]
-    rows = [line | {"heading": DATASETS[d]} for d in DATASETS for line in lines if line["dataset"] == d]
-    notes = results.remarks()
-    for dataset, label in DATASETS.items():
-        notes += _taken_out(results, dataset, label)
-    notes.append(f"Both figures are over the cases in both (N). {frame.PAIRED_INTERVALS} What is left in a controlled "
-                 "case keeps its price, so costs change only by what the agent does.")  # fmt: skip
-    text = (f"Benchmarks and their leak-controlled variants, {decoding} decoding ({tier_mark(results.settings)}). "
-            "Δ: controlled minus benchmark.")  # fmt: skip
-    return Table(columns, rows, text, [*notes, *notices(results.settings)], f"tab:leak_control_{decoding}",
-                 by="heading")  # fmt: skip
 
 
 def _taken_out(results: Results, dataset: str, label: str) -> list[str]:

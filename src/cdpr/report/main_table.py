@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ..results.results import Results
 from ..results.sources import notices
 from ..results.table import EMPTY, Column, Row, Sheet, Table
 from ..settings import Settings
+from . import layout
 
 # Metrics of every data set, and of the average; the utility stands with the average alone.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
@@ -34,12 +34,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         parts.append(wide(results, decoding, main_caption(settings, decoding), legend(results), "main_results"))
         for first, second in ([results.method(name) for name in pair] for pair in PAIRS if present.issuperset(pair)):
-            title = f"{first.label} against {second.label}"
-            paired = _paired(results, first, second, decoding, title)
-            parts.append((f"{title}, {decoding} decoding", paired))
+            parts.append(_paired(results, first, second, decoding))
     parts += [intervals(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     parts.append(_printed(settings, results.methods))
-    return Sheet(f"Main results ({tier_mark(settings)})", parts, *long(results))
+    return Sheet(layout.title(settings, "main_table"), parts, *long(results))
 
 
 write_main_table = frame.writer(sheet)
@@ -52,11 +50,11 @@ def places(results: Results) -> dict[str, str]:
     return {d: f"{label} ({domain(d)})" for d, label in results.datasets.items()} | {AVERAGE: "Average"}
 
 
-def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label: str) -> tuple[str, Table]:
+def wide(results: Results, decoding: str, text: str, notes: list[str], label: str) -> tuple[str, Table]:
     """The paper's layout below its heading: a row per method, Acc/AEN/AEC per data set and on average, utility on
     average. The main decoding shows the rows that cannot be run here too."""
     main = decoding == results.decodings[0]
-    columns = [frame.METHOD, Column("seeds", "Seeds", linked=False)]
+    columns: list[Column] = []
     for place, group in places(results).items():
         metrics = dict.fromkeys((*SHOWN, *COMPARED)) if place == AVERAGE else SHOWN
         columns += [Column(f"{place}.{m.name}", m.short or m.header, group, DECIMALS, factor=m.factor, marked=2,
@@ -77,19 +75,20 @@ def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label
                 gap = "missing" if figures["missing"] else EMPTY
                 row |= {f"{column.key}_text": gap for column in columns if column.key.startswith(f"{place}.")}
         rows.append(row)
-    table = Table(columns, rows, text, [*missing, *notes], f"tab:{label}_{decoding}", by="group")
-    return f"{decoding.capitalize()} decoding{' (main)' if main else ''}", table
+    words = {"main": " (main)" if main else "", "about": text, "missing": missing, "legend": notes, "table": label}
+    return layout.part(results.settings, "main_table.levels", rows, decoding, columns, **words)
 
 
-def _paired(results: Results, first: Method, second: Method, decoding: str, title: str) -> Table:
+def _paired(results: Results, first: Method, second: Method, decoding: str) -> tuple[str, Table]:
     """First minus second per data set. Holm's family: the McNemar tests of this table (data sets and seeds)."""
-    columns = [frame.DATA_SET, frame.CASES, *frame.interval_columns(COMPARED, "Δ ", short=True), frame.SEED_SD,
-               *frame.mcnemar_columns("only first : only second right")]  # fmt: skip
     changes = frame.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
-    text = f"{title}, {decoding} decoding: first minus second on the same cases ({tier_mark(results.settings)})."
-    label = f"tab:paired_{first.name}_{second.name}_{decoding}"
-    table = frame.change_table(changes, COMPARED, text, label, columns, "McNemar: exact, seed by seed.")
-    return replace(table, notes=[*table.notes, *results.judging()])
+    columns = [
+        *frame.interval_columns(COMPARED, "Δ ", short=True),
+        *layout.shared("seed_sd", "discordant", "p", "p_holm"),
+    ]
+    words = {"pair": f"{first.label} against {second.label}", "names": f"{first.name}_{second.name}",
+             "readings": frame.readings(changes, COMPARED), "judging": results.judging()}  # fmt: skip
+    return layout.part(results.settings, "main_table.paired", changes, decoding, columns, **words)
 
 
 def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> tuple[str, Table]:
@@ -99,24 +98,16 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
         "accuracy": [Column("accuracy_seed_sd", "seed SD", factor=100.0)],
         "aec": [Column("aec_seed_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")],
     }
-    columns = [frame.METHOD, frame.DATA_SET, Column("k", "k / N")]
+    columns: list[Column] = []
     for column in frame.interval_columns(COMPARED, short=True):
         columns += [column, *beside.get(column.key, ())]
     columns += [Column(metric.name, metric.header, factor=metric.factor) for metric in BEHIND]
     pairs = itertools.product((method for method in results.methods if method.runs), results.datasets)
     rows = [results.summary(method, dataset, decoding) for method, dataset in pairs]
     rows = [row | {"label": f"{row['label']}, {row['dataset_text']}"} if "hole" in row else row for row in rows]
-    notes = (
-        "k / N: right diagnoses per seed / cases.",
-        f"Intervals: bootstrap over training seeds and cases ({results.settings.evaluation.bootstrap} resamples); of a "
-        "single run over cases alone, for its accuracy Wilson's. Seed SD: deviation between training seeds.",
-        "available: issued requests that gave a new result; N_na: unavailable or unparsable requests; physical: items "
-        "of the physical examination (free, not in AEN); median and p90: cost per case in USD.",
-        *results.judging(),
-    )
-    text = f"Behind the results, {decoding} decoding ({mark})."
-    table = Table(columns, rows, text, notes, f"tab:{label}_intervals_{decoding}")
-    return f"Counts, seeds and intervals, {decoding} decoding", table
+    words = {"source": mark, "table": label, "judging": results.judging(),
+             "resamples": results.settings.evaluation.bootstrap}  # fmt: skip
+    return layout.part(results.settings, "main_table.intervals", rows, decoding, columns, **words)
 
 
 def long(results: Results) -> tuple[list[Row], list[str]]:
@@ -143,7 +134,7 @@ def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]
     groups[AVERAGE] = "Average"
     columns = [Column(f"{place}.{name}", METRICS[metric].short, group)
                for place, group in groups.items() for name, metric in _PRINTED.items()]  # fmt: skip
-    return frame.paper_table(settings, columns, rows, "main_results", wide=True, by="group")
+    return layout.part(settings, "main_table.paper", rows, columns=[*columns, *layout.shared("ours")])
 
 
 MEASURED = "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN)

@@ -10,6 +10,7 @@ from ..results.methods import open_datasets, open_methods, unfit
 from ..results.results import Results
 from ..results.table import Sheet
 from ..settings import Settings, SettingsError
+from . import layout
 from .effort import effort_table
 from .main_table import MEASURED, intervals, long, wide
 
@@ -34,15 +35,12 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     mark = (
         f"tier: {settings.tier} — {'all cases' if requested is None else f'up to {requested} cases'} of each data set"
     )
-    notes = [
-        "No part of the main table or of its average. Best in bold and second underlined among the rows that were run.",
-        "Reference policies are left out: these cases have no known model.",
-        *results.remarks(),
-    ]
+    notes = [*layout.notes("open_cases"), *results.remarks()]
     captions = {decoding: f"Open cases, {decoding} decoding ({mark}). {MEASURED}." for decoding in results.decodings}
     parts = [wide(results, decoding, text, notes, _LABEL) for decoding, text in captions.items()]
     parts += [intervals(results, decoding, mark, _LABEL) for decoding in results.decodings]
-    parts += [(f"Effort, {d} decoding", effort_table(results, d, mark, f"{_LABEL}_effort")) for d in results.decodings]
+    parts += [(f"Effort, {decoding} decoding", effort_table(results, decoding, mark, f"{_LABEL}_effort")[1])
+              for decoding in results.decodings]  # fmt: skip
     return Sheet(f"Open cases ({mark})", parts, *long(results))
 
 

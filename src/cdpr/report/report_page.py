@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from .. import escape
@@ -31,11 +30,11 @@ from ..results.methods import (
 )
 from ..results.results import Results
 from ..results.sources import notices
-from ..results.table import Block, Column, Row, Table, environment, interval, number
+from ..results.table import Block, Row, Table, environment, interval, number
 from ..settings import Settings
 from . import templates
 from .data_card import card_parts
-from .effort import spent_table
+from .effort import spent_part
 from .page_runs import Artifact, Links, Records
 from .sample_case import CREDENTIALED
 
@@ -132,8 +131,8 @@ def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records)
             chapter.hole = f"missing: {entry.file}"
         else:
             chapter.parts = importlib.import_module(entry.module).sheet(settings, records.results).parts
-            if entry.file == "tables/effort.md" and (bill := spent_table(settings.paths.state)):
-                chapter.parts = [("What was spent", bill), *chapter.parts]
+            if entry.file == "tables/effort.md":
+                chapter.parts = [*spent_part(settings), *chapter.parts]
     return list(filled.values())
 
 

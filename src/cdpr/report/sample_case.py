@@ -12,12 +12,13 @@ from ..cases import CaseRecord, iterate_records
 from ..evaluation.metrics import EvaluationError
 from ..evaluation.row import read_rows
 from ..job import Job
-from ..results.methods import IN_DOMAIN, main_methods, tier_mark
+from ..results.methods import IN_DOMAIN, main_methods
 from ..results.results import NotMeasured, Results
 from ..results.sources import source_of
-from ..results.table import Column, Row, Sheet, Table
+from ..results.table import Row, Sheet, Table
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
+from . import layout
 from .card_counts import whole_record_usd
 
 CREDENTIALED = "not shown: cases are credentialed"
@@ -42,18 +43,16 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
 
 def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     """The case, its examinations, and what each agent did; one line where nobody may see it."""
-    title = f"Sample case ({tier_mark(settings)})"
+    title = layout.title(settings, "sample_case")
     try:
         case, among = choose_case(settings, cases)
     except NotMeasured as error:
-        columns = [Column("field", "Field", align="l"), Column("text", "Case", align="l")]
-        hole = Table(columns, [{"field": "Sample case", "hole": error.reason}], f"{title}.", label="tab:sample_case")
+        hidden = layout.part(settings, "sample_case.hidden", [{"field": "Sample case", "hole": error.reason}])
         rows = [{"part": "case", "name": "status", "text": error.reason}]
-        return Sheet(title, [("The case", hole)], rows, _PLAIN, decimals=2)
+        return Sheet(title, [hidden], rows, _PLAIN, decimals=2)
     workups = list(workups_on(settings, case, folder))
-    about, examinations = _case_table(settings, case, among), _examination_table(settings, case)
-    agents = _workup_table(settings, workups)
-    parts = [("The case", about), ("Examinations", examinations), ("What each agent did", agents)]
+    parts = [_case_table(settings, case, among), _examination_table(settings, case), _workup_table(settings, workups)]
+    about, examinations, agents = (table for _, table in parts)
     rows = list(_plain_lines(case, among, workups))
     return Sheet(title, parts, rows, _PLAIN, decimals=2, printed=[about, *_pages(examinations), agents])
 
@@ -110,52 +109,33 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[R
         }  # fmt: skip
 
 
-def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
+def _case_table(settings: Settings, case: CaseRecord, among: int) -> tuple[str, Table]:
     """Who the patient is, what was found in the end, and how the case was chosen."""
     fields = [("Note", case.note_id), *_summary(case), ("Gold diagnosis", case.diagnosis_results)]
     if case.final_diagnosis != case.diagnosis_results:
         fields.append(("Final diagnosis", case.final_diagnosis))
     whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
     lines = [{"field": field, "text": text} for field, text in (*fields, ("Whole record", whole))]
-    notes = [
-        f"Chosen among {among} test cases by the smallest digest of evaluation.seed "
-        f"({settings.evaluation.seed}) and the note's id; nobody picked it.",
-        "No case of the paper: the counterpart of its sample record, from this pipeline's data.",
-    ]
-    columns = [Column("field", "Field", align="l"), Column("text", "Text", align="l", width=0.75)]
-    text = f"Sample case, {source_of(settings, IN_DOMAIN).label} ({tier_mark(settings)})."
-    return Table(columns, lines, text, notes, "tab:sample_case")
+    words = {"among": among, "seed": settings.evaluation.seed, "source": source_of(settings, IN_DOMAIN).label}
+    return layout.part(settings, "sample_case.case", lines, **words)
 
 
-def _examination_table(settings: Settings, case: CaseRecord) -> Table:
+def _examination_table(settings: Settings, case: CaseRecord) -> tuple[str, Table]:
     """Every examination of the record with its result, its price and the group that it is billed with."""
-    columns = [Column("exam", "Examination", align="l", width=0.22), Column("result", "Result", align="l", width=0.5),
-               Column("price", "USD"), Column("group", "Billing group", align="l")]  # fmt: skip
     lines = [{"exam": exam, "result": result, "price": case.exam_cost_map.get(exam),
               "group": case.exam_billing_group.get(exam, "")}
              for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
-    text = f"Examinations of the sample case ({tier_mark(settings)})."
-    notes = ["A billing group is charged once per case, with its first member; the physical examination is free."]
-    return Table(columns, lines, text, notes, "tab:sample_case_examinations")
+    return layout.part(settings, "sample_case.examinations", lines)
 
 
-def _workup_table(settings: Settings, workups: Sequence[Row]) -> Table:
-    columns = [
-        Column("label", "Agent", align="l", linked=False), Column("seed", "Seed", linked=False),
-        Column("text", "Diagnosis", align="l"), Column("correct", "Correct", align="c"),
-        Column("n_issued", "Examinations"), Column("n_physical", "Physical items"), Column("n_na", "N_na"),
-        Column("cost_usd", "Cost (USD)"),
-    ]  # fmt: skip
+def _workup_table(settings: Settings, workups: Sequence[Row]) -> tuple[str, Table]:
     lines = []
     for line in workups:
         seed = line["seed"]
         shown = {"label": f"{line['label']}, seed {seed}"} if "hole" in line and seed else {"seed": seed or None}
         lines.append(line | shown)
-    text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
-            f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
     broken = [f"{line['diverged']}; it is shown with the weights before." for line in workups if line.get("diverged")]
-    notes = [*broken, "Agents that are not run stand in the main table."]
-    return Table(columns, lines, text, notes, "tab:sample_case_agents", by="group")
+    return layout.part(settings, "sample_case.agents", lines, settings.evaluation.decodings[0], broken=broken)
 
 
 def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:

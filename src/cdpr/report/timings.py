@@ -12,16 +12,11 @@ import pandas as pd
 from ..files import write_text
 from ..job import Job
 from ..records import RunRecord, record_files
-from ..results.table import Column, Table, markdown_page, to_markdown
+from ..results.table import Row, markdown_page, to_markdown
 from ..settings import Settings
+from . import layout
 
 SLOWEST = 15
-_RESOURCES = (Column("cpu_hours", "Processor (h)", decimals=3), Column("memory_mb", "Most memory (MiB)", decimals=0))
-_STAGES = (Column("stage", "Stage", align="l"), Column("jobs", "Jobs"), Column("seconds", "Total (s)", decimals=1),
-           Column("median_seconds", "Median (s)", decimals=1), *_RESOURCES,
-           Column("share", "Share of time (%)", decimals=1))  # fmt: skip
-_TRAININGS = (Column("variant", "Variant", align="l"), Column("runs", "Runs"), Column("minutes", "Mean (min)"))
-_SLOWEST = (Column("job", "Job", align="l"), Column("seconds", "Time (s)", decimals=1), *_RESOURCES)
 
 
 def write_timings(settings: Settings, job: Job) -> None:
@@ -39,10 +34,10 @@ def write_timings(settings: Settings, job: Job) -> None:
         rows.append((record.stage, name, record.wall_seconds, record.cpu_seconds / 3600, record.peak_memory_mb))
     jobs = pd.DataFrame(rows, columns=["stage", "job", "seconds", "cpu_hours", "memory_mb"])
     missing = "missing: run.json of any job. They are written as jobs end: `snakemake --cores all`.\n"
-    parts = summary(jobs) if rows else [("All jobs", missing)]
+    parts = summary(settings, jobs) if rows else [("All jobs", missing)]
     if trained:
         means = [{"variant": v, "runs": len(s), "minutes": fmean(s) / 60} for v, s in trained.items()]
-        parts.append(("Trainings, without validation", to_markdown(Table(_TRAININGS, means))))
+        parts.append(_part(settings, "trainings", means))
     if unusable:
         listed = to_markdown(unusable)
         parts.append(("Files that cannot be used", f"They are left out of the sums.\n\n{listed}"))
@@ -51,7 +46,7 @@ def write_timings(settings: Settings, job: Job) -> None:
     print(f"{len(jobs)} jobs, {len(unusable)} files that cannot be used")
 
 
-def summary(jobs: pd.DataFrame) -> list[tuple[str, str]]:
+def summary(settings: Settings, jobs: pd.DataFrame) -> list[tuple[str, str]]:
     """What all jobs (``<stage>/<job>``) would take one after another; sums by stage, the most expensive first; and the
     slowest jobs, as parts of the page. Wall-clock seconds, hours of processors, largest resident memory in MiB."""
     seconds = float(jobs.seconds.sum())
@@ -66,5 +61,10 @@ def summary(jobs: pd.DataFrame) -> list[tuple[str, str]]:
     stages["share"] = 100 * stages.seconds / (seconds or 1.0)
     stages = stages.sort_values(["seconds", "stage"], ascending=[False, True])
     slowest = jobs.sort_values(["seconds", "job"], ascending=[False, True]).head(SLOWEST)
-    return [("All jobs", about), ("By stage", to_markdown(Table(_STAGES, stages.to_dict("records")))),
-            ("Slowest jobs", to_markdown(Table(_SLOWEST, slowest.to_dict("records"))))]  # fmt: skip
+    return [("All jobs", about), _part(settings, "stages", stages.to_dict("records")),
+            _part(settings, "slowest", slowest.to_dict("records"))]  # fmt: skip
+
+
+def _part(settings: Settings, name: str, rows: list[Row]) -> tuple[str, str]:
+    heading, table = layout.part(settings, f"timings.{name}", rows)
+    return heading, to_markdown(table)

@@ -10,17 +10,13 @@ from ..job import Job
 from ..settings import Settings
 from .methods import Method, tier_mark
 from .results import Results
-from .table import Column, Row, Sheet, Table, number
+from .table import Column, Row, Sheet, number
 
 ACCURACY, AEN, AEC = METRICS["accuracy"], METRICS["aen"], METRICS["aec"]
 N_NA, UTILITY = METRICS["n_na"], METRICS["utility"]
 IN_DOMAIN_METRICS = (ACCURACY, AEN, AEC, N_NA, UTILITY)
 
-# Columns and a note that tables share.
 METHOD = Column("label", "Method", align="l", linked=False)
-DATA_SET, CASES = Column("dataset", "Data set", align="l", linked=False), Column("cases", "N", linked=False)
-COUNTS = (Column("seeds", "Training seeds", linked=False), Column("k", "k / N", linked=False))
-SEED_SD = Column("accuracy_seed_sd", "seed SD of Δ Acc.", factor=100.0)
 PAIRED_INTERVALS = (
     "Intervals: bootstrap over training seeds and cases, both paired; they cover other cases and training again. Of "
     "one seed there is an interval over cases alone, and nothing is called clear."
@@ -57,16 +53,10 @@ def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decod
     return rows
 
 
-def change_table(
-    rows: Sequence[Row], metrics: Sequence[Metric], text: str, label: str, columns: Sequence[Column] = (),
-    note: str = "",
-) -> Table:  # fmt: skip
-    """Each method minus another on the same cases, and what the differences tell; with ``columns`` and a ``note`` of
-    its own."""
-    columns = columns or [METHOD, CASES, *interval_columns(metrics, "Δ "), SEED_SD]
+def readings(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
+    """What the differences tell, a sentence each; of several data sets each names its own."""
     several = len({row["dataset"] for row in rows}) > 1
-    notes = [f"{row['dataset']}: " * several + reading(row, metrics) for row in rows if "hole" not in row]
-    return Table(columns, rows, text, [*notes, f"{PAIRED_INTERVALS} {note}".strip()], label)
+    return [f"{row['dataset']}: " * several + reading(row, metrics) for row in rows if "hole" not in row]
 
 
 def reading(row: Row, metrics: Sequence[Metric]) -> str:
@@ -87,11 +77,6 @@ def discordant_share(row: Row) -> float:
     """Share of cases that exactly one of the two got right, on average over seeds."""
     counts = [test.only_first + test.only_second for test in row["tests"]]
     return sum(counts) / len(counts) / row["cases"]
-
-
-def mcnemar_columns(discordant: str) -> list[Column]:
-    """McNemar's tests; ``discordant`` heads the counts of cases that only one of the two got right."""
-    return [Column("discordant", discordant), Column("p", "McNemar p by seed"), Column("p_holm", "after Holm")]
 
 
 def favour(row: Row, metric: Metric) -> str:
@@ -122,19 +107,6 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
         f"{settings.utility.cost_unit_usd:g}). Trained rows are means over their training seeds; intervals are over "
         "seeds and cases."
     )
-
-
-def paper_table(
-    settings: Settings, columns: Sequence[Column], rows: Sequence[Row], label: str, wide: bool = False, by: str = ""
-) -> tuple[str, Table]:
-    """A table as the paper prints it, without its marks, below its heading; the last column, ``ours``, names our
-    counterpart."""
-    warning = "" if settings.tier == "paper" else "; not comparable with the synthetic tier"
-    title = f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
-    columns = [Column("method", "Method", align="l"), *columns, Column("ours", "Our counterpart", align="l")]
-    text = f"{title}. Nothing here was measured by this pipeline."
-    rows = [{key: value for key, value in row.items() if not key.endswith("_mark")} for row in rows]
-    return title, Table(columns, rows, text, label=f"tab:paper_{label}", wide=wide, by=by)
 
 
 def paper_cells(row: Row, names: Iterable[str]) -> dict[str, str | None]:

@@ -20,11 +20,13 @@ def facts_folder() -> Path:
 
 
 def printed_rows(file: str, *values: str) -> list[dict[str, Any]]:
-    """Rows of a file below ``workflow/paper`` with the columns ``values`` as numbers (None where nothing is printed).
+    """Rows of a file below ``workflow/paper`` with the columns ``values`` as numbers (None where nothing is printed),
+    without its marks.
 
     Raises :class:`PaperFactsError`.
     """
-    return [row | {name: _number(where, row, name) for name in values}
+    return [{name: _number(where, row, name) if name in values else cell
+             for name, cell in row.items() if not name.endswith("_mark")}
             for where, row in read_table(facts_folder() / file, values, PaperFactsError)]  # fmt: skip
 
 

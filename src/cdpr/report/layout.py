@@ -1,0 +1,77 @@
+"""Tables as ``tables.yaml`` declares them: columns, caption and notes, with the words of the results at hand."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from ..evaluation.metrics import METRICS
+from ..files import parse_yaml, shipped_text
+from ..results import frame
+from ..results.methods import tier_mark
+from ..results.table import Column, Row, Table
+from ..settings import Settings
+
+
+def _paper(settings: Settings, decoding: str) -> str:
+    warning = "" if settings.tier == "paper" else "; not comparable with the synthetic tier"
+    return f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
+
+
+# Words that every table may use.
+_WORDS: dict[str, Callable[[Settings, str], str]] = {
+    "decoding": lambda settings, decoding: decoding,
+    "Decoding": lambda settings, decoding: decoding.capitalize(),
+    "mark": lambda settings, decoding: tier_mark(settings),
+    "in_domain": frame.in_domain_caption,
+    "paired": lambda settings, decoding: frame.PAIRED_INTERVALS,
+    "paper": _paper,
+}
+
+
+@cache
+def _declared() -> dict[str, Any]:
+    return parse_yaml(shipped_text(__package__, "tables.yaml"))
+
+
+def title(settings: Settings, group: str) -> str:
+    """The title of a group of tables, which names the tier."""
+    return f"{_declared()[group]['title']} ({tier_mark(settings)})"
+
+
+def notes(group: str) -> list[str]:
+    """The notes that a group of tables declares for all of them."""
+    return list(_declared()[group]["notes"])
+
+
+def shared(*names: str) -> list[Column]:
+    """Columns that several tables share."""
+    return [Column(**_declared()["columns"][name]) for name in names]
+
+
+def part(
+    settings: Settings, name: str, rows: Sequence[Row], decoding: str = "", columns: Sequence[Column] = (), **words: Any
+) -> tuple[str, Table]:
+    """Heading and table ``GROUP.TABLE`` of these rows. ``columns`` follow the declared ones. ``words`` fill braces; a
+    note that is nothing but a word whose value is a list gives a note for each of its items."""
+    group, _, table = name.partition(".")
+    entry = _declared()[group][table]
+    words |= {word: of(settings, decoding) for word, of in _WORDS.items() if f"{{{word}}}" in str(entry)}
+    heading, caption, label = (entry.get(field, "").format(**words) for field in ("heading", "caption", "label"))
+    columns = [*(column for of in entry.get("columns", ()) for column in _columns(of, words)), *columns]
+    listed = list(_filled(entry.get("notes", ()), words))
+    label = f"tab:{label}" if label else ""
+    return heading, Table(columns, rows, caption, listed, label, entry.get("wide", True), entry.get("by", ""))
+
+
+def _columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[Column]:
+    if isinstance(entry, str):
+        return shared(entry)
+    if "metrics" in entry:
+        return frame.interval_columns(**entry | {"metrics": [METRICS[name] for name in entry["metrics"]]})
+    return [Column(**entry | {"header": entry["header"].format(**words)})]
+
+
+def _filled(notes: Sequence[str], words: Mapping[str, Any]) -> Iterator[str]:
+    for note in notes:
+        listed = words.get(note.strip("{}"))
+        yield from listed if isinstance(listed, list) else filter(None, [note.format(**words)])
