@@ -3,10 +3,14 @@
 One function for each format, which all writers use. Templates of pages escape markup by themselves.
 """
 
+import functools
 import json
 import re
 import unicodedata
+from pathlib import Path
+from types import ModuleType
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
 # What commands a terminal, or turns the order of the letters around it. Line ends and tabs are not among them.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -113,3 +117,14 @@ def script(content: Any) -> str:
     """JSON that may be part of a script in a page: nothing in it can end the script."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@functools.cache
+def environment(package: ModuleType, **options: Any) -> Any:
+    """The Jinja templates of a package, with the escapes of each format as filters."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(loader=FileSystemLoader(Path(str(package.__file__)).parent), undefined=StrictUndefined,
+                       trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, **options)  # fmt: skip
+    made.filters |= {"markdown": markdown, "sentence": sentence, "latex": latex, "attribute": quoteattr}
+    return made

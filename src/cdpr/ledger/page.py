@@ -9,9 +9,10 @@ from typing import Any
 
 from ..files import write_text
 from ..job import Job
+from ..results import layout
 from ..results.methods import tier_mark
 from ..results.sources import notices
-from ..results.table import Column, Table, interval, markdown_page, number, to_csv, to_markdown
+from ..results.table import interval, markdown_page, number, to_csv
 from ..settings import Settings
 from .claims import Claim, read_claims
 from .evidence import Evidence
@@ -31,11 +32,15 @@ def write_claims(settings: Settings, job: Job) -> None:
     results, claims = job.inputs["results"], read_claims()
     timed = [claim for claim in claims if claim.by == "seconds"]
     ledger = make_ledger(settings, results, claims, {claim.id for claim in timed})
+    of_time = make_ledger(settings, results, timed)["claims"]
     plain = [{name: _plain(value) for name, value in entry.items()} for entry in ledger["claims"]]
     forms = {
         "json": json.dumps(ledger, indent=1, ensure_ascii=False) + "\n",
         "md": _page(settings, ledger),
-        "time": _page_of_time(make_ledger(settings, results, timed)),
+        "time": markdown_page(
+            f"The paper's claims about training time ({ledger['marks']})",
+            [layout.part(settings, "claims.time", [entry | _cells(entry) for entry in of_time])],
+        ),
         "csv": to_csv(plain, list(ledger["claims"][0]), _DIGITS),
     }
     for form, text in forms.items():
@@ -68,47 +73,19 @@ def _judged(claim: Claim, at: Verdict) -> Judged:
 
 def _page(settings: Settings, ledger: Mapping[str, Any]) -> str:
     entries = [entry | _cells(entry) for entry in ledger["claims"]]
+    counts = [{"verdict": name, "claims": count, "means": COUNTED[name]} for name, count in ledger["counts"].items()]
+    words = {"headline": ledger["headline"], "judges": list(ledger["judges"]), "notices": notices(settings)}
     undecidable = [entry for entry in entries if entry["kind"] == UNDECIDABLE]
-    parts = [
-        ("What holds here", _counts(settings, ledger)),
-        ("Headline claims", _table(_HEADS, [entry for entry in entries if entry["headline"]])),
-        ("What no result could ever decide", _table({"place": "Place", "says": "Claim", "why": "Why"}, undecidable)),
-    ]
-    for place in dict.fromkeys(entry["place"] for entry in entries):
-        parts.append((place, _table(_HEADS, [entry for entry in entries if entry["place"] == place])))
-    return markdown_page(f"The paper's claims ({ledger['marks']})", parts)
-
-
-def _page_of_time(ledger: Mapping[str, Any]) -> str:
-    notes = ["Measured on this machine, from jobs that may have run side by side: another run takes other times, and "
-             "may come to another verdict. Tokens, which do not depend on the machine, are judged in claims.md. "
-             "Intervals are 95%, Student's over seeds."]  # fmt: skip
-    table = _table(_HEADS, [entry | _cells(entry) for entry in ledger["claims"]], notes)
-    return markdown_page(f"The paper's claims about training time ({ledger['marks']})", [("On this machine", table)])
-
-
-def _counts(settings: Settings, ledger: Mapping[str, Any]) -> str:
-    heads = {"verdict": "Verdict", "claims": "Claims", "means": "Meaning"}
-    rows = [{"verdict": name, "claims": count, "means": COUNTED[name]} for name, count in ledger["counts"].items()]
-    notes = [
-        "On synthetic or private cases, an average that holds them, at another tier or with another backbone than the "
-        "paper's no printed figure is compared and no claim is more than `same direction`.",
-        f"{ledger['decoding'].capitalize()} decoding. Intervals are 95%: bootstrap over training seeds and cases, both "
-        "paired; for training tokens and curves Student's over seeds. Verdicts are not corrected for their number.",
-        *ledger["judges"],
-        *notices(settings),
-    ]
-    return f"{ledger['headline']}.\n\n{_table(heads, rows, notes)}"
-
-
-_HEADS = {"says": "Claim", "printed": "Printed", "measured": "Measured [95%]", "k": "k / N", "seeds": "Training seeds",
-          "verdict": "Verdict", "why": "Why"}  # fmt: skip
-_RIGHT = ("printed", "measured", "k", "seeds")
-
-
-def _table(heads: Mapping[str, str], entries: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> str:
-    columns = [Column(name, header, align="r" if name in _RIGHT else "l") for name, header in heads.items()]
-    return to_markdown(Table(columns, entries, notes=notes))
+    places = {"Headline claims": [entry for entry in entries if entry["headline"]]}
+    by_place = {place: [entry for entry in entries if entry["place"] == place]
+                for place in dict.fromkeys(entry["place"] for entry in entries)}  # fmt: skip
+    first, *others = (
+        layout.part(settings, "claims.judged", of, place=place) for place, of in (places | by_place).items()
+    )
+    return markdown_page(layout.title(settings, "claims"), [
+        layout.part(settings, "claims.counts", counts, ledger["decoding"], **words), first,
+        layout.part(settings, "claims.undecidable", undecidable), *others,
+    ])  # fmt: skip
 
 
 def _cells(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,13 +4,12 @@ import math
 from pathlib import Path
 
 from ..evaluation.significance import detectable_difference
-from ..results import frame
+from ..results import frame, layout
 from ..results.methods import IN_DOMAIN, ablation_methods
 from ..results.paper import printed_rows
 from ..results.results import Results
 from ..results.table import Row, Sheet
 from ..settings import Settings, job_of, labels_of, variants
-from . import layout
 
 METRICS = frame.IN_DOMAIN_METRICS
 _PRINTED = ("acc", "aen", "aec")

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..results import frame
+from ..results import frame, layout
 from ..results.curves import read_curves
 from ..results.methods import IN_DOMAIN, OURS, TRAINED, comparator_methods
 from ..results.results import Results
 from ..results.table import Row, Sheet
 from ..settings import Settings
-from . import layout
 
 METRICS = frame.IN_DOMAIN_METRICS
 _ENDS = ("", "_low", "_high", "_seed_sd")

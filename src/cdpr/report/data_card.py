@@ -13,7 +13,7 @@ from ..costs.price import COVERAGE_COLUMNS
 from ..files import path_digest, read_table, write_text
 from ..job import Job
 from ..records import RunRecord
-from ..results.table import Block, Column, Table, Warned, markdown_page, to_markdown
+from ..results.table import Block, Column, Table, Warned, markdown_page
 from ..settings import Settings
 from . import style
 from .card_counts import FEWEST_PATIENTS, KINDS, CardError, count_cases, data_card, mark, others, read_report
@@ -37,7 +37,7 @@ def write_data_card(settings: Settings, job: Job) -> None:
     if "ingested" in job.inputs:
         digests = {"raw": RunRecord.read(job.inputs["ingested"]).digest_of("raw"), **digests}
     card = data_card(settings, job.options["dataset"], cases, attrition, prices, digests)
-    parts = [(title, "\n".join(map(to_markdown, blocks))) for title, blocks in card_parts(card)]
+    parts = [(title, *blocks) for title, blocks in card_parts(card)]
     write_text(job.out["json"], json.dumps(card, indent=2, ensure_ascii=False) + "\n")
     write_text(job.out["md"], markdown_page(f"Data card: {card['source']['label']} ({mark(card)})", parts))
     draw_card(card, cases, job.out)

@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from ..evaluation.metrics import by_run, estimate
-from ..results import frame
+from ..results import frame, layout
 from ..results.methods import IN_DOMAIN, dynamic_methods
 from ..results.paper import printed_rows
 from ..results.results import NotMeasured, Results
 from ..results.table import Row, Sheet
 from ..settings import Settings
-from . import layout
 
 STATIC, DYNAMIC = "static", "cdpr"
 COMPARED = (frame.ACCURACY, frame.AEC, frame.UTILITY)

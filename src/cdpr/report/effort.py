@@ -7,13 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..llm.spending import spent
-from ..results import frame
+from ..results import frame, layout
 from ..results.methods import Method, main_methods, tier_mark
 from ..results.results import NotMeasured, Results
 from ..results.table import Row, Sheet, Table
 from ..settings import Settings, model_of
 from ..settings.models import Prices
-from . import layout
 
 _FIGURES = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked", "silent", "too_long", "refused",
             "failed", "cut", "cut_results", "forced", "usd", "usd_in_all")  # fmt: skip

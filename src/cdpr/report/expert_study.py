@@ -8,6 +8,7 @@ from statistics import fmean
 
 from ..inspector.data import address
 from ..job import Job
+from ..results import layout
 from ..results.methods import DATASETS, agent, tier_mark, trained
 from ..results.paper import read_paper
 from ..results.table import EMPTY, Column, Row, Sheet, Table, interval
@@ -16,7 +17,7 @@ from ..study.analysis import Analysis
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.records import StateMeans, read_lines
 from ..study.rubric import rubric
-from . import layout, style
+from . import style
 
 # Rows of `workflow/paper/expert_study.csv`.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")

@@ -13,12 +13,12 @@ import pandas as pd
 
 from ..evaluation.metrics import METRICS, by_run, estimate
 from ..job import Job
-from ..results import frame
+from ..results import frame, layout
 from ..results.methods import DATASETS, OURS, Method, domain, frontier_methods
 from ..results.results import NotMeasured, Results
 from ..results.table import Row, Sheet
 from ..settings import Settings
-from . import layout, style
+from . import style
 
 START, OUTCOME_ALONE = "immediate", "grpo"
 AREA_USD = (20.0, 60.0)  # where the area below a frontier is taken, as a mean

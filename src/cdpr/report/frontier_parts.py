@@ -7,13 +7,12 @@ from statistics import fmean
 from ..evaluation.metrics import METRICS
 from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
-from ..results import frame
+from ..results import frame, layout
 from ..results.curves import read_curves
 from ..results.methods import IN_DOMAIN, Method, grid_methods, part_methods, synthetic
 from ..results.results import Results
 from ..results.table import Column, Row, Sheet, Table
 from ..settings import Settings, resolve_variant
-from . import layout
 from .comparators import with_tokens
 
 GRID_WEIGHT = 3.0  # weight of correctness in the figure by which the grid is judged, of every rule

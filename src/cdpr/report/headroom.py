@@ -16,11 +16,11 @@ from ..evaluation.preflight import (
     verdict,
 )
 from ..job import Job
-from ..results import frame
+from ..results import frame, layout
 from ..results.methods import DATASETS, backbone, domain
 from ..results.table import Row, Sheet
 from ..settings import Settings
-from . import layout, style
+from . import style
 
 # Steps of the figure: from one accuracy to the next, label and colour.
 _STEPS = (

@@ -8,13 +8,12 @@ import pandas as pd
 
 from ..evaluation.metrics import EvaluationError
 from ..evaluation.significance import agreement
-from ..results import frame
+from ..results import frame, layout
 from ..results.methods import DATASETS, judges, main_methods
 from ..results.results import NotMeasured, Results
 from ..results.table import Row, Sheet, number
 from ..settings import Settings, SettingsError
 from ..settings.judging import TABLES
-from . import layout
 from .main_table import DECIMALS
 
 _ALL = "all"

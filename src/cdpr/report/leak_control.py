@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ..evaluation.metrics import METRICS, EvaluationError, by_run, metric_fields
-from ..results import frame
+from ..results import frame, layout
 from ..results.methods import DATASETS, Method, leak_methods
 from ..results.provenance import check_provenance
 from ..results.results import NotMeasured, Results
@@ -12,7 +12,6 @@ from ..results.sources import notices
 from ..results.table import Row, Sheet, number
 from ..settings import Settings
 from ..settings.datasets import controlled_name
-from . import layout
 
 SHOWN = (frame.ACCURACY, frame.AEC)
 _ENDS = ("", "_controlled", "_change", "_change_low", "_change_high")

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS
-from ..results import frame
+from ..results import frame, layout
 from ..results.methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judges, main_methods, tier_mark
 from ..results.paper import printed_rows
 from ..results.results import Results
 from ..results.sources import notices
 from ..results.table import EMPTY, Column, Row, Sheet, Table
 from ..settings import Settings
-from . import layout
 
 # Metrics of every data set, and of the average; the utility stands with the average alone.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)

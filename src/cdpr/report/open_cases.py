@@ -5,12 +5,11 @@ Table 1's layout without its average: these cases are none of the paper's benchm
 
 from pathlib import Path
 
-from ..results import frame
+from ..results import frame, layout
 from ..results.methods import open_datasets, open_methods, unfit
 from ..results.results import Results
 from ..results.table import Sheet
 from ..settings import Settings, SettingsError
-from . import layout
 from .effort import effort_table
 from .main_table import MEASURED, intervals, long, wide
 

@@ -30,7 +30,7 @@ from ..results.methods import (
 )
 from ..results.results import Results
 from ..results.sources import notices
-from ..results.table import Block, Row, Table, environment, interval, number
+from ..results.table import Block, Row, Table, interval, number
 from ..settings import Settings
 from . import templates
 from .data_card import card_parts
@@ -156,7 +156,7 @@ def _picture(records: Records, path: str, alt: str, apart: bool = False) -> dict
 
 
 def _environment() -> Any:
-    made = environment(templates, autoescape=True, finalize=escape.html)
+    made = escape.environment(templates, autoescape=True, finalize=escape.html)
     made.filters |= {"unbroken": _unbroken, "slug": _slug}
     return made
 

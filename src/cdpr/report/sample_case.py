@@ -12,13 +12,13 @@ from ..cases import CaseRecord, iterate_records
 from ..evaluation.metrics import EvaluationError
 from ..evaluation.row import read_rows
 from ..job import Job
+from ..results import layout
 from ..results.methods import IN_DOMAIN, main_methods
 from ..results.results import NotMeasured, Results
 from ..results.sources import source_of
 from ..results.table import Row, Sheet, Table
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
-from . import layout
 from .card_counts import whole_record_usd
 
 CREDENTIALED = "not shown: cases are credentialed"

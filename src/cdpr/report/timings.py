@@ -6,15 +6,16 @@ Timings differ between runs, so they are no result and no part of ``report.html`
 from collections import defaultdict
 from datetime import timedelta
 from statistics import fmean
+from typing import Any
 
 import pandas as pd
 
 from ..files import write_text
 from ..job import Job
 from ..records import RunRecord, record_files
-from ..results.table import Row, markdown_page, to_markdown
+from ..results import layout
+from ..results.table import markdown_page
 from ..settings import Settings
-from . import layout
 
 SLOWEST = 15
 
@@ -33,27 +34,26 @@ def write_timings(settings: Settings, job: Job) -> None:
             trained[record.tags.get("variant")].append(record.metrics["seconds"])
         rows.append((record.stage, name, record.wall_seconds, record.cpu_seconds / 3600, record.peak_memory_mb))
     jobs = pd.DataFrame(rows, columns=["stage", "job", "seconds", "cpu_hours", "memory_mb"])
-    missing = "missing: run.json of any job. They are written as jobs end: `snakemake --cores all`.\n"
+    missing = "missing: run.json of any job. They are written as jobs end: `snakemake --cores all`."
     parts = summary(settings, jobs) if rows else [("All jobs", missing)]
     if trained:
         means = [{"variant": v, "runs": len(s), "minutes": fmean(s) / 60} for v, s in trained.items()]
-        parts.append(_part(settings, "trainings", means))
+        parts.append(layout.part(settings, "timings.trainings", means))
     if unusable:
-        listed = to_markdown(unusable)
-        parts.append(("Files that cannot be used", f"They are left out of the sums.\n\n{listed}"))
+        parts.append(("Files that cannot be used", "They are left out of the sums.", unusable))
     write_text(job.out["md"], markdown_page("What the computing costs", parts))
     job.metrics.update(jobs=len(jobs), seconds=round(float(jobs.seconds.sum()), 2))
     print(f"{len(jobs)} jobs, {len(unusable)} files that cannot be used")
 
 
-def summary(settings: Settings, jobs: pd.DataFrame) -> list[tuple[str, str]]:
+def summary(settings: Settings, jobs: pd.DataFrame) -> list[tuple[Any, ...]]:
     """What all jobs (``<stage>/<job>``) would take one after another; sums by stage, the most expensive first; and the
     slowest jobs, as parts of the page. Wall-clock seconds, hours of processors, largest resident memory in MiB."""
     seconds = float(jobs.seconds.sum())
     about = (
         f"{len(jobs)} jobs took {timedelta(seconds=round(seconds))} h one after another and "
         f"{jobs.cpu_hours.sum():.2f} processor hours; the largest of them held {jobs.memory_mb.max():,.0f} MiB. Jobs "
-        "that run side by side are slower each, but faster in total. Timings differ between runs: they are no result.\n"
+        "that run side by side are slower each, but faster in total. Timings differ between runs: they are no result."
     )
     stages = jobs.groupby("stage", as_index=False).agg(
         jobs=("job", "size"), seconds=("seconds", "sum"), median_seconds=("seconds", "median"),
@@ -61,10 +61,5 @@ def summary(settings: Settings, jobs: pd.DataFrame) -> list[tuple[str, str]]:
     stages["share"] = 100 * stages.seconds / (seconds or 1.0)
     stages = stages.sort_values(["seconds", "stage"], ascending=[False, True])
     slowest = jobs.sort_values(["seconds", "job"], ascending=[False, True]).head(SLOWEST)
-    return [("All jobs", about), _part(settings, "stages", stages.to_dict("records")),
-            _part(settings, "slowest", slowest.to_dict("records"))]  # fmt: skip
-
-
-def _part(settings: Settings, name: str, rows: list[Row]) -> tuple[str, str]:
-    heading, table = layout.part(settings, f"timings.{name}", rows)
-    return heading, to_markdown(table)
+    return [("All jobs", about), layout.part(settings, "timings.stages", stages.to_dict("records")),
+            layout.part(settings, "timings.slowest", slowest.to_dict("records"))]  # fmt: skip

@@ -6,10 +6,9 @@ A row holds values by column key, so a missing value leaves its own cell empty a
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import pandas as pd
@@ -138,7 +137,7 @@ class Sheet:
         """Write ``csv`` (the plain numbers), ``md`` and ``tex`` to their paths."""
         printed = self.printed or [table for _, table in self.parts]
         write_text(out["csv"], to_csv(self.rows, self.keys, self.decimals))
-        write_text(out["md"], markdown_page(self.title, [(title, to_markdown(table)) for title, table in self.parts]))
+        write_text(out["md"], markdown_page(self.title, self.parts))
         write_text(out["tex"], "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printed)))
 
 
@@ -167,7 +166,7 @@ def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
 def to_markdown(block: Block) -> str:
     """A table as a pipe table, marks as **bold** and underline, notes as a list, a hole in the first cell; texts as
     they are."""
-    return environment(templates).get_template("block.md").render(block=block)
+    return escape.environment(templates).get_template("block.md").render(block=block)
 
 
 def to_latex(table: Table) -> str:
@@ -175,18 +174,7 @@ def to_latex(table: Table) -> str:
     signs = dict(zip(("block", "variable", "comment"), (("<%", "%>"), ("<<", ">>"), ("<#", "#>")), strict=True))
     syntax = {f"{what}_{end}_string": sign for what, pair in signs.items()
               for end, sign in zip(("start", "end"), pair, strict=True)}  # fmt: skip
-    return environment(templates, **syntax).get_template("table.tex").render(table=table)
-
-
-@cache
-def environment(package: ModuleType, **options: Any) -> Any:
-    """The Jinja templates of a package, with the escapes of each format as filters."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    made = Environment(loader=FileSystemLoader(Path(str(package.__file__)).parent), undefined=StrictUndefined,
-                       trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, **options)  # fmt: skip
-    made.filters |= {"markdown": escape.markdown, "sentence": escape.sentence, "latex": escape.latex}
-    return made
+    return escape.environment(templates, **syntax).get_template("table.tex").render(table=table)
 
 
 def marks(values: Mapping[Any, float | None], decimals: int, *, higher_is_better: bool) -> dict[Any, Mark]:
@@ -210,7 +198,7 @@ def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
     return f"{rounded:{'+' if signed and rounded else ''}.{decimals}f}"
 
 
-def markdown_page(title: str, parts: Iterable[tuple[str, str]]) -> str:
-    """A page with one heading per part."""
-    return "\n".join([f"# {escape.markdown(title)}", "",
-                      *(f"## {escape.markdown(heading)}\n\n{text}" for heading, text in parts)])  # fmt: skip
+def markdown_page(title: str, parts: Iterable[tuple[Any, ...]]) -> str:
+    """A page of parts, each a heading and the blocks below it."""
+    texts = [f"## {escape.markdown(heading)}\n\n" + "\n".join(map(to_markdown, blocks)) for heading, *blocks in parts]
+    return "\n".join([f"# {escape.markdown(title)}", "", *texts])

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
-from ..escape import script
+from ..escape import environment, script
 from ..files import write_csv, write_text
 from ..job import Job
 from ..settings import Settings
@@ -125,7 +124,9 @@ def write_forms(presentation: Presentation, folder: Path, mark: str) -> None:
     """All forms of a study; ``mark`` stands on top of them."""
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(folder / "redcap" / "dictionary.csv", _REDCAP, _redcap_fields(), for_people=False)
-    write_text(folder / "label_studio" / "config.xml", _label_studio())
+    # Tasks are imported into one project per rater.
+    labels = environment(templates).get_template("label_studio.xml").render(rubric=rubric())
+    write_text(folder / "label_studio" / "config.xml", labels)
     for rater in presentation.items.forms:
         rows = presentation.rows(rater)
         _write_html(folder / f"{rater}.html", rater, presentation, mark)
@@ -174,17 +175,6 @@ def _redcap_fields() -> list[dict[str, str]]:
     ]
 
 
-def _label_studio() -> str:
-    """The labelling configuration; tasks are imported into one project per rater."""
-    lines = ["<View>", '  <Header value="What is known"/>', '  <Text name="patient" value="$patient"/>',
-             '  <Header value="What is proposed"/>', '  <Text name="proposed" value="$proposed"/>']  # fmt: skip
-    for dimension in rubric():
-        lines.append(f'  <Header value={quoteattr(dimension.text)} size="5"/>')
-        lines.append(f'  <Rating name="{dimension.name}" toName="proposed" maxRating="5" required="true"/>')
-    lines += ['  <TextArea name="comment" toName="proposed" placeholder="Comment" rows="2"/>', "</View>"]
-    return "\n".join(lines) + "\n"
-
-
 # The study on one page, before anything is rated: sample, load, and how many states a difference takes
 
 
@@ -192,59 +182,12 @@ def protocol(
     settings: Settings, states: Sequence[StudyState], items: Items, runs: Sequence[str], left_out: Mapping[str, str]
 ) -> str:
     """Markdown. It names the runs, so raters must not see it."""
-    source = states[0].source
-    among = "which is itself compared" if source in runs else "which is not compared"
-    alike = ", those that read alike shown once" if settings.study.merge_identical else ""
-    cards, ratings = len(items.contents), len(items.contents) * len(dimensions())
-    return "\n".join([
-        f"# Study {items.study}", "",
-        "For whoever runs the study. It says which methods are compared: **do not hand it to raters.**", "",
-        *_open_seed(settings),
-        "## Sample", "",
-        f"The states are decisions of {source}, {among}. A method is judged at moments that it might never have come "
-        f"to: the sample favours methods that decide like {source}, and says nothing of states that it does not "
-        "reach.", "",
-        *_strata(states), "",
-        "## What is rated", "",
-        f"Methods: {', '.join(runs)}." + "".join(f" Left out: {name} ({why})." for name, why in left_out.items()),
-        f"{cards} proposals at {len(states)} states{alike}; {len(dimensions())} dimensions.",
-        *(f"{rater}: {cards} proposals, {ratings} ratings, {_duration(cards * _MINUTES_PER_CARD)} at "
-          f"{_MINUTES_PER_CARD:g} minutes a proposal." for rater in items.forms), "",
-        "## Power", "", *_power(len(states), max(1, len(runs) - 1)), "",
-    ])  # fmt: skip
-
-
-def _open_seed(settings: Settings) -> list[str]:
-    """A rater who knows the seed and this program could work out whose a code is."""
-    if all_synthetic(settings) or settings.study.seed != Study.model_fields["seed"].default:
-        return []
-    return ["**Anyone knows `study.seed`, as it is the default: set a number that no rater knows, and make the forms "
-            "again before they go out.**", ""]  # fmt: skip
-
-
-def _duration(minutes: float) -> str:
-    return f"about {minutes:.0f} minutes" if minutes < 120 else f"about {minutes / 60:.1f} hours"
-
-
-def _strata(states: Sequence[StudyState]) -> list[str]:
     counts = Counter((state.dataset, state.turn) for state in states)
-    turns = sorted({state.turn for state in states})
-    rows = [f"| {DATASETS[d].label} | " + " | ".join(str(counts[d, turn]) for turn in turns)
-            + f" | {len({s.note_id for s in states if s.dataset == d})} |" for d in BENCHMARKS]  # fmt: skip
-    heads = ["states by turn", *map(str, turns), "cases"]
-    return ["| " + " | ".join(heads) + " |", "|:--" + "|--:" * (len(heads) - 1) + "|", *rows]
-
-
-def _power(states: int, baselines: int) -> list[str]:
-    few, tests = len(dimensions()), len(dimensions()) * baselines
-    rows = [
-        f"| {sd:g} | {states_needed(TARGET, sd)} | {states_needed(TARGET, sd, few)} | "
-        f"{states_needed(TARGET, sd, tests)} |"
-        for sd in _SPREADS
-    ]
-    return [
-        f"States that a paired signed-rank test needs to find {TARGET:g} points with 80% power at level "
-        f"{LEVEL:g}, by the deviation of the differences between two methods' per-state means: for one test, for "
-        f"Holm's worst case over the {few} dimensions, and over all {tests} tests. Here are {states}.",
-        "", f"| deviation | one test | {few} tests | {tests} tests |", "|--:|--:|--:|--:|", *rows,
-    ]  # fmt: skip
+    return environment(templates).get_template("protocol.md").render(
+        items=items, runs=runs, left_out=left_out, source=states[0].source, states=len(states), counts=counts,
+        turns=sorted({turn for _, turn in counts}), datasets={name: DATASETS[name].label for name in BENCHMARKS},
+        cases={name: len({s.note_id for s in states if s.dataset == name}) for name in BENCHMARKS},
+        merged=settings.study.merge_identical, few=len(dimensions()), per_card=_MINUTES_PER_CARD,
+        spreads=_SPREADS, needed=states_needed, level=LEVEL, target=TARGET,
+        known_seed=not all_synthetic(settings) and settings.study.seed == Study.model_fields["seed"].default,
+    )  # fmt: skip

@@ -6,10 +6,10 @@ from typing import Any
 
 from ..evaluation.metrics import METRICS
 from ..files import parse_yaml, shipped_text
-from ..results import frame
-from ..results.methods import tier_mark
-from ..results.table import Column, Row, Table
 from ..settings import Settings
+from . import frame
+from .methods import tier_mark
+from .table import Column, Row, Table
 
 
 def _paper(settings: Settings, decoding: str) -> str:
