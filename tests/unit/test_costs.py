@@ -1,5 +1,6 @@
 """Prices: catalogue, spellings, billing groups, overrides, fallback, coverage, the strict budget, errors."""
 
+import asyncio
 import csv
 import itertools
 import json
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdpr import synthetic_cases
+from cdpr.agents.reference import ZeroTest
 from cdpr.cases import CaseRecord, examinations, imaging_words, write_records
 from cdpr.costs import (
     Price,
@@ -33,6 +36,8 @@ from cdpr.ingest.names import exam_key
 from cdpr.job import Job
 from cdpr.settings import Settings, SettingsError, parse_settings
 from cdpr.settings.schema import Costs, Environment
+from cdpr.study.proposals import request_price
+from cdpr.study.simulated import Assessor
 from cdpr.workflow.experiment import Experiment
 
 
@@ -506,3 +511,17 @@ def test_the_place_of_service_decides_between_the_schedules_of_procedures():
     for name, rates in {"Skin Biopsy": (373.07, 119.36), "Thyroid Fine Needle Aspiration": (648.97, 129.06)}.items():
         assert (outpatient.prices[name].usd, office.prices[name].usd) == rates
     assert outpatient.prices["CT Head"].usd == office.prices["CT Head"].usd
+
+
+def test_whoever_prices_an_examination_does_so_for_the_place_of_service():
+    office = parse_settings({"costs": {"place_of_service": "office"}})
+    endoscopy, puncture = 276.24, 141.68
+    assert price_of("Upper GI Endoscopy", office.costs).usd == endoscopy != price_of("Upper GI Endoscopy", Costs()).usd
+    assert price_case(case("Upper GI Endoscopy"), office.costs).exam_cost_map == {"Upper GI Endoscopy": endoscopy}
+    assert ZeroTest.build(office, None, 0, "mimic_iv").listed("Upper GI Endoscopy").usd == endoscopy
+    assert {endoscopy, puncture} <= {*Assessor("mimic_iv", office.costs).usd}
+    synthetic = [key for one in synthetic_cases(60, office) for key in one.exam_cost_map.items()]
+    assert ("CSF Study", puncture) in synthetic and ("Upper GI Endoscopy", endoscopy) in synthetic
+    environment = DiagnosticEnvironment(office.environment)
+    asked = request_price(office, environment, environment.initial(case("Sodium")), "Skin Biopsy")
+    assert asyncio.run(asked) == 119.36

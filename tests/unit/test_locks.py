@@ -65,8 +65,9 @@ def test_a_lock_of_the_file_system_serves_where_it_has_some(run):
 
 TABLES = """
 from pathlib import Path
+from cdpr.ingest import Attrition
 from cdpr.ingest.mimic_tables import Tables
-with Tables(Path("raw"), Path("state/scratch")) as tables:
+with Tables(Path("raw"), Path("state/scratch"), Attrition("mimic_iv")) as tables:
     tables.connection.execute("CREATE TABLE a AS SELECT 1")
     print(tables.connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL").fetchone()[0])
 """

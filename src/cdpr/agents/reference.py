@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from cachetools import LRUCache, cachedmethod
 
-from ..costs import load_catalogue, price_of
+from ..costs import price_of
 from ..environment import Agent, Effort, FinalDiagnosis, RequestTest, State, Turn, parse_action, render_action
 from ..environment.utility import utility
 from ..hospital.posterior import Diagnostician, canonical_name
@@ -31,9 +31,9 @@ class ReferenceAgent(Agent):
     one_decoding = True
 
     def __init__(self, settings: Settings, dataset: str = "mimic_iv"):
-        self.settings, catalogue = settings, load_catalogue()
+        self.settings = settings
         self.doctor = doctor = Diagnostician(dataset=dataset)
-        self.listed = functools.cache(lambda key: price_of(key, settings.costs, catalogue))
+        self.listed = functools.cache(lambda key: price_of(key, settings.costs))
         self.physical = np.array([doctor.hospital.examinations[e].kind == "physical" for e in doctor.exams])
         self._known: LRUCache[tuple, np.ndarray] = LRUCache(_CACHE)
 

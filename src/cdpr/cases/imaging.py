@@ -5,12 +5,12 @@ import re
 
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
-from .patterns import fill
+from .patterns import compile_rewriting, fill, rewrite
 from .vocabulary import normalise
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "imaging.yaml")))
 _CONTRAST = [(phrase, re.compile(text)) for phrase, text in _TABLE["contrast"]]
-_PHRASES = {word: re.compile(rf"\b({phrase})\b") for word, phrase in _TABLE["phrases"].items()}
+_PHRASES = compile_rewriting((rf"\b({phrase})\b", word) for word, phrase in _TABLE["phrases"].items())
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
 _NOISE = _VIEWS.union(_TABLE["noise"])
 _WORDS: dict[str, str] = _TABLE["words"]
@@ -72,7 +72,4 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
 
 
 def _plain(name: str) -> str:
-    text = normalise(in_english(name))
-    for word, pattern in _PHRASES.items():
-        text = pattern.sub(word, text)
-    return text
+    return rewrite(normalise(in_english(name)), _PHRASES)

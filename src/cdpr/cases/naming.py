@@ -7,13 +7,14 @@ specimen x what is examined, whatever their order, number and fillers. ``data/na
 
 import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
 from .imaging import imaging_words, modality, regions
-from .patterns import compile_patterns, fill
+from .patterns import compile_patterns, compile_rewriting, fill, rewrite
 from .standard_names import clinical_names, reporting_names
 from .vocabulary import Term, examinations, normalise
 
@@ -27,11 +28,10 @@ _CLASSES, _WHOLES = ({name: re.compile(text) for name, text in _TABLE[key].items
 # Classes of what belongs to the physical examination, and is free.
 PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
 # Words that name a test only beside one that says so are generic: "cardiac markers", not "cardiac evaluation".
-_FILLERS, _BLOOD, _FLUIDS, _HEADS, _ANTIBODY, _TECHNIQUES, _GENERIC = (
+_FILLERS, BLOOD, _FLUIDS, _HEADS, _ANTIBODY, _TECHNIQUES, _GENERIC = (
     frozenset(_TABLE[name]) for name in ("fillers", "blood", "fluids", "heads", "antibody", "techniques", "generic")
 )
-_SPELT = [(re.compile(phrase), alike) for phrase, alike in _TABLE["spellings"].items()]
-_REWRITTEN = [(re.compile(pattern), wording) for pattern, wording in _TABLE["rewritten"]]
+_SPELT, _REWRITTEN = compile_rewriting(_TABLE["spellings"]), compile_rewriting(_TABLE["rewritten"])
 _AXES = {axis: re.compile(pattern) for axis, pattern in _TABLE["axes"].items()}
 _SPECIMENS, _ANY_SPECIMEN = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
 _SIGNS = str.maketrans(_TABLE["signs"])
@@ -73,8 +73,7 @@ def meaning(name: str) -> Meaning:
 def _known_words() -> frozenset[str]:
     """The words of the vocabulary, and of the rules by which names are read."""
     tables = (shipped_text(__package__, "data", f"{name}.yaml") for name in ("naming", "standard_names", "imaging"))
-    vocabulary = examinations()
-    return frozenset(_WORD.findall(" ".join([*vocabulary.spellings, *vocabulary.parts, *tables]).casefold()))
+    return frozenset(_WORD.findall(" ".join([*examinations().spellings, *examinations().parts, *tables]).casefold()))
 
 
 def _meaning(name: str) -> Meaning:
@@ -82,8 +81,7 @@ def _meaning(name: str) -> Meaning:
         return Meaning()
     name = _PATTERN.piped.sub(r"\1 (\2)", _PATTERN.result.sub("", name))
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
-    vocabulary, spelling = examinations(), normalise(name)
-    if spelling not in vocabulary.spellings and spelling not in vocabulary.parts and not clinical_names(name):
+    if not examinations().knows(name) and not clinical_names(name):
         name = _rewritten(name if _listed(name) else in_english(name))
     listed, remark, plain = _listed(name), no_examination(name), normalise(name)
     if listed is None and not remark and (_PATTERN.vital_signs.fullmatch(plain) or _PATTERN.bedside.fullmatch(plain)):
@@ -98,15 +96,13 @@ def _meaning(name: str) -> Meaning:
         return whole or Meaning()
     if (whole := _without_aside(name) or _agreeing(name, _by_words(name))) is not None:
         return whole
-    loose = _joined(name) or _regions(name) or _agreeing(name, _headed(name))
+    loose = _joined(name) or _regions(name) or _agreeing(name, _headed(name)) or _of_any_specimen(name)
     return loose or Meaning(kind=_class(name), whole=False)
 
 
 def _rewritten(name: str) -> str:
     """The name in the words of the vocabulary, by the rules for its parts; as it is where none fits."""
-    plain = before = normalise(name)
-    for pattern, wording in _REWRITTEN:
-        plain = pattern.sub(wording, plain)
+    plain = rewrite(before := normalise(name), _REWRITTEN)
     return name if plain == before else plain
 
 
@@ -114,37 +110,43 @@ def _agreeing(name: str, found: Meaning | None) -> Meaning | None:
     """The meaning, where its one examination knows every specimen, method and form in the name."""
     if found is None or found.term is None:
         return found
-    axes = {axis for axis, pattern in _AXES.items() if pattern.search(_alike(name))}
-    if found.term.kind == "microbiology" or class_of(found.term) in _ANY_SPECIMEN:
-        axes -= _SPECIMENS  # a microbe is the same everywhere
+    axes = _axes(_alike(name))
+    if _has_any_specimen(found.term):
+        axes -= _SPECIMENS
     return found if axes <= _axes_of(found.term) else None
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _axes_of(term: Term) -> frozenset[str]:
-    spelt = " / ".join(map(_alike, (term.name, *term.aliases, *term.parts, *term.holds)))
-    known = {axis for axis, pattern in _AXES.items() if pattern.search(spelt)}
+    known = _axes(" / ".join(map(_alike, (term.name, *term.aliases, *term.parts, *term.holds))))
     elsewhere = _PATTERN.specimen.search(_alike(term.name))  # what is not said to be of another specimen is of blood
     return frozenset(known if elsewhere else known | {"blood"})
 
 
+def _has_any_specimen(term: Term) -> bool:
+    """Whether the code is the same whatever specimen is examined: a microbe, a cell, a gene is the same everywhere."""
+    alike = term.kind == "microbiology" or class_of(term) in _ANY_SPECIMEN
+    return alike and not _axes(_alike(term.name)) & _SPECIMENS
+
+
+def _axes(text: str) -> set[str]:
+    return {axis for axis, pattern in _AXES.items() if pattern.search(text)}
+
+
 def no_examination(name: str) -> bool:
     """Whether a name is that of a remark, an intervention, a history, ...: of nothing that is examined."""
-    plain = normalise(name)
-    if plain in examinations().spellings or plain in examinations().parts or modality(name):
+    if examinations().knows(name) or modality(name):
         return False
-    return not plain or _PATTERN.no_examination.fullmatch(plain) is not None
+    return _PATTERN.no_examination.fullmatch(normalise(name)) is not None or not normalise(name)
 
 
 @functools.lru_cache(maxsize=1 << 15)
 def whole_kind(name: str) -> str | None:
     """The kind of examinations that a name gathers (``Laboratory Tests``, ``Imaging``); None for any other name, and
     for one that the vocabulary lists as a panel (``Routine Blood Test``)."""
-    plain = normalise(name)
-    listed = examinations().spellings.get(plain)
-    if listed is not None and listed.parts:
+    if (listed := examinations().find(name)) and listed.parts:
         return None
-    return next((kind for kind, pattern in _WHOLES.items() if pattern.fullmatch(plain)), None)
+    return next((kind for kind, pattern in _WHOLES.items() if pattern.fullmatch(normalise(name))), None)
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -155,9 +157,28 @@ def names_no_place(name: str) -> bool:
     return bare and not meaning(name).terms and bool(meaning(name).kind)
 
 
+def plainer_names(name: str) -> Iterator[str]:
+    """A name, and the same without a side or a final remark; one that names the specimen makes it another examination:
+    glucose in urine is not blood glucose."""
+    aside = _PATTERN.aside.search(name)
+    is_remark = aside is not None and not names_specimen(aside[1])
+    for spelling in (name, name[: aside.start()] if is_remark else name):
+        yield from (spelling, _PATTERN.side.sub(" ", spelling))
+
+
+def names_specimen(words: str) -> bool:
+    """Whether a specimen is among some words."""
+    return _PATTERN.specimen.search(normalise(words)) is not None
+
+
+def is_specimen(words: str) -> bool:
+    """Whether words only say of what specimen something is."""
+    return all(map(names_specimen, normalise(words).split()))
+
+
 def quantity_words(name: str) -> frozenset[str]:
     """The words of a quantity, which is the same in serum, plasma and blood."""
-    return words_of((clinical_names(name) or (name,))[0]) - _BLOOD
+    return words_of((clinical_names(name) or (name,))[0]) - BLOOD
 
 
 def class_of(term: Term) -> str:
@@ -251,7 +272,7 @@ def _without_aside(name: str) -> Meaning | None:
         senses = filter(None, map(_by_name, (*wordings, bare)))
         result = next((one for one in senses if one.term and _class(bare) == class_of(one.term)), None)
     else:
-        wordings += [bare] + [remark] * (remark.isupper() and len(remark) > 1)
+        wordings += [bare] + [remark] * (remark.isupper() and len(remark) > 1 and not names_specimen(remark))
         agreeing = (_agreeing(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
         result = next(filter(None, agreeing), None)
     return result and Meaning(result.terms, result.how, result.kind, whole=False)
@@ -271,10 +292,7 @@ def words_of(name: str) -> frozenset[str]:
 @functools.lru_cache(maxsize=1 << 14)
 def _alike(name: str) -> str:
     """The normalised name in American spelling, with one ending for what is done and what it gives."""
-    plain = normalise(_PATTERN.possessive.sub("", name))
-    for spelling, alike in _SPELT:
-        plain = spelling.sub(alike, plain)
-    return plain
+    return rewrite(normalise(_PATTERN.possessive.sub("", name)), _SPELT)
 
 
 def _singular(word: str) -> str:
@@ -287,7 +305,7 @@ def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
     parts, and all of them before what is left without the word for blood."""
     index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
     for rank in _ranks():
-        for without in (frozenset[str](), _BLOOD):
+        for without in (frozenset[str](), BLOOD):
             new: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
             for name, term, how in rank:
                 words = words_of(name)
@@ -301,7 +319,7 @@ def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
 
 def _telling(words: frozenset[str]) -> bool:
     """Whether words name something: more than heads, blood or single letters."""
-    return any(len(word) > 1 for word in words - _HEADS - _BLOOD)
+    return any(len(word) > 1 for word in words - _HEADS - BLOOD)
 
 
 def _by_words(name: str) -> Meaning | None:
@@ -309,14 +327,24 @@ def _by_words(name: str) -> Meaning | None:
     words = words_of(name)
     fluid = words - _FLUIDS | {"body", "fluid"} if words & _FLUIDS else words
     # "Blood and urine cultures" are not those of urine.
-    bloodless = words if words & _HEADS and _PATTERN.specimen.search(_alike(name)) else words - _BLOOD
-    for wording in dict.fromkeys((words, bloodless, fluid)):
-        entry = _index().get(wording)
-        if entry is None or not _telling(wording):
-            continue
-        if not wording <= _GENERIC or _PATTERN.says_test.search(_alike(name)):
-            return Meaning((entry[0],), entry[1])
-    return None
+    bloodless = words if words & _HEADS and _PATTERN.specimen.search(_alike(name)) else words - BLOOD
+    entry = next(filter(None, (_entry(wording, name) for wording in (words, bloodless, fluid))), None)
+    return Meaning((entry[0],), entry[1]) if entry else None
+
+
+def _entry(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
+    """The examination that these words of a name tell."""
+    known = _telling(words) and (not words <= _GENERIC or _PATTERN.says_test.search(_alike(name)))
+    return _index().get(words) if known else None
+
+
+def _of_any_specimen(name: str) -> Meaning | None:
+    """What is billed alike whatever the specimen that the name has."""
+    words = words_of(name)
+    rest = frozenset(word for word in words - {"body"} if not names_specimen(word))
+    entry = _entry(rest, name) if rest < words and not rest <= _ANTIBODY else None
+    fits = entry and entry[1] != "analyte" and _has_any_specimen(entry[0])
+    return Meaning((entry[0],), "alias", whole=False) if entry and fits else None
 
 
 def joined_parts(name: str) -> list[str]:
@@ -329,16 +357,15 @@ def _joined(name: str) -> Meaning | None:
     last one says of its head ("hip and knee X-ray"), or at least its class."""
     parts = joined_parts(name)
     # "Glucose, CSF" is no glucose beside a puncture.
-    is_specimen = _PATTERN.specimen.fullmatch
     last = _PATTERN.aside.sub("", parts[-1]) if parts else ""
-    if not 2 <= len(parts) <= 5 or ("," in name and (is_specimen(normalise(last)) or words_of(last) <= _BLOOD)):
+    if not 2 <= len(parts) <= 5 or ("," in name and (is_specimen(last) or words_of(last) <= BLOOD)):
         return None
     head = parts[-1].split()[-1]
     terms: list[Term] = []
     kinds: set[str] = set()
     for part in parts:
         whole = f"{part} {head}"
-        result = _by_name(whole) if words_of(part) <= _BLOOD or is_specimen(normalise(part)) else None
+        result = _by_name(whole) if words_of(part) <= BLOOD or is_specimen(part) else None
         result = result or _by_name(part) or _imaging(part) or _regions(part) or _by_words(whole)
         if result is None and (kind := _class(part)):
             kinds.add(kind)

@@ -1,11 +1,12 @@
 """Regular expressions that are made of words in tables (YAML)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+Rewriting = list[tuple[re.Pattern[str], str]]  # expressions, and what replaces each in turn
 
 
 def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,3 +29,15 @@ def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
 def compile_patterns(texts: Mapping[str, str]) -> SimpleNamespace:
     """Regular expressions by name."""
     return SimpleNamespace(**{name: re.compile(text) for name, text in texts.items()})
+
+
+def compile_rewriting(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> Rewriting:
+    """A table of expressions and of what replaces them, in its order."""
+    return [(re.compile(pattern), text) for pattern, text in (rules.items() if isinstance(rules, Mapping) else rules)]
+
+
+def rewrite(text: str, rules: Rewriting) -> str:
+    """The text after all replacements, each of which sees what the one before made of it."""
+    for pattern, replacement in rules:
+        text = pattern.sub(replacement, text)
+    return text

@@ -9,11 +9,11 @@ import functools
 import re
 
 from ..files import parse_yaml, shipped_text
-from .patterns import compile_patterns, fill
+from .patterns import compile_patterns, compile_rewriting, fill, rewrite
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "standard_names.yaml")))
 _NAMES = [re.compile(name) for name in _TABLE["names"]]
-_PATTERN = compile_patterns(_TABLE["patterns"])
+_PATTERN, _WORDS = compile_patterns(_TABLE["patterns"]), compile_rewriting(_TABLE["words"])
 
 
 def clinical_names(name: str) -> tuple[str, ...]:
@@ -41,14 +41,11 @@ def _names(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     axes["challenge"] = name.partition(" post ")[2]
     axes |= {part: text for part, text in match.groupdict().items() if text}
     component, system = axes["component"], _specimen(axes["system"])
-    for short, long in _TABLE["words"].items():
-        component = re.sub(short, long, component)
+    component = rewrite(component, _WORDS)
     if axes["panel"] and not _PATTERN.genome.search(component):
         component = f"{_PATTERN.count.sub('', component)} panel"
-    elif axes["property"] == "Susceptibility":
-        component += " susceptibility"
-    elif axes["property"] == "Partial pressure":
-        component += " partial pressure"
+    elif axes["property"] in ("Susceptibility", "Partial pressure"):
+        component += f" {axes['property'].casefold()}"
     elif "culture" in axes["method"]:
         component += " culture"
     elif _PATTERN.genome.search(component):

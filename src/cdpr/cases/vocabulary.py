@@ -65,6 +65,15 @@ class Vocabulary:
         """The term that this text names exactly, up to normalisation."""
         return self.spellings.get(normalise(text))
 
+    def knows(self, text: str) -> bool:
+        """Whether this is the name, another spelling or a part of a term, up to normalisation."""
+        return normalise(text) in self.spellings or normalise(text) in self.parts
+
+    def general_name(self, text: str) -> str:
+        """The name of the examination other than physical that this text names, else the text itself."""
+        term = self.find(text)
+        return text if term is None or term.kind == "physical" else term.name
+
 
 def _load(name: str) -> Vocabulary:
     rows = shipped_table("cdpr.cases", "data", name)

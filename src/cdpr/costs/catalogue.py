@@ -8,13 +8,13 @@ rates of several, ``-26`` names a modifier); ``paper_prices.csv`` holds the pric
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from ..cases.naming import PHYSICAL, MatchKind, Meaning, class_of, meaning, no_examination, whole_kind
+from ..cases.naming import PHYSICAL, MatchKind, Meaning, class_of, meaning, no_examination, plainer_names, whole_kind
 from ..cases.record import is_physical
 from ..cases.vocabulary import examinations, normalise
 from ..escape import csv_text
@@ -24,23 +24,10 @@ from ..settings.schema import Costs
 Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]
 CONFIDENCES = ("exact", "representative", "proxy")
 TABLES = ("catalogue.csv", "paper_prices.csv")
-COLUMNS = (
-    "examination",
-    "hcpcs",
-    "rate_usd",
-    "source",
-    "year",
-    "locality",
-    "billing_group",
-    "confidence",
-    "office_usd",
-)
+_ORIGIN = ("source", "year", "locality")
+COLUMNS = ("examination", "hcpcs", "rate_usd", *_ORIGIN, "billing_group", "confidence", "office_usd")
 NO_GROUP = "none"  # in overrides: the examination leaves its billing group
 _AMOUNT = re.compile(r"\d{1,6}(\.\d+)?")
-_REMARK = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
-_SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
-# A remark that names the specimen makes it another examination: glucose in urine is not blood glucose.
-_SPECIMENS = ("urine", "stool", "csf", "cerebrospinal", "ascites", "pleural", "joint", "fluid", "marrow", "saliva")
 # Kinds of the vocabulary whose class has another name.
 _KINDS = {"laboratory": "laboratory test"}
 
@@ -86,7 +73,8 @@ class Catalogue:
         """
         sense = meaning(exam_key)
         price = None if sense.kind else self.total(sense)
-        override = next((self.overrides[name] for name in _plainer(exam_key) if name in self.overrides), None)
+        names = (normalise(examinations().general_name(name)) for name in plainer_names(exam_key))
+        override = next((self.overrides[name] for name in names if name in self.overrides), None)
         if override is not None or price is None:
             return override
         override = self.overrides.get(normalise(price.examination))
@@ -127,30 +115,14 @@ class Catalogue:
         }
 
 
-def _plainer(name: str) -> Iterator[str]:
-    """The spellings of a name in overrides: as it is, without a side, without a final remark (except a specimen)."""
-    remark = _REMARK.search(name)
-    names = [name]
-    if remark is not None and not any(specimen in remark[1].casefold() for specimen in _SPECIMENS):
-        names.append(name[: remark.start()])
-    for spelling in names:
-        for plain in (spelling, _SIDE.sub(" ", spelling)):
-            yield normalise(general_name(plain))
-
-
-def general_name(name: str) -> str:
-    """The vocabulary's name for a spelling, or the spelling itself if the vocabulary has none."""
-    term = examinations().find(name)
-    return name if term is None else term.name
-
-
-def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
-    """The price of one examination, US dollars.
+def price_of(exam_key: str, settings: Costs, catalogue: Catalogue | None = None) -> Price:
+    """The price of one examination, US dollars; by default of the shipped catalogue.
 
     Free for the physical examination; otherwise the first of: the user's override, the paper's own price (if
     ``price_map`` says so), the catalogue's, the median of its class (unless ``class_rates`` is off), the fallback. A
     name of no examination costs nothing.
     """
+    catalogue = catalogue or load_catalogue(place_of_service=settings.place_of_service)
     price = None if is_physical(exam_key) else catalogue.find(exam_key)
     if price is not None:
         paper = catalogue.paper.get(price.examination) if settings.price_map == "paper_prices" else None
@@ -211,7 +183,7 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
         if is_physical(row["examination"]):
             raise TableError(f"{where}: field 'examination': the physical examination is free of charge")
         usd = amount(where, "price_usd", row["price_usd"])
-        name = general_name(row["examination"])
+        name = examinations().general_name(row["examination"])
         key = normalise(name)
         if key in lines:
             raise TableError(f"{where}: field 'examination': stands in line {lines[key]} already")

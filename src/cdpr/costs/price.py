@@ -10,6 +10,7 @@ from typing import Any
 from rapidfuzz import fuzz, process
 
 from ..cases import PHYSICAL_SUFFIX, CaseRecord, is_physical, iterate_records, meaning, write_records
+from ..cases.naming import BLOOD, is_specimen, words_of
 from ..cases.vocabulary import examinations, normalise
 from ..files import write_csv
 from ..job import Job
@@ -22,10 +23,6 @@ COVERAGE_COLUMNS = (
     *("source", "year", "locality", "billing_group", "confidence", "how"),
 )
 REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest", "score")
-_SPECIMENS = {
-    "arterial", "ascites", "ascitic", "blood", "capillary", "cerebrospinal", "csf", "fluid", "peritoneal", "plasma",
-    "pleural", "saliva", "serum", "sputum", "stool", "swab", "synovial", "tissue", "urine", "venous", "whole",
-}  # fmt: skip
 _RESEMBLES = 75  # of 100, below which a name has no nearest known one
 
 
@@ -58,13 +55,13 @@ def map_costs(settings: Settings, job: Job) -> None:
 
 
 def price_case(record: CaseRecord, settings: Costs | None = None, catalogue: Catalogue | None = None) -> CaseRecord:
-    """The record with ``exam_cost_map`` (US dollars) and ``exam_billing_group`` filled; ``catalogue``: by default the
-    shipped one.
+    """The record with ``exam_cost_map`` (US dollars) and ``exam_billing_group`` filled, by the rules of
+    :func:`cdpr.costs.price_of`.
 
     Every member of a billing group has the price of the whole group, so that the first order of any member costs the
     same; :func:`charge` charges it once.
     """
-    settings, catalogue = settings or Costs(), catalogue or load_catalogue()
+    settings = settings or Costs()
     prices = {key: price_of(key, settings, catalogue) for key in record.key_pertinent_results_dict}
     costs, groups = group_prices(prices, settings.group_price)
     return CaseRecord.model_validate(record.model_dump() | {"exam_cost_map": costs, "exam_billing_group": groups})
@@ -158,7 +155,7 @@ def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> 
 
 def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
     """The priced examination with the most similar spelling, and the similarity (to 100); None if none is similar."""
-    if not set(normalise(name).split()) - _SPECIMENS:
+    if not words_of(name) - BLOOD or is_specimen(name):
         return None  # every examination of that specimen begins so
     known = _known(catalogue)
     best = process.extractOne(normalise(name), known.keys(), scorer=fuzz.token_sort_ratio, score_cutoff=_RESEMBLES)

@@ -9,29 +9,10 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from ..files import write_text
 from ..job import Job
-from .texts import quoted
+from .texts import phrases, quoted
 
 # Every reason to leave a case out, in the order in which they are tried.
-RULES = (
-    "note_id missing or repeated",
-    "same case twice",
-    "note of no known admission",
-    "admission without a time",
-    "another note of the same admission",
-    "question about something else than the diagnosis",
-    "no headed sections in the case summary",
-    "no diagnosis",
-    "diagnosis given as a code",
-    "no physical examination",
-    "no complaint and no present illness",
-    "diagnosis established before",
-    "diagnosis stated in the summary",
-    "diagnosis of a relative",
-    "no examination",
-    "beyond the number of cases asked for",
-)
-
-
+RULES: tuple[str, ...] = tuple(phrases("attrition")["rules"])
 _LARGE = 0.1  # share of the cases
 _EXAMPLES = 3
 _LISTED = 20  # dropped cases of one rule
@@ -174,11 +155,9 @@ class Attrition:
 
     def report(self) -> AttritionReport:
         """The numbers, in a fixed order. Raises ValueError when ``kept`` is not what the rules leave."""
-        return AttritionReport(
-            dataset=self.dataset, read=self.read, kept=self.kept, funnel=self.steps(),
-            leaks=tuple(self.leaks()), events=dict(sorted(self.events.items())), splits=self.splits,
-            warnings=tuple(self.warnings),
-        )  # fmt: skip
+        counts = {name: vars(self)[name] for name in ("dataset", "read", "kept", "splits", "warnings")}
+        events = dict(sorted(self.events.items()))
+        return AttritionReport(**counts, events=events, funnel=self.steps(), leaks=tuple(self.leaks()))
 
     def conclude(self, job: Job) -> None:
         """Write the report of a job, and print the counts."""
@@ -208,6 +187,12 @@ class Attrition:
                 used = counts.pop("used", 0)
                 others = [f"; {count:,} {why}" for why, count in counts.most_common() if count]
                 yield f"{name}: {self.events[rows]:,} rows read, {used:,} used{''.join(others)}"
+
+    def count_left_out(self) -> None:
+        """Count the cultures and reports of cases whose note was left out: nobody has looked at them."""
+        for what in (what for what in self.tables.values() if isinstance(what, str)):
+            if left := self.events[what] - self.parts(what).total():
+                self.count(f"{what} of cases whose note was left out", left)
 
     def rows(self) -> list[dict[str, str]]:
         """Every incident as a table row, sorted; notes without an identifier look alike and are listed one by one."""

@@ -9,17 +9,7 @@ from ..cases import CaseRecord, is_physical, no_examination
 from ..settings.datasets import Governance, Leaks
 from .attrition import Attrition
 from .leaks import control
-from .texts import (
-    CHINESE,
-    build_summary,
-    illness,
-    is_absent,
-    is_code,
-    one_line,
-    plain_text,
-    tells_something,
-    visible,
-)
+from .texts import CHINESE, build_summary, illness, is_absent, is_code, one_line, plain_text, tells_something, visible
 
 # What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
 NO_EXAMINATION = "entries that are no examination"

@@ -7,7 +7,6 @@ assessment are not read.
 """
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,11 +24,7 @@ from .texts import one_line, patient_information, patterns, phrases, says_someth
 _WORDS = phrases("fhir")
 _ROLES, _SECTIONS = _WORDS["roles"], _WORDS["sections"]
 _NEVER, _REFUTED, _NOTES, _KINDS = (frozenset(_WORDS[name]) for name in ("never", "refuted", "notes", "kinds"))
-_KINDS_OF_CONDITION, _PATTERN, _NO_ILLNESS = (
-    _WORDS["kinds_of_condition"],
-    patterns("fhir"),
-    re.compile(_WORDS["no_illness"]),
-)
+_KINDS_OF_CONDITION, _PATTERN = _WORDS["kinds_of_condition"], patterns("fhir")
 _WITHDRAWN = {"superseded", "entered-in-error"}
 _COMPLAINT = "CC"
 _RESULTS = ("Observation", "DiagnosticReport", "Procedure")
@@ -251,10 +246,9 @@ def _diagnosis(case: _Case, by_onset: bool, attrition: Attrition) -> tuple[Resou
 
 def _stands(condition: Resource, attrition: Attrition) -> bool:
     """Whether a condition is an illness, and confirmed, as far as it says so."""
-    text, codes = condition.concept("code"), condition.codes("code")
     if condition.codes("verificationStatus") & _REFUTED:
         attrition.count("conditions that are not confirmed")
-    elif _finding(condition) is None or _PATTERN.never_diagnosed.search(text) or any(map(_NO_ILLNESS.fullmatch, codes)):
+    elif _finding(condition) is None:
         attrition.count("conditions that are no illness: social findings, reasons for contact")
     else:
         return True
@@ -263,8 +257,10 @@ def _stands(condition: Resource, attrition: Attrition) -> bool:
 
 def _finding(condition: Resource) -> int | None:
     """0 for a disorder, or a condition that does not say what it is, 1 for a finding; None for what is no illness."""
-    kind = _PATTERN.kind.search(condition.concept("code"))
-    return _KINDS_OF_CONDITION.get(kind[1] if kind else "")
+    text, codes = condition.concept("code"), condition.codes("code")
+    kind = _PATTERN.kind.search(text)
+    unfit = _PATTERN.never_diagnosed.search(text) or any(map(_PATTERN.no_illness.fullmatch, codes))
+    return None if unfit else _KINDS_OF_CONDITION.get(kind[1] if kind else "")
 
 
 def _earlier(case: _Case, primary: Resource | None) -> Iterator[str]:

@@ -16,7 +16,7 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -79,6 +79,16 @@ def files_at(path: Path, ending: str) -> list[Path]:
         return [path]
     endings = tuple(ending + packed for packed in ("", *PACKED_ENDINGS))
     return sorted(f for f in path.iterdir() if f.name.endswith(endings) and f.name[0] != ".")
+
+
+def file_called(folder: Path, name: str, endings: Iterable[str]) -> Path | None:
+    """The one file of a folder that has a name with one of the endings; None without any. Raises IngestError for
+    several."""
+    paths = [path for ending in endings if file_type(path := folder / f"{name}{ending}") == "file"]
+    if len(paths) > 1:
+        names = " and ".join(path.name for path in paths)
+        raise IngestError(paths[0].parent, f"holds {names}", "keep the one that is right")
+    return next(iter(paths), None)
 
 
 def content_of(path: Path) -> tuple[str, list[str], io.BufferedReader]:

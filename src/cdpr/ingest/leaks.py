@@ -9,16 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..cases import (
-    PHYSICAL_SUFFIX,
-    SECTIONS,
-    CaseRecord,
-    RecordError,
-    examinations,
-    iterate_records,
-    meaning,
-    write_records,
-)
+from ..cases import examinations, meaning
+from ..cases.record import PHYSICAL_SUFFIX, SECTIONS, CaseRecord, RecordError, iterate_records, write_records
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import Leaks
@@ -117,15 +109,12 @@ def _named_by(exam: str, diagnosis: str, loose: bool) -> Mention | None:
     return next((mention for mention in telling if not _PATTERN.aim.search(name[: mention.start])), None)
 
 
-def _pattern(words: str) -> re.Pattern[str]:
-    """Words in any case; a space stands for any white space, so that a line may be wrapped within."""
-    return re.compile(words.replace(" ", r"\s+"), re.IGNORECASE)
-
-
 _SAID = phrases("told_results")
-_EMERGENCY, _ELSEWHEN = _pattern(_SAID["emergency"]), _pattern(_SAID["elsewhen"])
-_VISITED, _WORKS = _pattern(_SAID["visited"]), _pattern(_SAID["works"])
-
+# A space stands for any white space, so that a line may be wrapped within.
+_EMERGENCY, _ELSEWHEN, _VISITED, _WORKS = (
+    re.compile(_SAID[name].replace(" ", r"\s+"), re.IGNORECASE)
+    for name in ("emergency", "elsewhen", "visited", "works")
+)
 _RESULT = re.compile(_SAID["result"])
 
 

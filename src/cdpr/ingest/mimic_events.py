@@ -13,7 +13,7 @@ from typing import Any
 
 from ..cases import Analyte, format_analytes
 from .attrition import Attrition
-from .mimic_tables import Tables, check_strays, check_times, statement
+from .mimic_tables import Tables, statement
 from .names import ANY_LABEL, exam_key, panels
 from .notes import examination_heading, report_text
 from .texts import is_absent, one_line, phrases, says_something
@@ -30,12 +30,12 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
     a time and a result or not."""
     linked = statement("linked", table="labevents", time="moment(charttime)", start="c.start")
     tables.query("lab", linked=linked)
-    check_times(tables, "hosp/labevents", "charttime", tables.query("lab_times")[0], attrition)
+    tables.check_times("hosp/labevents", "charttime", tables.query("lab_times")[0])
     tables.query("panels", [*map(list, zip(*panels(), strict=True)), len(panels())])
     tables.query("items", held=held, any_label=ANY_LABEL)
     attrition.tables["hosp/labevents"] = "laboratory rows"
     counts = dict(tables.query("lab_counts"))
-    check_strays(tables, "hosp/labevents", counts[""], counts[" of no known admission"], attrition)
+    tables.check_strays("hosp/labevents", counts[""], counts[" of no known admission"])
     for what, rows in counts.items():
         attrition.count(f"laboratory rows{what}", int(rows))
     [(nameless,)] = tables.query("nameless_items")
@@ -62,8 +62,8 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
 def _account(tables: Tables, name: str, linked: str, what: str, attrition: Attrition) -> None:
     """Judge the times of a table by its linked rows, and count these."""
     [(total, stray, outside, *times)] = tables.query("account", linked=linked)
-    check_strays(tables, name, total, stray, attrition)
-    check_times(tables, name, "charttime", times, attrition)
+    tables.check_strays(name, total, stray)
+    tables.check_times(name, "charttime", times)
     attrition.tables[name] = what
     attrition.count(what, total)
     attrition.count(f"{what} of no known admission", stray)

@@ -28,18 +28,7 @@ from ..settings.datasets import MimicSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
-from .mimic_tables import (
-    OLDEST,
-    QUERIES,
-    Tables,
-    check_references,
-    check_rows,
-    check_sums,
-    check_times,
-    count_left_out,
-    count_rows,
-    statement,
-)
+from .mimic_tables import OLDEST, QUERIES, Tables, statement
 from .notes import DischargeNote, outline, parse_discharge_note
 from .texts import patient_information
 
@@ -78,8 +67,8 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
     if source.structurer.model is not None:
         # By name: without it, ingestion does not depend on it.
         structurer = pkgutil.resolve_name("cdpr.ingest.structurer:NoteStructurer")(source.structurer, work)
-    with Tables(work.path, work.state / "tables", THREADS) as tables:
-        _open(tables, work.attrition)
+    with Tables(work.path, work.state / "tables", work.attrition, THREADS) as tables:
+        _open(tables)
         _log.info("numbering notes and admissions in %s", work.path)
         tables.query("note_ids")
         tables.query("first_notes")
@@ -88,32 +77,32 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
         link_laboratory(tables, work.attrition, held=source.held_specimens == "keep")
         link_microbiology(tables, work.attrition)
         link_radiology(tables, work.attrition)
-        check_references(tables, work.attrition)
+        tables.check_references()
         improve = structurer.improve_all if structurer else None
         for records, attrition_of_chunk in _read_chunks(tables, work, THREADS, improve):
             work.attrition.add(attrition_of_chunk)
             yield from records
-    count_left_out(work.attrition)
+    work.attrition.count_left_out()
     if structurer:
         work.tags.update(structurer.tags())
 
 
-def _open(tables: Tables, attrition: Attrition) -> None:
+def _open(tables: Tables) -> None:
     """Views of the tables, and of what they hold one row for each patient and admission."""
     for name, columns in QUERIES["columns"].items():
         tables.add(name, columns)
-    check_sums(tables)
-    count_rows(tables, attrition)
-    check_times(tables, "hosp/admissions", "admittime", tables.query("admission_times")[0], attrition)
+    tables.check_sums()
+    tables.count_rows()
+    tables.check_times("hosp/admissions", "admittime", tables.query("admission_times")[0])
     problem = "is not a time like 2150-01-31 08:00:00"
-    check_rows(tables, "admissions", "hadm_id", "admittime", "moment(admittime) IS NOT NULL", problem)
+    tables.check_rows("admissions", "hadm_id", "admittime", "moment(admittime) IS NOT NULL", problem)
     for column in ("anchor_age", "anchor_year"):
         number = f"regexp_full_match({column}, '[0-9]{{1,4}}')"
-        check_rows(tables, "patients", "subject_id", column, number, "is not a whole number")
+        tables.check_rows("patients", "subject_id", column, number, "is not a whole number")
     for name, table, key in (("admissions", "stays", "hadm_id"), ("patients", "persons", "subject_id")):
         tables.query(table)
         once = f"{key} NOT IN (SELECT {key} FROM {table} GROUP BY {key} HAVING count(*) > 1)"
-        check_rows(tables, name, key, key, once, "stands in several rows that disagree")
+        tables.check_rows(name, key, key, once, "stands in several rows that disagree")
 
 
 def _read_chunks(tables: Tables, work: Import, processes: int, improve: Improve | None) -> Iterator[Reading]:

@@ -18,7 +18,16 @@ from typing import Any, Self
 from ..files import file_digest, file_type, parse_yaml, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks
 from .attrition import Attrition
-from .flat_files import LONGEST_NOTE, PACKED_ENDINGS, IngestError, content_of, csv_lines, explained, header_faults
+from .flat_files import (
+    LONGEST_NOTE,
+    PACKED_ENDINGS,
+    IngestError,
+    content_of,
+    csv_lines,
+    explained,
+    file_called,
+    header_faults,
+)
 from .texts import MISSING, is_absent, patterns, quoted, shape
 
 _ENDINGS = (*(f".csv{packed}" for packed in (*PACKED_ENDINGS, "")), ".parquet")
@@ -45,7 +54,7 @@ _LISTED = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
 class Tables:
     """Views over the tables of a folder; all columns are text, empty fields are NULL."""
 
-    def __init__(self, folder: Path, scratch: Path, threads: int = 2):
+    def __init__(self, folder: Path, scratch: Path, attrition: Attrition, threads: int = 2):
         """``scratch``: where linked tables lie meanwhile; what a killed import left there goes first."""
         import duckdb
 
@@ -58,7 +67,7 @@ class Tables:
                 break
         else:
             raise IngestError(self._scratch, NO_RECORD_LOCKS, "set TMPDIR to a folder on another disk")
-        self.folder = folder
+        self.folder, self.attrition = folder, attrition
         # Not knowing how many rows a compressed file has, the optimiser would hash the event tables, not the cases.
         options = {"temp_directory": str(self._scratch), "memory_limit": _MEMORY, "threads": threads,
                    "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
@@ -70,7 +79,7 @@ class Tables:
         for macro in ("unzoned", "moment", "blank"):
             self.connection.execute(QUERIES[macro].replace("{doubtful}", doubtful))
         self.paths: dict[str, Path] = {}  # by the names of the tables
-        self.zoned: dict[str, bool] = {}  # whether the times of a table have a zone
+        self._zoned: dict[str, bool] = {}  # whether the times of a table have a zone
         self._widths: dict[Path, int] = {}  # of the CSV files
 
     def __enter__(self) -> Self:
@@ -156,14 +165,91 @@ class Tables:
         return IngestError(path, problem, "repair or download the file again")
 
     def _find(self, name: str) -> Path:
-        paths = [path for ending in _ENDINGS if file_type(path := self.folder / f"{name}{ending}") == "file"]
-        if not paths:
-            remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
-            raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
-        if len(paths) > 1:
-            names = " and ".join(path.name for path in paths)
-            raise IngestError(paths[0].parent, f"holds {names}", "keep the one that is right")
-        return paths[0]
+        if path := file_called(self.folder, name, _ENDINGS):
+            return path
+        remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
+        raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
+
+    # Whether the tables are whole and fit together.
+
+    def check_sums(self) -> None:
+        """Hold the tables against the publisher's list, where one lies in the folder or beside them. Raises IngestError
+        for one that differs."""
+        for folder in {self.folder, *(path.parent for path in self.paths.values())}:
+            listed = folder / CHECKSUMS
+            lines = (
+                listed.read_text(encoding="utf-8", errors="replace").splitlines() if file_type(listed) == "file" else []
+            )
+            sums = {folder / line[2].strip(): line[1].lower() for line in map(_LISTED.fullmatch, lines) if line}
+            for path in self.paths.values():
+                if path in sums and file_digest(path) != sums[path]:
+                    remedy = f"download it again, or take {CHECKSUMS} away if you changed it yourself"
+                    raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed", remedy)
+
+    def count_rows(self) -> None:
+        """Note how many rows the small tables have. Raises IngestError for a table without rows that no case can do
+        without."""
+        for name in (*_NEEDED, "hosp/d_labitems", "note/radiology_detail"):
+            (rows,) = next(self.rows(f"SELECT count(*) FROM {name.split('/')[-1]}"))
+            if not rows and name in _NEEDED:
+                raise IngestError(self.paths[name], "a header and no row", "copy or download it again")
+            if not rows:
+                self.attrition.warn(f"{name} has a header and no row")
+            self.attrition.tables[name] = rows
+
+    def check_times(self, name: str, column: str, counts: Sequence[Any]) -> None:
+        """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, how many
+        of the others are midnight, in which hours they are (a bit each), and how many have a zone. Raises IngestError
+        where most are lost, tell the day alone, or lost half of it, and where the tables do not agree on a zone."""
+        filled, unread, sample, midnight, hours, zoned = counts
+        if filled:
+            self._zoned[name] = zoned * 2 > filled
+        if other := next((one for one, has in self._zoned.items() if has != self._zoned.get(name, has)), ""):
+            having, lacking = (name, other) if self._zoned[name] else (other, name)
+            problem = f"its times have a zone, those of {lacking} have none, so that neither can be moved to the other"
+            raise IngestError(self.paths[having], problem, f"{AS_PUBLISHED}, without a zone")
+        message = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
+        if unread * 2 > filled:
+            raise IngestError(self.paths[name], message, AS_PUBLISHED, field=column)
+        if unread > filled * _LOST:
+            self.attrition.warn(f"{name}, {column}: {message}")
+        if filled - unread >= _FEW and midnight > 0.9 * (filled - unread):
+            problem = f"{midnight:,} of {filled - unread:,} times have no time of day, which the window of a case needs"
+            raise IngestError(self.paths[name], problem, AS_PUBLISHED, field=column)
+        if filled - unread >= _CLOCK and hours == _HALF_A_DAY:
+            problem = f"{filled - unread:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"
+            raise IngestError(self.paths[name], problem, AS_PUBLISHED, field=column)
+
+    def check_rows(self, table: str, key: str, column: str, fits: str, problem: str) -> None:
+        """Raise IngestError for the first row, in the order of its key, whose column does not fit the condition."""
+        query = f"SELECT {key}, {column} FROM {table} WHERE {column} IS NOT NULL AND NOT ({fits}) ORDER BY 1, 2 LIMIT 1"
+        for number, value in self.rows(query):
+            path = self.paths[f"hosp/{table}"]
+            row = "" if key == column else f" in the row of {key} {quoted(number or '')}"
+            message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
+            line = line_of(path, column, value)
+            raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
+
+    def check_strays(self, name: str, rows: int, stray: int) -> None:
+        """Warn of a table of events without any row, or with many of unknown admissions. Raises IngestError for
+        numbers that a spreadsheet has rounded."""
+        if not rows:
+            self.attrition.warn(f"{name} has a header and no row")
+        if stray > _LOST * rows:
+            [(sample, rounded)] = self.query("unknown_admissions", table=name.split("/")[-1])
+            if rounded:
+                remedy = "export it again with whole numbers: a spreadsheet has rounded these"
+                raise IngestError(self.paths[name], f"{rounded:,} numbers like 2.1E+07", remedy, field="hadm_id")
+            problem = f"{stray:,} of {rows:,} rows name an admission that hosp/admissions lacks"
+            self.attrition.warn(f"{name}: {problem}; these numbers look like {shape(sample)}")
+
+    def check_references(self) -> None:
+        """Warn of identifiers that lead nowhere, of people without age or sex, and of an event table that ends long
+        before the patients do."""
+        for check in QUERIES["fit"]:
+            total, lost = next(self.rows(check["query"].replace("{oldest}", str(OLDEST))))
+            if total >= check["few"] and lost > check["share"] * total:
+                self.attrition.warn(check["warning"].format(lost=lost, total=total, rest=total - lost, oldest=OLDEST))
 
 
 def statement(name: str, **parts: Any) -> str:
@@ -205,98 +291,3 @@ def _column(name: str) -> str:
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-# Whether the tables are whole and fit together.
-
-
-def check_sums(tables: Tables) -> None:
-    """Hold the tables against the publisher's list, where one lies in the folder or beside them. Raises IngestError for
-    one that differs."""
-    for folder in {tables.folder, *(path.parent for path in tables.paths.values())}:
-        listed = folder / CHECKSUMS
-        lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if file_type(listed) == "file" else []
-        sums = {folder / line[2].strip(): line[1].lower() for line in map(_LISTED.fullmatch, lines) if line}
-        for path in tables.paths.values():
-            if path in sums and file_digest(path) != sums[path]:
-                remedy = f"download it again, or take {CHECKSUMS} away if you changed it yourself"
-                raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed", remedy)
-
-
-def count_rows(tables: Tables, attrition: Attrition) -> None:
-    """Note how many rows the small tables have. Raises IngestError for a table without rows that no case can do
-    without."""
-    for name in (*_NEEDED, "hosp/d_labitems", "note/radiology_detail"):
-        (rows,) = next(tables.rows(f"SELECT count(*) FROM {name.split('/')[-1]}"))
-        if not rows and name in _NEEDED:
-            raise IngestError(tables.paths[name], "a header and no row", "copy or download it again")
-        if not rows:
-            attrition.warn(f"{name} has a header and no row")
-        attrition.tables[name] = rows
-
-
-def check_times(tables: Tables, name: str, column: str, counts: Sequence[Any], attrition: Attrition) -> None:
-    """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, how many of
-    the others are midnight, in which hours they lie (a bit each), and how many have a zone. Raises IngestError where
-    most are lost, tell the day alone, or lost the half of it, and where the tables do not agree on a zone."""
-    filled, unread, sample, midnight, hours, zoned = counts
-    if filled:
-        tables.zoned[name] = zoned * 2 > filled
-    if other := next((one for one, has in tables.zoned.items() if has != tables.zoned.get(name, has)), ""):
-        having, lacking = (name, other) if tables.zoned[name] else (other, name)
-        problem = f"its times have a zone, those of {lacking} have none, so that neither can be moved to the other"
-        raise IngestError(tables.paths[having], problem, f"{AS_PUBLISHED}, without a zone")
-    message = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
-    if unread * 2 > filled:
-        raise IngestError(tables.paths[name], message, AS_PUBLISHED, field=column)
-    if unread > filled * _LOST:
-        attrition.warn(f"{name}, {column}: {message}")
-    if filled - unread >= _FEW and midnight > 0.9 * (filled - unread):
-        problem = f"{midnight:,} of {filled - unread:,} times have no time of day, which the window of a case needs"
-        raise IngestError(tables.paths[name], problem, AS_PUBLISHED, field=column)
-    if filled - unread >= _CLOCK and hours == _HALF_A_DAY:
-        problem = f"{filled - unread:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"
-        raise IngestError(tables.paths[name], problem, AS_PUBLISHED, field=column)
-
-
-def check_rows(tables: Tables, table: str, key: str, column: str, fits: str, problem: str) -> None:
-    """Raise IngestError for the first row, in the order of its key, whose column does not fit the condition."""
-    query = f"SELECT {key}, {column} FROM {table} WHERE {column} IS NOT NULL AND NOT ({fits}) ORDER BY 1, 2 LIMIT 1"
-    for number, value in tables.rows(query):
-        path = tables.paths[f"hosp/{table}"]
-        row = "" if key == column else f" in the row of {key} {quoted(number or '')}"
-        message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
-        line = line_of(path, column, value)
-        raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
-
-
-def check_strays(tables: Tables, name: str, rows: int, stray: int, attrition: Attrition) -> None:
-    """Warn of a table of events without any row, or with many of unknown admissions. Raises IngestError for
-    numbers that a spreadsheet has rounded."""
-    if not rows:
-        attrition.warn(f"{name} has a header and no row")
-    if stray > _LOST * rows:
-        [(sample, rounded)] = tables.query("unknown_admissions", table=name.split("/")[-1])
-        if rounded:
-            remedy = "export it again with whole numbers: a spreadsheet has rounded these"
-            raise IngestError(tables.paths[name], f"{rounded:,} numbers like 2.1E+07", remedy, field="hadm_id")
-        attrition.warn(
-            f"{name}: {stray:,} of {rows:,} rows name an admission that hosp/admissions lacks; these numbers look like "
-            f"{shape(sample)}"
-        )
-
-
-def check_references(tables: Tables, attrition: Attrition) -> None:
-    """Warn of identifiers that lead nowhere, of people without age or sex, and of an event table that ends long before
-    the patients do."""
-    for check in QUERIES["fit"]:
-        total, lost = next(tables.rows(check["query"].replace("{oldest}", str(OLDEST))))
-        if total >= check["few"] and lost > check["share"] * total:
-            attrition.warn(check["warning"].format(lost=lost, total=total, rest=total - lost, oldest=OLDEST))
-
-
-def count_left_out(attrition: Attrition) -> None:
-    """Count the cultures and reports of cases whose note was left out: nobody has looked at them."""
-    for what in (what for what in attrition.tables.values() if isinstance(what, str)):
-        if left := attrition.events[what] - attrition.parts(what).total():
-            attrition.count(f"{what} of cases whose note was left out", left)

@@ -5,19 +5,19 @@ import functools
 import re
 
 from ..cases import PHYSICAL_SUFFIX, VITAL_SIGNS, Analyte, Term, examinations, format_analytes, meaning, normalise
+from ..cases.patterns import compile_rewriting, rewrite
 from ..files import shipped_table
 from .texts import one_line, patterns, phrases
 
 _WORDS = phrases("names")
 ANY_LABEL = "*"
 _PATTERN = patterns("names")
+_LONG = compile_rewriting((long, short) for short, long in _WORDS["long"].items())
 
 
 def exam_key(name: str) -> str:
     """The general name where the vocabulary knows the spelling, else the source's own, cleaned."""
-    name = one_line(name)
-    term = examinations().find(name)
-    return term.name if term is not None and term.kind != "physical" else name
+    return examinations().general_name(one_line(name))
 
 
 def physical_key(name: str) -> str:
@@ -78,10 +78,7 @@ def term_of(name: str) -> Term | None:
 
 def usual_name(name: str) -> str:
     """A name in the usual order of words, without a side."""
-    usual = _PATTERN.xray.sub("X-ray", name)
-    for short, long in _WORDS["long"].items():
-        usual = re.sub(long, short, usual)
-    usual = _PATTERN.side.sub("", usual)
+    usual = _PATTERN.side.sub("", rewrite(_PATTERN.xray.sub("X-ray", name), _LONG))
     if placed := _PATTERN.part_first.fullmatch(usual):
         usual = f"{placed[2]} {placed[1]}"
     elif placed := _PATTERN.part_last.fullmatch(usual):

@@ -188,13 +188,8 @@ def _report_sections(text: str) -> list[tuple[str, str]]:
 
 _PLAIN_WORDS = phrases("physical")["plain"]
 _ANY_WORD = re.compile(r"[^\W_]+")
-_OF_HEADINGS = frozenset(
-    _ANY_WORD.findall(
-        " ".join(
-            (*(pattern for _, pattern in _ALL), *(phrases("physical")[name] for name in ("vital", "parts", "others")))
-        )
-    )
-)
+_KNOWN_HEADINGS = [pattern for _, pattern in _ALL] + [phrases("physical")[n] for n in ("vital", "parts", "others")]
+_OF_HEADINGS = frozenset(_ANY_WORD.findall(" ".join(_KNOWN_HEADINGS)))
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"
 _NO_ITEM = ""
 
@@ -227,12 +222,8 @@ def _opens_another(line: str, marked: bool, apart: bool) -> bool:
     name = titled["name"].strip("*_# ")
     if _EXAM.thought.fullmatch(name):
         return True
-    if (
-        not (marked or titled["end"] in (":", "："))
-        or not name[:1].isupper()
-        or len(name.split()) > 4
-        or _is_part(name)
-    ):
+    is_heading = (marked or titled["end"] in (":", "：")) and name[:1].isupper() and len(name.split()) <= 4
+    if not is_heading or _is_part(name):
         return False
     words = set(re.findall(r"[a-z]+", name.casefold())).difference(_PLAIN_WORDS)
     alone = marked or (apart and not says_something(line[titled.end() :]))
@@ -244,12 +235,7 @@ def _is_part(name: str) -> bool:
     words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())
     known = _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
     counted = re.search(r"\d|__", name) and not _EXAM.other.search(name)
-    return bool(
-        known
-        or counted
-        or re.search(r"(?i)\b(?:exam|vs|vitals?|physical)\b", name)
-        or all(map(_EXAM.part.fullmatch, words))
-    )
+    return bool(known or counted or _EXAM.of_exam.search(name) or all(map(_EXAM.part.fullmatch, words)))
 
 
 def outline(text: str) -> str:

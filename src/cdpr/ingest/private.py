@@ -24,6 +24,7 @@ from .flat_files import (
     IngestError,
     collected,
     csv_lines,
+    file_called,
     filled_lines,
     header_faults,
     parse_json,
@@ -122,12 +123,10 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
 
 
 def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
-    """The file, compressed or not; the plain name where there is none."""
-    paths = [path for end in ("", *PACKED_ENDINGS) if file_type(path := folder / (name + end)) == "file"]
-    if len(paths) > 1:
-        names = " and ".join(path.name for path in paths)
-        problems.append(IngestError(folder, f"holds {names}", "keep the one that is right"))
-    return paths[0] if paths else folder / name
+    """The file, compressed or not; the plain name where there is none, or are several."""
+    with collected(problems):
+        return file_called(folder, name, ("", *PACKED_ENDINGS)) or folder / name
+    return folder / name
 
 
 def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Export) -> None:

@@ -4,7 +4,6 @@ import tempfile
 from pathlib import Path
 
 from ..cases import CaseRecord
-from ..costs.catalogue import load_catalogue
 from ..costs.price import price_case
 from ..hospital.raw_files import write_hospital
 from ..settings import Settings
@@ -25,8 +24,7 @@ def synthetic_cases(count: int = 400, settings: Settings | None = None) -> list[
     with tempfile.TemporaryDirectory(prefix="cdpr-hospital-") as folder:
         write_hospital(settings.hospital.model_copy(update={"private_cases": count}), folder, ["private"])
         records, _ = ingest("private", settings.model_copy(update={"data": data}), Path(folder) / "private")
-    catalogue = load_catalogue()
     return [
-        price_case(case.model_copy(update={"split": "train" if i % _TEST_EVERY else "test"}), settings.costs, catalogue)
+        price_case(case.model_copy(update={"split": "train" if i % _TEST_EVERY else "test"}), settings.costs)
         for i, case in enumerate(records)
     ]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..cases import PHYSICAL_SUFFIX, SECTIONS
-from ..cases.patterns import compile_patterns, fill
+from ..cases.patterns import compile_patterns, compile_rewriting, fill, rewrite
 from ..files import parse_yaml, shipped_text
 
 LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
@@ -38,6 +38,7 @@ def _entries() -> dict[str, dict[str, Any]]:
 
 
 _PATTERN = patterns("texts")
+_MARKUP, _RTF = (compile_rewriting(phrases("texts")[name]) for name in ("markup", "rtf"))
 MISSING, _NEUTRAL = (frozenset(phrases("texts")[name]) for name in ("missing", "neutral"))
 
 
@@ -77,9 +78,7 @@ def shape(text: str) -> str:
 
 def unmarked(text: str) -> str:
     """The text of HTML, a block a line."""
-    for mark, replacement in phrases("texts")["markup"]:
-        text = re.sub(mark, replacement, text)
-    return "\n".join(filter(None, map(one_line, html.unescape(text).splitlines())))
+    return "\n".join(filter(None, map(one_line, html.unescape(rewrite(text, _MARKUP)).splitlines())))
 
 
 def plain_text(text: str) -> str:
@@ -87,9 +86,7 @@ def plain_text(text: str) -> str:
     if text.lstrip().startswith("{\\rtf"):
         text = re.sub(r"\\u(-?\d+) ?\??", lambda match: chr(int(match[1]) % 0x10000), text)
         text = re.sub(r"\\'([0-9a-f]{2})", lambda match: bytes.fromhex(match[1]).decode("cp1252", "replace"), text)
-        for mark, replacement in phrases("texts")["rtf"]:
-            text = re.sub(mark, replacement, text)
-        return text.strip()
+        return rewrite(text, _RTF).strip()
     return unmarked(text) if _PATTERN.html.search(text) else text
 
 

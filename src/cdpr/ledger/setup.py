@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ..costs import load_catalogue, price_of
+from ..costs import price_of
 from ..results.methods import AGENTS, DATASETS
 from ..results.results import NotMeasured
 from ..settings import job_of, labels_of, sweeps, value_at
@@ -37,12 +37,11 @@ def _held(claim: Claim, evidence: Evidence) -> tuple[Any, str]:
             jobs = dict.fromkeys(job_of(settings, evidence.method(name).name) for name in names)
             return len(jobs) == 1, f"trained as {' and '.join(jobs)}"
         case "price":
-            price = price_of(names[0], settings.costs, load_catalogue())
+            price = price_of(names[0], settings.costs)
             code = f" {price.hcpcs}" if price.hcpcs else ""
             return round(price.usd, 2), f"{price.usd:.2f} USD, from {price.source}{code}"
         case "billed_together":
-            prices = {name: load_catalogue().find(name) for name in names}
-            groups = {name: price.group if price else None for name, price in prices.items()}
+            groups = {name: price_of(name, settings.costs).group for name in names}
             one = len(set(groups.values())) == 1 and None not in groups.values()
             return one, f"billed as {next(iter(groups.values())) if one else groups}"
     methods = evidence.results.methods

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..agents.build import agent_entry
 from ..cases import CaseRecord, is_physical, iterate_records
-from ..costs import load_catalogue, price_of
+from ..costs import price_of
 from ..costs.price import charge
 from ..environment import WAVE, Agent, DiagnosticEnvironment, FinalDiagnosis, RequestTest, State, Turn, parse_action
 from ..environment.once import all_ended
@@ -137,4 +137,4 @@ async def request_price(settings: Settings, environment: DiagnosticEnvironment, 
     if match:
         fresh = [key for key in match if key not in state.obtained]
         return charge(state.case, state.obtained, fresh[0]) if fresh else 0.0
-    return 0.0 if is_physical(name) else round(price_of(name, settings.costs, load_catalogue()).usd, 2)
+    return 0.0 if is_physical(name) else round(price_of(name, settings.costs).usd, 2)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..cases import diagnoses, is_physical
-from ..costs import load_catalogue, price_of
+from ..costs import price_of
 from ..hospital.posterior import Diagnostician, canonical_name
 from ..job import Job
 from ..seeding import derive_seed
@@ -64,7 +64,7 @@ class Assessor:
     def __init__(self, dataset: str, costs: Costs):
         self.doctor = Diagnostician(dataset=dataset)
         keys = [self.doctor.key(exam) for exam in self.doctor.exams]
-        self.usd = np.array([0.0 if is_physical(key) else price_of(key, costs, load_catalogue()).usd for key in keys])
+        self.usd = np.array([0.0 if is_physical(key) else price_of(key, costs).usd for key in keys])
         self.posterior = functools.cache(self._posterior)
         self.gains = functools.cache(self._gains)
 
