@@ -198,9 +198,12 @@ class Tables:
             self.attrition.tables[name] = rows
 
     def check_times(self, name: str, column: str, counts: Sequence[Any]) -> None:
-        """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, how many
-        of the others are midnight, in which hours they are (a bit each), and how many have a zone. Raises IngestError
-        where most are lost, tell the day alone, or lost half of it, and where the tables do not agree on a zone."""
+        """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, how
+        many of the others are midnight, in which hours they are (a bit each), and how many have a zone.
+
+        Raises IngestError where most are lost, tell the day alone, or lost half of it, and where the tables do not
+        agree on a zone.
+        """
         filled, unread, sample, midnight, hours, zoned = counts
         if filled:
             self._zoned[name] = zoned * 2 > filled
