@@ -5,14 +5,16 @@ algorithms too, so they import torch inside functions only.
 """
 
 import asyncio
+import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..environment import DiagnosticEnvironment, Policy, Trajectory, Turn
+from ..environment.utility import Worth, weighted_utility
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
 from ..settings.section import Section
@@ -83,7 +85,7 @@ class GroupAdvantages:
     weights: list[list[Any]] = field(default_factory=list)
     alternatives: Sequence[Alternative] = ()
     scores: Sequence[float] | None = None
-    counts: dict[str, float] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
     record: "CreditRow | None" = None
 
     def __post_init__(self) -> None:
@@ -146,6 +148,11 @@ class Algorithm(ABC):
     def scores_by(cls, settings: Settings) -> set[str]:
         """Policies whose probability of given replies it reads: ``current``, ``frozen``."""
         return set()
+
+    @functools.cached_property
+    def worth(self) -> Worth:
+        """U with weighted correctness, for algorithms that read ``utility`` and ``comparators``."""
+        return weighted_utility(self.settings)
 
     def normalised(self, scores: Sequence[float]) -> list[float]:
         """Group-relative advantages of the trajectories' scores, under ``training.normalise``."""

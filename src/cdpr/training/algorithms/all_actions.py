@@ -23,7 +23,7 @@ from ...credit.belief import Measure, on_name, read_beliefs
 from ...credit.continuations import Draws
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, State, Step
-from ...environment.utility import weighted_utility
+from ...environment.utility import Worth
 from ...settings import Settings
 from ...settings.algorithms import algorithm_options
 from ...settings.section import Section, key
@@ -31,19 +31,21 @@ from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages,
 
 
 class ValueTree:
-    """Backed-up values of one case. ``samples[key]`` are the steps sampled at a state, with the state."""
+    """Values of one case. ``samples[key]`` are the steps sampled at a state, with the state. With ``beliefs``, Phi by
+    the key of a state, values look one step ahead; else they are backed up."""
 
-    def __init__(self, context: Context, sampled: list[tuple[State, Step]]):
-        self.environment, self.policy = context.environment, context.policy
-        self.worth = weighted_utility(context.settings)
+    def __init__(self, context: Context, worth: Worth, sampled: list[tuple[State, Step]]):
+        self.environment, self.policy, self.worth = context.environment, context.policy, worth
         self.samples: dict[tuple, list[tuple[State, Step]]] = defaultdict(list)
         for state, step in sampled:
             self.samples[state.key].append((state, step))
-        self._value: dict[tuple, float | None] = {}
-        self._known: dict[tuple, int] = {}
+        self.beliefs: dict[tuple, float] = {}
+        self._known: dict[tuple, list[float]] = {}  # Q of the samples at a state that have one
 
     def action_value(self, state: State, step: Step) -> float | None:
         """Q(s, a): the step's own return plus V of the next state; None where no reply came back from there."""
+        if self.beliefs:
+            return self.worth(self.beliefs[self.after(state, step).key], step.effort)
         if self.ends(state, step):
             last, correct = self.environment.conclude(state, step)
             return self.worth(correct, last.effort)
@@ -55,35 +57,28 @@ class ValueTree:
         return self.ends(state, step) or self.value(state.after(step)) is not None
 
     def ends(self, state: State, step: Step) -> bool:
+        """Whether the step is the last of its episode."""
         return self.environment.must_diagnose(state, self.policy) or isinstance(step.action, FinalDiagnosis)
 
-    def value(self, state: State) -> float | None:
-        """V(s): the mean of Q over the samples at s that have one."""
-        if state.key not in self._value:
+    def after(self, state: State, step: Step) -> State:
+        """The state that a step leads to; the last step leads nowhere."""
+        return state if self.ends(state, step) else state.after(step)
+
+    def known(self, state: State) -> list[float]:
+        """Q of the samples at s that have one."""
+        if state.key not in self._known:
             values = [self.action_value(*sample) for sample in self.samples[state.key]]
-            known = [value for value in values if value is not None]
-            self._value[state.key] = fmean(known) if known else None
-            self._known[state.key] = len(known)
-        return self._value[state.key]
+            self._known[state.key] = [value for value in values if value is not None]
+        return self._known[state.key]
+
+    def value(self, state: State) -> float | None:
+        """V(s): the mean of Q over the samples at s; None where none has a value."""
+        return fmean(known) if (known := self.known(state)) else None
 
     def advantage(self, state: State, step: Step) -> float:
         """Q(s, a) minus the mean of Q over the other samples at s; 0 for the only one. (Q - V) m / (m - 1)."""
-        value, count = self.value(state), self._known[state.key]
-        if count < 2:
-            return 0.0
-        return (self.action_value(state, step) - value) * count / (count - 1)
-
-
-class BeliefTree(ValueTree):
-    """Values one step ahead. ``beliefs``: Phi by the key of a state."""
-
-    def __init__(self, context: Context, sampled: list[tuple[State, Step]], beliefs: dict[tuple, float]):
-        super().__init__(context, sampled)
-        self.beliefs = beliefs
-
-    def action_value(self, state: State, step: Step) -> float:
-        after = state if self.ends(state, step) else state.after(step)
-        return self.worth(self.beliefs[after.key], step.effort)
+        known, own = self.known(state), self.action_value(state, step)
+        return 0.0 if own is None or len(known) < 2 else (own - fmean(known)) * len(known) / (len(known) - 1)
 
 
 class AllActions(Algorithm):
@@ -121,22 +116,20 @@ class AllActions(Algorithm):
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     async def _values(self, samples: list[tuple[State, Step]]) -> ValueTree:
-        if self.options.leaves == "returns":
-            return ValueTree(self.context, samples)
-        tree = BeliefTree(self.context, samples, {})
-        states = [state if tree.ends(state, step) else state.after(step) for state, step in samples]
-        tree.beliefs = await read_beliefs(self.context.policy, states, self.options.measure)
+        tree = ValueTree(self.context, self.worth, samples)
+        if self.options.leaves == "belief":
+            states = [tree.after(state, step) for state, step in samples]
+            tree.beliefs = await read_beliefs(self.context.policy, states, self.options.measure)
         return tree
 
     def _advantage(self, tree: ValueTree, state: State, step: Step) -> PerToken:
         """Of a sample; with beliefs the name of a diagnosis has one of its own."""
         advantage = tree.advantage(state, step)
-        if not (isinstance(tree, BeliefTree) and isinstance(step.action, FinalDiagnosis)):
+        if not (tree.beliefs and isinstance(step.action, FinalDiagnosis)):
             return advantage
         _, correct = self.context.environment.conclude(state, step)
-        return on_name(
-            self.context.policy, step.turn, advantage, tree.worth(correct - tree.beliefs[state.key], step.effort)
-        )
+        of_name = self.worth(correct - tree.beliefs[state.key], step.effort)
+        return on_name(self.context.policy, step.turn, advantage, of_name)
 
     def _node(self, node: Node, tree: ValueTree, drawn, decisions, weights) -> list[Alternative]:
         """Fills in the group's decisions at a node; returns the others. Replies of the same tokens are one."""

@@ -20,7 +20,6 @@ from ...credit.belief import Measure, on_name, read_beliefs, true_names
 from ...credit.continuations import group_advantages
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, RequestTest, Trajectory
-from ...environment.utility import weighted_utility
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_options
 from ...settings.section import Section, key
@@ -69,7 +68,7 @@ class BeliefGain(Algorithm):
 
     def __init__(self, context: Context):
         super().__init__(context)
-        self.worth, self.weight = weighted_utility(self.settings), self.settings.comparators.correctness_weight
+        self.weight = self.settings.comparators.correctness_weight
         self.reader = context.frozen() if self.options.policy == "frozen" else context.policy
         self.refresh = self.options.refresh
         if self.options.reading != "none" and self.settings.training.temperature != 1:

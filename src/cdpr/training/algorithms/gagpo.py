@@ -4,7 +4,6 @@ from collections import defaultdict
 from statistics import fmean
 
 from ...credit.continuations import group_advantages
-from ...environment.utility import weighted_utility
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Group, GroupAdvantages, standardised
 
@@ -19,11 +18,10 @@ class Gagpo(Algorithm):
     reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        worth = weighted_utility(self.settings)
         returns: dict[tuple, list[float]] = defaultdict(list)
         for trajectory in group:
             for t, state in enumerate(trajectory.states):
-                returns[state.key].append(worth(trajectory.correct, trajectory.effort(t)))
+                returns[state.key].append(self.worth(trajectory.correct, trajectory.effort(t)))
         values = {state: fmean(row) for state, row in returns.items()}
-        advantages = group_advantages(group, values, worth, self.options.decay)
+        advantages = group_advantages(group, values, self.worth, self.options.decay)
         return GroupAdvantages(decisions=standardised(advantages), counts={"credit/states": len(values)})

@@ -4,9 +4,8 @@ from pydantic import NonNegativeFloat
 
 from ...credit.states import build_tree
 from ...environment import Trajectory
-from ...environment.utility import weighted_utility
 from ...settings.section import Section, key
-from ..algorithm import Algorithm, Context, Group, GroupAdvantages, every_decision, group_relative
+from ..algorithm import Algorithm, Group, GroupAdvantages, every_decision, group_relative
 
 
 class Gigpo(Algorithm):
@@ -19,10 +18,6 @@ class Gigpo(Algorithm):
         deviation or by 1 (`training.normalise: none`)."""
 
     reads = ("training.normalise", "utility", "comparators")
-
-    def __init__(self, context: Context):
-        super().__init__(context)
-        self.worth = weighted_utility(context.settings)
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         scores = [self.worth(trajectory.correct, trajectory.effort()) for trajectory in group]

@@ -8,7 +8,6 @@ which nothing would be cheap.
 from itertools import pairwise
 
 from ...credit.belief import Measure, read_beliefs
-from ...environment.utility import weighted_utility
 from ...settings import Settings
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Group, GroupAdvantages, standardised
@@ -23,13 +22,13 @@ class Igpo(Algorithm):
     reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        worth, weight = weighted_utility(self.settings), self.settings.comparators.correctness_weight
+        weight = self.settings.comparators.correctness_weight
         states = [state for trajectory in group for state in trajectory.states]
         beliefs = await read_beliefs(self.context.policy, states, self.options.measure)
         rewards = []
         for trajectory in group:
             gains = [after - before for before, after in pairwise(beliefs[s.key] for s in trajectory.states)]
-            prices = [worth(0.0, step.effort) / weight for step in trajectory.steps]
+            prices = [self.worth(0.0, step.effort) / weight for step in trajectory.steps]
             rewards.append([g + p for g, p in zip([*gains, float(trajectory.correct)], prices, strict=True)])
         decisions = standardised(rewards)
         for row in decisions:

@@ -12,7 +12,6 @@ from statistics import fmean
 from pydantic import PositiveInt
 
 from ...environment import Trajectory, run_episode
-from ...environment.utility import weighted_utility
 from ...seeding import derive_seed
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Group, GroupAdvantages, PerToken
@@ -28,9 +27,8 @@ class TreeGrpo(Algorithm):
     extra_samples = True
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        worth = weighted_utility(self.settings)
         trees = await asyncio.gather(*(self._grow(first, iteration, i) for i, first in enumerate(group)))
-        scores = [[worth(leaf.correct, leaf.effort()) for _, leaf in tree] for tree in trees]
+        scores = [[self.worth(leaf.correct, leaf.effort()) for _, leaf in tree] for tree in trees]
         among_all, leaves = self.normalised([score for tree in scores for score in tree]), self.options.nodes + 1
         decisions: list[list[PerToken]] = []
         weights: list[list[PerToken]] = []

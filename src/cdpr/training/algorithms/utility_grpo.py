@@ -5,7 +5,6 @@ weight (1 + beta) / beta (``comparators.correctness_weight``; docs/method.md, "W
 At that weight any difference between the two is bias or noise of the counterfactual estimates.
 """
 
-from ...environment.utility import weighted_utility
 from ..algorithm import Algorithm, Group, GroupAdvantages, every_decision
 
 
@@ -15,6 +14,5 @@ class UtilityGrpo(Algorithm):
     reads = ("training.normalise", "utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        worth = weighted_utility(self.settings)
-        scores = [worth(trajectory.correct, trajectory.effort()) for trajectory in group]
+        scores = [self.worth(trajectory.correct, trajectory.effort()) for trajectory in group]
         return GroupAdvantages(decisions=every_decision(self.normalised(scores), group), scores=scores)

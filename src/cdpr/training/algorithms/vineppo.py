@@ -6,7 +6,6 @@ from statistics import pstdev
 from pydantic import PositiveInt
 
 from ...credit.continuations import Draws, group_advantages, state_values
-from ...environment.utility import weighted_utility
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Group, GroupAdvantages
 
@@ -22,11 +21,11 @@ class VinePpo(Algorithm):
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per decision, before it is divided."""
-        context, worth = self.context, weighted_utility(self.settings)
+        context = self.context
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
-        values = await state_values(draws, group, range(self.options.continuations), worth)
+        values = await state_values(draws, group, range(self.options.continuations), self.worth)
         counts = {"credit/states": len(values)} | draws.counts
-        return GroupAdvantages(decisions=group_advantages(group, values, worth), counts=counts)
+        return GroupAdvantages(decisions=group_advantages(group, values, self.worth), counts=counts)
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Divide by the deviation over all decisions."""
