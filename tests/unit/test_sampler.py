@@ -10,9 +10,10 @@ import torch
 from scipy.stats import chisquare
 from toy import Grouped
 
-from cdpr.llm.attention import Branches, as_path
+from cdpr.llm.attention import Branches
 from cdpr.llm.decoding import draw, uniforms
 from cdpr.llm.local_models import smollm2
+from cdpr.llm.prefix_cache import as_path
 from cdpr.llm.sampler import InProcessSampler, cache_memory
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.transformer import DecoderConfig, Transformer

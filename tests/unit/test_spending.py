@@ -157,7 +157,7 @@ def test_money_that_a_killed_process_held_is_no_reason_to_wait(server, tmp_path,
         assert time.monotonic() < deadline
         time.sleep(0.05)
     [held] = spent(tmp_path)
-    bill = Spending(priced(tmp_path, NOWHERE, "m", held.reserved_usd), "model m")
+    bill = Spending.of(priced(tmp_path, NOWHERE, "m", held.reserved_usd), "model m")
     with pytest.raises(TimeoutError):  # while it runs, its calls may still cost less
         asyncio.run(asyncio.wait_for(bill.reserve(100, 10), 1.0))
     assert "calls under way hold" in caplog.text and "model m" in caplog.text
@@ -179,7 +179,7 @@ def test_usage_that_no_call_can_have_is_unknown_and_priced_at_its_worst(server, 
 
 
 def test_a_call_waits_for_those_under_way(tmp_path):
-    bill = Spending(priced(tmp_path, NOWHERE, "m", 0.003), "model")
+    bill = Spending.of(priced(tmp_path, NOWHERE, "m", 0.003), "model")
 
     async def work() -> float:
         first, started = await bill.reserve(1000, 100), time.monotonic()
@@ -195,7 +195,7 @@ def test_a_call_waits_for_those_under_way(tmp_path):
 
 def test_a_call_that_takes_the_last_of_the_budget_is_made(tmp_path):
     """Half a dollar each: what may still fit waits, what fits exactly goes out, and then nothing."""
-    bill, half = Spending(priced(tmp_path, NOWHERE, "m", 1.0), "model"), (500_000, 0)
+    bill, half = Spending.of(priced(tmp_path, NOWHERE, "m", 1.0), "model"), (500_000, 0)
 
     async def work() -> None:
         first, second = [await asyncio.wait_for(bill.reserve(*half), 5) for _ in range(2)]

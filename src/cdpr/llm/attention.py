@@ -5,183 +5,15 @@ The keys of a prompt are read from the pool of the prefix cache once (:class:`Pr
 """
 
 import math
-from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .prefix_cache import PrefixCache
 from .transformer import Transformer
-
-_BYTES = 4  # of a token in a path
-
-
-def as_path(tokens: Sequence[int]) -> bytes:
-    """Tokens as bytes, four each: prefixes are then compared by the C library."""
-    return array("i", tokens).tobytes()
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """The tokens between two branchings of the tree. It represents the path that ends with it."""
-
-    edge: bytes
-    slots: np.ndarray
-    parent: "Node | None"
-    used: int
-    number: int
-    level: int
-    children: "dict[bytes, Node]" = field(default_factory=dict)
-
-
-class Place(NamedTuple):
-    """Where a path is in the pool."""
-
-    node: Node
-    slots: np.ndarray  # int32 [tokens], of the whole path
-    known: int  # tokens that were in the tree before
-    level: int  # 0 if all its ancestors were filled in earlier batches, else one more than the last of them
-
-
-class PrefixCache:
-    """Keys and values of ``capacity`` tokens; the least recently used leaves make room.
-
-    A slot holds one token's keys and values of all layers. Slot 0 belongs to no token: padding reads and writes it.
-    """
-
-    def __init__(self, transformer: Transformer, capacity: int) -> None:
-        self._transformer = transformer
-        self._heads, self._width = transformer.architecture.kv_heads, transformer.architecture.head_dim
-        self.resize(capacity)
-
-    def resize(self, capacity: int) -> None:
-        """Clear the cache and change its size to ``capacity`` tokens."""
-        layers, weight = self._transformer.architecture.layers, self._transformer.embedding
-        # Not zeroed: the system gives memory to the pool only as slots are written.
-        pools = [weight.new_empty(capacity + 1, self._heads * self._width) for _ in range(2 * layers)]
-        for pool in pools:
-            pool[0] = 0
-        self._keys, self._values = pools[:layers], pools[layers:]
-        self.capacity = capacity
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all prefixes (the weights changed)."""
-        self._free = np.arange(self.capacity, 0, -1, dtype=np.int32)  # a stack: low slots are used again first
-        self._n_free = self.capacity
-        self._clock = 0
-        self._created = 0
-        self._filled = 0  # nodes up to this number were filled in an earlier batch
-        self._root = Node(b"", np.empty(0, np.int32), None, 0, 0, 0)
-
-    def tick(self) -> None:
-        """Begin a batch: nodes used from here on are not evicted before the next tick."""
-        self._clock += 1
-        self._filled = self._created
-
-    def place(self, path: bytes) -> Place | None:
-        """Slots for the whole of ``path``; the caller fills those behind ``known``. None when the pool is full."""
-        node, at, level, slots_so_far = self._descend(self._root, path)
-        known = at // _BYTES
-        if at < len(path):
-            slots = self._allocate(len(path) // _BYTES - known)
-            if slots is None:
-                return None
-            node = self._attach(node, path[at:], slots, level + 1)
-            slots_so_far.append(slots)
-        return Place(node, np.concatenate(slots_so_far), known, level)
-
-    def grow(self, node: Node, path: bytes) -> tuple[int, np.ndarray]:
-        """Continue ``node`` by ``path``: its first token that is not in the tree, and the slots to fill from there on;
-        none when the pool is full."""
-        node, at, level, _ = self._descend(node, path)
-        slots = self._allocate((len(path) - at) // _BYTES)
-        if slots is None:
-            slots = np.empty(0, np.int32)
-        if len(slots):
-            self._attach(node, path[at:], slots, level + 1)
-        return at // _BYTES, slots
-
-    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Fill ``slots`` (int64 ``[T]``) of one layer with ``[T, kv_heads * head_dim]``."""
-        self._keys[layer].index_copy_(0, slots, keys)
-        self._values[layer].index_copy_(0, slots, values)
-
-    def read(self, layer: int, index: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Copy one layer into the contiguous ``keys`` and ``values`` ``[rows, kv_heads, tokens, head_dim]``; ``index``
-        is what :meth:`index` makes of the slots."""
-        for pool, out in ((self._keys[layer], keys), (self._values[layer], values)):
-            torch.index_select(pool.view(-1, self._width), 0, index, out=out.view(-1, self._width))
-
-    def index(self, slots: np.ndarray) -> Tensor:
-        """Rows of the pool, head by head, for slots ``[rows, tokens]``."""
-        heads = np.arange(self._heads, dtype=slots.dtype)[:, None]
-        return torch.from_numpy((slots[:, None] * self._heads + heads).reshape(-1)).to(self._keys[0].device)
-
-    def _descend(self, node: Node, path: bytes) -> tuple[Node, int, int, list[np.ndarray]]:
-        """Follow ``path`` below ``node``, splitting an edge where it ends: last node, bytes, greatest level, slots."""
-        at, level, slots, clock, filled = 0, 0, [], self._clock, self._filled
-        while (child := node.children.get(path[at : at + _BYTES])) is not None:
-            edge = child.edge
-            if path.startswith(edge, at):
-                at += len(edge)
-            else:
-                common = _common(edge, path, at)
-                at += common * _BYTES
-                child = self._split(child, common)
-            child.used = clock
-            if child.number > filled and child.level > level:
-                level = child.level
-            slots.append(child.slots)
-            node = child
-        return node, at, level, slots
-
-    def _attach(self, parent: Node, edge: bytes, slots: np.ndarray, level: int) -> Node:
-        self._created += 1
-        node = Node(edge, slots, parent, self._clock, self._created, level)
-        parent.children[edge[:_BYTES]] = node
-        return node
-
-    def _split(self, node: Node, tokens: int) -> Node:
-        """Cut ``node`` behind ``tokens``; returns the upper part."""
-        cut = tokens * _BYTES
-        upper = Node(node.edge[:cut], node.slots[:tokens], node.parent, node.used, node.number, node.level)
-        node.parent.children[upper.edge[:_BYTES]] = upper
-        node.edge, node.slots, node.parent = node.edge[cut:], node.slots[tokens:], upper
-        upper.children[node.edge[:_BYTES]] = node
-        return upper
-
-    def _allocate(self, count: int) -> np.ndarray | None:
-        if count > self._n_free:
-            self._evict(max(count, self.capacity // 8))
-            if count > self._n_free:
-                return None
-        self._n_free -= count
-        return self._free[self._n_free : self._n_free + count][::-1].copy()
-
-    def _evict(self, count: int) -> None:
-        """Free unused nodes, least recently used first and children before parents, until ``count`` slots are free."""
-        nodes = list(self._root.children.values())
-        for node in nodes:  # the list grows: parents come before their children
-            nodes += node.children.values()
-        idle = [node for node in reversed(nodes) if node.used < self._clock]
-        for node in sorted(idle, key=lambda node: node.used):
-            if self._n_free >= count:
-                break
-            self._free[self._n_free : self._n_free + len(node.slots)] = node.slots
-            self._n_free += len(node.slots)
-            del node.parent.children[node.edge[:_BYTES]]
-
-
-def _common(edge: bytes, path: bytes, at: int) -> int:
-    """Tokens that ``edge`` shares with ``path`` from byte ``at`` on."""
-    ours, theirs = np.frombuffer(edge, np.int32), np.frombuffer(path[at : at + len(edge)], np.int32)
-    differs = np.flatnonzero(ours[: len(theirs)] != theirs)
-    return int(differs[0]) if len(differs) else len(theirs)
-
 
 _SCORES = 2**20  # scores of the prefill's attention computed at a time, to stay within the processor's cache
 _KEYS = 2**18  # numbers of the keys that decoding reads at a time, on a processor, for the same reason
@@ -216,12 +48,12 @@ class Prompts:
     def __len__(self) -> int:
         return len(self.bias)
 
-    def span(self, start: int, stop: int) -> Self:
+    def span(self, start: int, stop: int) -> "Prompts":
         """Prompts ``start`` to ``stop``, sharing memory."""
         keys, values = ([t[start:stop] for t in held] for held in (self.keys, self.values))
         return Prompts(keys, values, self.bias[start:stop])
 
-    def select(self, rows: Tensor) -> Self:
+    def select(self, rows: Tensor) -> "Prompts":
         """The prompts ``rows`` (ascending), moved to the front of the same memory."""
         for tensor in (*self.keys, *self.values):
             for start in range(0, len(rows), _MOVED):
@@ -347,9 +179,9 @@ class Branches:
 
     def store(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
         """Write the keys and values of single tokens (branch, position behind the prompt, slot) to the pool."""
-        places, positions, slots = (self._on_device(a) for a in (self.place[branches], positions, slots))
+        place, position, slot = (self._on_device(a) for a in (self.place[branches], positions, slots))
         for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
-            pool.write(layer, slots, keys[places, :, positions].flatten(1), values[places, :, positions].flatten(1))
+            pool.write(layer, slot, keys[place, :, position].flatten(1), values[place, :, position].flatten(1))
 
     def _make_room(self, source: Tensor | None) -> None:
         """Put the rows ``source`` into the grid (None: leave it), with room for one more token."""

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .attention import Branches, Place, Prefill, PrefixCache, Prompts
+from .attention import Branches, Prefill, Prompts
+from .prefix_cache import Place, PrefixCache
 from .transformer import Transformer
 from .types import Sampling
 
@@ -20,7 +21,7 @@ _SPARSE = 4  # places for branches, as a multiple of the rows, up to which promp
 _PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefilled in another pass
 
 
-def uniforms(seeds: Sequence[int] | np.ndarray, samples: Sequence[int], positions: int) -> np.ndarray:
+def uniforms(seeds: Sequence[int] | np.ndarray, samples: Sequence[int] | np.ndarray, positions: int) -> np.ndarray:
     """Uniform numbers in [0, 1), float64 ``[rows, positions]``, from 64-bit seeds and sample indices (splitmix64)."""
     with np.errstate(over="ignore"):
         if not isinstance(seeds, np.ndarray):
@@ -45,7 +46,7 @@ def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) ->
     distribution ``source[r]`` (int64 ``[R]``). The log-probability is that of the temperature-scaled softmax before
     top-k and top-p; greedy rows take the first largest logit, at temperature 1.
     """
-    if sampling.temperature not in (0, 1):
+    if sampling.temperature not in (None, 0, 1):
         logits /= sampling.temperature
     chance = logits.softmax(-1)
     if sampling.temperature == 0:
@@ -96,7 +97,7 @@ def _cut(mass: Tensor, sampling: Sampling) -> Tensor:
 class Wave:
     """Completions to draw with the temperature, top-p and top-k of ``sampling``. Rows of one prompt are adjacent.
 
-    ``paths`` are the prompts in the form of :func:`~cdpr.llm.attention.as_path`; ``prompt`` (index into ``paths``),
+    ``paths`` are the prompts in the form of :func:`~cdpr.llm.prefix_cache.as_path`; ``prompt`` (index into ``paths``),
     ``limit`` (of tokens), ``seed`` and ``sample`` have one entry a row. With ``given`` [rows, longest] the tokens are
     these, each row's up to its limit, and only their log-probabilities are computed.
     """
@@ -281,16 +282,15 @@ class _Chunk:
     def _prefill_some(self, prompts: Prompts, slots: np.ndarray, a: int, b: int, fresh: np.ndarray) -> Tensor:
         """Run the new tokens of prompts ``a`` to ``b``, packed, through the model."""
         slots, begin, fresh = slots[a:b], self.begin[a:b], fresh[a:b]
-        ends = np.cumsum(fresh)
+        behind = np.cumsum(fresh)
         row = np.repeat(np.arange(b - a), fresh)
-        position = np.arange(ends[-1]) - np.repeat(ends - fresh, fresh) + begin[row]
+        position = np.arange(behind[-1]) - np.repeat(behind - fresh, fresh) + begin[row]
         packed = np.zeros((3, self.transformer.padded(len(row))), dtype=np.int64)
         tokens = [np.frombuffer(p, np.int32)[k:] for p, k in zip(self.paths[a:b], begin, strict=True)]
         packed[0, : len(row)], packed[1, : len(row)] = np.concatenate(tokens), position
         packed[2, : len(row)] = np.where(position < self.known[a:b][row], 0, slots[row, position])
         last = np.zeros(self.transformer.padded(b - a), dtype=np.int64)
-        last[: b - a] = ends - 1
+        last[: b - a] = behind - 1
         attention = Prefill(self.transformer, self.prefixes, prompts, slots, packed[2], begin, fresh)
-        packed, last = torch.from_numpy(packed).to(self.transformer.device), torch.from_numpy(last)
-        logits = self.transformer.forward(packed[0], packed[1], attention, last.to(self.transformer.device))
-        return logits[: b - a]
+        inputs, ends = (torch.from_numpy(array).to(self.transformer.device) for array in (packed, last))
+        return self.transformer.forward(inputs[0], inputs[1], attention, ends)[: b - a]

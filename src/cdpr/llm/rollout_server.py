@@ -22,6 +22,8 @@ class RolloutServer(Model):
     prompt. ``versions`` are those of the weights that answered.
     """
 
+    tokenizer: ChatTokenizer
+
     def __init__(self, spec: ModelSpec, client: Any, tokenizer: ChatTokenizer) -> None:
         self.client, self.tokenizer, self.timeout = client, tokenizer, spec.timeout
         self.rollout = spec.where.partition(":")[2]
@@ -64,8 +66,7 @@ class RolloutServer(Model):
             raise ModelFailure("a rollout server gave up a request")
         if len(output.log_probs or ()) != len(ids):  # the correction would compare them with nothing
             raise ModelFailure("a rollout server did not give a log-probability of every token")
-        finish = "stop" if ids[-1] in self.tokenizer.eos_ids else "length"
-        usage = Usage(len(prompt_ids), len(ids))
+        usage, finish = Usage(len(prompt_ids), len(ids)), self.tokenizer.finish_reason(ids)
         return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs), finish, usage)
 
     async def _generate(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ order of the coroutines does not matter, and every draw uses its own uniforms.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -13,8 +14,8 @@ import numpy as np
 import torch
 
 from ..settings import SettingsError
-from .attention import PrefixCache, as_path
 from .decoding import Decoder, Wave
+from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .transformer import Transformer
@@ -31,6 +32,8 @@ class InProcessSampler(Model):
     The keys and values of prefixes are kept until :meth:`refresh`; with those of the completions that are decoded
     together they take 1.5 GiB on a CPU, and on a GPU the share ``memory_share`` of the free memory.
     """
+
+    tokenizer: ChatTokenizer
 
     def __init__(self, transformer: Transformer, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> None:
         self.transformer, self.tokenizer = transformer, tokenizer
@@ -110,11 +113,10 @@ class InProcessSampler(Model):
 
     def _answer(self, requests: Sequence[Request]) -> list[list[Completion]]:
         results: list[list[Completion]] = [[] for _ in requests]
-        rules: dict[tuple[float, float, int, bool], list[int]] = {}
+        rules: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             sampling = request.sampling
-            rule = sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)
-            rules.setdefault(rule, []).append(i)
+            rules[sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)].append(i)
         for rule in sorted(rules):
             wave, owners = _wave(requests, rules[rule])
             with torch.inference_mode():
@@ -123,7 +125,7 @@ class InProcessSampler(Model):
             distinct = list(dict.fromkeys(ids))
             texts = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
             for owner, row, chances in zip(owners, ids, logprobs, strict=True):
-                finish = "stop" if row[-1] in self.tokenizer.eos_ids else "length"
+                finish = self.tokenizer.finish_reason(row)
                 usage = Usage(len(requests[owner].prompt), len(row))
                 results[owner].append(Completion(texts[row], row, tuple(chances[: len(row)]), finish, usage))
         self.counters.completions += sum(map(len, results))

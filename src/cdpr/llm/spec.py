@@ -141,8 +141,8 @@ class ModelSpec:
             spec = cls.of_folder(entry.folder, settings.policy.model_copy(update=own))
         else:
             spec = cls(where=entry.where, name=entry.id, credentialed=credentialed, governance=settings.governance)
-        terms = {"entry": entry, "calls": settings.calls, "state": settings.paths.state}
-        return replace(spec, credentialed=credentialed, **terms)
+        state = settings.paths.state
+        return replace(spec, credentialed=credentialed, entry=entry, calls=settings.calls, state=state)
 
     def served(self, server: "OwnServer") -> Self:
         """The same model behind a server of this process: one of the registry, or a policy, which takes tokens."""
@@ -200,7 +200,7 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
         parts |= {"tokenizer": ChatTokenizer(spec.tokens, spec.template)}
 
     # A replay does not open the model, so it needs no package, key or server.
-    model = None if spec.is_replay else resolve_name(_KINDS[spec.kind])(spec, **parts)
+    model: Any = None if spec.is_replay else resolve_name(_KINDS[spec.kind])(spec, **parts)
     if spec.calls is not None and spec.calls.mode != "live":
         model = resolve_name(f"{_RECORDING}:RecordedModel")(spec, model)
     return resolve_name(f"{_AGENT_MODEL}:AgentModel")(model, spec.entry) if spec.metered or spec.entry else model

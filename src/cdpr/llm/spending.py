@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from ..settings import ModelEntry, SettingsError
+from ..settings.models import Prices
 from .guard import is_local
 from .journal import open_journal
 from .spec import ModelSpec
@@ -63,8 +64,8 @@ class Spent:
 class Spending:
     """The bill of one model under one folder of state; ``label`` names the model in errors."""
 
-    def __init__(self, spec: ModelSpec, label: str) -> None:
-        self.label, self.model, self.prices = label, spec.name, spec.entry.prices
+    def __init__(self, spec: ModelSpec, prices: Prices, label: str) -> None:
+        self.label, self.model, self.prices = label, spec.name, prices
         self.budget = spec.calls.budget_usd if spec.calls else None
         self._lifetime = spec.timeout + _GRACE
         self._journal = open_journal(_path(spec.state), _SCHEMA)
@@ -73,7 +74,7 @@ class Spending:
     def of(cls, spec: ModelSpec, label: str) -> Self | None:
         """The bill of a model; None for one without prices. Raises SettingsError where a budget needs its prices."""
         if spec.entry and spec.entry.prices:
-            return cls(spec, label)
+            return cls(spec, spec.entry.prices, label)
         if spec.calls and spec.calls.budget_usd is not None and unpriced(spec.entry, spec.address):
             raise SettingsError(
                 f"{label}: calls.budget_usd is set, but not what a call of this model costs; name `prices` in its "

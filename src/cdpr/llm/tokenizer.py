@@ -4,6 +4,7 @@ A conversation is built token-in token-out: :meth:`ChatTokenizer.opening` render
 :meth:`ChatTokenizer.followup` the tokens between two assistant turns; sampled tokens are never tokenised again.
 """
 
+import functools
 import json
 import resource
 import subprocess
@@ -11,9 +12,8 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jinja2 import Template, nodes
 from jinja2.exceptions import TemplateError
@@ -80,8 +80,8 @@ class ChatTokenizer:
         self.end_of_turn: int = ends[self._end_text]
         eos = [self.end_of_turn, self._tokenizer.token_to_id(specials.get("eos_token", ""))]
         for name in ("generation_config.json", "config.json"):
-            stored = read_json(self.folder / name).get("eos_token_id")
-            eos += stored if isinstance(stored, list) else [stored]
+            ids = read_json(self.folder / name).get("eos_token_id")
+            eos += ids if isinstance(ids, list) else [ids]
         self.eos_ids = frozenset(i for i in eos if i is not None)
 
     def encode(self, text: str) -> list[int]:
@@ -95,6 +95,10 @@ class ChatTokenizer:
     def decode_batch(self, sequences: Iterable[Sequence[int]]) -> list[str]:
         """:meth:`decode` of many sequences."""
         return self._tokenizer.decode_batch([list(ids) for ids in sequences], skip_special_tokens=True)
+
+    def finish_reason(self, ids: Sequence[int]) -> Literal["stop", "length"]:
+        """How a sampled reply ended: ``stop`` with an end token, else ``length``."""
+        return "stop" if ids[-1] in self.eos_ids else "length"
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The conversation (``role``: system, user, assistant; ``content``) and the start of an assistant turn as text.
@@ -140,15 +144,11 @@ def _refuse(message: str) -> None:
 class _Generation(Extension):
     """``{% generation %}`` marks what an assistant says; here it is shown as it is."""
 
-    tags = frozenset({"generation"})
+    tags = {"generation"}  # noqa: RUF012  (jinja2 declares a set)
 
     def parse(self, parser: Parser) -> list[Node]:
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _to_json(value: Any, ensure_ascii: bool = False, **form: Any) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, **form)
 
 
 def _render(template: Template, messages: Sequence[Mapping[str, str]], values: Mapping[str, Any], folder: Path) -> str:
@@ -172,7 +172,7 @@ def _bounded(parts: Iterable[str], longest: int) -> Iterator[str]:
         yield part
 
 
-@lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)
 def _try_out(source: str, values: str, folder: Path) -> None:
     """Render short and long conversations in a process with limits of time and memory, which a template with loops in
     loops or with arithmetic may exceed. Raises SettingsError where it does."""
@@ -213,7 +213,7 @@ def try_out_here() -> None:
                     sys.exit(str(error))  # else it refuses a role, or the order of turns
 
 
-@lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)
 def _compile(template: str) -> Template:
     return _ENVIRONMENT.from_string(template)
 
@@ -223,7 +223,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = TODAY.strftime
     return environment

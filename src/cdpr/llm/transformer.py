@@ -24,7 +24,9 @@ _TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, 
 
 # In float32 torch multiplies with MKL, which leaves half of an AMD processor idle; oneDNN does not, here or elsewhere.
 # The operator is torch's own (its compiler emits it) and has no gradient. Where it is absent, F.linear serves.
-ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+ONEDNN_LINEAR: Any = (
+    getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+)
 _ONEDNN_WORTH = 2**20  # multiplications from which a call of it pays
 
 
@@ -262,8 +264,7 @@ class Transformer:
 
 def _layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
     prefix = f"model.layers.{index}."
-    layer = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    return layer
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

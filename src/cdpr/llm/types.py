@@ -94,8 +94,7 @@ class Completion:
     def is_answer(self) -> bool:
         """False for a result that may change when sent again: no word, or a conversation that this server cannot
         answer."""
-        is_given = self.finish_reason not in ("too_long", "failed")
-        return is_given and (self.finish_reason != "stop" or bool(self.text.strip()))
+        return self.finish_reason in ("length", "refusal") or (self.finish_reason == "stop" and bool(self.text.strip()))
 
 
 UNREAD = Completion("", (), (), "too_long", Usage(0, 0))
@@ -167,4 +166,3 @@ class Model(Protocol):
 
     def refresh(self) -> None:
         """Clear caches so that later results are bit-identical."""
-        return None
