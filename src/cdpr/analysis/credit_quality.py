@@ -97,6 +97,7 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
 
 def _rows(settings: Settings, replicates: Sequence[Replicate], workups: Workups) -> Iterator[dict[str, Any]]:
     """One row per estimator, key and value; the default occurs once in each sweep."""
+    points: list[tuple[str, str, int | str, Credit | int]]
     points = [("cdpr", key, value, credit) for (key, value), credit in sweeps(settings.credit).items()]
     points += [("vineppo", "continuations", count, count) for count in VINE_CONTINUATIONS]
     points += [("cdpr_scored", "horizon, continuations", value, credit) for value, credit in scored(settings).items()]
@@ -283,6 +284,9 @@ class Remembering(Policy):
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
         return await self.policy.score_diagnoses(state, names, forced)
+
+    def name_start(self, turn: Turn) -> int:
+        return self.policy.name_start(turn)
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,7 @@ class Crediting:
 
     async def all(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
         """The credit of the cases whose workups can be replayed."""
+        rows: dict[tuple[str, str], EvaluationRow]
         rows = {(row.note_id, row.decoding): row for row in read_rows(evaluation)}
         credited: list[CreditedCase | None] = []
         for start in tqdm(range(0, len(cases), _AT_ONCE), desc="credit", unit="wave", mininterval=5):
@@ -187,7 +188,7 @@ class Crediting:
             return
         tests, weights = self.environment.settings.tests, self.settings.utility
         for source, end, path in _sources(credit, key, value.action, node.state.after(step)):
-            effort, right = step.effort + end.effort, end.correct
+            effort, right = step.effort + end.effort, bool(end.correct)
             worth = utility(right, effort, weights, tests)
             yield Ending(source, right, count_tests(effort, tests), effort.cost_usd, effort.infeasible, worth, path)
 

@@ -33,7 +33,7 @@ class Measure:
     label: str
     short: str
     long: str
-    itemid: int | None = None
+    itemid: int = 0
     fluid: str = "Blood"
     units: str = ""
     range: tuple[float, float] | None = None
@@ -59,6 +59,13 @@ class Finding:
     organisms: Mapping[int, tuple[int, str]] | None = None
     mention: float = 1.0
     line: str = ""
+
+    @property
+    def quantity(self) -> Measure:
+        """The laboratory quantity. Raises ValueError for a finding in words."""
+        if self.measure is None:
+            raise ValueError(f"{self.name}: no laboratory quantity; give it an `analyte` in the hospital's data")
+        return self.measure
 
     @property
     def informative(self) -> bool:
@@ -118,7 +125,7 @@ class Site:
 
     def phrase(self, finding: Finding, state: int) -> str:
         """The hospital's words for a state; empty for a state that texts leave out."""
-        words = finding.wording[state]
+        words = (finding.wording or ())[state]
         return words if isinstance(words, str) else words[self.column]
 
     def every_phrase(self, finding: Finding, state: int) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ class Interpreter:
 
     def _measured(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
         # Longest first, because one name may begin another.
-        names = {style.label(finding.measure) for style in self.site.styles or (self.site,)}
+        names = {style.label(finding.quantity) for style in self.site.styles or (self.site,)}
         labels = sorted(names, key=len, reverse=True)
         value = next((values[label.casefold()] for label in labels if label.casefold() in values), None)
         if value is None:
@@ -86,7 +86,7 @@ class Interpreter:
             word, states = value.strip(" .;,").casefold(), range(len(finding.states))
             return next((s for s in states if word in map(str.casefold, self.site.every_phrase(finding, s))), None)
         number = _NUMBER.search(value)
-        factor = finding.measure.si[1] if self.site.si else 1.0
+        factor = finding.quantity.si[1] if self.site.si else 1.0
         return nearest_interval(finding.intervals, float(number.group()) / factor) if number else None
 
 

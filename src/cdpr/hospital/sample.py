@@ -73,7 +73,7 @@ def sample_patient(
     return Patient(index, admission, disease, age, female, symptoms, results, available, key)
 
 
-def _draw(rng: np.random.Generator, cumulative: Sequence[float]) -> int:
+def _draw(rng: np.random.Generator, cumulative: Sequence[float] | np.ndarray) -> int:
     return min(bisect.bisect_right(cumulative, rng.random()), len(cumulative) - 1)
 
 
@@ -85,8 +85,8 @@ def _symptom(rng: np.random.Generator, finding: Finding, disease: int) -> int:
 
 def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
     """A laboratory quantity in the site's words and units."""
-    measure = finding.measure
-    if finding.intervals is None:
+    measure = finding.quantity
+    if finding.intervals is None or measure.range is None:
         abnormal = "abnormal" if state > 0 else None
         return Analyte(site.label(measure), site.phrase(finding, state), flag=abnormal)
     low, high = finding.intervals[state]
@@ -96,9 +96,9 @@ def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Gener
     value = round(min(max(value, low), high), measure.decimals)
     units, factor = measure.si if site.si else (measure.units, 1.0)
     decimals = max(0, measure.decimals - round(float(np.log10(factor))))  # the same precision in other units
-    bounds = [round(bound * factor, decimals) for bound in measure.range]
+    least, most = (round(bound * factor, decimals) for bound in measure.range)
     flag = None if measure.range[0] <= value <= measure.range[1] else "abnormal"
-    return Analyte(site.label(measure), f"{value * factor:.{decimals}f}", units or None, *bounds, flag)
+    return Analyte(site.label(measure), f"{value * factor:.{decimals}f}", units or None, least, most, flag)
 
 
 def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:

@@ -11,7 +11,7 @@ one row a measured quantity or report, under this hospital's abbreviations.
 import json
 from pathlib import Path
 
-from ..cases import SECTIONS, Analyte, diagnoses, format_analytes
+from ..cases import SECTIONS, Analyte, diagnoses, format_analytes, normalise
 from ..files import write_csv, write_text
 from .model import Examination, Hospital, Site, read_data
 from .sample import Patient, physical_text, sample_patient, write_analytes, write_history, write_report
@@ -38,7 +38,7 @@ def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: boo
     site = site.style(patient.generator(905))
     laboratory, imaging = _results(hospital, site, patient, benchmark_names)
     disease = hospital.diseases[patient.disease].name
-    term, number = diagnoses().find(disease), patient.index + 1
+    term, number = diagnoses().spellings[normalise(disease)], patient.index + 1
     diagnosis = term.aliases[0] if patient.generator(903).random() < 0.3 else disease
     department = _DATA["departments"].get(term.kind, "Internal Medicine")
     words = {"number": number, "department": department, "diagnosis": diagnosis, "disease": disease.lower()}
@@ -122,7 +122,7 @@ def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, s
 def _private_case(hospital: Hospital, site: Site, patient: Patient) -> dict:
     history = write_history(hospital, site, patient)
     disease = hospital.diseases[patient.disease].name
-    alias = diagnoses().find(disease).aliases[0]
+    alias = diagnoses().spellings[normalise(disease)].aliases[0]
     return {
         "case_id": f"PH{patient.index + 1:05d}",
         "patient_id": f"P{patient.index + 1:05d}",
@@ -143,6 +143,6 @@ def _private_rows(exam: Examination, site: Site, patient: Patient) -> list[dict]
 def _quantity(analyte: Analyte) -> dict:
     flag = ""
     if analyte.flag is not None:
-        flag = "A" if analyte.low is None else "L" if float(analyte.value) < analyte.low else "H"
+        flag = "A" if analyte.low is None else "L" if (analyte.number or 0.0) < analyte.low else "H"
     limits = {"reference_low": analyte.low, "reference_high": analyte.high}
     return {"item": analyte.label, "value": analyte.value, "unit": analyte.units, "flag": flag} | limits

@@ -48,7 +48,7 @@ def _dictionary(hospital: Hospital) -> list[dict]:
     rows = {}
     for exam in hospital.examinations.values():
         for finding in exam.findings if exam.kind == "laboratory" else ():
-            m = finding.measure
+            m = finding.quantity
             category = "Hematology" if m.fluid != "Blood" or m.itemid > 51100 else "Chemistry"
             for itemid in (m.itemid, TWINS.get(m.itemid)):
                 if itemid is not None:
@@ -133,7 +133,7 @@ class _Admission:
     def _specimen(self, exam: Examination, analytes: list[Analyte], drawn: datetime) -> None:
         specimen, hadm = int(self.rng.integers(10**6, 10**8)), self._hadm()
         for finding, analyte in zip(exam.findings, analytes, strict=True):
-            itemid = finding.measure.itemid
+            itemid = finding.quantity.itemid
             if itemid in TWINS and self.rng.random() < 0.05:
                 itemid = TWINS[itemid]
             times = {"charttime": _stamp(drawn), "storetime": _stamp(drawn + timedelta(minutes=70))}
@@ -150,7 +150,11 @@ class _Admission:
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
         names = ("spec_itemid", "spec_type_desc", "test_itemid", "test_name")
         hadm, stored = self._hadm(), _stamp(drawn + timedelta(days=2))
-        row = dict(zip(names, exam.specimen, strict=True)) | {"test_seq": 1, "storedate": stored, "storetime": stored}
+        row: dict[str, Any] = dict(zip(names, exam.specimen or (), strict=True)) | {
+            "test_seq": 1,
+            "storedate": stored,
+            "storetime": stored,
+        }
         row["micro_specimen_id"] = int(self.rng.integers(10**6, 10**7))
         row["chartdate"] = drawn.strftime("%Y-%m-%d 00:00:00")
         row["charttime"] = "" if self.rng.random() < 0.2 else drawn.strftime("%Y-%m-%d %H:%M:00")

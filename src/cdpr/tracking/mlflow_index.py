@@ -190,7 +190,7 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
         record = RunRecord.read(path)
         metrics, timings = (record.outputs.get(name) for name in ("metrics", "timings"))
         keys.add(record.run_key)
-        history = read_history(metrics.path, timings and timings.path) if metrics else []
+        history = read_history(metrics.path, timings.path if timings else None) if metrics else []
         new += index.upsert(record, history, runs.get(record.run_key))
     superseded = [run for run in index.runs(f"tags.`{CURRENT_TAG}` = 'true'") if run.data.tags.get(KEY_TAG) not in keys]
     for run in superseded:

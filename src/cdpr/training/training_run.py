@@ -62,7 +62,7 @@ class TrainingRun:
         servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
         frozen = algorithm_class(self.settings.training.algorithm).needs_frozen(seen_by_algorithm(self.settings))
         if frozen and (url := self.settings.training.verl.frozen.url):
-            servers = [allow(url, self.credentialed, self.settings.governance), *servers]
+            return disclosed([allow(url, self.credentialed, self.settings.governance), *servers])
         return disclosed(servers)
 
     def count_cut_prompts(self, job: Job) -> None:

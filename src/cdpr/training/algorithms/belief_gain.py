@@ -124,7 +124,8 @@ class BeliefGain(Algorithm):
         """Metrics; ``credit/belief`` is the mean over states. The critic learns from the batch for the next one."""
         if self.options.critic:
             for scored in batch:
-                self.critic.learn(scored.gains)
+                if isinstance(scored, BeliefAdvantages):
+                    self.critic.learn(scored.gains)
         metrics = super().finish(batch)
         beliefs = math.fsum(scored.counts["credit/belief"] for scored in batch)
         return metrics | {"credit/belief": beliefs / metrics["credit/states"]}

@@ -104,6 +104,8 @@ class _Hidden:
 
 
 class _Body(nn.Module):
+    frequencies: Tensor
+
     def __init__(self, config: dict[str, Any]):
         super().__init__()
         self.embed_tokens = nn.Embedding(config["vocab_size"], config["hidden_size"], config["pad_token_id"])
@@ -155,7 +157,7 @@ class Decoder(nn.Module):
                 if isinstance(module, nn.Linear | nn.Embedding):
                     nn.init.normal_(module.weight, 0.0, config["initializer_range"])
             with torch.no_grad():
-                model.model.embed_tokens.weight[config["pad_token_id"]].zero_()
+                model.lm_head.weight[config["pad_token_id"]].zero_()
         return model
 
     @classmethod

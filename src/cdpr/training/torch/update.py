@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch.optim.adamw import adamw
 
 from ...environment import Trajectory, Turn
-from ..algorithm import Group, GroupAdvantages, by_token
+from ..algorithm import Group, GroupAdvantages, PerToken, by_token
 from ..training_run import CLIP_RATIO, DUAL_CLIP, WEIGHT_DECAY
 from .weights import padded_width
 
@@ -60,6 +60,7 @@ class Sample:
         """Trajectory ``i`` of a group as the very tokens that were sampled; prompts and observations carry no loss."""
         turns = [step.turn for step in trajectory.steps]
         others = [x for x in scored.alternatives if x.i == i]
+        every: list[tuple[Sequence[Turn], Sequence[PerToken], Sequence[PerToken]]]
         every = [(turns, scored.decisions[i], scored.weights[i])]
         every += [(x.turns, x.advantages, x.weights) for x in others]
         return cls(
@@ -104,13 +105,14 @@ class AdamW:
     def step(self) -> None:
         """Update every parameter that has a gradient."""
         trained = {n: p for n, p in enumerate(self._parameters) if p.grad is not None}
+        gradients = [p.grad for p in trained.values() if p.grad is not None]
         for n in trained.keys() - self.state.keys():
             zero, step = torch.zeros_like(trained[n]), torch.zeros((), device=trained[n].device)
             self.state[n] = {"mean": zero, "square": zero.clone(), "step": step}
         means, squares, steps = ([self.state[n][name] for n in trained] for name in ("mean", "square", "step"))
-        options = {"weight_decay": WEIGHT_DECAY, "eps": 1e-8, "amsgrad": False, "maximize": False, "fused": True}
-        options |= {"lr": self.learning_rate, "beta1": 0.9, "beta2": 0.999}
-        adamw(list(trained.values()), [p.grad for p in trained.values()], means, squares, [], steps, **options)
+        options: dict[str, Any] = {"lr": self.learning_rate, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+        options |= {"weight_decay": WEIGHT_DECAY, "amsgrad": False, "maximize": False, "fused": True}
+        adamw(list(trained.values()), gradients, means, squares, [], steps, **options)
 
     def state_dict(self) -> dict[int, dict[str, torch.Tensor]]:
         """Steps and averages by number of the parameter."""
@@ -164,7 +166,7 @@ def _shared(first: Sample, other: Sample) -> int:
 # Log-probabilities
 
 
-def token_logprobs(model: torch.nn.Module, rows: Sequence[Sequence[Piece]], temperature: float = 1.0) -> torch.Tensor:
+def token_logprobs(model: Any, rows: Sequence[Sequence[Piece]], temperature: float = 1.0) -> torch.Tensor:
     """log pi of every scored token given all that it follows, flat by row, piece and position; differentiable.
 
     The pieces of a row are concatenated, and each attends to the tokens that it follows and to itself only, so that a

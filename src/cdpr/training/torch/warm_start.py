@@ -9,6 +9,7 @@ import itertools
 import math
 import random
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,6 +56,10 @@ class Workup:
     readings: tuple[Turn, ...]
 
 
+Lessons = tuple[list[Workup], list[tuple[CaseRecord, Turn]]]
+"""Workups, and cases with a diagnosis of the whole record."""
+
+
 def warm_start_policy(settings: Settings, job: Job) -> None:
     """Stage ``warm_start``: imitate clinicians on in-domain and textbook cases, save a Hugging Face folder. The tiny
     policy and its tokenizer are built first; any other is the model of a folder.
@@ -63,7 +68,7 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     """
     torch.set_num_threads(settings.warm_start.threads)
     lessons = gather_lessons(settings, job.inputs)
-    _teach(settings, *lessons, job.inputs.get("model"), job.out["policy"], job.state)
+    _teach(settings, lessons, job.inputs.get("model"), job.out["policy"], job.state)
     shutil.copyfile(job.state / METRICS, job.out["metrics"])
 
 
@@ -74,22 +79,17 @@ def warm_start(cases: Iterable[CaseRecord], folder: Path, settings: Settings | N
     By default the policy is the tiny one, built here; ``policy.model`` names the folder of another. Raises KeyError for
     cases of another hospital, whose diseases the clinicians do not know. Source: docs/deviations.md, D20.
     """
-    settings, by_dataset = settings or Settings(), dict[str, list[CaseRecord]]()
+    settings, by_dataset = settings or Settings(), defaultdict[str, list[CaseRecord]](list)
     for case in cases:
-        by_dataset.setdefault(case.dataset, []).append(case)
-    workups, static = [], []
-    for dataset, records in by_dataset.items():
-        shown, diagnosed = _lessons(settings, dataset, records)
-        workups, static = workups + shown, static + diagnosed
+        by_dataset[case.dataset].append(case)
     state = folder.with_name(f"{folder.name}.state")
-    _teach(settings, workups, static, Path(settings.policy.model), folder, state)
+    _teach(settings, _lessons(settings, by_dataset), Path(settings.policy.model), folder, state)
     return folder
 
 
-def _teach(settings: Settings, workups: list[Workup], static: list[tuple[CaseRecord, Turn]], model: Path | None,
-           folder: Path, state: Path) -> None:  # fmt: skip
+def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Path, state: Path) -> None:
     """Train the tiny policy, built here, or the ``model`` of a folder on the lessons; write it to ``folder``."""
-    tiny = settings.policy.model == "tiny"
+    tiny, (workups, static) = settings.policy.model == "tiny", lessons
     if tiny or model is None:
         fresh = build_tiny_policy(state / "initial", settings.policy.tiny, corpus(settings, workups, static))
     else:
@@ -108,24 +108,22 @@ def _teach(settings: Settings, workups: list[Workup], static: list[tuple[CaseRec
     save_policy(trained, fresh, folder)
 
 
-def gather_lessons(settings: Settings, cases: Mapping[str, Path]) -> tuple[list[Workup], list[tuple[CaseRecord, Turn]]]:
+def gather_lessons(settings: Settings, cases: Mapping[str, Path]) -> Lessons:
     """What clinicians show on the training cases of each data set, by the file of its ``cases``: their workups, and
     diagnoses of whole records."""
-    workups, static = [], []
-    for dataset in LESSONS if _reads_textbook(settings) else (IN_DOMAIN,):
-        most = settings.warm_start.cases if dataset == IN_DOMAIN else None
-        records = list(itertools.islice(iterate_records(cases[dataset], "train"), most))
-        shown, diagnosed = _lessons(settings, dataset, records)
-        workups, static = workups + shown, static + diagnosed
+    datasets, most = LESSONS if _reads_textbook(settings) else (IN_DOMAIN,), {IN_DOMAIN: settings.warm_start.cases}
+    by_dataset = {name: itertools.islice(iterate_records(cases[name], "train"), most.get(name)) for name in datasets}
+    return _lessons(settings, {name: list(records) for name, records in by_dataset.items()})
+
+
+def _lessons(settings: Settings, by_dataset: Mapping[str, Sequence[CaseRecord]]) -> Lessons:
+    workups: list[Workup] = []
+    static: list[tuple[CaseRecord, Turn]] = []
+    for dataset, records in by_dataset.items():
+        environment, clinician = DiagnosticEnvironment(settings.environment), Clinician(settings, dataset)
+        workups += run_async(demonstrate(environment, clinician, records, readings=_reads_textbook(settings)))
+        static += run_async(_diagnose_statically(environment, clinician, records, settings.warm_start.static_share))
     return workups, static
-
-
-def _lessons(
-    settings: Settings, dataset: str, records: Sequence[CaseRecord]
-) -> tuple[list[Workup], list[tuple[CaseRecord, Turn]]]:
-    environment, clinician = DiagnosticEnvironment(settings.environment), Clinician(settings, dataset)
-    shown = run_async(demonstrate(environment, clinician, records, readings=_reads_textbook(settings)))
-    return shown, run_async(_diagnose_statically(environment, clinician, records, settings.warm_start.static_share))
 
 
 def _reads_textbook(settings: Settings) -> bool:
@@ -224,7 +222,7 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
 
     schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, share) for optimizer in optimizers]
     path, start = state_dir / "warm_start.pt", 0
-    parts = dict(enumerate((model, *optimizers, *schedules)))
+    parts: dict[Any, Any] = dict(enumerate((model, *optimizers, *schedules)))
     if saved := load_checkpoint(path):
         start = saved["epoch"]
         for name, part in parts.items():
@@ -237,8 +235,9 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
             model.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for part in (*optimizers, *schedules):
-                part.step()
+            for name, part in parts.items():
+                if name:  # not the model
+                    part.step()
             losses.append(float(loss.detach()))
         save_checkpoint(path, {"epoch": epoch + 1} | {name: part.state_dict() for name, part in parts.items()})
         log({"step": epoch + 1, "warm_start/loss": fmean(losses), "warm_start/of": plan.epochs})
@@ -280,22 +279,21 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure=None):
         """One update of every matrix that has a gradient."""
         for group in self.param_groups:
-            shapes: dict[torch.Size, list[torch.nn.Parameter]] = {}
+            shapes: dict[torch.Size, list[torch.nn.Parameter]] = defaultdict(list)
             for p in group["params"]:
                 if p.grad is not None:
-                    shapes.setdefault(p.shape, []).append(p)
+                    shapes[p.shape].append(p)
             for (rows, columns), matrices in shapes.items():
-                directions = [self._direction(p, group["momentum"]) for p in matrices]
+                directions = [self._direction(p, p.grad, group["momentum"]) for p in matrices]
                 scale = group["lr"] * max(1.0, rows / columns) ** 0.5
                 for p, update in zip(matrices, orthogonal(torch.stack(directions)), strict=True):
                     p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-scale)
 
-    def _direction(self, p: torch.nn.Parameter, momentum: float) -> torch.Tensor:
+    def _direction(self, p: torch.nn.Parameter, gradient: torch.Tensor, momentum: float) -> torch.Tensor:
         state = self.state[p]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(p)
-        average = state["momentum"].lerp_(p.grad, 1 - momentum)
-        return p.grad.lerp(average, momentum)
+        return gradient.lerp(state["momentum"].lerp_(gradient, 1 - momentum), momentum)
 
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:

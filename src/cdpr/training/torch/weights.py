@@ -31,8 +31,8 @@ def load_model(folder: Path, device: str = "cpu", tiny: bool = False) -> torch.n
     if sys.modules["sklearn"] is None:
         del sys.modules["sklearn"]
     disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
-    return use_onednn(model.to(device))
+    model: torch.nn.Module = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
+    return use_onednn(model.to(torch.device(device)))
 
 
 def save_policy(model, init_policy: Path, out_dir: Path) -> None:
@@ -48,7 +48,7 @@ def copy_tokenizer(policy: Path, folder: Path) -> None:
             shutil.copyfile(policy / name, folder / name)
 
 
-def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
     """Write a checkpoint, on disk when this returns; the one before stays beside it. A kill at any moment leaves one
     of them whole. The file of digests tells whole ones from damaged ones."""
     before, digests = _beside(path)
@@ -62,7 +62,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
             os.replace(path, before)
 
 
-def load_checkpoint(path: Path) -> dict[str, Any] | None:
+def load_checkpoint(path: Path) -> dict[Any, Any] | None:
     """The newest whole checkpoint: tensors, numbers and texts, never code. None where there is none; a warning where
     a damaged one was passed over."""
     before, digests = _beside(path)
@@ -136,10 +136,8 @@ def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
     """The model, with oneDNN for linear layers without bias, where torch has it. Torch itself multiplies with MKL,
     which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
     for layer in model.modules() if ONEDNN_LINEAR is not None else ():
-        weight = getattr(layer, "weight", None)
-        plain = type(layer) is torch.nn.Linear and layer.bias is None
-        if plain and weight.device.type == "cpu" and weight.dtype == torch.float32:
-            layer.__class__ = _Linear
+        if type(layer) is torch.nn.Linear and layer.bias is None and layer.weight.dtype == torch.float32:
+            layer.__class__ = _Linear if layer.weight.device.type == "cpu" else torch.nn.Linear
     return model
 
 

@@ -55,7 +55,8 @@ class DiagnosticLoop(AgentLoopBase):
         """One episode; ``row`` is one of :class:`~.session.Schedule`, with verl's ``uid`` and ``session_id``."""
         run = read_session(self.data_config.cdpr_session).run
         case = getattr(run, row["part"])[int(row["place"])]
-        model = open_model(ModelSpec.of_rollouts(run.settings), client=self.server_manager, tokenizer=run.tokenizer)
+        parts = {"client": self.server_manager, "tokenizer": run.tokenizer}
+        model: Any = open_model(ModelSpec.of_rollouts(run.settings), **parts)
         if row["part"] == "validation":
             agent, seed = run.agent(model, temperature=0.0), case_seed(VALIDATION_SEED, case)
         else:
@@ -71,7 +72,7 @@ class DiagnosticLoop(AgentLoopBase):
                 _log.warning("an episode failed: %s", error)
             # A prompt and one token without loss: verl needs every member of a group.
             prompt, reply = run.prompts.context_ids(State(case)), [run.tokenizer.end_of_turn]
-            failure = {"failure": type(error).__name__, "fatal": fatal}
+            failure: dict[str, Any] = {"failure": type(error).__name__, "fatal": fatal}
             return _output(prompt, reply, [0], [0.0], extra_fields=_fields({0}), reward_score=0.0, **failure)
         turns, limit = [step.turn for step in trajectory.steps], self.rollout_config.response_length
         outcome = {"reward_score": float(trajectory.correct), "extra_fields": _fields(model.versions or {0})}
@@ -120,6 +121,11 @@ class _Group:
     scored: GroupAdvantages | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def trajectories(self) -> dict[int, Trajectory]:
+        """The trajectories by number, those of failed episodes left out."""
+        members = sorted(self.members.items())
+        return {i: member.trajectory for i, member in members if member.trajectory is not None}
+
 
 @dataclass
 class Finished:
@@ -144,6 +150,9 @@ class GroupHook:
     failed credit has advantages of 0 in this step and is counted; the trainer stops the run at a fault of the program
     or at too many failures.
     """
+
+    config: Any
+    llm_client: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -176,10 +185,10 @@ class GroupHook:
 
     async def _score(self, group: _Group) -> None:
         members = [group.members[i] for i in sorted(group.members)]
-        trajectories = [member.trajectory for member in members if member.trajectory is not None]
+        trajectories = group.trajectories()
         if len(trajectories) == len(members):
             try:
-                [group.scored] = await score_groups(self.algorithm, [trajectories], group.iteration)
+                [group.scored] = await score_groups(self.algorithm, [[*trajectories.values()]], group.iteration)
             except Exception as error:  # of any kind: verl must not train on half a group
                 _log_fault("credit failed", error)
                 for member in members:
@@ -212,18 +221,18 @@ class GroupHook:
             "rollout/tokens": sum(sum(output.response_mask) for output in outputs),
         }
         finished = Finished(rollouts=rollouts)
-        groups = [group for group in every if group.scored]
-        if not groups:
+        scored = [(group, group.scored) for group in every if group.scored]
+        if not scored:
             return finished
-        batch = [group.scored for group in groups]
+        batch = [credit for _, credit in scored]
         finished.metrics = self.algorithm.finish(batch)
-        check_finite([[x.trajectory for _, x in sorted(group.members.items())] for group in groups], batch)
-        for group in groups:
-            for key, advantages, weights in _rows(group):
+        check_finite([list(group.trajectories().values()) for group, _ in scored], batch)
+        for group, credit in scored:
+            for key, advantages, weights in _rows(group, credit):
                 finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
                 if self.algorithm.extra_samples:
                     finished.weights[key] = math.fsum(weights)
-        if line := credit_line(groups[0].iteration + 1, batch):
+        if line := credit_line(scored[0][0].iteration + 1, batch):
             self.record(line)
         return finished
 
@@ -236,16 +245,16 @@ class GroupHook:
         self.algorithm.load_state_dict(json.loads(state))
 
 
-def _rows(group: _Group) -> Iterator[tuple[str, list[float], list[float]]]:
+def _rows(group: _Group, scored: GroupAdvantages) -> Iterator[tuple[str, list[float], list[float]]]:
     """verl's keys of the rows of a scored group, with advantages and weights of their tokens."""
-    scored, count = group.scored, Counter()
+    count: Counter[int] = Counter()
 
     def row(key: str, turns: Sequence[Turn], length: int | None, *columns: Sequence[PerToken]):
         return key, *(on_response(turns, by_token(turns, values), length) for values in columns)
 
-    for i, member in group.members.items():
-        turns = [step.turn for step in member.trajectory.steps]
-        yield row(f"{group.uid}_{i}_0", turns, len(member.response_ids), scored.decisions[i], scored.weights[i])
+    for i, trajectory in group.trajectories().items():
+        turns, length = [step.turn for step in trajectory.steps], len(group.members[i].response_ids)
+        yield row(f"{group.uid}_{i}_0", turns, length, scored.decisions[i], scored.weights[i])
     for other in scored.alternatives:
         count[other.i] += 1
         yield row(f"{group.uid}_{other.i}_{count[other.i]}", other.turns, None, other.advantages, other.weights)

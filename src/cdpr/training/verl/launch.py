@@ -42,7 +42,7 @@ def train_policy(settings: Settings, job: Job) -> None:
     folder. A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
     does not fit, GovernanceError where credentialed text would leave the machine without an agreement."""
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
-    session = Session(settings, Path(job.inputs["cases"]).resolve(), policy, state, job.seed)
+    session = Session(settings, Path(job.inputs["cases"]).resolve(), policy, state, job.seed or 0)
     job.tags.update(session.run.disclosed())
     session.run.count_cut_prompts(job)
     _check_installed(settings.training.verl)
@@ -87,8 +87,8 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
     serving = Serving(program="vllm", command=PROGRAMS["vllm"].replace("vllm", frozen.command, 1))
-    more = {"gpus": 1, "flags": flags, "secrets": settings.key_names, "restarts": _RESTARTS, "patience": patience}
-    return OwnServer(serving, str(policy), _FROZEN, state / "frozen_server.log", **more)
+    log, secrets_of_settings = state / "frozen_server.log", settings.key_names
+    return OwnServer(serving, str(policy), _FROZEN, log, 1, flags, True, secrets_of_settings, _RESTARTS, patience)
 
 
 def _check_installed(verl: Verl) -> None:

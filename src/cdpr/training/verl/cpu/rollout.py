@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -21,7 +22,7 @@ class CpuServer:
     """The actor. It never sleeps, so most of verl's calls do nothing."""
 
     def __init__(self, folder: str):
-        self.model, self.version = load_model(folder), 0
+        self.model, self.version = load_model(Path(folder)), 0
         self.sampler = InProcessSampler.from_model(self.model, ChatTokenizer(folder))
 
     async def generate(self, request_id: str, prompt_ids: Any, sampling_params: Any, **_: Any) -> TokenOutput:
