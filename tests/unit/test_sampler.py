@@ -7,12 +7,12 @@ import random
 
 import pytest
 import torch
+from local_model import smollm2
 from scipy.stats import chisquare
 from toy import Grouped
 
 from cdpr.llm.attention import Branches
 from cdpr.llm.decoding import draw, uniforms
-from cdpr.llm.local_models import smollm2
 from cdpr.llm.prefix_cache import as_path
 from cdpr.llm.sampler import InProcessSampler, cache_memory
 from cdpr.llm.tokenizer import ChatTokenizer
@@ -412,7 +412,7 @@ def test_a_common_phrase_is_one_token_however_long_and_nothing_is_unknown():
 
 
 def test_a_missing_local_model_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("cdpr.llm.local_models.PACKAGE", "no_such_wheel")
+    monkeypatch.setattr("local_model.PACKAGE", "no_such_wheel")
     with pytest.raises(ModuleNotFoundError, match="make local-llm"):
         smollm2(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -11,8 +11,8 @@ from cdpr.evaluation.row import read_rows
 from cdpr.llm.guard import GovernanceError
 from cdpr.settings import load_settings
 
-vf = pytest.importorskip("verifiers", reason="needs the extra cdpr[verifiers]")
-verifiers_env = pytest.importorskip("cdpr.verifiers_env")
+vf = pytest.importorskip("verifiers", reason="needs envs/verifiers.txt")
+verifiers_env = pytest.importorskip("cdpr_diagnosis")
 
 CASES = 6
 

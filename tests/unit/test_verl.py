@@ -46,8 +46,9 @@ from cdpr.training.torch.warm_start import Workup, corpus, encode_workup, imitat
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check, environment, overrides, resolve
-from cdpr.training.verl.estimates import Habits, estimate_step, memory_plan, step_work, steps_of
+from cdpr.training.verl.duration import Habits, estimate_step, step_work, steps_of
 from cdpr.training.verl.launch import frozen_server
+from cdpr.training.verl.memory import memory_plan
 from cdpr.training.verl.session import Schedule, Session, on_response, problem, read_session, training_row
 
 QWEN3_4B = {

@@ -22,8 +22,8 @@ from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.weights import load_model
 from cdpr.training.verl.checkpoints import LATEST, fall_back, folder_of, keep_only
 from cdpr.training.verl.configuration import check, overrides, resolve
-from cdpr.training.verl.estimates import cpus_of_ray
 from cdpr.training.verl.launch import frozen_server, ray_cluster
+from cdpr.training.verl.memory import cpus_of_ray
 
 # What `vllm serve FOLDER --host H --port P --served-model-name NAME ...` does, with our own sampler.
 VLLM = """

@@ -1,5 +1,5 @@
 """The engine ``verl``: our episode, credit and settings behind verl's public hooks (docs/design/verl.md).
 
-``launch`` starts a run; ``configuration`` and ``estimates`` plan it without verl. verl loads ``session``,
+``launch`` starts a run; ``configuration``, ``memory`` and ``duration`` plan it without verl. verl loads ``session``,
 ``agent_loop`` and ``trainer``. ``cpu`` adapts verl to a machine without a GPU.
 """

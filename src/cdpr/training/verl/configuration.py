@@ -16,16 +16,8 @@ from ...settings.algorithms import algorithm_class
 from ...settings.variants import value_at
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .cpu import ENVIRONMENT, LOGICAL
-from .estimates import (
-    OWN_SERVER,
-    comparison_lines,
-    cpus_of_ray,
-    duration_lines,
-    memory_plan,
-    micro_batch,
-    needs_frozen,
-    target_line,
-)
+from .duration import comparison_lines, duration_lines, target_line
+from .memory import OWN_SERVER, cpus_of_ray, memory_plan, micro_batch, needs_frozen
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""

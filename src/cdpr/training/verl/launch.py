@@ -25,7 +25,7 @@ from ..training_run import store_records
 from .checkpoints import fall_back, hand_over, merge_shards
 from .configuration import CHECKPOINTS, environment, overrides, refuse, resolve
 from .cpu import LOGICAL
-from .estimates import cpus_of_ray, needs_frozen
+from .memory import cpus_of_ray, needs_frozen
 from .session import START, Session
 
 _FROZEN = "frozen"  # name of the frozen server's model

@@ -1,0 +1,225 @@
+"""Memory of a run before anything starts: upper bounds from the model's configuration, and a flat allowance for
+libraries. What does not fit is refused."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, Field, ValidationError
+
+from ...agents.policy import longest_sequence
+from ...settings import Settings, SettingsError
+from ...settings.algorithms import algorithm_class
+from ...settings.variants import seen_by_algorithm
+
+GB = 1e9
+ALLOWANCE = 3.0  # GB for the trainer's CUDA context, communication buffers and fragmentation
+_ASLEEP = 1.5  # GB that a sleeping rollout server keeps: its CUDA context and graphs
+OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own
+_MOST_SEQUENCES = 256  # in a rollout server at the same time (verl's rollout.max_num_seqs)
+_CHUNK = 1024  # tokens whose logits are in memory at the same time
+
+
+class ModelSize(BaseModel):
+    """A decoder of the usual kind, by its ``config.json``: grouped-query attention and gated feed-forward layers."""
+
+    hidden: int = Field(alias="hidden_size")
+    layers: int = Field(alias="num_hidden_layers")
+    heads: int = Field(alias="num_attention_heads")
+    kv_heads: int = Field(alias="num_key_value_heads", default_factory=lambda known: known["heads"])
+    head_dim: int = Field(default_factory=lambda known: known["hidden"] // known["heads"])
+    intermediate: int = Field(alias="intermediate_size")
+    vocab: int = Field(alias="vocab_size")
+    tied: bool = Field(alias="tie_word_embeddings", default=False)
+    positions: int = Field(alias="max_position_embeddings")
+
+    @property
+    def linear(self) -> int:
+        """Weights of the matrices of one block."""
+        attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+        return attention + 3 * self.hidden * self.intermediate
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the whole model, norms left out."""
+        return self.layers * self.linear + self.hidden * self.vocab * (1 if self.tied else 2)
+
+    def adapters(self, rank: int) -> int:
+        """Weights of LoRA adapters of this rank on every matrix of every block."""
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        ends = 2 * (self.hidden + q) + 2 * (self.hidden + kv) + 3 * (self.hidden + self.intermediate)
+        return self.layers * rank * ends
+
+    def cache_bytes(self, gpus: int) -> int:
+        """Bytes of one token's keys and values in bfloat16 over all GPUs of a server: each holds at least one head."""
+        return 2 * 2 * self.layers * max(self.kv_heads, gpus) * self.head_dim
+
+
+def model_size(settings: Settings) -> ModelSize:
+    """The model of ``policy.model``, from its ``config.json``. Raises SettingsError where that is missing or of another
+    kind."""
+    path = Path(settings.policy.model) / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        return ModelSize.model_validate({name: value for name, value in config.items() if value is not None})
+    except (OSError, ValueError, AttributeError) as error:
+        why = "{loc[0]}: {msg}".format(**error.errors()[0]) if isinstance(error, ValidationError) else error
+        raise SettingsError(
+            f"{path}: no configuration of a decoder that can be planned ({why}); get this file of the model (hf "
+            f"download OWNER/NAME config.json --local-dir {path.parent}), or name its folder in policy.model"
+        ) from error
+
+
+@dataclass(frozen=True)
+class ServerMemory:
+    """One of ``count`` servers over ``gpus`` GPUs: its memory and its weights in GB over all of them, the tokens whose
+    keys and values fit beside the weights, and the most sequences at the same time."""
+
+    name: str
+    count: int
+    gpus: int
+    memory: float
+    weights: float
+    tokens: int
+    at_once: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """``phases``: memory of one training GPU in each phase of a step by part, in GB; ``servers``: the policy's, then
+    the frozen one if its memory is known; ``longest``: tokens of the longest sequence."""
+
+    model: ModelSize
+    gpus: int
+    gpu_memory: float
+    longest: int
+    phases: dict[str, dict[str, float]]
+    servers: list[ServerMemory]
+
+    def lines(self) -> list[str]:
+        """The plan in words."""
+        out = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
+        for phase, parts in self.phases.items():
+            inside = ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size)
+            out.append(f"{phase}: {sum(parts.values()):.1f} of {self.gpu_memory:g} GB a GPU ({inside})")
+        for server in self.servers:
+            out.append(
+                f"{server.name}: {server.count} server(s) with {server.gpus} GPU(s) each, {server.memory:.1f} GB each; "
+                f"weights {server.weights:.1f} GB, cache {server.tokens:,} tokens = "
+                f"{server.tokens // self.longest} sequences of {self.longest:,}, up to {server.at_once} at once"
+            )
+        return out
+
+    def check(self) -> None:
+        """Raises SettingsError naming the part that does not fit and the setting to change."""
+        for phase, parts in self.phases.items():
+            if sum(parts.values()) > self.gpu_memory:
+                largest = max(parts, key=lambda name: parts[name])
+                raise SettingsError(
+                    f"training.verl: {phase} needs {sum(parts.values()):.1f} GB of a GPU's {self.gpu_memory:g}, most "
+                    f"of it {largest} ({parts[largest]:.1f} GB); {_REMEDIES[largest]}"
+                )
+        for server in self.servers:
+            if server.tokens < self.longest:
+                raise SettingsError(
+                    f"training.verl: the {server.name} has {server.memory:.1f} GB, {server.weights:.1f} of it weights: "
+                    f"its cache holds {max(0, server.tokens):,} tokens, fewer than one sequence of {self.longest:,}; "
+                    "give it a larger share or more GPUs, or shorten policy.max_response_tokens"
+                )
+        if self.longest > self.model.positions:
+            raise SettingsError(
+                f"policy: prompts and replies reach {self.longest:,} tokens, the model {self.model.positions:,}; "
+                "lower policy.max_response_tokens"
+            )
+
+
+_REMEDIES = {
+    **dict.fromkeys(("weights", "gradients"), "use more GPUs, or training.verl.lora_rank"),
+    "optimiser": "use more GPUs, training.verl.offload: true, or training.verl.lora_rank",
+    "working weights": "use more GPUs or a smaller model",
+    **dict.fromkeys(("activations", "logits"), "lower training.micro_batch"),
+    "rollout server": "lower training.verl.rollout_memory, or set training.verl.offload: true",
+    "frozen server": "lower training.verl.frozen.memory, or run that server elsewhere (frozen.memory: 0)",
+    "allowance": "use GPUs with more memory",
+}
+
+
+def memory_plan(settings: Settings) -> MemoryPlan:
+    """The plan of a run under these settings. Raises SettingsError for a model without a configuration."""
+    verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
+    gpus, servers = verl.nodes * verl.gpus_per_node, _servers(settings, model)
+    trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
+    held = model.parameters + (trained if verl.lora_rank else 0)
+    resident = {"weights": 4 * held / gpus / GB, "optimiser": 8 * trained / gpus / GB}
+    beside = needs_frozen(settings) and (verl.frozen.url or verl.frozen.beside)
+    frozen = verl.frozen.memory * verl.gpu_memory_gb if beside else 0.0
+    always = {"frozen server": frozen, "allowance": ALLOWANCE}
+    logits = model.vocab * 10 / GB  # of one token, with what is computed from them
+    scores = algorithm_class(settings.training.algorithm).scores_by(settings)
+    rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
+    rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
+    rollout["logits"] = _CHUNK * logits if scores else 0.0  # vLLM takes no memory for those of a prompt beforehand
+    # A transfer of the weights: those of the server, and all of them once more, in float32, where FSDP gathers them.
+    whole = 4 * model.parameters / GB if gpus == 1 or verl.lora_rank else 0.0
+    woken = _ASLEEP + servers[0].weights / servers[0].gpus
+    transfer = resident | {"working weights": whole, "rollout server": woken} | always
+    transfer["optimiser"] = rollout["optimiser"]
+    # A forward and backward pass of one micro-batch of the longest trajectories, with gradient checkpointing.
+    tokens = micro_batch(settings) * longest
+    block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
+    inputs = tokens * 2 * model.hidden * model.layers  # of every block, as checkpointing needs them
+    update = resident | {
+        # Those of the embedding and of the projection on the vocabulary in bfloat16, and their sum in float32.
+        "gradients": (4 * trained / gpus + (0 if verl.lora_rank else 8 * model.hidden * model.vocab)) / GB,
+        "working weights": 4 * (model.linear + model.hidden * model.vocab) / GB,  # two blocks, both ends in bfloat16
+        "activations": (inputs + block) / GB,
+        "logits": min(tokens, _CHUNK) * logits,
+        "rollout server": _ASLEEP,
+    }
+    phases = {"rollouts": rollout, "update": update | always, "weights to the server": transfer}
+    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest, phases, servers)
+
+
+def micro_batch(settings: Settings) -> int:
+    """Trajectories in one pass of a GPU: the most up to `training.micro_batch` (paper, appendix, Training details: "a
+    per-GPU PPO micro-batch of 8") that divide a GPU's share of a batch and of a mini-batch, because verl needs equal
+    parts. The loss does not depend on it."""
+    plan, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
+    share = math.gcd(
+        *(prompts * plan.group_size // gpus for prompts in (plan.prompts_per_batch, plan.mini_batch_prompts))
+    )
+    return max(size for size in range(1, min(plan.micro_batch, share) + 1) if share % size == 0)
+
+
+def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
+    """The policy's servers, and the frozen one where the algorithm needs it and its memory is known."""
+    verl, frozen = settings.training.verl, settings.training.verl.frozen
+
+    def server(name: str, count: int, gpus: int, share: float, bytes_per_weight: int, at_once: int) -> ServerMemory:
+        memory, weights = share * verl.gpu_memory_gb * gpus, bytes_per_weight * model.parameters / GB
+        free = memory - weights - ALLOWANCE * gpus / 2
+        return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), at_once)
+
+    gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel
+    bytes_per_weight = 1 if verl.quantization == "fp8" else 2
+    servers = [server("rollout server", gpus // size, size, verl.rollout_memory, bytes_per_weight, _MOST_SEQUENCES)]
+    if needs_frozen(settings) and frozen.url is None and not frozen.beside:
+        servers.append(server("frozen server", 1, 1, OWN_SERVER, 2, _MOST_SEQUENCES))
+    elif needs_frozen(settings) and frozen.memory:
+        count = verl.gpus_per_node if frozen.beside else gpus
+        servers.append(server("frozen server", count, 1, frozen.memory, 2, -(-frozen.at_once // count)))
+    return servers
+
+
+def cpus_of_ray(settings: Settings) -> int:
+    """CPUs that the run's actors take in Ray, which waits for ever where there are fewer: two for TransferQueue, three
+    beside every training GPU, two beside that of a frozen server that verl starts."""
+    verl = settings.training.verl
+    elsewhere = needs_frozen(settings) and verl.frozen.url is None and not verl.frozen.beside
+    return 2 + 3 * verl.nodes * verl.gpus_per_node + 2 * elsewhere
+
+
+def needs_frozen(settings: Settings) -> bool:
+    """Whether continuations come from the frozen initial policy."""
+    return algorithm_class(settings.training.algorithm).needs_frozen(seen_by_algorithm(settings))
