@@ -71,7 +71,9 @@ class MDAgents(Framework):
 
     @classmethod
     def calls(cls, settings: Settings) -> Calls:
-        """Expected is an intermediate case, in whose debate two clinicians exchange one message each."""
+        """Requests of a workup: the least, the expected and the most, once a case (recruiting) and at every decision.
+        Least: a basic case, where one clinician decides. Expected: an intermediate case, in whose debate two clinicians
+        exchange one message each. Most: a debate in which all talk to all, or all teams of an advanced case."""
         rounds, turns = settings.frameworks.md_agents.rounds, settings.frameworks.md_agents.turns
         triage = 2
         recruiting = {"basic": 1, "intermediate": 4 + EXPERTS, "advanced": 3 + TEAMS * MEMBERS}

@@ -21,10 +21,11 @@ def longest_sequence(settings: Settings) -> int:
 
 
 class PolicyAgent(Policy):
-    """pi_theta: samples one reply at a state, or several to probe its action distribution.
+    """pi_theta: a language model as the agent. It gives one reply at a state, or several independent ones.
 
     A model with a tokenizer gets token prompts, any other gets messages. Models of the registry never trained on our
     prompts: they get messages, the paper's full prompt, and room for long turns. ``temperature`` 0 decodes greedily.
+    All methods raise ModelFailure where the model gives no answer. Source: paper, section "Problem Formulation".
     """
 
     def __init__(self, model: Model, prompts: PromptBuilder, settings: PolicySettings, temperature: float):
@@ -51,8 +52,8 @@ class PolicyAgent(Policy):
         return (await self._replies(state, (0,), forced or self.whole_record, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Independent replies at one state, by their numbers: reply k of a seed is always the same. Only the diagnosis
-        of forced ones is used, so they may lack their reason."""
+        """Independent replies at one state, in the order of ``numbers``: reply k of a seed is always the same. A forced
+        reply may end after its first line, which holds the diagnosis; nothing else of it is used."""
         return await self._replies(state, numbers, forced, seed, first_line=forced)
 
     async def _replies(
@@ -69,8 +70,8 @@ class PolicyAgent(Policy):
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """Replies without a thought before the diagnosis, each with the end of its turn. Raises SettingsError where the
-        model cannot score."""
+        """The replies that give the diagnoses ``names`` at once, each with its end-of-turn token, and the
+        log-probability (nats, at temperature 1) of every token. Raises SettingsError where the model cannot score."""
         prompt, tokenizer = self.prompts.prompt_ids(state, forced), self.prompts.tokenizer
         verb = "" if forced else self._verb
         ids = [(*tokenizer.encode(f"{verb} {name}"), tokenizer.end_of_turn) for name in names]

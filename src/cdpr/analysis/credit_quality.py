@@ -176,7 +176,7 @@ class Workups:
 
 
 def worth_of(settings: Settings) -> Worth:
-    """U, equation "utility"."""
+    """The utility U of a verdict and an effort under these settings (equation "utility")."""
     return partial(utility, weights=settings.utility, tests=settings.environment.tests)
 
 

@@ -72,4 +72,5 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
 
 
 def _plain(name: str) -> str:
+    """The name in English, in lower case, its phrases in the words of the vocabulary."""
     return rewrite(normalise(in_english(name)), _PHRASES)

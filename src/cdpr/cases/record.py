@@ -77,7 +77,7 @@ class RecordError(ValueError):
 
 
 def write_records(path: str | Path, records: Iterable[CaseRecord]) -> int:
-    """Write records atomically (temporary file, then rename); returns how many."""
+    """Write records to a file, one JSON object a line, whole or not at all; returns their number. Raises OSError."""
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as out:
         for record in records:
@@ -87,8 +87,8 @@ def write_records(path: str | Path, records: Iterable[CaseRecord]) -> int:
 
 
 def iterate_records(path: str | Path, split: str | None = None) -> Iterator[CaseRecord]:
-    """Records one by one, of one split or all. Raises :class:`RecordError` on the first line that is not one; lines
-    that clearly belong to another split are passed over unread."""
+    """The records of a file (one JSON object a line), one by one, of one ``split`` or of all. Lines that clearly belong
+    to another split are passed over unread. Raises :class:`RecordError` on the first line that is no record."""
     path = Path(path)
     first_lines: dict[str, int] = {}
     with path.open(encoding="utf-8", errors="strict") as lines:

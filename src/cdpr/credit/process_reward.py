@@ -52,10 +52,11 @@ def baseline(
 
 
 class ProcessReward:
-    """Computes R_proc for the selected states of groups.
+    """The counterfactual process reward R_proc of the decisions at the selected states of groups, in units of utility.
 
-    ``policy`` proposes counterfactual actions (the current actor); ``continuation_policy`` acts after them, and is
-    the same object when the current policy does.
+    ``policy``, the policy in training, proposes counterfactual actions; ``continuation_policy`` acts after them, and is
+    the same object where the current policy continues. ``credit`` and ``weights`` are the sections ``credit`` and
+    ``utility``; ``seed`` fixes all draws. Source: paper, section "Counterfactual Process Reward".
     """
 
     def __init__(
@@ -84,7 +85,8 @@ class ProcessReward:
         return GroupCredit(self, group, iteration)
 
     async def score(self, groups: Sequence[Sequence[Trajectory]], iteration: int) -> list[CreditReport]:
-        """Reports of the groups of one batch."""
+        """Reports of the groups of one batch: ``report.process[i][t]`` is R_proc of decision t of trajectory i, None
+        where its state was not selected. Raises FloatingPointError for a reward that is not finite."""
         credits = [self.of(group, iteration) for group in groups]
         await asyncio.gather(*(credit.score() for credit in credits))
         for credit in credits:  # only now, so that no group depends on which other was ready first

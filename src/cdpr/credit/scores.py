@@ -41,7 +41,8 @@ def process_score(process: ProcessRewards, credit: Credit) -> float:
 
 
 def trajectory_score(outcome: float, process: ProcessRewards, credit: Credit) -> float:
-    """G(tau) = R_out + beta * sum over S* of R_proc, equation "trajectory score"."""
+    """G(tau) = R_out + beta * sum over S* of R_proc, equation "trajectory score". ``outcome`` is R_out (0 or 1),
+    ``process`` R_proc of each decision (None: not selected), both without a unit; ``credit`` gives beta."""
     return outcome + process_score(process, credit)
 
 

@@ -22,7 +22,8 @@ WAVE = 256
 
 
 class Agent(Protocol):
-    """Anything that can diagnose a case. ``act`` depends on its arguments alone.
+    """Anything that can diagnose a case. ``act`` depends on its arguments alone. An agent of your own needs only
+    :meth:`act` (examples/evaluate_my_agent.py).
 
     ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: it sees all results at once,
     so it has one turn, and a workup costs what every examination of the record does. ``one_decoding``: replies do not
@@ -46,7 +47,8 @@ class Agent(Protocol):
         return False
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """The next reply; with ``forced`` it has to be a diagnosis."""
+        """The next reply at a state, in the grammar of :func:`~.state.render_action`; with ``forced`` it has to be a
+        diagnosis. ``seed`` fixes everything random in it."""
         ...
 
     def refresh(self) -> None:
@@ -72,11 +74,13 @@ class Policy(Agent, Protocol):
 
 
 class DiagnosticEnvironment:
-    """T(s, a) of the decision process, with examination matching, charging, budget and turn cap.
+    """The transition T(s, a) of the decision process (paper, section "Problem Formulation"): it matches a requested
+    examination, charges it in US dollars, and ends the episode at a diagnosis, at the turn cap or when the budget is
+    used up.
 
-    ``judge`` and ``matcher`` default to tables of names. Only :meth:`respond` waits (for models that judge or match);
-    all other methods are plain functions of its outcome. ``calls`` counts requests to matcher and judge, and those that
-    no table answered.
+    ``settings`` is the section ``environment``; ``judge`` and ``matcher`` are tables of names by default. Only
+    :meth:`respond` is asynchronous, because models may judge or match; all other methods compute from its result.
+    ``calls`` counts the requests to matcher and judge, and those that no table answered.
     """
 
     def __init__(
@@ -103,7 +107,8 @@ class DiagnosticEnvironment:
         return len(state.history) >= free_turns
 
     async def respond(self, state: State, turn: Turn) -> Step:
-        """:meth:`step`, after judge and matcher had time to prepare their answers."""
+        """The answer to a reply, as of :meth:`step`, after judge and matcher prepared theirs. Raises ModelFailure where
+        a model that judges or matches gives no answer."""
         match parse_action(turn.text):
             case RequestTest(name):
                 await self.matcher.prepare(name, state.case.key_pertinent_results_dict)
@@ -142,7 +147,7 @@ class DiagnosticEnvironment:
         return Trajectory(state.case, (*state.history, step), diagnosis, correct, forced)
 
     def conclude(self, state: State, step: Step) -> tuple[Step, bool]:
-        """The last step as it counts, and whether it names the right diagnosis."""
+        """The last step of an episode, invalid where it is no diagnosis, and whether its diagnosis is right."""
         if not isinstance(step.action, FinalDiagnosis):
             return Step(step.turn, Invalid(step.turn.text), Observation("invalid")), False
         return step, self.is_correct(step.action.text, state.case.diagnosis_results)
@@ -173,7 +178,11 @@ def is_cut_result(case: CaseRecord, step: Step) -> bool:
 async def run_episode(
     environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int, start: State | None = None
 ) -> Trajectory:
-    """Run an episode of a case from its presentation, or from a state of it, to a diagnosis."""
+    """Run one episode of a case, from its presentation or from the state ``start``, until the diagnosis.
+
+    ``seed`` fixes all draws of models that take seeds. Raises ModelFailure where a model gives no answer, and what the
+    agent raises. Source: paper, section "Problem Formulation".
+    """
     CASE.set(case.note_id)
     DATASET.set(case.dataset)
     state = start or environment.initial(case)

@@ -22,14 +22,14 @@ _DECORATION = " \t\r\n*`_\"'[]<>."
 
 @dataclass(frozen=True)
 class RequestTest:
-    """Request one examination, named in free text."""
+    """The action that requests one examination; ``name`` is free text, which the environment matches."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class FinalDiagnosis:
-    """Give a diagnosis; ends the episode."""
+    """The action that gives a diagnosis in free text and ends the episode."""
 
     text: str
 

@@ -163,6 +163,7 @@ def _key(name: str, content: Any, heading: str) -> tuple[str, str]:
 
 
 def _text(content: Any) -> str:
+    """A nested part of a case as one text, each value behind its name, but for names that say nothing."""
     return flat_text(content, lambda name: "" if normalise(name) in _SILENT else readable(name))
 
 

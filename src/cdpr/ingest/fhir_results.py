@@ -162,7 +162,8 @@ def _key(resource: Resource, analytes: Iterable[Analyte], listed: str) -> str | 
 
 
 def _usual(name: str) -> str:
-    """The vocabulary's name where it knows the name in a shorter form ("... panel - Blood", "... (hemogram)")."""
+    """The vocabulary's name of an examination, found by the whole name or by the name without further words at its end
+    ("... panel - Blood", "... (hemogram)"); a name that the vocabulary does not know is returned as it is."""
     shorter = [name]
     for pattern in _WORDS["further"]:
         shorter.append(re.sub(pattern, "", shorter[-1]))

@@ -199,7 +199,8 @@ def _clauses(section: str) -> list[str]:
 
 
 def _places(words: str, text: str) -> list[tuple[int, int]]:
-    """Where the words stand in a one-line text, as whole words; closing punctuation of an answer is its own."""
+    """Start and end of every occurrence of the words in a one-line text, as whole words. Punctuation around the words
+    belongs to the model's answer and is left out."""
     words = one_line(words).strip(" .,;:")
     if not says_something(words):
         return []

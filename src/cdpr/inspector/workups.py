@@ -55,11 +55,13 @@ class View:
         return workups
 
     async def _workup(self, case: CaseRecord, row: EvaluationRow) -> Fields:
+        """One episode with its steps. The episode is replayed from the replies in the row; rows of credentialed cases
+        have none, but their credit has. Without replies, or for an agent without decisions, there are no steps."""
         credit = self.credit.get(case.note_id)
         if credit and row.decoding not in credit.decodings:
             credit = None
-        place = credit.decodings.index(row.decoding) if credit else 0
-        replies = credit.replies[place] if credit else row.replies
+        index = credit.decodings.index(row.decoding) if credit else 0  # of the decoding in the credit
+        replies = credit.replies[index] if credit else row.replies
         fields = {
             "case": show_text(self.settings, case, case.note_id), "decoding": row.decoding, "right": row.correct,
             "forced": row.forced, "said": row.diagnosis, "cost": row.cost_usd, "utility": row.utility,
@@ -74,12 +76,13 @@ class View:
                 f"({', '.join(odd)}); evaluate again"
             )
         fields["said"] = show_text(self.settings, case, workup.diagnosis or "")
-        fields["steps"] = list(self._steps(workup, credit, place))
+        fields["steps"] = list(self._steps(workup, credit, index))
         return fields
 
-    def _steps(self, workup: Trajectory, credit: CreditedCase | None, place: int) -> Iterator[Fields]:
+    def _steps(self, workup: Trajectory, credit: CreditedCase | None, index: int) -> Iterator[Fields]:
+        """The decisions of an episode, the ``index``-th of its credit."""
         case, open_text = workup.case, is_readable(self.settings, workup.case)
-        credits = credited(credit, place) if credit else {}
+        credits = credited(credit, index) if credit else {}
         oracle = self.oracle if case.note_id in self.chosen and open_text else None
         spent = 0.0
 
@@ -104,8 +107,8 @@ class View:
                 taken = credited_action(step, self.settings.credit.diagnoses)
                 fields["credit"] = {
                     "entropy": _round(state.entropy),
-                    "why": credit.selected[place][t],
-                    "process": _round(credit.process[place][t]),
+                    "why": credit.selected[index][t],
+                    "process": _round(credit.process[index][t]),
                     "candidates": list(_candidates(state, credit.endings[credits[t]], opinion, show, taken, self._cut)),
                 }
             yield fields
@@ -139,9 +142,9 @@ def action_of(step: Step) -> ActionKey:
     return kind, step.action.name if isinstance(step.action, RequestTest) and not step.observation.exam_key else name
 
 
-def credited(credit: CreditedCase, place: int) -> dict[int, int]:
-    """The state of each decision of a workup, by its number; forced ones have none."""
-    return {t: index for index, state in enumerate(credit.states) for i, t in state.visits if i == place}
+def credited(credit: CreditedCase, index: int) -> dict[int, int]:
+    """The number of the state of each decision of the ``index``-th workup; forced decisions have none."""
+    return {t: number for number, state in enumerate(credit.states) for i, t in state.visits if i == index}
 
 
 def _candidates(

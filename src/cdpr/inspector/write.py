@@ -49,15 +49,15 @@ def write_inspector(settings: Settings, job: Job) -> None:
     closed = {view["dataset"] for view in views if view["credentialed"] and not settings.inspector.credentialed}
     write_data(folder, "data/index", {
         "mark": tier_mark(settings), "runs": settings.inspector.runs, "datasets": datasets, "views": views,
-        "utility": settings.utility.model_dump(), "notices": notices(settings), "credit": _rule(settings),
+        "utility": settings.utility.model_dump(), "notices": notices(settings), "credit": _credit_settings(settings),
         "study": _study(settings, means, closed),
     })  # fmt: skip
     job.metrics.update({name: sum(view[name] for view in views) for name in ("workups", "decisions")})
     print(f"{job.metrics['decisions']:.0f} decisions of {len(views)} evaluations: open index.html")
 
 
-def _rule(settings: Settings) -> dict[str, Any]:
-    """The settings by which a reader can check the numbers."""
+def _credit_settings(settings: Settings) -> dict[str, Any]:
+    """The settings of ``credit`` that a reader needs to recompute the numbers."""
     credit = settings.credit
     names = ("threshold", "candidates", "continuations", "horizon", "samples", "baseline", "clip", "max_states")
     return {name: getattr(credit, name) for name in names} | {"entropy_base": "e"}

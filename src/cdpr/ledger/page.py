@@ -63,6 +63,7 @@ def make_ledger(
 
 
 def _judged(claim: Claim, at: Verdict) -> Judged:
+    """A claim with its verdict as the page shows it: numbers rounded, and None for those that are not finite."""
     verdict = asdict(at)
     for name in ("measured", "low", "high"):
         value = verdict[name]

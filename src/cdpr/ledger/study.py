@@ -41,7 +41,7 @@ def _rated(name: str, analysis: Analysis, evidence: Evidence) -> str:
 
 
 def _measured(claim: Claim, analysis: Analysis, runs: list[str]) -> tuple[Effect, Effect, str]:
-    """How far the claim holds, the statistic that is shown, and a reading of it."""
+    """How far the claim holds (an effect above 0 supports it), the effect that tables show, and a sentence about it."""
     match claim.asks:
         case "leads":
             names = (claim.dimension,) if claim.dimension else dimensions()

@@ -118,7 +118,7 @@ def mark(card: Mapping[str, Any]) -> str:
 
 
 def others(card: Mapping[str, Any]) -> str:
-    """The diagnoses that are not named, in words; empty without any."""
+    """``12 others in 34 cases``: the diagnoses that a card counts but does not name; empty where it names all."""
     rest = card["diagnoses"]["others"]
     return f"{rest['diagnoses']:,} others in {rest['cases']:,} cases" if rest["cases"] else ""
 

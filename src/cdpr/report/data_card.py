@@ -89,6 +89,8 @@ def card_parts(card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
 
 
 def _prices(prices: Mapping[str, Any]) -> list[Block]:
+    """The part of a card about prices: how many examinations have one and how it was determined, a random sample of
+    them, shares by source and confidence, and the difference from the paper's printed prices."""
     coverage = prices["found"]
     counts = [{"what": words, "count": coverage[key], "share": coverage[key] / max(1, coverage["found"])}
               for key, words in _FOUND.items()]  # fmt: skip

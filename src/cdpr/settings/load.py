@@ -18,8 +18,13 @@ from .section import RESTRICTED, NoProject, SettingsError, read_shipped, walk
 
 
 def load_settings(*paths: str | Path) -> Settings:
-    """Settings from YAML files, later files overriding earlier ones key by key, all of them over
-    :func:`registries`; a resolved file (``.json``) is read alone. Raises SettingsError."""
+    """Settings from YAML files: later files override earlier ones key by key, and all of them the registries of the
+    checkout (:func:`registries`). A resolved file (``.json``) is read alone. Without a file: the defaults, which follow
+    the paper.
+
+    Raises SettingsError for a missing file, for one that is not YAML, and for an unknown key or an invalid value; the
+    message names the key and the nearest valid one. Source: config/README.md lists every key.
+    """
     alone = bool(paths) and Path(paths[0]).suffix == ".json"
     if alone and len(paths) == 1 and (name := re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name)):
         return _resolved(Path(paths[0]), name[1])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not
     from ..credit.scores import CreditRow
 
 Group = Sequence[Trajectory]
+"""The ``training.group_size`` trajectories of one case."""
 PerToken = float | tuple[float, ...]
 """A value of each token of a reply; one number stands for all of them."""
 EPSILON = 1e-6
@@ -47,7 +48,8 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
 
 @dataclass(frozen=True)
 class Context:
-    """Everything an algorithm may use. ``frozen`` loads the initial policy."""
+    """Everything that an algorithm may use: ``policy`` is the policy in training, ``frozen()`` loads the initial one,
+    ``seed`` is that of the run. ``settings`` hold what the algorithm ``reads``, and no more."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -93,7 +95,8 @@ class GroupAdvantages:
 
 
 class Algorithm(ABC):
-    """Base class of all algorithms; one object serves a whole run.
+    """Base class of all algorithms: a rule that gives every decision of a group its advantage. One object serves a
+    whole run; a subclass implements :meth:`score_group` (CONTRIBUTING.md, "Add an algorithm").
 
     ``reads`` names the settings that it reads beside those that every training reads; a variant that sets another one
     is refused, and to read another one is an error. ``Options`` declares settings of its own, the keys of
@@ -103,7 +106,7 @@ class Algorithm(ABC):
     """
 
     class Options(Section):
-        """None, unless a subclass declares some."""
+        """Settings of this algorithm alone: none, unless a subclass declares some."""
 
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
@@ -203,7 +206,8 @@ def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] |
 
 
 def every_decision(advantages: Sequence[float], group: Group) -> list[list[float]]:
-    """One advantage for all decisions of a trajectory, as in GRPO."""
+    """``decisions`` of :class:`GroupAdvantages` with one advantage for all decisions of a trajectory, as in GRPO.
+    ``advantages`` has one entry a trajectory; raises ValueError for another number of them."""
     return [[a] * len(trajectory.steps) for a, trajectory in zip(advantages, group, strict=True)]
 
 

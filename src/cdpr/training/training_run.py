@@ -36,10 +36,13 @@ _PRINT_EVERY = 5  # steps
 
 
 class TrainingRun:
-    """``settings`` are canonical; ``policy`` is the folder of the initial policy, ``seed`` that of the run.
+    """The cases of a training, their order, and the seed of every episode, the same for both engines.
 
-    Every random draw comes from a seed derived from the identity of the draw, so an interrupted run ends where an
-    undisturbed one ends. Raises ValueError where too few cases are left for a batch.
+    ``settings`` are those of one variant, ``cases`` those of all splits, ``policy`` the Hugging Face folder of the
+    initial policy, ``seed`` that of the run. Every random draw comes from a seed derived from the identity of the draw,
+    so an interrupted run ends where an undisturbed one ends.
+
+    Raises ValueError where too few cases are left for a batch.
     """
 
     def __init__(self, settings: Settings, cases: Iterable[CaseRecord], policy: Path, seed: int):
@@ -78,17 +81,17 @@ class TrainingRun:
         return self.settings.training.steps or self.settings.training.epochs * self._per_epoch
 
     def batch(self, step: int) -> list[int]:
-        """Places of the training cases of an iteration: slices of a permutation for each epoch, without remainder."""
+        """Indices into ``train`` of an iteration's cases: slices of a permutation for each epoch, without remainder."""
         epoch, position = divmod(step, self._per_epoch)
         order = _permutation(len(self.train), derive_seed(self.seed, "order", epoch))
         return order[position * self.batch_size : (position + 1) * self.batch_size]
 
     def order(self) -> list[int]:
-        """Places of the training cases of all iterations, one after another."""
-        return [place for step in range(self.steps) for place in self.batch(step)]
+        """Indices into ``train`` of all iterations, one after another."""
+        return [index for step in range(self.steps) for index in self.batch(step)]
 
     def episode_seed(self, case: CaseRecord, step: int, number: int) -> int:
-        """Seed of workup ``number`` of a training case in an iteration."""
+        """Seed of episode ``number`` of a training case in iteration ``step``."""
         return derive_seed(self.seed, "rollout", step, case.note_id, number)
 
     def agent(self, model: Model, temperature: float | None = None) -> PolicyAgent:

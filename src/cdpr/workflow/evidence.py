@@ -37,6 +37,7 @@ def of(rows: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]) ->
     """The rows of a table on some data sets."""
 
     def evaluations(experiment: "Experiment") -> Evidence:
+        """The evaluations of all runs of these rows."""
         runs = [run for method in rows(experiment.settings) for run in method.runs]
         return Evidence(tuple(dict.fromkeys(experiment.evaluations(runs, datasets))))
 

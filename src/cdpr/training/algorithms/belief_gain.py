@@ -146,6 +146,7 @@ class BeliefGain(Algorithm):
 
     @classmethod
     def scores_by(cls, settings: Settings) -> set[str]:
+        """The policy whose belief counts; the current one too where it learns from true names."""
         options = algorithm_options(settings)
         return {options.policy} | ({"current"} if options.reading != "none" else set())
 

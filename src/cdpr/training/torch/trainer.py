@@ -44,7 +44,12 @@ def train_policy(settings: Settings, job: Job) -> None:
 
 
 class Trainer:
-    """The parts of one run, and everything that its next step depends on."""
+    """The parts of one run with the engine ``torch`` (model, samplers, algorithm, optimiser), and everything that its
+    next step depends on. :func:`~.loop.train` runs it; :meth:`save` writes the policy.
+
+    Raises SettingsError for a policy that is no whole Hugging Face folder, or an unknown algorithm; RuntimeError where
+    ``policy.device`` asks for a GPU that is missing. Source: paper, section "Policy Update".
+    """
 
     def __init__(self, run: TrainingRun):
         self.run, self.settings, self.environment = run, run.settings, run.environment
@@ -77,7 +82,8 @@ class Trainer:
             sampler.refresh()
 
     def validate(self) -> dict[str, Any]:
-        """Greedy validation; its time and tokens do not count as training."""
+        """Evaluate the policy greedily on the validation cases; returns a row of metrics. Its time and tokens do not
+        count as training."""
         row = self.progress | {"validation/decoding": "greedy"}
         if not self.run.validation:
             return row

@@ -177,14 +177,15 @@ def corpus(settings: Settings, workups: Sequence[Workup], static) -> list[str]:
 
 
 def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
-    """The workup as the policy reads and writes it. Each reading follows the conversation up to its state and begins
-    with the words of a forced diagnosis, which carry no loss; its end-of-turn token is left out."""
+    """The tokens of a workup, as the policy reads and writes it: one piece for the conversation, whose replies are
+    learned, and one for each reading (the likeliest diagnosis at a state). A reading follows the conversation up to its
+    state. It begins with the words of a forced diagnosis, which have no loss, and has no end-of-turn token."""
     steps = [_in_style(prompts, step) for step in workup.trajectory.steps]
     positions: list[int] = []
     readings: list[Piece] = []
     for t, step in enumerate(steps):
         context = prompts.context_ids(State(workup.trajectory.case, tuple(steps[:t])))
-        start = len(context)
+        start = len(context)  # of the reply
         positions += range(start, start + len(prompts.reply_ids(step)))
         if t < len(workup.readings):
             reply = _diagnosis_ids(prompts, workup.readings[t])[:-1]

@@ -173,8 +173,9 @@ def _card(settings: Settings) -> tuple[str, float, float]:
 
 
 def _serving_seconds(settings: Settings, memory: MemoryPlan, habits: Habits, phase: str, work: Work) -> float:
-    """Seconds in which all servers of a phase generate its tokens, beside each other as many sequences as the memory
-    holds, and read its prompts. The opening of a case is in a server's memory once."""
+    """Seconds that the servers of a phase take for its ``work``. Each server generates as many sequences at the same
+    time as its memory holds. A token takes the longer of two times: to read the weights and the caches of all these
+    sequences (bandwidth), or to compute (arithmetic). A server stores the opening of a case once."""
     frozen = needs_frozen(settings) and phase in ("continuations", "forced diagnoses", "scoring")
     server, (_, tflops, bandwidth) = memory.servers[-1 if frozen else 0], _card(settings)
     openings = settings.training.prompts_per_batch / server.count * habits.opening

@@ -65,6 +65,7 @@ class Session:
         run = self.run
 
         def agent(spec: ModelSpec, **parts: Any) -> PolicyAgent:
+            """A model, opened, as the acting policy."""
             return run.agent(open_model(spec, tokenizer=run.tokenizer, **parts))
 
         def frozen() -> PolicyAgent:
