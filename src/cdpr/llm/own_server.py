@@ -27,7 +27,7 @@ HOST = "127.0.0.1"
 # Usual commands. The generation config of a model would change sampling parameters that requests leave out: it is off.
 PROGRAMS: Mapping[str, str] = {
     "vllm": "vllm serve {weights} --host {host} --port {port} --served-model-name {name} "
-    "--tensor-parallel-size {gpus} --seed 0 --generation-config vllm {serve}",
+    "--tensor-parallel-size {gpus} --seed 0 --generation-config vllm --disable-uvicorn-access-log {serve}",
     "sglang": "python -m sglang.launch_server --model-path {weights} --host {host} --port {port} "
     "--served-model-name {name} --tp-size {gpus} --sampling-defaults openai {serve}",
     "llama_cpp": "llama-server --model {weights} --host {host} --port {port} --alias {name} --jinja",
