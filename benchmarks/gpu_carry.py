@@ -209,7 +209,7 @@ def main() -> None:
         files = download(wanted, work / "wheels")
         files += [*lessons, *([pack_verl(work)] if arguments.verl else [])]
         if not lessons:
-            print("Without SmolLM2 and its lessons, which `make small-model` prepares: gpu_day.py leaves `learning` out.")
+            print("Without SmolLM2 and the lessons of `make small-model`: gpu_day.py leaves out the part `learning`.")
         for load in write_loads(files, arguments.out, int(arguments.limit_mb * 1e6)):
             parts = {path.name: path.stat().st_size / 1e6 for path in sorted(load.iterdir())}
             print(f"{load}: {sum(parts.values()):.1f} MB ({', '.join(parts)})")
