@@ -8,12 +8,11 @@ from typing import Any
 @dataclass(frozen=True)
 class PageEntry:
     """A table or figure on the results page: the title of its ``chapter``, a ``text``, and its ``file`` below the
-    results. A table names the ``module`` whose ``sheet(settings, results)`` makes it, and how many of its parts are
-    ``opened``, that is not folded. The page only links to a figure ``apart``, which is another one at every run."""
+    results. A table names the ``module`` whose ``sheet(settings, results)`` makes it. The page only links to a figure
+    ``apart``, which is another one at every run."""
 
     chapter: str
     text: str
-    opened: int = 1
     file: str = ""
     module: str = ""
     apart: bool = False

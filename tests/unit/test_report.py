@@ -21,7 +21,7 @@ from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, of
 from cdpr.job import Job
 from cdpr.metrics_log import write_apart
 from cdpr.report import learning_curves, main_table, style
-from cdpr.report.accuracy_cost import frontier, named, plot_accuracy_cost
+from cdpr.report.accuracy_cost import frontier, named, plot_accuracy_cost, plot_every_agent
 from cdpr.report.comparators import write_comparators
 from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
 from cdpr.report.learning_curves import (
@@ -49,7 +49,7 @@ RUNS = {
     "all_tests": (9, 10, 30.0), "value_of_information": (8, 2, 12.0),
 }  # fmt: skip
 SETTINGS = parse_settings({"seeds": [0, 1], "evaluation": {"bootstrap": 200}, "utility": {"cost_unit_usd": 10}})
-PLOTS = (plot_training_time, plot_training_efficiency, plot_learning_curves, plot_accuracy_cost)
+PLOTS = (plot_training_time, plot_training_efficiency, plot_learning_curves, plot_accuracy_cost, plot_every_agent)
 
 
 def row(number: int, decoding: str, correct: bool, tests: int, price: float) -> dict:
@@ -290,7 +290,7 @@ def test_every_legend_is_within_its_figure(results, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("alike", [True, False])
-def test_each_of_five_agents_has_its_name_beside_its_point(results, tmp_path, monkeypatch, alike):
+def test_each_of_six_agents_has_its_name_beside_its_point(results, tmp_path, monkeypatch, alike):
     """No name lies on another, on a point, or beyond its panel, also where all points coincide."""
     rng = np.random.default_rng(0)
     for dataset, cases in CASES.items():
@@ -300,10 +300,14 @@ def test_each_of_five_agents_has_its_name_beside_its_point(results, tmp_path, mo
             write_rows(results / "evaluations" / run / f"{dataset}.jsonl", rows)
     figures, save = [], style.save
     monkeypatch.setattr(style, "save", lambda figure, out: (figures.append(figure), save(figure, out)))
-    make(plot_accuracy_cost, results, tmp_path / "f")
-    labels = {m.label.partition(" (")[0]: m for m in pictured_methods(SETTINGS) if m.name in named(SETTINGS)}
-    panels = [panel for panel in figures[0].axes if any(t.get_text() == "better" for t in panel.texts)]
-    assert len(panels) == len(CASES)
+    for plot in (plot_accuracy_cost, plot_every_agent):
+        make(plot, results, tmp_path / "f")
+    labels = {f"{m.label} (knows the hospital)" if m.knows_hospital else m.label
+              for m in pictured_methods(SETTINGS) if m.name in named(SETTINGS)}  # fmt: skip
+    panels = [panel for figure in figures for panel in figure.axes if {t.get_text() for t in panel.texts} & labels]
+    assert len(panels) == len(CASES) and [len(figure.axes) for figure in figures] == [1, 4]
+    assert "synthetic, in MIMIC-IV's format" in panels[0].get_title() and "higher is better" in panels[0].get_ylabel()
+    assert all("synthetic" in panel.get_title() for panel in panels)
     for panel in panels:
         names = [text for text in panel.texts if text.get_text() in labels]
         assert len(names) == len(labels) == len(named(SETTINGS))

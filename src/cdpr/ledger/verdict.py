@@ -158,8 +158,8 @@ class Judged(Verdict, _ClaimFields):
 
 @dataclass
 class Ledger:
-    """All claims; ``counts`` are the claims by what they count as, in the order of the page, ``headline``
-    how many of them were measured; ``judges`` are sentences about the verdicts on diagnoses behind them."""
+    """All claims; ``counts`` are the claims by what they count as, in the order of the page, ``headline`` sums them up
+    (``443 claims: 73 measured, ...``); ``judges`` are sentences about the verdicts on diagnoses behind them."""
 
     __pydantic_config__ = ConfigDict(hide_input_in_errors=True)
 
@@ -174,12 +174,10 @@ class Ledger:
     def __post_init__(self) -> None:
         counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in self.claims)
         self.counts = {name: counted[name] for name in (*COUNTED, *counted)}
-        measured = sum(counted[name] for name in MEASURED)
-        expected = len(self.claims) - counted[UNDECIDABLE] - counted[APART]
-        timed = f"; {counted[APART]} more are about time" if counted[APART] else ""
-        self.headline = (
-            f"{measured} measured of {expected} claims{timed}; {counted[UNDECIDABLE]} more no result could ever decide"
-        )
+        parts = {"measured": MEASURED, "not run": (NOT_RUN,), "about settings": (STATED, OTHERWISE),
+                 "about time": (APART,), "untestable": (UNDECIDABLE,)}  # fmt: skip
+        sums = {words: sum(counted[name] for name in names) for words, names in parts.items()}
+        self.headline = f"{len(self.claims)} claims: " + ", ".join(f"{n} {words}" for words, n in sums.items() if n)
 
 
 def read_ledger(settings: Settings, path: Path) -> Ledger | None:

@@ -1,12 +1,12 @@
-"""The figure of accuracy against cost: few agents with their names beside their points, and every agent below."""
+"""Accuracy against cost: six agents with their names beside their points, and every agent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import cos, hypot, pi, sin
 
 import numpy as np
 
 from ..job import Job
-from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, pictured_methods
+from ..results.methods import DATASETS, IN_DOMAIN, OURS, Method, pictured_methods
 from ..results.results import Results
 from ..results.sources import notices
 from ..results.table import Row
@@ -14,42 +14,69 @@ from ..settings import Settings, labels_of
 from . import style
 from .cost_figures import cost_axis
 
+Measured = Mapping[Method, Row]
+
 
 def named(settings: Settings) -> set[str]:
-    """The agents of the upper panels: the policy before training, and all variants of the main table."""
-    return {"warm_start", *labels_of(settings, "main_table")}
+    """The agents with names: the policy before training, all variants of the main table, and value of information,
+    which knows the model of the synthetic hospital."""
+    return {"warm_start", "value_of_information", *labels_of(settings, "main_table")}
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
-    """Accuracy against average cost per case, 95% intervals, main decoding.
+    """Accuracy against average cost per case of the agents of :func:`named` on in-domain cases, main decoding, with
+    95% intervals. Agents without evaluations are named as missing. Raises as :class:`Results` does."""
+    at, notes = _measure(settings, job, [IN_DOMAIN])
+    shown = {method: row for method, row in at[IN_DOMAIN].items() if method.name in named(settings)}
+    with style.drawing(7.2, 4.4, job.out) as figure:
+        panel = figure.subplots()
+        _draw_named(panel, settings, shown)
+        cases = style.cases_of(settings, IN_DOMAIN, shown.values())
+        panel.set_title("Accuracy against cost: " + " ".join(cases.splitlines()).replace(
+            f"{DATASETS[IN_DOMAIN]}, synthetic", f"synthetic, in {DATASETS[IN_DOMAIN]}'s format"))  # fmt: skip
+        panel.set_ylabel("accuracy (%), higher is better →")
+        panel.set_xlabel("← lower is better, average cost of the examinations per case (USD)")
+        style.foot(figure, settings, notes)
+        figure.draw_without_rendering()  # names are placed in the final layout
+        _name_points(panel, settings, shown)
 
-    Above a panel per data set with the agents of :func:`named` alone, on a linear axis of cost; below every agent on
-    in-domain cases, on an axis that is linear up to 10 USD and logarithmic beyond. The dotted line joins the best
-    reference policies. Agents without evaluations are named as missing. Raises as :class:`Results` does.
-    """
+
+def plot_every_agent(settings: Settings, job: Job) -> None:
+    """Above the agents of :func:`named` on the other data sets; below every agent on in-domain cases, on an axis that
+    is linear up to 10 USD and logarithmic beyond, and as a dotted line the best reference policies. Raises as
+    :class:`Results` does."""
+    at, notes = _measure(settings, job, DATASETS)
+    others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
+    layout = [others, ["every"] * len(others), ["legend"] * len(others)]
+    with style.drawing(7.2, 6.4, job.out) as figure:
+        panels = figure.subplot_mosaic(layout, height_ratios=[1.1, 1.1, 0.5])
+        every, legend = panels.pop("every"), panels.pop("legend")
+        _draw_every(every, settings, at[IN_DOMAIN])
+        legend.set_axis_off()
+        handles, labels = every.get_legend_handles_labels()
+        if handles:
+            legend.legend(handles, labels, loc="center", ncols=3, fontsize=7, columnspacing=1.5)
+        shown = {d: {m: row for m, row in at[d].items() if m.name in named(settings)} for d in panels}
+        for dataset, panel in panels.items():
+            _draw_named(panel, settings, shown[dataset])
+            panel.set_title(style.cases_of(settings, dataset, shown[dataset].values()))
+            panel.set_ylabel("accuracy (%)")
+            panel.set_xlabel("average cost per case (USD)")
+        style.foot(figure, settings, [*notes, "dotted: best reference policies"])
+        figure.draw_without_rendering()
+        for dataset, panel in panels.items():
+            _name_points(panel, settings, shown[dataset])
+
+
+def _measure(settings: Settings, job: Job, datasets: Iterable[str]) -> tuple[dict[str, Measured], list[str]]:
+    """By data set the agents that were measured there; and what stands below a figure of them."""
     methods = [method for method in pictured_methods(settings) if method.runs]
-    results = Results(settings, job.inputs["results"], methods)
-    decoding = settings.evaluation.decodings[0]
-    at = {d: {method: results.summary(method, d, decoding) for method in methods} for d in DATASETS}
-    measured = {d: {m: row for m, row in rows.items() if "hole" not in row} for d, rows in at.items()}
-    missing = sorted(f"{method.label} ({DATASETS[dataset]})" for dataset, rows in at.items()
-                     for method, row in rows.items() if row.get("missing"))  # fmt: skip
-    with style.drawing(7.2, 7.4, job.out) as figure:
-        others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
-        layout = [*([IN_DOMAIN, dataset] for dataset in others), ["every", "every"], ["legend", "legend"]]
-        heights = [*[1.0] * len(others), 1.1, 0.45]
-        panels = figure.subplot_mosaic(layout, width_ratios=[1.5, 1], height_ratios=heights)
-        _draw_every(panels.pop("every"), panels.pop("legend"), settings, measured[IN_DOMAIN])
-        for dataset, panel in panels.items():
-            _draw_named(panel, settings, measured[dataset])
-            cases = max((row["n"] for row in measured[dataset].values()), default=0)
-            panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
-        note = f"{decoding} decoding; bars: 95% intervals; dotted: best reference policies"
-        style.foot(figure, settings, [*notices(settings), *style.folded([style.missing_note(missing)]),
-                                      *style.folded(results.remarks()), note])  # fmt: skip
-        figure.draw_without_rendering()  # labels are placed in the final layout
-        for dataset, panel in panels.items():
-            _name_points(panel, settings, measured[dataset])
+    results, decoding = Results(settings, job.inputs["results"], methods), settings.evaluation.decodings[0]
+    rows = {d: {method: results.summary(method, d, decoding) for method in methods} for d in datasets}
+    missing = sorted(f"{m.label} ({DATASETS[d]})" for d in rows for m, row in rows[d].items() if row.get("missing"))
+    notes = [*notices(settings), *style.folded([style.missing_note(missing)]), *style.folded(results.remarks())]
+    return ({d: {m: row for m, row in of.items() if "hole" not in row} for d, of in rows.items()},
+            [*notes, f"{decoding} decoding; bars: 95% intervals"])  # fmt: skip
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -66,16 +93,6 @@ def _point(row: Row) -> tuple[float, float]:
     return row["aec"], 100 * row["accuracy"]
 
 
-def _draw_frontier(panel: style.Axes, measured: Mapping[Method, Row]) -> list[tuple[float, float]]:
-    """Draw the frontier of the reference policies; it does not set the panel's scale. Returns its points, (USD, %)."""
-    line = frontier([_point(summary) for method, summary in measured.items() if method.knows_hospital])
-    if line:
-        line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before
-        panel.plot(*zip(*line, strict=True), color=style.BLACK, linewidth=0.9, linestyle=":", zorder=1,
-                   drawstyle="steps-post", label="best reference policies", scalex=False, scaley=False)  # fmt: skip
-    return line
-
-
 def _draw_point(panel: style.Axes, settings: Settings, method: Method, row: Row, size: float) -> None:
     """A marker with thin intervals; one without fill knows the hospital."""
     (cost, accuracy), look = _point(row), style.look_of(settings, method.name)
@@ -88,62 +105,52 @@ def _draw_point(panel: style.Axes, settings: Settings, method: Method, row: Row,
     )  # fmt: skip
 
 
-def _draw_named(panel: style.Axes, settings: Settings, measured: Mapping[Method, Row]) -> None:
-    shown = {method: summary for method, summary in measured.items() if method.name in named(settings)}
-    for method, summary in shown.items():
-        _draw_point(panel, settings, method, summary, 6)
+def _draw_named(panel: style.Axes, settings: Settings, shown: Measured) -> None:
+    for method, row in shown.items():
+        _draw_point(panel, settings, method, row, 7)
     if not shown:
         style.empty(panel, "missing: no evaluations")
     # Intervals of few seeds reach beyond what can be: they do not set the scale.
-    dearest = max((min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in shown.values()), default=0.0) or 1.0
-    within = [accuracy for cost, accuracy in _draw_frontier(panel, measured) if cost <= dearest]
+    panel.set_xlim(0, max((min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in shown.values()), default=0.0) or 1)
     heights = [100 * row[f"accuracy{end}"] for row in shown.values() for end in ("_low", "_high")]
-    panel.set_xlim(0, dearest)
-    # What the references reach at most belongs to the picture; what they reach for nothing would squeeze the points.
-    low, high = max(0.0, min(heights, default=0.0)), min(100.0, max([*heights, *within], default=100.0))
-    panel.set_ylim(low - 6, high + 6)  # room for names and the arrow
-    panel.set_xlabel("average cost per case (USD)")
-    panel.set_ylabel("accuracy (%)")
-    panel.annotate("better", (0.02, 0.97), (0.13, 0.83), "axes fraction", fontsize=7, color=style.GREY, ha="center",
-                   arrowprops={"arrowstyle": "->", "color": style.GREY, "linewidth": 0.9})  # fmt: skip
+    panel.set_ylim(max(0.0, min(heights, default=0.0)) - 4, min(100.0, max(heights, default=100.0)) + 4)
 
 
-def _draw_every(panel: style.Axes, legend: style.Axes, settings: Settings, measured: Mapping[Method, Row]) -> None:
-    _draw_frontier(panel, measured)
-    for method, summary in measured.items():
-        _draw_point(panel, settings, method, summary, 7 if style.look_of(settings, method.name).marker == "*" else 4.5)
+def _draw_every(panel: style.Axes, settings: Settings, measured: Measured) -> None:
+    line = frontier([_point(row) for method, row in measured.items() if method.knows_hospital])
+    if line:
+        line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before
+        panel.plot(*zip(*line, strict=True), color=style.BLACK, linewidth=0.9, linestyle=":", zorder=1,
+                   drawstyle="steps-post", label="best reference policies", scalex=False, scaley=False)  # fmt: skip
+    for method, row in measured.items():
+        _draw_point(panel, settings, method, row, 7 if style.look_of(settings, method.name).marker == "*" else 4.5)
     if not measured:
         style.empty(panel, "missing: no evaluations")
     low, high = panel.get_ylim()
     panel.set_ylim(max(low, -5), min(high, 105))
-    panel.set_title(f"Every agent, {DATASETS[IN_DOMAIN]}")
+    panel.set_title(f"Every agent, {style.cases_of(settings, IN_DOMAIN, measured.values(), ' ')}")
     panel.set_ylabel("accuracy (%)")
     highest = max((row["aec_high"] for row in measured.values()), default=0.0)
     cost_axis(panel, highest, "average cost per case (USD; linear up to 10, logarithmic beyond)")
-    legend.set_axis_off()
-    handles, labels = panel.get_legend_handles_labels()
-    if handles:
-        legend.legend(handles, labels, loc="center", ncols=3, fontsize=7, columnspacing=1.5)
 
 
 # Names beside points
 
 
-def _name_points(panel: style.Axes, settings: Settings, measured: Mapping[Method, Row]) -> None:
+def _name_points(panel: style.Axes, settings: Settings, shown: Measured) -> None:
     """Write the name of each agent beside its point, with a thin line to it where there is no room close by."""
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
     inverse, scale = panel.transData.inverted(), panel.get_figure().dpi / 72
-    points = {m: tuple(panel.transData.transform(_point(s))) for m, s in measured.items() if m.name in named(settings)}
+    points = {method: tuple(panel.transData.transform(_point(row))) for method, row in shown.items()}
     bounds = panel.get_window_extent()
-    arrow = Bbox([[0, 0.75], [0.25, 1]]).transformed(panel.transAxes)
-    obstacles = [arrow, *(Bbox([point, point]).padded(4.5 * scale) for point in points.values())]
+    obstacles = [Bbox([point, point]).padded(5 * scale) for point in points.values()]
     for method, point in sorted(points.items(), key=lambda item: item[1]):
-        own = method.name == "cdpr"
-        text = panel.text(*inverse.transform(point), method.label.partition(" (")[0], ha="center", va="center",
-                          fontsize=7.5, color=style.look_of(settings, method.name).colour, zorder=5,
-                          fontweight="bold" if own else "normal")  # fmt: skip
+        label = f"{method.label} (knows the hospital)" if method.knows_hospital else method.label
+        text = panel.text(*inverse.transform(point), label, ha="center", va="center", fontsize=7.5,
+                          color=style.look_of(settings, method.name).colour, zorder=5,
+                          fontweight="bold" if method.name == OURS else "normal")  # fmt: skip
         text.set_in_layout(False)
         text.set_path_effects([withStroke(linewidth=2, foreground="white")])
         obstacles.append(free_place(point, text.get_window_extent(), obstacles, bounds, 6 * scale))

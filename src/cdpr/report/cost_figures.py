@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..job import Job
-from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, main_methods
+from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods
 from ..results.results import NotMeasured, Results
 from ..results.sources import notices
 from ..results.table import number
@@ -41,7 +41,7 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
         highest = max((float(at[-1]) for of_dataset in spent.values() for at in of_dataset.values()), default=0.0)
         for dataset, panel in panels.items():
             _draw_costs(panel, settings, methods, spent[dataset])
-            panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases[dataset]})")
+            panel.set_title(style.cases_of(settings, dataset, [{"n": cases[dataset]}]))
             cost_axis(panel, highest, "cost of the workup, at most (USD)")
             panel.set_ylabel("cases (%)")
             panel.set_ylim(0, 1.02)

@@ -101,7 +101,7 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         radar.set_yticks([2, 3, 4, 5], ["2", "3", "4", "5"], fontsize=6)
         points.set_yticks(range(len(facts)), [f"{d.title} {stars[d.name]}" for d in facts], fontsize=7)
         points.invert_yaxis()
-        points.set_title(who(analysis), fontsize=7)
+        points.set_title(who(analysis) + ("\nsynthetic cases" if analysis.synthetic else ""), fontsize=7)
         points.set_xlabel("mean score [95% interval over cases]", fontsize=7.5)
         handles = radar.get_legend_handles_labels()
         figure.legend(*handles, loc="outside upper center", ncols=3, fontsize=7, borderpad=1.2)

@@ -130,7 +130,7 @@ def plot_frontier(settings: Settings, job: Job) -> None:
         for row, decoding in zip(grid, decodings, strict=True):
             for panel, dataset in zip(row, DATASETS, strict=True):
                 _draw(panel, frontiers, (dataset, decoding))
-                panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}), {decoding}")
+                panel.set_title(f"{style.cases_of(settings, dataset)}, {decoding}")
             row[0].set_ylabel("accuracy (%)")
         for panel in grid[-1]:
             panel.set_xlabel("average cost per case (USD)")

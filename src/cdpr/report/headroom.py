@@ -67,7 +67,7 @@ def plot_headroom(settings: Settings, job: Job) -> None:
         for panel, least in zip(grid[0], preflight.resolutions, strict=True):
             for place, at in enumerate(at for at in preflight.headrooms if at.dataset == least.dataset):
                 _draw_steps(panel, at, least, place)
-            panel.set_title(f"{DATASETS[least.dataset]} ({domain(least.dataset)}, N = {least.cases})")
+            panel.set_title(style.cases_of(settings, least.dataset, [{"n": least.cases}]))
             panel.set_xlabel("accuracy (%)")
             panel.grid(axis="y", visible=False)
         grid[0, 0].set_yticks([place + 0.3 for place in range(len(decodings))], decodings)

@@ -48,7 +48,7 @@ def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapp
         panels = figure.subplots(2, 3).ravel()
         for panel, metric in zip(panels, LEARNT, strict=False):
             _draw_curves(panel, settings, curves, metric, "step", 1.0)
-            panel.set_title(PANELS[metric][0])
+            panel.set_title(PANELS[metric][0] + style.made_up(settings))
             panel.set_xlabel("training step")
         panels[-1].legend(handles=_handles(settings, curves), loc="center", handlelength=3)
         panels[-1].set_axis_off()
@@ -92,7 +92,7 @@ def _draw_efficiency(
     with style.drawing(7.2, 3.4, out) as figure:
         for panel, metric in zip(figure.subplots(1, 3), EFFICIENCY, strict=True):
             _draw_curves(panel, settings, curves, metric, name, unit)
-            panel.set_title(PANELS[metric][0])
+            panel.set_title(PANELS[metric][0] + style.made_up(settings))
             panel.set_xlabel(label, fontsize=7.5)
         figure.legend(handles=_handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
         _foot(figure, settings, curves, note)

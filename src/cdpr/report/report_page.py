@@ -40,26 +40,26 @@ from .sample_case import CREDENTIALED
 
 OURS, RIVALS = "cdpr", ("grpo", "utility_grpo", "warm_start")
 PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}
-# What is asked about: metric, header, unit, and words for what the interval of a difference shows.
-ASKED: tuple[tuple[Metric, str, str, dict[str, str]], ...] = (
+# Metric of the head, its header, unit, and words for what the interval of a difference shows. The utility, which is the
+# objective, decides the answer.
+SHOWN: tuple[tuple[Metric, str, str, dict[str, str]], ...] = (
+    (UTILITY, "Utility", "", {"better": "Yes", "worse": "No", "": "Open"}),
     (ACCURACY, "Accuracy (%)", " points",
      {"better": "more accurate", "worse": "less accurate", "": "accuracy is open"}),
     (AEC, "Cost per case (USD)", " USD",
      {"better": "cheaper", "worse": "costlier", "": "cost is open"}),
-    (UTILITY, "Utility", "",
-     {"better": "utility is higher", "worse": "utility is lower", "": "utility is open"}),
 )  # fmt: skip
 
 
 @dataclass
 class Chapter:
-    """A chapter of the page, or a data card: ``says`` is about its table, of which the first ``opened`` parts are not
-    folded. ``artifact`` is how the table was made, ``hole`` why there is none."""
+    """A chapter of the page, or a data card: ``says`` is about its table, of which all parts but the first are folded;
+    ``folded``: so is the chapter. ``artifact`` is how the table was made, ``hole`` why there is none."""
 
     name: str
     title: str
     says: str = ""
-    opened: int = 1
+    folded: bool = False
     pictures: list[dict[str, Any]] = field(default_factory=list)
     artifact: Artifact | None = None
     parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
@@ -110,6 +110,8 @@ def banner(settings: Settings) -> tuple[str, str]:
     tiny = settings.policy.model == "tiny"
     if not made_up and not tiny:
         return f"Tier: {settings.tier}", "The cases are the user's own files."
+    if settings.tier == "miniature":
+        return "Miniature", "everything in small, for tests: its numbers mean nothing"
     cases = "Synthetic hospital" if len(made_up) == len(DATASETS) else f"Synthetic: {', '.join(made_up)}"
     what = ", ".join([*([cases] if made_up else []), *(["tiny policy"] if tiny else [])])
     return what[0].upper() + what[1:], "shows the method, not the paper's numbers"
@@ -120,11 +122,11 @@ def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records)
     filled: dict[str, Chapter] = {}
     for entry in entries:
         name = re.sub(r"\W+", "_", entry.chapter.lower()).strip("_")
-        chapter = filled.setdefault(name, Chapter(name, entry.chapter))
+        chapter = filled.setdefault(name, Chapter(name, entry.chapter, folded=len(filled) > 1))
         if not entry.module:
             chapter.pictures.append(_picture(records, entry.file, entry.text, entry.apart))
             continue
-        chapter.says, chapter.opened, chapter.artifact = entry.text, entry.opened, records.artifact(entry.file)
+        chapter.says, chapter.artifact = entry.text, records.artifact(entry.file)
         if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
             chapter.artifact, chapter.hole = None, CREDENTIALED
         elif not (records.results / entry.file).exists():
@@ -185,11 +187,11 @@ class Answer:
 
 
 def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
-    """Does CDPR beat GRPO, GRPO for the same objective, and the backbone here? The answers, in-domain first; and a
-    table: per place the methods, then ours minus each rival."""
+    """Is CDPR's utility higher than that of GRPO, of GRPO for the same objective, and of the policy that it started
+    from? The answers, in-domain first; and a table: per place the methods, then ours minus each rival."""
     ours, rivals = results.method(OURS), [m for name in RIVALS for m in results.methods if m.name == name]
     columns = [METHOD, *(replace(column, header=header, signed=False) for column, (_, header, *_) in
-                         zip(interval_columns([metric for metric, *_ in ASKED]), ASKED, strict=True))]  # fmt: skip
+                         zip(interval_columns([metric for metric, *_ in SHOWN]), SHOWN, strict=True))]  # fmt: skip
     answers, rows = [], []
     for place, label in PLACES.items():
         changes = [results.change(ours, rival, place, decoding) for rival in rivals]
@@ -200,17 +202,18 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
 
 
 def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
-    called = f"its backbone ({rival.label[0].lower()}{rival.label[1:]})" if rival.name == "warm_start" else rival.label
-    question = f"Does {row['label']} beat {called}?"
+    start = f"the policy it started from ({rival.label[0].lower()}{rival.label[1:]})"
+    than = start if rival.name == "warm_start" else rival.label
+    question = f"Is the utility of {row['label']} higher than that of {than}?"
     if "hole" in row:
         return Answer(place, question, "Not known", f"{row['hole']}.")
     differences = [
-        f"{header.partition(' (')[0].lower()} {_signed(row, metric)}{unit}" for metric, header, unit, _ in ASKED
+        f"{header.partition(' (')[0].lower()} {_signed(row, metric)}{unit}" for metric, header, unit, _ in SHOWN
     ]
     sentence = f"Ours minus theirs: {'; '.join(differences)}."
     if (seeds := len(row["accuracy_by_seed"])) > 1:
-        same = [sum(value * row[name] > 0 for value in row[f"{name}_by_seed"]) for name in ("accuracy", "aec")]
-        sentence += f" Of {seeds} seeds, {same[0]} agree on the sign for accuracy and {same[1]} for cost."
+        same = [sum(value * row[metric.name] > 0 for value in row[f"{metric.name}_by_seed"]) for metric, *_ in SHOWN]
+        sentence += " Seeds with the same sign: {}, {} and {} of {}.".format(*same, seeds)
     if broken := "; ".join(results.diverged(*runs_of(row))):
         sentence += f" {broken}: evaluated with the weights before."
     return Answer(place, question, _short(row), sentence)
@@ -222,27 +225,19 @@ def _signed(row: Row, metric: Metric) -> str:
 
 
 def _short(row: Row) -> str:
-    """Yes, in part, no or open, judged by accuracy and cost; then the objective: ``In part: cheaper, but less accurate;
-    utility is higher``."""
+    """Yes, no or open by the utility; then accuracy and cost: ``Yes, by +0.141 [+0.120, +0.160]; less accurate,
+    cheaper``."""
     if row["void"]:
         return f"Open: {row['void']}"
-    verdicts = [favour(row, metric) for metric, *_ in ASKED]
-    accuracy, cost, utility = (words[verdict] for verdict, (*_, words) in zip(verdicts, ASKED, strict=True))
-    if verdicts[:2] == ["better", "better"]:
-        answer = f"Yes: {accuracy} and {cost}"
-    elif "better" in verdicts[:2]:
-        good, other = (accuracy, cost) if verdicts[0] == "better" else (cost, accuracy)
-        answer = f"In part: {good}, {'but ' if 'worse' in verdicts[:2] else ''}{other}"
-    else:
-        answer = f"{'No' if 'worse' in verdicts[:2] else 'Open'}: {accuracy}, {cost}"
-    return f"{answer}; {utility}"
+    answer, *others = (words[favour(row, metric)] for metric, *_, words in SHOWN)
+    return f"{answer}, by {_signed(row, UTILITY)}; {', '.join(others)}"
 
 
 def _level(results: Results, method: Method, place: str, decoding: str) -> Row:
     row = results.summary(method, place, decoding)
     if "hole" in row:
         return row
-    for metric, *_ in ASKED:
+    for metric, *_ in SHOWN:
         seed_sd = row[f"{metric.name}_seed_sd"]
         spread = "" if seed_sd is None else f"seed SD {number(seed_sd * metric.factor, metric.decimals)}"
         row = row | {f"{metric.name}_note": spread}
@@ -253,7 +248,7 @@ def _change(results: Results, row: Row) -> Row:
     row = row | {"label": f"{row['label']} − {row['second']}"}
     if "hole" in row:
         return row
-    for metric, *_ in ASKED:
+    for metric, *_ in SHOWN:
         by_seed = row[f"{metric.name}_by_seed"]
         values = ", ".join(number(value * metric.factor, metric.decimals, True) for value in by_seed)
         row |= {f"{metric.name}_mark": favour(row, metric), f"{metric.name}_text": _signed(row, metric),

@@ -186,6 +186,7 @@ def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: P
     # λ_test with its index set low; what is no symbol with an index stays.
     below.set_xlabel(re.sub(r"^(.)_([^\W\d_]+)$", r"$\1_{\\mathrm{\2}}$", panel.sweep.symbol), labelpad=1)
     above.set_title(panel.sweep.label, loc="left", fontsize=8, fontweight="bold", pad=20)
+    words = f"{style.made_up(results.settings)}: {words}".strip(", :")
     text = above.text(0.0, 1.03, words, transform=above.transAxes, fontsize=6.5, va="bottom", linespacing=1.15)
     # The layout keeps room above a panel for its title; words wider than the panel must not make it narrower.
     text.set_in_layout(False)

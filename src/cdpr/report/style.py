@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import escape
 from ..files import write_bytes
-from ..results.methods import tier_mark
+from ..results.methods import DATASETS, IN_DOMAIN, domain, synthetic, tier_mark
+from ..results.table import Row
 from ..settings import Look, Settings
 
 if TYPE_CHECKING:
@@ -60,6 +61,18 @@ def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Fi
         FigureCanvasAgg(figure)
         yield figure
         save(figure, out)
+
+
+def cases_of(settings: Settings, dataset: str, rows: Iterable[Row] = (), gap: str = "\n") -> str:
+    """The title of a panel, ``MIMIC-IV, synthetic`` and below it ``(in-domain, N = 1000)``."""
+    cases = max((row["n"] for row in rows), default=0)
+    return (f"{DATASETS[dataset]}{made_up(settings, dataset)}{gap}"
+            f"({domain(dataset)}{f', N = {cases}' if cases else ''})")  # fmt: skip
+
+
+def made_up(settings: Settings, dataset: str = IN_DOMAIN) -> str:
+    """What the title of a panel adds where its cases are synthetic."""
+    return ", synthetic" if synthetic(settings, dataset) else ""
 
 
 def mark_tier(figure: Figure, settings: Settings, notes: str = "") -> None:

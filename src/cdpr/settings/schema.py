@@ -329,7 +329,7 @@ class Settings(Section):
 
     __hash__ = object.__hash__  # Planning asks for the same variants hundreds of times; caches know them by identity.
 
-    tier: Literal["demo", "small_gpu", "paper"] = key("demo")
+    tier: Literal["demo", "miniature", "small_gpu", "paper"] = key("demo")
     """Scale of the run; every figure and table is marked with it."""
     seeds: list[int] = key([0, 1, 2, 3, 4], "Training seeds; a variant may train with the first few.", min_length=1)
     paths: Paths = Field(default_factory=Paths, description="Where results go.")

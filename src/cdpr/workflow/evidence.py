@@ -102,7 +102,8 @@ def judged_twice(experiment: "Experiment") -> Evidence:
 main_runs = of(methods.main_methods, BENCHMARKS)
 _frontier = of(methods.frontier_methods, BENCHMARKS)
 ON_PAGE: dict[str, _EvidenceOf] = {
-    "plot_accuracy_cost": of(methods.pictured_methods, BENCHMARKS),
+    "plot_accuracy_cost": of(methods.pictured_methods, [IN_DOMAIN]),
+    "plot_every_agent": of(methods.pictured_methods, BENCHMARKS),
     "write_main_table": main_runs,
     "write_open_cases": open_cases,
     "write_effort": main_runs,
