@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
-
-from ..evaluation.metrics import by_run, estimate
+from ..evaluation.metrics import METRICS, estimate
 from ..results import frame, layout
 from ..results.methods import IN_DOMAIN, dynamic_methods
 from ..results.paper import printed_rows
-from ..results.results import NotMeasured, Results
+from ..results.results import Results
 from ..results.table import Row, Sheet
 from ..settings import Settings
 
@@ -57,15 +55,12 @@ def reduction(results: Results, decoding: str) -> Row:
     A ratio of means: both are resampled together, over the same cases and the seeds of the dynamic method. A text says
     why there is none.
     """
-    try:
-        static, dynamic = (by_run(results.rows(method, IN_DOMAIN, decoding), ["cost_usd"]).values()
-                           for method in results.methods)  # fmt: skip
-    except NotMeasured as error:
-        return {f"{REDUCTION}_text": error.reason}
-    before = np.mean([costs[:, 0] for costs in static], axis=0)
-    table = np.stack([np.stack([before, costs[:, 0]], axis=1) for costs in dynamic])
-    draws, whole = results.resampled(table, IN_DOMAIN), before.mean()
-    if not (whole > 0 and (draws[:, 0] > 0).all()):
+    static, dynamic = results.methods
+    before, after = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
+    if reason := before.get("hole") or after.get("hole"):
+        return {f"{REDUCTION}_text": reason}
+    column = list(METRICS).index("aec")
+    draws = [results.draws(method, IN_DOMAIN, decoding)[:, column] for method in (static, dynamic)]
+    if not (draws[0] > 0).all():
         return {f"{REDUCTION}_text": "not defined: static diagnosis costs nothing"}
-    by_seed = [float(1 - costs[:, 0].mean() / whole) for costs in dynamic]
-    return estimate(REDUCTION, by_seed, 1 - draws[:, 1] / draws[:, 0])
+    return estimate(REDUCTION, [1 - usd / before["aec"] for usd in after["aec_by_seed"]], 1 - draws[1] / draws[0])

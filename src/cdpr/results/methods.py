@@ -4,6 +4,7 @@ Nothing here reads results, so the plan of jobs asks the same functions which ev
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..settings import (
@@ -79,7 +80,7 @@ def main_methods(settings: Settings) -> list[Method]:
 
 def pictured_methods(settings: Settings) -> list[Method]:
     """The rows of the main table, and further variants that are held against them in the plane of accuracy and cost."""
-    return [*main_methods(settings), *_variants_in(settings, "accuracy_cost")]
+    return [*main_methods(settings), *_rows(settings, names=("@accuracy_cost",))]
 
 
 def page_methods(settings: Settings) -> list[Method]:
@@ -115,46 +116,28 @@ def unfit(settings: Settings, run: str, dataset: str) -> str:
     return ""
 
 
-def ablation_methods(settings: Settings) -> list[Method]:
-    """Ours, then its ablations in the order of the experiments."""
-    return [trained(settings, name) for name in dict.fromkeys([OURS, *labels_of(settings, "ablations")])]
+def _rows(settings: Settings, *, names: tuple[str, ...]) -> list[Method]:
+    """Agents and variants by name, each once; ``@FIGURE`` are all variants that feed it, in the order of the
+    experiments."""
+    listed = [labels_of(settings, name[1:]) if name.startswith("@") else [name] for name in names]
+    every = dict.fromkeys(name for of in listed for name in of)
+    return [agent(settings, name) if name in settings.agents else trained(settings, name) for name in every]
 
 
-def dynamic_methods(settings: Settings) -> list[Method]:
-    """Static diagnosis and ours."""
-    return [agent(settings, "static"), trained(settings, OURS)]
-
-
-def comparator_methods(settings: Settings) -> list[Method]:
-    """Ways to assign credit, between the policy that they start from and the best that can be done."""
-    variants = _variants_in(settings, "comparators")
-    return [agent(settings, "warm_start"), *variants, agent(settings, "value_of_information")]
-
-
-def frontier_methods(settings: Settings) -> list[Method]:
-    """Diagnosis at once, where every frontier begins, and the points of all rules."""
-    return [agent(settings, "immediate"), *_variants_in(settings, "frontier")]
-
-
-def part_methods(settings: Settings) -> list[Method]:
-    """The policy before training, and what a rule is compared with in part."""
-    return [agent(settings, "warm_start"), *_variants_in(settings, "frontier_parts")]
-
-
-def grid_methods(settings: Settings) -> list[Method]:
-    """Variants that are trained and validated to choose the settings of others."""
-    return _variants_in(settings, "frontier_grid")
-
-
-def leak_methods(settings: Settings) -> list[Method]:
-    """The untrained policy, GRPO, ours, and the references with no and with all examinations."""
-    ours = [trained(settings, name) for name in ("grpo", OURS)]
-    return [agent(settings, "warm_start"), *ours, *(agent(settings, name) for name in ("zero_test", "all_tests"))]
-
-
-def _variants_in(settings: Settings, where: str) -> list[Method]:
-    """The variants of a table or figure, in the order of the experiments."""
-    return [trained(settings, name) for name in labels_of(settings, where)]
+# Of Table 2: ours, then its ablations.
+ablation_methods = partial(_rows, names=(OURS, "@ablations"))
+# Of Table 3.
+dynamic_methods = partial(_rows, names=("static", OURS))
+# Ways to assign credit, between the policy that they start from and the best that can be done.
+comparator_methods = partial(_rows, names=("warm_start", "@comparators", "value_of_information"))
+# Diagnosis at once, where every frontier begins, and the points of all rules.
+frontier_methods = partial(_rows, names=("immediate", "@frontier"))
+# The policy before training, and what a rule is compared with in part.
+part_methods = partial(_rows, names=("warm_start", "@frontier_parts"))
+# Variants that are trained and validated to choose the settings of others.
+grid_methods = partial(_rows, names=("@frontier_grid",))
+# The untrained policy, GRPO, ours, and the references with no and with all examinations.
+leak_methods = partial(_rows, names=("warm_start", "grpo", OURS, "zero_test", "all_tests"))
 
 
 def trained(settings: Settings, variant: str) -> Method:
