@@ -101,8 +101,13 @@ lint: env
 	$(BIN)/snakemake --lint
 	$(BIN)/cdpr config --check
 
+# MLflow over the runs of a results folder: make ui RESULTS=results/ci PORT=5001
+RESULTS ?= results
+PORT ?= 5000
 ui: env
-	MLFLOW_DISABLE_TELEMETRY=true $(BIN)/mlflow ui --backend-store-uri sqlite:///results/mlflow.db
+	@test -f $(RESULTS)/mlflow.db || { echo "$(RESULTS)/mlflow.db: missing: no run is indexed there; run snakemake first, or name \
+another folder: make ui RESULTS=FOLDER"; exit 2; }
+	MLFLOW_DISABLE_TELEMETRY=true $(BIN)/mlflow ui --backend-store-uri sqlite:///$(RESULTS)/mlflow.db --port $(PORT)
 
 # All measurements on one GPU, in nine minutes and without a network: results/gpu_day.json. With the GPU environment
 # activated: make gpu-day PY=python

@@ -98,9 +98,10 @@ class RunRecord(BaseModel):
 
     @property
     def name(self) -> str:
-        """Name of the run in MLflow: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
+        """Name of the run in MLflow, unique in its experiment: ``cdpr-seed0``, ``cdpr-seed0/private``,
+        ``ingest_dataset/private``."""
         parts = [self.options[name] for name in ("run", "dataset") if name in self.options]
-        return "/".join(parts if "run" in self.options else [self.stage, *parts])
+        return "/".join([self.stage, *parts] if self.experiment == PIPELINE else parts or [self.stage])
 
 
 def job_name(stage: str, options: Mapping[str, str]) -> str:

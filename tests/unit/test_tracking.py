@@ -13,7 +13,7 @@ from cdpr.metrics_log import MetricsLog, read_metrics
 from cdpr.records import RunRecord
 from cdpr.settings import merge, parse_settings
 from cdpr.tracking import StageError, stage
-from cdpr.tracking.mlflow_index import MlflowIndex, live_run, load
+from cdpr.tracking.mlflow_index import COMPARISON, CURRENT_TAG, MlflowIndex, live_run, load, rebuild_tracking
 
 
 def run_stage(folder, key="0" * 16, work=None, name="train", parameters=None, **more):
@@ -188,6 +188,28 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     assert [(m.step, m.value) for m in history] == [(0, 0.0), (1, 0.1), (2, 0.2)]
     assert cdpr.info.status == "FINISHED" and cdpr.data.params["training.steps"] == "2"
     assert cdpr.data.tags["variant"] == "cdpr" and cdpr.data.tags["seed"] == "0"
+
+
+def test_every_method_of_the_main_table_is_one_run_with_its_mean_and_interval(tmp_path):
+    heads = [f"{name}{end}" for name in ("utility", "accuracy", "aec", "aen") for end in ("", "_low", "_high")]
+    lines = [",".join(["decoding", "dataset", "label", *heads])]
+    for decoding, label, dataset, numbers in (
+        ("greedy", "CDPR (ours)", "mimic_iv", range(12)), ("greedy", "CDPR (ours)", "private", range(12)),
+        ("greedy", "CDPR (ours)", "average", range(1, 13)), ("sampled", "CDPR (ours)", "mimic_iv", range(12)),
+        ("greedy", "GPT-5.4", "mimic_iv", [""] * 12),
+    ):  # fmt: skip
+        lines.append(",".join([decoding, dataset, label, *map(str, numbers)]))
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/main_results.csv").write_text("\n".join(lines))
+    record = RunRecord(stage="write_main_table", outputs={"csv": {"path": "main_results.csv", "sha256": "a" * 64}})
+    (tmp_path / "tables/main_results.run.json").write_text(record.model_dump_json())
+    settings = parse_settings({"paths": {"results": str(tmp_path)}})
+    for _ in range(2):
+        rebuild_tracking(settings)
+        [run] = MlflowIndex(f"sqlite:///{tmp_path}/mlflow.db").runs("", [COMPARISON])
+    assert run.info.run_name == "CDPR (ours)" and run.data.tags[CURRENT_TAG] == "true"
+    assert [run.data.metrics[f"mimic_iv/1 utility{end}"] for end in ("", "_low", "_high")] == [0, 1, 2]
+    assert run.data.metrics["average/2 accuracy_high"] == 6 and len(run.data.metrics) == 24
 
 
 def test_a_tracking_problem_is_a_warning(tmp_path):

@@ -5,6 +5,7 @@ MLflow is imported inside functions only.
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import json
 import os
@@ -15,14 +16,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..escape import csv_text
+from ..files import read_table
 from ..locks import NO_RECORD_LOCKS, has_record_locks, hold
 from ..metrics_log import read_history, read_metrics
 from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
 from ..settings import Settings
 
 CURRENT_TAG = "cdpr.current"
+COMPARISON = "cdpr/comparison"
 # What the experiments hold, as MLflow shows it above their runs.
 EXPERIMENTS = {
+    COMPARISON: "A run per method of Table 1: means over training seeds with the ends of 95% intervals, "
+    "in-domain and on average over data sets, the utility first. Select all runs and press Compare.",
     "cdpr/training": "A run per variant and seed. Compare `validation/utility`, the objective, then accuracy and aec "
     "(cost per case in USD) over steps; group by the tag `variant`. `credit/*` says how the process reward came about.",
     "cdpr/evaluation": "A run per agent and data set. Compare utility, the objective, then accuracy, aec (cost in "
@@ -119,7 +125,9 @@ class MlflowIndex:
         started = int(record.started.timestamp() * 1000)
         run_id = (run or self.create(record, started)).info.run_id
         last = self.last_step(run_id) if run else -1  # live tracking has written part of the metrics
-        final = {**record.metrics, "wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
+        final = dict(record.metrics)
+        if record.experiment != COMPARISON:
+            final |= {"wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
         rows = [(row["step"], row) for row in history if row["step"] > last]
         final_step = history[-1]["step"] if history else 0
         final_row = {f"final/{name}" if history else name: value for name, value in final.items()}
@@ -186,6 +194,9 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
             f"{tracking_uri(settings)}: no usable MLflow index ({type(error).__name__}); everything in it comes from "
             "run.json files: remove it, or correct its address, and run `snakemake rebuild_tracking`"
         ) from error
+    for record in method_records(Path(settings.paths.results)):
+        keys.add(record.run_key)
+        index.upsert(record, [], runs.get(record.run_key))
     for path in paths:
         record = RunRecord.read(path)
         metrics, timings = (record.outputs.get(name) for name in ("metrics", "timings"))
@@ -196,6 +207,28 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
     for run in superseded:
         index.client.set_tag(run.info.run_id, CURRENT_TAG, "false")
     return {"records": len(paths), "new": new, "superseded": len(superseded)}
+
+
+def method_records(results: Path) -> Iterator[RunRecord]:
+    """A record for each measured method of Table 1 (main decoding); none without that table."""
+    path = results / "tables" / "main_results.csv"
+    rows = [row for _, row in read_table(path)] if path.exists() else []
+    shown: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if (
+            row["decoding"] == rows[0]["decoding"]
+            and row["dataset"] in (rows[0]["dataset"], "average")
+            and row["utility"]
+        ):
+            metrics = shown.setdefault(csv_text(row["label"]), {})
+            for order, name in enumerate(("utility", "accuracy", "aec", "aen"), 1):
+                ends = ("", "_low", "_high")
+                metrics |= {f"{row['dataset']}/{order} {name}{end}": float(row[f"{name}{end}"]) for end in ends}
+    made = RunRecord.read(path.with_suffix(".run.json")) if shown else RunRecord()
+    for label, metrics in shown.items():
+        key = hashlib.sha256(f"{label} {made.outputs['csv'].sha256}".encode()).hexdigest()[:16]
+        yield RunRecord(stage=label, experiment=COMPARISON, run_key=key, tier=made.tier, tags={"method": label},
+                        metrics=metrics, started=made.started)  # fmt: skip
 
 
 @contextlib.contextmanager
