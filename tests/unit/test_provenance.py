@@ -173,8 +173,11 @@ def test_exchanged_results_are_refused_and_named(tmp_path, capsys, what):
 
 
 def test_a_record_is_named_as_the_index_lists_it():
-    trained = RunRecord(stage="train_policy", options={"run": "cdpr-seed0"})
-    evaluated = RunRecord(stage="evaluate_agent", options={"run": "cdpr-seed0", "dataset": "private"})
+    trained = RunRecord(stage="train_policy", experiment="cdpr/training", options={"run": "cdpr-seed0"})
+    evaluated = RunRecord(stage="evaluate_agent", experiment="cdpr/evaluation",
+                          options={"run": "cdpr-seed0", "dataset": "private"})  # fmt: skip
+    asked = [RunRecord(stage=stage, options={"run": "cdpr-seed0"}) for stage in ("sample_states", "propose_actions")]
+    assert [r.name for r in asked] == ["sample_states/cdpr-seed0", "propose_actions/cdpr-seed0"]
     others = [RunRecord(stage="ingest_dataset", options={"dataset": "private"}), RunRecord(stage="write_main_table")]
     assert [r.name for r in (trained, evaluated, *others)] == [
         "cdpr-seed0", "cdpr-seed0/private", "ingest_dataset/private", "write_main_table",
