@@ -9,29 +9,25 @@ from .section import Section, key
 
 class Continuation(Section):
     policy: Literal["frozen_init", "current"] = key("frozen_init", paper="frozen for the entire run", decision="D2")
-    """The policy that acts in continuations: the frozen initial one or the current one."""
+    """The policy that acts in continuations."""
 
 
 class Cache(Section):
     scope: Literal["run", "batch", "off"] = key("run", paper="rollouts not reused across iterations", decision="D3")
-    """How long continuations are kept: as long as the continuation policy stays the same, within a batch, or not at all
-    (then no two evaluations share a continuation)."""
+    """How long continuations are kept: as long as their policy stays the same, within a batch, or not at all."""
     capacity: PositiveInt = key(8192, paper="The continuation cache has capacity 8192 entries")
     """States kept, least recently used first out."""
     fill: Literal["partial", "strict"] = key("partial", decision="D3a")
-    """`partial`: cached continuations are topped up to K; `strict`: used only when there are K."""
+    """`partial`: the cached ones and new ones up to K; `strict`: cached ones only when there are K."""
     grow: NonNegativeInt = key(1, decision="D3")
-    """Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does not
-    stay; 0: the paper's rule."""
+    """Continuations added whenever a state with K or more is read again; 0: the paper's rule."""
     reuse_group: Literal["branching", "every", "none"] = key(
         "branching", paper="the suffixes of these trajectories form a pool", decision="D4a"
     )
-    """Which suffixes of the group are continuations too: those behind a state where its trajectories take different
-    actions; those behind every state; or none, so that every continuation is drawn from the continuation policy.
-    Suffixes are the current policy's, and that of the trajectory which is judged holds its own outcome."""
+    """Which suffixes of the group count as continuations: those behind states where its trajectories take different
+    actions, all, or none."""
     long_suffixes: Literal["cut", "drop", "keep"] = key("cut", decision="D4")
-    """A suffix longer than H is cut there and its diagnosis forced, as in any continuation; or not used (which favours
-    early endings); or used whole."""
+    """A suffix longer than H is cut and its diagnosis forced, not used (which favours early endings), or used whole."""
 
 
 class Credit(Section):
@@ -44,46 +40,41 @@ class Credit(Section):
     samples: PositiveInt = key(8, paper="n_s=8 action samples for uncertainty estimation")
     """n_s: next actions drawn to measure uncertainty."""
     own_actions: Literal["counted", "apart"] = key("counted", decision="D8")
-    """Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from others alone."""
+    """Whether the group's own actions at a state are among its n_s samples."""
     verdicts: Literal["drawn", "scored"] = key("drawn", paper="K=4 continuations per branch", decision="D4c")
-    """Of a diagnosis in a continuation: whether the name drawn is right, or, with less noise, the probability that the
-    policy names the truth there (it must give log-probabilities)."""
+    """Value of a continuation's diagnosis: whether the name drawn is right, or the probability that the policy names
+    the truth (it must give log-probabilities)."""
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
     select_disagreed: bool = key(True, paper="Unified State Selection: the union of both sets", decision="D9")
-    """Whether cache-disagreed states are selected; otherwise the entropy decides alone."""
+    """Whether cache-disagreed states are selected too."""
     max_states: int | None = key(None, paper="preferred when the budget is limited", decision="D9", gt=0)
     """Most states evaluated per trajectory, cache-disagreed ones first; empty: all."""
     merge: Literal["ordered", "set", "none"] = key(
         "ordered", paper="share both the case description and the observed examination history", decision="D7"
     )
-    """Which states of a group are one state: same evidence in the same order, same evidence in any order, or each
-    trajectory's for itself."""
+    """Which states of a group are one: same evidence in the same order, in any order, or none."""
     diagnoses: Literal["one_action", "by_text"] = key("one_action", decision="D7")
-    """Whether all diagnoses are one action, worth the share of right ones drawn, or each disease is its own."""
+    """Whether all diagnoses are one action or each disease is its own."""
     baseline: Literal["uniform", "policy_weighted", "leave_one_out"] = key(
         "uniform", paper="Eq. process reward", decision="D5"
     )
-    """What R_proc subtracts: the mean over the candidates, the mean weighted by p_hat, or the mean over the candidates
-    other than the action taken."""
+    """What R_proc subtracts: the mean over the candidates, that weighted by p_hat, or that without the action taken."""
     clip: PositiveFloat = key(1.0, "c: bound of each R_proc, before beta.", paper="c=1.0", decision="D12")
     aggregate: Literal["sum", "mean"] = key("sum", paper="Eq. trajectory score", decision="D1")
-    """Whether a trajectory's process rewards are summed or averaged over its selected states."""
+    """How a trajectory's process rewards are combined."""
     level: Literal["trajectory", "step"] = key("trajectory", paper="Eq. trajectory score", decision="D1")
-    """`trajectory`: process rewards enter the trajectory score; `step`: each is added to the advantage of its own
-    decision."""
+    """Process rewards enter the trajectory score, or each the advantage of its own decision."""
     step_scale: Literal["none", "credited", "all"] = key("none", paper="r_t = R_out + beta R_proc", decision="D1b")
-    """What R_proc is divided by under `level: step`, beside an outcome of unit deviation: nothing, or
-    its root mean square over the credited decisions or over all decisions of the batch (those without credit are
-    zeros). With `all`, beta is the size of the process part whatever share of the decisions is credited."""
+    """What R_proc is divided by under `level: step`: nothing, or its root mean square over the credited, or over all
+    decisions of the batch (zeros without credit)."""
     normalise: Literal["together", "apart"] = key("together", paper="Eq. group-relative advantage of G", decision="D1a")
-    """Under `level: trajectory`: whether the score is normalised whole, or outcome and process part each within the
-    group before beta weighs them (D1a says what `apart` does to groups of equal outcomes)."""
+    """Under `level: trajectory`: whether the score is normalised whole, or outcome and process part each before beta
+    weighs them."""
     continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
 
 
 class Comparators(Section):
     correctness_weight: PositiveFloat = key(1.0)
-    """w: weight of correctness in the return of all algorithms but GRPO and CDPR; larger is the same as smaller
-    lambdas."""
+    """w: weight of correctness in the return of all algorithms but GRPO and CDPR."""

@@ -21,7 +21,7 @@ class Source(Section):
     """Where the cases of a data set lie."""
 
     path: str | None = key(None, place=True)
-    """Folder (or file) with the real data; empty: the synthetic hospital's raw files."""
+    """Folder or file with the real data; empty: synthetic cases."""
 
     under_agreement: ClassVar[bool] = False
 
@@ -29,14 +29,13 @@ class Source(Section):
 class FileSource(Source):
     """Cases that anyone may see."""
 
-    path: str | None = key(None, "File with the cases; empty: the data set is left out.", place=True)
+    path: str | None = key(None, "File with the cases; empty: left out.", place=True)
     credentialed: ClassVar[bool] = False
 
 
 class LicensedSource(Source):
     credentialed: bool | None = key(None)
-    """Cases under a data use agreement: their text never leaves the machine. Empty: as the data set's licence asks,
-    once a path is given; `false` only for cases that are known to be free."""
+    """Whether the text must never leave the machine; empty: as the licence says."""
 
     @model_validator(mode="after")
     def _as_the_licence_asks(self) -> Self:
@@ -59,41 +58,39 @@ class AgreementSource(LicensedSource):
 
 class Structurer(Section):
     model: str | None = key(None, place=True)
-    """Language model that splits what regular expressions cannot: a Hugging Face folder, or the URL of an
-    OpenAI-compatible server; empty: regular expressions alone. It may only copy from the note."""
+    """Language model that splits notes where regular expressions fail: a Hugging Face folder, or the URL of an
+    OpenAI-compatible server. It may only copy from the note."""
     name: str | None = key(None, "Name of the model on the server.")
 
 
 class MimicSource(AgreementSource):
     hours_before_admission: PositiveFloat = key(24.0, decision="D22")
-    """Events from this many hours before admission until admission are the initial workup."""
+    """Hours before admission whose events belong to the case."""
     hours_after_admission: NonNegativeFloat = key(0.0, decision="D22")
-    """Events up to this many hours after admission count too; emergency workups often cross the moment of it."""
+    """Hours after admission whose events belong to the case."""
     held_specimens: Literal["keep", "drop"] = key("keep", decision="D24")
-    """Tubes held for later and sample indices are among the laboratory items and, in the paper's sample record, among
-    the examinations; `drop` leaves them out."""
+    """Tubes held for later and sample indices, which the paper's sample record has among the examinations."""
     structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
 
 
 class ClinicalBenchSource(LicensedSource):
     language: Literal["en", "zh", "both"] = key("en", decision="D19b")
-    """Language of the cases; the benchmark tells each of them in both."""
+    """Language of the cases; the benchmark has each in both."""
 
 
 class PrivateSource(AgreementSource):
     decimal_mark: Literal["point", "comma"] | None = key(None)
-    """How the hospital writes decimals: then the other mark separates thousands. Empty: numbers with a comma are
-    refused, because 1,250 may be either."""
+    """How decimals are written. Empty: numbers with a comma are refused, because 1,250 may be either."""
 
 
 class FhirSource(AgreementSource):
     path: str | None = key(None, place=True)
-    """Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: the data set is left out."""
+    """Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: left out."""
     hours_after_start: PositiveFloat | None = key(None)
-    """Results up to this many hours after the encounter began are the workup; empty: all results of the encounter."""
+    """Hours after the start of the encounter whose results belong to the case; empty: all."""
     diagnosis_by_onset: bool = key(False)
-    """A condition that began within an encounter is its diagnosis where the encounter names none, and the kind of the
-    encounter its complaint where no other is given: for exports, such as Synthea's, without notes."""
+    """For exports without notes, such as Synthea's: a condition that began within an encounter is its diagnosis, the
+    kind of the encounter its complaint, where it names no other."""
 
 
 @dataclass(frozen=True)
@@ -178,21 +175,20 @@ def benchmark_of(dataset: str) -> str:
 
 class Leaks(Section):
     pre_established: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
-    """A case whose diagnosis is in the past or personal history: left out, the name blanked, or kept."""
+    """A case whose past or personal history has the diagnosis: left out, the name blanked, or kept."""
     family_history: Literal["drop", "mask", "keep"] = key("mask", decision="D23")
     """The same for a diagnosis that a relative has, wherever the summary says so."""
     diagnosis_in_summary: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
     """The same for complaint and present illness."""
     results_in_history: Literal["keep", "emergency", "all"] = key("emergency", decision="D23")
-    """`emergency`: the present illness ends where it turns to what the emergency department found; `all`: every
-    sentence that reports a result goes."""
+    """`emergency`: the present illness ends where the emergency department's findings begin; `all`: every sentence with
+    a result goes."""
     diagnosis_in_results: Literal["drop", "mask", "keep"] = key("keep", decision="D23")
     """A result that names the diagnosis: left out, the name blanked, or kept."""
     impression: Literal["drop", "mask", "keep"] = key("keep", decision="D23")
-    """The impression of a report: left out, the diagnosis blanked in it, or kept (as in the paper's sample)."""
+    """The impression of a report: left out, the diagnosis blanked, or kept (as in the paper's sample)."""
     names: Literal["known", "loose"] = key("known", decision="D23")
-    """Under which names the diagnosis is looked for: those known of it; `loose`: reordered, shortened and abbreviated
-    ones as well."""
+    """Names of the diagnosis; `loose`: also reordered, shortened and abbreviated ones."""
 
 
 class FeeSchedules(Section):
@@ -204,9 +200,9 @@ class FeeSchedules(Section):
     opps: str | None = key(None, paper="facility-heavy outpatient procedures", place=True)
     """Addendum B of the Outpatient Prospective Payment System, xlsx."""
     locality: str = key("national")
-    """Where the Physician Fee Schedule is priced: `national`, or contractor and locality (`10112-00`)."""
+    """`national`, or contractor and locality of the Physician Fee Schedule (`10112-00`)."""
     conversion_factor: float | None = key(None, gt=0)
-    """US dollars per relative value unit; empty: the one printed in the file."""
+    """US dollars per relative value unit; empty: as printed in the file."""
 
     @property
     def files(self) -> dict[str, str]:
@@ -219,10 +215,10 @@ class _Data(Section):
     fee_schedules: FeeSchedules = Field(default_factory=FeeSchedules)
     """Your own year or locality of the Medicare fee schedules; empty: the shipped catalogue."""
     price_overrides: str | None = key(None, place=True)
-    """CSV of your own prices (`examination,price_usd,billing_group`); they take precedence over all others."""
+    """CSV of your own prices (`examination,price_usd,billing_group`), which come before all others."""
     train_cases: PositiveInt = key(6512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
     validation_cases: NonNegativeInt = key(200)
-    """Cases held out for learning curves; the paper names a validation split without a size."""
+    """Cases held out for learning curves; the paper gives no size."""
     test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
 
     def source(self, dataset: str) -> Any:
@@ -249,5 +245,4 @@ Data: Any = create_model(
 
 class Governance(Section):
     remote_agreement: str | None = key(None)
-    """Name of the agreement that allows the text of credentialed cases to be sent to a model on another machine; empty:
-    such a request is refused."""
+    """Name of the agreement that allows credentialed text to be sent to a model elsewhere; empty: refused."""

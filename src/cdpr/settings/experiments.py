@@ -108,12 +108,12 @@ class MDAgents(Section):
 
 class DiagAgent(Section):
     instruction: str | None = key(None, decision="D34", place=True)
-    """File with the instruction of the model's training; empty: one in our own words with the same labels."""
+    """File with the instruction of the model's training; empty: one of ours with the same labels."""
 
 
 class Frameworks(Section):
     temperature: NonNegativeFloat | None = key(None, decision="D30")
-    """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the evaluated decoding."""
+    """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the decoding."""
     md_agents: MDAgents = Field(default_factory=MDAgents, description="MDAgents, row `mdagent`.")
     diag_agent: DiagAgent = Field(
         default_factory=DiagAgent, description="DiagAgent, rows `diagagent_8b` and `diagagent_14b`."

@@ -16,16 +16,15 @@ UNREADABLE = 0.05
 
 class Judge(Section):
     model: str | None = key(None, paper="Diagnosis correctness is judged by an LLM-as-a-Judge", decision="D18")
-    """Language model that judges diagnoses which the tables of names do not find right, in training and evaluations: an
-    entry of `workflow/models.yaml`, or a Hugging Face folder; empty: only the tables judge."""
+    """Language model that judges diagnoses which the tables of names do not find right: an entry of
+    `workflow/models.yaml`, or a Hugging Face folder."""
     second: str | None = key(None, decision="D18")
-    """Second judge of every evaluated diagnosis, for `snakemake judge_agreement` only: a model, or `tables`."""
+    """Second judge of every evaluated diagnosis, for `snakemake judge_agreement`: a model, or `tables`."""
 
 
 class Matcher(Section):
     model: str | None = key(None, paper="regex matching and LLM-based semantic matching", decision="D17")
-    """Language model that matches requests for which the tables of names have no examination; named as in
-    `judge.model`."""
+    """Language model for requests that the tables of names do not match, named as in `judge.model`."""
 
 
 def failing(asker: str, unreadable: int, answers: int) -> str:

