@@ -263,19 +263,32 @@ def _without_aside(name: str) -> Meaning | None:
     """The name with a remark in brackets before it, as its specimen or form, without the remark, or what the brackets
     spell out; a letter or two behind a word are part of it ("Lp(a)")."""
     aside = _PATTERN.aside.search(name)
-    if aside is None:  # "Edrophonium (Tensilon) test"
-        result = _by_name(plain) if (plain := _PATTERN.within.sub(" ", name)) != name else None
-        return result and Meaning(result.terms, result.how, whole=False)
+    if aside is None:  # "Edrophonium (Tensilon) test", "GHb (Glycohemoglobin) Test"
+        if (within := _PATTERN.within.search(name)) is None:
+            return None
+        wordings = [f"{name[: within.start()]} {name[within.end() :]}"]
+        if _abbreviates(name[: within.start()], within[1]):
+            wordings.append(f"{within[1]} {name[within.end() :]}")
+        senses = (_by_name(w) or (_joined(w) if _PATTERN.joins.search(w) else None) for w in wordings)
+        result = next(filter(None, (_agreeing(name, sense) for sense in senses)), None)
+        return result and Meaning(result.terms, result.how, result.kind, whole=False)
     bare, remark = name[: aside.start()], aside[1]
     wordings = [f"{remark} {bare}", f"{bare} {remark}"]
     if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
         senses = filter(None, map(_by_name, (*wordings, bare)))
         result = next((one for one in senses if one.term and _class(bare) == class_of(one.term)), None)
     else:
-        wordings += [bare] + [remark] * (remark.isupper() and len(remark) > 1 and not names_specimen(remark))
+        wordings += [bare] + [remark] * _abbreviates(bare, remark)
         agreeing = (_agreeing(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
         result = next(filter(None, agreeing), None)
     return result and Meaning(result.terms, result.how, result.kind, whole=False)
+
+
+def _abbreviates(name: str, remark: str) -> bool:
+    """Whether one of a name and the remark behind it abbreviates the other; a specimen, or the class of an antibody, is
+    no name."""
+    is_name = not names_specimen(remark) and not words_of(remark) <= _ANTIBODY
+    return is_name and bool(_PATTERN.short.match(name.strip()) or _PATTERN.short.match(remark))
 
 
 def words_of(name: str) -> frozenset[str]:
