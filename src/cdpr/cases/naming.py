@@ -96,7 +96,7 @@ def _meaning(name: str) -> Meaning:
         return whole or Meaning()
     if (whole := _without_aside(name) or _agreeing(name, _by_words(name))) is not None:
         return whole
-    loose = _joined(name) or _regions(name) or _agreeing(name, _headed(name)) or _of_any_specimen(name)
+    loose = _joined(name) or _agreeing(name, _regions(name)) or _agreeing(name, _headed(name)) or _of_any_specimen(name)
     return loose or Meaning(kind=_class(name), whole=False)
 
 
@@ -269,8 +269,8 @@ def _without_aside(name: str) -> Meaning | None:
         wordings = [f"{name[: within.start()]} {name[within.end() :]}"]
         if _abbreviates(name[: within.start()], within[1]):
             wordings.append(f"{within[1]} {name[within.end() :]}")
-        senses = (_by_name(w) or (_joined(w) if _PATTERN.joins.search(w) else None) for w in wordings)
-        result = next(filter(None, (_agreeing(name, sense) for sense in senses)), None)
+        senses = ((w, _by_name(w) or (_joined(w) if _PATTERN.joins.search(w) else None)) for w in wordings)
+        result = next(filter(None, (_agreeing(wording, sense) for wording, sense in senses)), None)
         return result and Meaning(result.terms, result.how, result.kind, whole=False)
     bare, remark = name[: aside.start()], aside[1]
     wordings = [f"{remark} {bare}", f"{bare} {remark}"]
@@ -398,10 +398,11 @@ def _headed(name: str) -> Meaning | None:
     """A biopsy, culture, ... of a place that the vocabulary lists under fewer words: of these the one with most."""
     words = words_of(name)
     heads = words & _HEADS
+    unsure = _GENERIC if "antigen" in heads else frozenset()  # of another virus it is another test
     fitting = {
         known: entry[0]
         for known, entry in _index().items()
-        if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES
+        if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES - unsure
     }
     if not fitting:
         return None
