@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from cdpr.costs import build_catalogue as build
 from cdpr.costs import load_catalogue
+from cdpr.costs.build_catalogue import examination_codes
 from cdpr.costs.catalogue import TABLES, shipped_folder
-from cdpr.costs.fee_schedules import read_clfs, read_gpci, read_opps, read_pfs
+from cdpr.costs.fee_schedules import read_clfs, read_gpci, read_opps, read_pfs, split_codes
 from cdpr.files import TableError, read_table
 from cdpr.job import Job
 from cdpr.settings import parse_settings
@@ -32,6 +33,15 @@ def opps_file() -> Path:
 
 
 # The published files
+
+
+@real
+def test_a_code_that_is_only_paid_beside_another_has_that_one():
+    """Add-on codes (ZZZ in the column of global days) never stand alone: of a further vessel, a further marker."""
+    rows = csv.reader(PFS.read_bytes().decode("cp1252").splitlines())
+    added = {row[0] for row in rows if len(row) > 14 and row[14] == "ZZZ"}
+    coded = {row.examination: {code for code, _ in split_codes(row.hcpcs)} for row in examination_codes()}
+    assert len(added) > 500 and not [name for name, codes in coded.items() if codes <= added]
 
 
 @real
