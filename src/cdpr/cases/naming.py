@@ -269,8 +269,8 @@ def _without_aside(name: str) -> Meaning | None:
         wordings = [f"{name[: within.start()]} {name[within.end() :]}"]
         if _abbreviates(name[: within.start()], within[1]):
             wordings.append(f"{within[1]} {name[within.end() :]}")
-        senses = ((w, _by_name(w) or (_joined(w) if _PATTERN.joins.search(w) else None)) for w in wordings)
-        result = next(filter(None, (_agreeing(wording, sense) for wording, sense in senses)), None)
+        pairs = ((w, _by_name(w) or (_joined(w) if _PATTERN.joins.search(w) else None)) for w in wordings)
+        result = next(filter(None, (_agreeing(wording, sense) for wording, sense in pairs)), None)
         return result and Meaning(result.terms, result.how, result.kind, whole=False)
     bare, remark = name[: aside.start()], aside[1]
     wordings = [f"{remark} {bare}", f"{bare} {remark}"]
