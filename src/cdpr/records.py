@@ -78,7 +78,7 @@ class RunRecord(BaseModel):
         return [path for path, digest in chosen.items() if not path.exists() or _digest_of(path) != digest]
 
     def files(self, place: Path) -> dict[Path, str]:
-        """Outputs of the record at ``place`` with their digests. One that lies beside its record is found there, also
+        """Outputs of the record at ``place`` with their digests. One beside its record is taken from there, also
         where the results have been moved."""
         outputs = {Path(output.path): output.sha256 for output in self.outputs.values() if output.sha256}
         beside = {path: place.with_name(path.name) for path in outputs if path.name}

@@ -14,7 +14,7 @@ from cdpr.training.torch.loop import roll_out, update
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import Sample, samples_of
-from cdpr.training.torch.warm_start import Workup, corpus
+from cdpr.training.torch.warm_start import DemonstratedEpisode, corpus
 from cdpr.training.training_run import TrainingRun
 
 SMALL = {
@@ -33,7 +33,7 @@ def test_a_step_is_the_step_on_the_cpu(case, tmp_path, algorithm, device):
     cases.append(case.model_copy(update={"note_id": "V", "split": "validation"}))
     environment = DiagnosticEnvironment(settings.environment)
     trajectories = [asyncio.run(run_episode(environment, ToyPolicy(), cases[0], k)) for k in range(8)]
-    workups = [Workup(trajectory, ()) for trajectory in trajectories]
+    workups = [DemonstratedEpisode(trajectory, ()) for trajectory in trajectories]
     folder = build_tiny_policy(tmp_path / "policy", settings.policy.tiny, corpus(settings, workups, []))
     trainers = []
     for place in ("cpu", device):

@@ -10,8 +10,8 @@ import pytest
 from toy import CBC, CT, MRI, RIGHT, WRONG, Script, ToyPolicy, group, problem
 
 from cdpr.credit.process_reward import ProcessReward
-from cdpr.credit.scores import summarise, summarise_workups, trajectory_score
-from cdpr.credit.states import Disagreement, entropy_selected, materially_differ, worth_probing
+from cdpr.credit.scores import summarise, summarise_episodes, trajectory_score
+from cdpr.credit.states import Disagreement, entropy_selected, materially_differ, to_probe
 from cdpr.settings import parse_settings
 
 
@@ -39,10 +39,10 @@ def test_the_threshold_itself_is_selected():
 
 def test_only_trajectories_with_enough_disagreed_states_are_not_probed_further():
     one, other, disagreed = [("a",), ("b",), ("c",)], [("a",), ("d",)], {("a",), ("b",)}
-    assert worth_probing([one, other], disagreed, None) == {*one, *other}
-    assert worth_probing([one, other], disagreed, 3) == {*one, *other}
-    assert worth_probing([one, other], disagreed, 2) == {("a",), ("b",), ("d",)}
-    assert worth_probing([one], disagreed, 2) == {("a",), ("b",)}
+    assert to_probe([one, other], disagreed, None) == {*one, *other}
+    assert to_probe([one, other], disagreed, 3) == {*one, *other}
+    assert to_probe([one, other], disagreed, 2) == {("a",), ("b",), ("d",)}
+    assert to_probe([one], disagreed, 2) == {("a",), ("b",)}
 
 
 FREE = "REQUEST_TEST: Abdominal exam"
@@ -134,7 +134,7 @@ def test_workups_are_summarised_by_what_was_requested(case):
     settings, env = problem()
     workups = [group(env, Script(*texts), case, n=1)[0] for texts in ((CBC, CBC, MRI, "what?", FREE, RIGHT), (WRONG,))]
     workups[0] = replace(workups[0], forced=True)
-    found = summarise_workups(workups, settings.utility, env.settings.tests)
+    found = summarise_episodes(workups, settings.utility, env.settings.tests)
     utility = (1 - 0.05 - 0.02 * 0.0777 - 0.1 * 2) / 2
     assert found == pytest.approx(
         {"accuracy": 0.5, "aen": 1.5, "aec": 7.77 / 2, "n_na": 1.0, "physical": 0.5, "utility": utility, "forced": 0.5,

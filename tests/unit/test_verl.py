@@ -42,7 +42,7 @@ from cdpr.training.torch.loop import iterate, roll_out
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import samples_of
-from cdpr.training.torch.warm_start import Workup, corpus, encode_workup, imitate
+from cdpr.training.torch.warm_start import DemonstratedEpisode, corpus, encode_episode, imitate
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check, environment, overrides, resolve
@@ -79,11 +79,11 @@ def taught(tmp_path_factory):
     settings = parse_settings(SMALL)
     environment = DiagnosticEnvironment(settings.environment)
     shown = [asyncio.run(run_episode(environment, ToyPolicy(), cases[k % 6], k)) for k in range(160)]
-    workups = [Workup(trajectory, ()) for trajectory in shown]
+    workups = [DemonstratedEpisode(trajectory, ()) for trajectory in shown]
     build_tiny_policy(folder / "blank", settings.policy.tiny, corpus(settings, workups, []))
     prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder / "blank"), 2048)
     model = load_model(folder / "blank")
-    imitate(model, [encode_workup(prompts, workup) for workup in workups], settings, folder, lambda row: None)
+    imitate(model, [encode_episode(prompts, workup) for workup in workups], settings, folder, lambda row: None)
     save_policy(model, folder / "blank", folder / "policy")
     return folder
 
@@ -618,7 +618,7 @@ def test_every_shipped_overlay_can_be_planned(tmp_path, capsys, name):
     expected = 5e-5 if settings.training.verl.lora_rank else 5e-6
     assert settings.training.learning_rate == of_belief_gain == expected, "LoRA needs a higher one"
     server = memory_plan(parse_settings(merge(settings.model_dump(), {"policy": {"model": str(tmp_path)}}))).servers[-1]
-    usual = Habits.within(settings).workup
+    usual = Habits.within(settings).episode
     assert server.tokens > usual * server.at_once / 4, "the frozen server's cache holds a fraction of what is open"
     [times] = re.findall(r"\na step, times GRPO +1\.0 +([\d.]+) +([\d.]+)\n", printed)
     assert float(times[1]) < float(times[0])

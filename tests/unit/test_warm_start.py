@@ -130,7 +130,7 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
     folder = build_tiny_policy(tmp_path / "policy", tiny, warm_start.corpus(settings, workups, []))
     prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder), 2048)
     model = load_model(folder)
-    demonstrations = [warm_start.encode_workup(prompts, workup) for workup in workups]
+    demonstrations = [warm_start.encode_episode(prompts, workup) for workup in workups]
     whole, wanted = [], []
     for workup, demonstration in zip(workups, demonstrations, strict=True):
         conversation, *readings = demonstration

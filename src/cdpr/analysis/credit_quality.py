@@ -24,7 +24,7 @@ from ..credit.continuations import Draws, group_advantages, state_values, step_a
 from ..credit.process_reward import ProcessReward
 from ..environment import Agent, DiagnosticEnvironment, Policy, State, Trajectory, Turn, run_episode
 from ..environment.opening import open_environment
-from ..environment.utility import Worth, utility
+from ..environment.utility import ReturnOf, utility
 from ..files import write_text
 from ..job import Job
 from ..llm import ModelSpec
@@ -175,7 +175,7 @@ class Workups:
         return np.array([values[g][i][t] or 0.0 for g, i, t in self.decisions])
 
 
-def worth_of(settings: Settings) -> Worth:
+def utility_of(settings: Settings) -> ReturnOf:
     """The utility U of a verdict and an effort under these settings (equation "utility")."""
     return partial(utility, weights=settings.utility, tests=settings.environment.tests)
 
@@ -199,7 +199,7 @@ async def with_truth(
     rows = []
     for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
         draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
-        advantages = await true_advantages(draws, group, settings.analysis.truth, worth_of(settings))
+        advantages = await true_advantages(draws, group, settings.analysis.truth, utility_of(settings))
         for i, (trajectory, (means, errors)) in enumerate(zip(group, advantages, strict=True)):
             for t in range(len(trajectory.steps) - trajectory.forced):
                 ends = trajectory.steps[t].observation.kind == "end"
@@ -208,7 +208,9 @@ async def with_truth(
     return Workups(groups, decisions, *map(np.array, columns))
 
 
-async def true_advantages(draws: Draws, group: Group, count: int, worth: Worth) -> list[tuple[np.ndarray, np.ndarray]]:
+async def true_advantages(
+    draws: Draws, group: Group, count: int, return_of: ReturnOf
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """A(s, a) and its standard error for each decision of each trajectory, from ``count`` continuations a state.
 
     V(s) is the mean over continuations of s, Q(s, a) that over continuations of the next state after the step's own
@@ -216,13 +218,13 @@ async def true_advantages(draws: Draws, group: Group, count: int, worth: Worth) 
     and of the next are dependent, different k are not: so the error is that of the mean of their differences.
     """
     states = {state.words: state for trajectory in group for state in trajectory.states}
-    drawn = await asyncio.gather(*(whole_returns(draws, state, range(count), worth) for state in states.values()))
+    drawn = await asyncio.gather(*(whole_returns(draws, state, range(count), return_of) for state in states.values()))
     returns = dict(zip(states, drawn, strict=True))
     advantages = []
     for trajectory in group:
         by_state = [returns[state.words] for state in trajectory.states]
         shared = sorted(set.intersection(*map(set, by_state)))
-        each = np.array([step_advantages(trajectory, [values[k] for values in by_state], worth) for k in shared])
+        each = np.array([step_advantages(trajectory, [values[k] for values in by_state], return_of) for k in shared])
         advantages.append((each.mean(axis=0), each.std(axis=0, ddof=1) / len(shared) ** 0.5))
     return advantages
 
@@ -314,9 +316,9 @@ class Estimators:
 
     async def vineppo(self, count: int) -> Estimate:
         """r + V(s') - V(s) with ``count`` whole continuations a state."""
-        worth, groups = worth_of(self.settings), self.workups.groups
+        return_of, groups = utility_of(self.settings), self.workups.groups
         draws = [Draws(self.environment, self.policy, self.seed, ("actor", 0)) for _ in groups]
         pairs = zip(draws, groups, strict=True)
-        values = await asyncio.gather(*(state_values(d, group, range(count), worth) for d, group in pairs))
-        advantages = [group_advantages(*pair, worth) for pair in zip(groups, values, strict=True)]
+        values = await asyncio.gather(*(state_values(d, group, range(count), return_of) for d, group in pairs))
+        advantages = [group_advantages(*pair, return_of) for pair in zip(groups, values, strict=True)]
         return self.workups.of(advantages), sum(d.tokens for d in draws)

@@ -189,8 +189,8 @@ class Crediting:
         tests, weights = self.environment.settings.tests, self.settings.utility
         for source, end, path in _sources(credit, key, value.action, node.state.after(step)):
             effort, right = step.effort + end.effort, bool(end.correct)
-            worth = utility(right, effort, weights, tests)
-            yield Ending(source, right, count_tests(effort, tests), effort.cost_usd, effort.infeasible, worth, path)
+            terms = count_tests(effort, tests), effort.cost_usd, effort.infeasible
+            yield Ending(source, right, *terms, utility(right, effort, weights, tests), path)
 
 
 def _sources(

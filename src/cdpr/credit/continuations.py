@@ -14,7 +14,7 @@ from functools import cached_property
 from statistics import fmean
 
 from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, State, Step, Trajectory
-from ..environment.utility import Worth
+from ..environment.utility import ReturnOf
 from ..llm import ModelFailure
 from ..seeding import derive_seed
 from ..settings.credit import Credit
@@ -253,38 +253,40 @@ class Pools:
 # Monte-Carlo values of states (Kazemnejad et al., 2024, "VinePPO")
 
 
-async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], worth: Worth) -> dict[int, float]:
+async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], return_of: ReturnOf) -> dict[int, float]:
     """The values of whole continuations of a state, by number. Raises ModelFailure when not one came back."""
     ends = await draws.follow(state, numbers)
     if not ends:
         raise ModelFailure(f"{state.case.called}: no continuation of a state came back; is the model alive?")
-    return {k: worth(end.correct, end.effort) for k, end in ends.items()}
+    return {k: return_of(end.correct, end.effort) for k, end in ends.items()}
 
 
 async def state_values(
-    draws: Draws, group: Sequence[Trajectory], numbers: Sequence[int], worth: Worth
+    draws: Draws, group: Sequence[Trajectory], numbers: Sequence[int], return_of: ReturnOf
 ) -> dict[tuple, float]:
     """V(s), the mean over whole continuations, of the states of a group by their keys: the same value wherever
     trajectories share a state."""
     states = {state.key: state for trajectory in group for state in trajectory.states}
-    returns = await asyncio.gather(*(whole_returns(draws, state, numbers, worth) for state in states.values()))
+    returns = await asyncio.gather(*(whole_returns(draws, state, numbers, return_of) for state in states.values()))
     return {key: fmean(by_number.values()) for key, by_number in zip(states, returns, strict=True)}
 
 
 def group_advantages(
-    group: Sequence[Trajectory], values: Mapping[tuple, float], worth: Worth, decay: float = 0.0
+    group: Sequence[Trajectory], values: Mapping[tuple, float], return_of: ReturnOf, decay: float = 0.0
 ) -> list[list[float]]:
     """:func:`step_advantages` of each trajectory of a group."""
-    return [step_advantages(workup, [values[s.key] for s in workup.states], worth, decay) for workup in group]
+    return [step_advantages(episode, [values[s.key] for s in episode.states], return_of, decay) for episode in group]
 
 
-def step_advantages(trajectory: Trajectory, values: Sequence[float], worth: Worth, decay: float = 0.0) -> list[float]:
+def step_advantages(
+    trajectory: Trajectory, values: Sequence[float], return_of: ReturnOf, decay: float = 0.0
+) -> list[float]:
     """A_t = d_t + decay A_{t+1} with d_t = r_t + V(s_{t+1}) - V(s_t), from the values of s_0 ... s_T; nothing follows
     the last decision. ``decay`` is the lambda of generalised advantage estimation (Schulman et al., 2016)."""
     last = len(trajectory.steps) - 1
     following = [*values[1:], 0.0]
     advantages = [
-        worth(t == last and trajectory.correct, step.effort) + following[t] - values[t]
+        return_of(t == last and trajectory.correct, step.effort) + following[t] - values[t]
         for t, step in enumerate(trajectory.steps)
     ]
     for t in range(last - 1, -1, -1):

@@ -13,23 +13,10 @@ from cachetools import FIFOCache
 from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, Step, Trajectory
 from ..environment.utility import utility
 from ..settings.schema import Credit, Tests, Utility
+from . import states
 from .continuations import Continuation, Draws, Entry, Pool, Pools
 from .scores import CandidateValue, CreditReport, SampledAction, StateCredit
-from .states import (
-    ActionKey,
-    Node,
-    action_of,
-    build_tree,
-    disagreed_decisions,
-    entropy,
-    entropy_selected,
-    frequencies,
-    paths,
-    select_states,
-    selection_reason,
-    top_candidates,
-    worth_probing,
-)
+from .states import ActionKey, Node, action_of
 
 
 def action_value(immediate: Effort, ends: Sequence[Continuation], weights: Utility, tests: Tests) -> float:
@@ -131,7 +118,7 @@ class GroupCredit:
         self.process, self.group, self.credit, self.iteration = process, group, process.credit, iteration
         self.environment = process.environment
         self.report = CreditReport([[None] * len(trajectory.steps) for trajectory in group])
-        self.nodes = build_tree(group, self.credit.merge)
+        self.nodes = states.build_tree(group, self.credit.merge)
         self.draws: dict[tuple, Draws] = {}
         self.pools = Pools(group, self.nodes, self.credit, process.cache, self._rollouts)
 
@@ -139,11 +126,11 @@ class GroupCredit:
         """Probe, select, evaluate, reward."""
         credit, nodes = self.credit, self.nodes
         disagreed = self.disagreed(credit)
-        keys_to_probe = worth_probing(paths(nodes, len(self.group)), disagreed, credit.max_states)
+        keys_to_probe = states.to_probe(states.paths(nodes, len(self.group)), disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in keys_to_probe))
         self.report.probe_tokens = sum(draws.tokens for draws in self.draws.values())
-        p_hat = {key: frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
-        uncertainty = {key: entropy(p_hat[key]) for key in nodes if key in keys_to_probe}
+        p_hat = {key: states.frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
+        uncertainty = {key: states.entropy(p_hat[key]) for key in nodes if key in keys_to_probe}
         selected = self.selected(disagreed, uncertainty, credit)
         chosen = {key for keys in selected for key in keys}
         evaluated = {key: self._evaluated(key, p_hat[key]) for key in nodes if key in chosen}
@@ -153,7 +140,7 @@ class GroupCredit:
             values = tuple(map(self._value, evaluated.get(key, ())))
             tokens = {self._action(step): step.turn.token_ids for step in reversed(node.steps)}
             actions = [SampledAction(action, p, tokens[action]) for action, p in p_hat[key].items()]
-            reason = selection_reason(key, disagreed, credit) if key in chosen else ""
+            reason = states.selection_reason(key, disagreed, credit) if key in chosen else ""
             evidence, visits = node.state.key[1], tuple(node.visits)
             self.report.states.append(StateCredit(evidence, visits, uncertainty.get(key), reason, actions, values))
             self._reward([(i, t) for i, t in node.visits if key in selected[i]], values, p_hat[key])
@@ -161,14 +148,14 @@ class GroupCredit:
 
     def disagreed(self, rule: Credit) -> set[tuple]:
         """S_cache: the cache-disagreed states under a rule."""
-        visits = disagreed_decisions(self.group, rule)
+        visits = states.disagreed_decisions(self.group, rule)
         return {key for key, node in self.nodes.items() if not visits.isdisjoint(node.visits)}
 
     def selected(self, disagreed: set[tuple], uncertainty: Mapping[tuple, float], rule: Credit) -> list[list[tuple]]:
         """S*(tau) of each trajectory under a rule."""
-        uncertain, limit = entropy_selected(uncertainty, rule), rule.max_states
-        node_paths = paths(self.nodes, len(self.group))
-        return [select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
+        uncertain, limit = states.entropy_selected(uncertainty, rule), rule.max_states
+        node_paths = states.paths(self.nodes, len(self.group))
+        return [states.select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
 
     def _action(self, step: Step) -> ActionKey:
         return action_of(step, self.credit.diagnoses)
@@ -188,7 +175,7 @@ class GroupCredit:
     def _evaluated(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Evaluated]:
         """A_c(s), then the actions outside it that the group took."""
         node = self.nodes[key]
-        top = top_candidates(p_hat, self.credit.candidates)
+        top = states.top_candidates(p_hat, self.credit.candidates)
         own = dict.fromkeys(map(self._action, node.steps[: len(node.visits)]))
         evaluated = []
         for action in [*top, *(a for a in own if a not in top)]:

@@ -168,11 +168,11 @@ def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def verdicts(correct: Sequence[float]) -> str:
-    """Verdicts of cases in order, one character each: ``1`` right, ``0`` wrong, ``-`` where the workup failed (NaN)."""
+    """Verdicts of cases in order, one character each: ``1`` right, ``0`` wrong, ``-`` of a failed episode (NaN)."""
     return "".join("-" if math.isnan(c) else str(int(c)) for c in correct)
 
 
-def summarise_workups(trajectories: Sequence[Trajectory], weights: Utility, tests: Tests) -> dict[str, float]:
+def summarise_episodes(trajectories: Sequence[Trajectory], weights: Utility, tests: Tests) -> dict[str, float]:
     """Accuracy (share), AEN (issued examinations), AEC (US dollars), N_na, utility, share of forced
     diagnoses and turns, each as a mean over cases."""
     efforts = [t.effort() for t in trajectories]

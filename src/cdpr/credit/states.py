@@ -137,7 +137,7 @@ def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[
     return {key for key, u in uncertainty.items() if credit.select_all or u >= credit.threshold}
 
 
-def worth_probing(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
+def to_probe(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
     """States whose uncertainty can matter: within a budget of ``limit`` states a trajectory with enough cache-disagreed
     states selects no other."""
     keys_to_probe: set[tuple] = set()

@@ -26,7 +26,7 @@ class Agent(Protocol):
     :meth:`act` (examples/evaluate_my_agent.py).
 
     ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: it sees all results at once,
-    so it has one turn, and a workup costs what every examination of the record does. ``one_decoding``: replies do not
+    so it has one turn, and an episode costs what every examination of the record does. ``one_decoding``: replies do not
     come from a language model, so there is one evaluation, called greedy. ``reads``: settings (dotted keys) beside
     those of all agents that decide its replies; it sees no others.
     """
@@ -196,7 +196,7 @@ async def run_episode(
 
 
 def case_seed(seed: int, case: CaseRecord) -> int:
-    """The seed of a case's workup; it does not depend on the order of cases or on other cases."""
+    """The seed of a case's episode; it does not depend on the order of cases or on other cases."""
     return derive_seed(seed, "case", case.note_id)
 
 

@@ -18,8 +18,8 @@ from .table_judging import How, TableJudge, TableMatcher, Verdict, read_diagnosi
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 128, 96  # most tokens of an answer; some judges think first, and names may be long
 
-# The words of a verdict: those that are clear in any sentence, and those that are one only alone. What may stand before
-# them, what behind them takes them back, and what of an answer is no part of it.
+# The words of a verdict: those that are clear in any sentence, and those that are a verdict only alone. Then what may
+# come before them, what revokes them when it comes behind, and what of an answer is no part of it.
 _RIGHT, _WRONG = r"correct|正确", r"(?:not |in)correct|not right|wrong|不正确|错误"
 _SHORT_RIGHT, _SHORT_WRONG = r"right|yes|true|对|是的?", r"no|false|not true|不对|不是|否|错"
 _LEAD = (

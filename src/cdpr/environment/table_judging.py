@@ -9,17 +9,9 @@ from typing import ClassVar, Literal, NamedTuple
 
 from rapidfuzz import fuzz, process
 
+from ..cases import naming
 from ..cases.imaging import imaging_words, modality
-from ..cases.naming import (
-    VITAL_SIGNS,
-    Meaning,
-    class_of,
-    joined_parts,
-    meaning,
-    names_no_place,
-    quantity_words,
-    whole_kind,
-)
+from ..cases.naming import Meaning, meaning, whole_kind
 from ..cases.record import PHYSICAL_SUFFIX, is_physical
 from ..cases.standard_names import clinical_names
 from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
@@ -71,7 +63,7 @@ def table_verdict(predicted: str, truth: str) -> Verdict:
 
 class Reading(NamedTuple):
     """A diagnosis as it counts: its ``name``, and whether the text affirms it; ``several``: there are further
-    alternatives; ``question``: what a model is asked about, the whole text where it denies or doubts anything."""
+    alternatives; ``question``: the text for a model that judges, the whole one where it denies or doubts."""
 
     name: str
     several: bool
@@ -147,7 +139,7 @@ class TableMatcher:
         if orders_nothing(requested):
             return ()
         request = meaning(requested)
-        term = examinations().find("Vital Signs" if request.kind == VITAL_SIGNS else requested)
+        term = examinations().find("Vital Signs" if request.kind == naming.VITAL_SIGNS else requested)
         if whole_kind(requested) == "physical" or (term is not None and term.kind == "physical"):
             return _bedside_items(term, keys, known)
         if request.term is not None and request.how != "analyte":
@@ -199,22 +191,22 @@ def _related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[s
     panels = {key: sense.terms for key, sense in meanings.items() if sense.how != "analyte"}
     holders = tuple(key for key, terms in panels.items() if any(first.name in panel.holds for panel in terms))
     if request.how == "analyte":
-        words = quantity_words(requested)
-        same = tuple(key for key in meanings if key not in panels and quantity_words(key) == words)
+        words = naming.quantity_words(requested)
+        same = tuple(key for key in meanings if key not in panels and naming.quantity_words(key) == words)
         reporting = tuple(key for key, terms in panels.items() if first in terms)
         # A laboratory may report it with a smaller panel: potassium with the kidney function.
         inner = tuple(k for k, terms in panels.items() if any(t.parts and t.name in first.holds for t in terms))
         return same or reporting[:1] or (holders[:1] + inner[:1] if holders else ())
-    naming = tuple(k for k, m in meanings.items() if set(request.terms) & set(m.terms))
+    alike = tuple(k for k, m in meanings.items() if set(request.terms) & set(m.terms))
     parts = {name for term in request.terms for name in term.holds}
     inside = tuple(k for k, m in meanings.items() if any(term.name in parts for term in m.terms))
-    return naming or inside or holders[:1]
+    return alike or inside or holders[:1]
 
 
 def _in_a_whole(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
     """The key that gathers examinations of this kind under one heading, or names the kind alone ("CT", "Biopsy")."""
     kind = request.terms[0].kind if request.terms else request.kind
-    classes = {class_of(term) for term in request.terms} or {request.kind}
+    classes = {naming.class_of(term) for term in request.terms} or {request.kind}
     if request.kind in ("biopsy", "pathology") or classes & {"biopsy", "pathology"}:
         kind = "pathology"
     elif modality(requested):
@@ -225,9 +217,9 @@ def _in_a_whole(requested: str, request: Meaning, keys: tuple[str, ...]) -> tupl
         return ()
 
     def gathers(name: str) -> bool:
-        return whole_kind(name) == kind or (meaning(name).kind in classes and names_no_place(name))
+        return whole_kind(name) == kind or (meaning(name).kind in classes and naming.names_no_place(name))
 
-    return tuple(key for key in keys if not is_physical(key) and any(map(gathers, (key, *joined_parts(key)))))
+    return tuple(key for key in keys if not is_physical(key) and any(map(gathers, (key, *naming.joined_parts(key)))))
 
 
 @functools.lru_cache(maxsize=1 << 14)

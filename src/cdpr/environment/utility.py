@@ -74,11 +74,11 @@ def check_terms() -> None:
         raise SettingsError(f"src/cdpr/environment/utility.py: TERMS and the section `utility` differ in {odd}")
 
 
-Worth = Callable[[float, Effort], float]
+ReturnOf = Callable[[float, Effort], float]
 """The value of a verdict (or its probability) and an effort together, in units of utility."""
 
 
-def weighted_utility(settings: Settings) -> Worth:
+def weighted_utility(settings: Settings) -> ReturnOf:
     """U with correctness weighted by ``comparators.correctness_weight``: the return of the utility-based comparators.
     Both terms may be those of one decision, of a suffix, or of a whole trajectory."""
     weight, tests = settings.comparators.correctness_weight, settings.environment.tests

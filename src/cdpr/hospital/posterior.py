@@ -110,7 +110,7 @@ def _labelled(label: str) -> re.Pattern[str]:
 
 
 def nearest_interval(intervals: tuple[tuple[float, float], ...], value: float) -> int:
-    """Index of the interval that holds the value, or else lies nearest to it."""
+    """Index of the interval that holds the value, else of the nearest one."""
     gaps = [max(low - value, value - high, 0.0) for low, high in intervals]
     return gaps.index(min(gaps))
 
@@ -203,18 +203,18 @@ class Diagnostician:
         return on * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - on) * miss
 
     def two_step_gain(
-        self, p: np.ndarray, charge: np.ndarray, miss: float, asked: np.ndarray, also: Iterable[int] = ()
+        self, p: np.ndarray, charge: np.ndarray, miss: float, requested: np.ndarray, also: Iterable[int] = ()
     ) -> np.ndarray:
         """As :meth:`net_gain`, but the first answer may be followed by one more request where that gains.
 
         Only the eight examinations with the highest one-step gain and the indices ``also`` are planned; all others, and
-        those already ``asked`` [examinations of bool], are -inf.
+        those already ``requested`` [examinations of bool], are -inf.
         """
-        barred = np.where(asked, -np.inf, 0.0)
+        barred = np.where(requested, -np.inf, 0.0)
         one = self.net_gain(p, charge, miss) + barred
         two = np.full(len(self.exams), -np.inf)
         for exam in dict.fromkeys([*np.argsort(-one, kind="stable")[:8].tolist(), *also]):
-            if asked[exam]:
+            if requested[exam]:
                 continue
             then = barred.copy()
             then[exam] = -np.inf

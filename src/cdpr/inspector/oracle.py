@@ -22,7 +22,7 @@ _NEGLIGIBLE = 1e-3  # as the reference policy's own
 
 @dataclass(frozen=True)
 class Opinion:
-    """``posterior``: the likeliest diseases; ``values`` of the actions asked about, None for what the model does not
+    """``posterior``: the likeliest diseases; ``values`` of the actions in question, None for what the model does not
     know; ``best`` action with its value ``best_value``, of all there are; ``lost``: how much less the action taken is
     worth, in units of utility (None where its value is not known)."""
 

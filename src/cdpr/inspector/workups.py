@@ -31,7 +31,7 @@ class InspectorError(ValueError):
 @dataclass(frozen=True)
 class View:
     """The workups of one run on one data set. ``credit`` is that of the ``chosen`` cases, on which the ``oracle`` gives
-    its opinion (None: nobody knows the model behind the cases). ``rated`` are digests of the states that the expert
+    its opinion (None: the model behind the cases is not known). ``rated`` are digests of the states that the expert
     study had rated. An agent that sees the ``whole_record`` at once takes no decisions."""
 
     settings: Settings

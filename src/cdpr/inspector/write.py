@@ -27,7 +27,7 @@ _SITE = ("index.html", "inspector.js", "inspector.css")
 
 
 def credit_file(results: Path, run: str, dataset: str) -> Path:
-    """Where the credit of a run's workups lies; agents that are no policy of our own have none."""
+    """The file with the credit of a run's workups; agents that are no policy of our own have none."""
     return results / "analysis" / "credit" / run / f"{dataset}.jsonl.gz"
 
 

@@ -71,9 +71,10 @@ _CHINESE = re.compile("[\u3400-\u9fff]")
 _SNAPSHOT = re.compile(r"([-@:.](\d+|latest|preview|exp))*")
 
 
-def is_same_model(asked: str, answered: str) -> bool:
-    """Whether a server's name of a model is that of the request, but for a folder before and a date behind."""
-    first, second = (name.casefold().rstrip("/").rpartition("/")[2] for name in (asked, answered))
+def is_same_model(name: str, other: str) -> bool:
+    """Whether ``other``, a server's name of a model, is the ``name`` of the request, but for a folder before and a date
+    behind."""
+    first, second = (full.casefold().rstrip("/").rpartition("/")[2] for full in (name, other))
     return second.startswith(first) and _SNAPSHOT.fullmatch(second[len(first) :]) is not None
 
 

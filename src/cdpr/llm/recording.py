@@ -254,12 +254,13 @@ def export_recordings(
         private[question] = users.pop(question)
     if not users:
         raise ArchiveError(
-            f"nothing to export: {', '.join(systems) or 'no system'} asked anything about open cases that is in "
-            f"{state}/recordings" + ("; answers about credentialed cases never leave it" if private else "")
+            f"nothing to export: {state}/recordings has no answers about open cases"
+            + (f" for {', '.join(systems)}" if systems else "")
+            + ("; answers about credentialed cases never leave it" if private else "")
         )
     for question in users.keys() & private.keys():
         raise ArchiveError(
-            f"question {question[:16]} was also asked about a credentialed case (its data set was marked otherwise "
+            f"question {question[:16]} is also that of a credentialed case (its data set was marked otherwise "
             f"once): its answer must not leave {state}. Export other systems (--system), or remove "
             f"{_folder(state, credentialed=False)} if its cases are credentialed"
         )
@@ -272,9 +273,9 @@ def export_recordings(
         archive.open(member, "w", force_zip64=True) as out,
     ):
         for question, names in users.items():
-            [(_, model, asked, answer, date)] = journal.read(query, (question,))
+            [(_, model, content, answer, date)] = journal.read(query, (question,))
             fields = {"question": question, "model": model, "date": date, "systems": names}
-            line = canonical(fields | {"asked": json.loads(asked), "answer": json.loads(answer)})
+            line = canonical(fields | {"asked": json.loads(content), "answer": json.loads(answer)})
             out.write(line.encode() + b"\n")
     return len(users)
 
@@ -335,14 +336,14 @@ def _import(database: sqlite3.Connection, text: str, place: str, imported: Impor
     """Add a line of an archive. Raises ArchiveError where the answer is none or the question another one."""
     try:
         line = _Line.model_validate_json(text)
-        answer, asked = write_answer(read_answer(canonical(line.answer))), canonical(line.asked)
-        if line.question != question_of(asked) or json.loads(answer) | line.answer != json.loads(answer):
+        answer, content = write_answer(read_answer(canonical(line.answer))), canonical(line.asked)
+        if line.question != question_of(content) or json.loads(answer) | line.answer != json.loads(answer):
             raise ValueError("another question, or an answer that no server gave")
     except ValueError as error:
         raise ArchiveError(
             f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
         ) from error
-    earlier = _insert(database, (line.question, line.model, asked, answer, line.date), line.systems, _IMPORTED)
+    earlier = _insert(database, (line.question, line.model, content, answer, line.date), line.systems, _IMPORTED)
     imported.new += earlier is None
     imported.known += earlier == answer
     imported.conflicting += earlier not in (None, answer)

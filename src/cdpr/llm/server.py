@@ -220,7 +220,7 @@ class ServedModel(Model):
         """An attempt with a problem that may pass, and the error if it does not."""
         if problem not in self._problems:
             self._problems.add(problem)
-            _log.warning("%s: %s; trying again (said once)", self._label, problem)
+            _log.warning("%s: %s; trying again (this warning comes once)", self._label, problem)
         times = self.spec.retries + 1
         error = ModelUnavailable(f"{self._label}: {problem}, {times} times; see whether the server is well")
         return _Attempt(error, outcome, again=True, wait=wait, own=own)

@@ -26,7 +26,7 @@ _KINDS = {
 }
 _AGENT_MODEL, _RECORDING = "cdpr.llm.agent_model", "cdpr.llm.recording"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
-_NOTES = 8  # notes that a structurer's server is asked about at the same time
+_NOTES = 8  # open requests of a structurer
 _FROZEN_RETRIES = 10  # retries for the frozen server, which may be started again
 
 

@@ -18,7 +18,7 @@ ADDRESSES = ("http://", "https://", "unix:", "anthropic")  # what begins so is a
 
 
 class Source(Section):
-    """Where the cases of a data set lie."""
+    """Where the cases of a data set are."""
 
     path: str | None = key(None, place=True)
     """Folder or file with the real data; empty: synthetic cases."""
@@ -222,7 +222,7 @@ class _Data(Section):
     test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
 
     def source(self, dataset: str) -> Any:
-        """Where the cases of a data set lie (those of a leak-controlled variant: the benchmark's)."""
+        """Where the cases of a data set are (those of a leak-controlled variant: the benchmark's)."""
         entry = DATASETS[benchmark_of(dataset)]
         return entry.settings() if entry.role == "lessons" else getattr(self, benchmark_of(dataset))
 

@@ -41,7 +41,7 @@ class Variant(Section):
     change: dict[str, Value] = key({}, "Settings that differ from the configuration, by dotted name.")
     feeds: list[Figure] = key([], "Tables and figures that show it.")
     seeds: int | None = key(None, "How many of `seeds` are trained; empty: all.", gt=0)
-    paper: str = key("", "Row of the paper's Table 1 that it stands for.")
+    paper: str = key("", "Row of the paper's Table 1 that it reproduces.")
     look: Look | None = Field(default=None, description="How it looks in figures; empty: a spare look.")
 
 

@@ -118,7 +118,7 @@ def known_keys() -> tuple[str, ...]:
 
 
 def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KEY") -> Settings:
-    """Settings that hold only the keys ``names`` (dotted; a section stands for all its keys).
+    """Settings that hold only the keys ``names`` (dotted; a section means all its keys).
 
     Reading any other key raises UndeclaredSetting, with the ``remedy``, where KEY is replaced by its name: nothing can
     depend on a setting that its run key leaves out. Raises SettingsError for a name that is no key.
@@ -138,7 +138,7 @@ def without(names: Iterable[str], leaves: Iterable[str]) -> set[str]:
 
 @functools.cache
 def _single() -> dict[str, set[str]]:
-    """Every single setting, with all keys that stand for it: its sections and itself."""
+    """Every single setting, with all keys that include it: its sections and itself."""
     sections = {key.rpartition(".")[0] for key in known_keys()}
     above = {key: key.split(".") for key in known_keys() if key not in sections}
     return {key: {".".join(parts[: n + 1]) for n in range(len(parts))} for key, parts in above.items()}

@@ -46,7 +46,7 @@ def check_serving(settings: Settings) -> None:
         if name not in settings.models:
             raise SettingsError(f"serving.models: {name!r} is no entry of {MODELS_FILE}")
         if settings.models[name].provider != "own":
-            raise SettingsError(f"serving.models: {name} is asked at its provider; take it out of the list")
+            raise SettingsError(f"serving.models: {name} runs at its provider; take it out of the list")
     if (serving.models or serving.policies) and serving.program == "none":
         raise SettingsError("serving.program: say which server is started: vllm, sglang or llama_cpp")
     if serving.policies and serving.program == "llama_cpp":

@@ -14,7 +14,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..environment import DiagnosticEnvironment, Policy, Trajectory, Turn
-from ..environment.utility import Worth, weighted_utility
+from ..environment.utility import ReturnOf, weighted_utility
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
 from ..settings.section import Section
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not
 Group = Sequence[Trajectory]
 """The ``training.group_size`` trajectories of one case."""
 PerToken = float | tuple[float, ...]
-"""A value of each token of a reply; one number stands for all of them."""
+"""A value of each token of a reply, or one number for all of them."""
 EPSILON = 1e-6
 
 
@@ -153,7 +153,7 @@ class Algorithm(ABC):
         return set()
 
     @functools.cached_property
-    def worth(self) -> Worth:
+    def return_of(self) -> ReturnOf:
         """U with weighted correctness, for algorithms that read ``utility`` and ``comparators``."""
         return weighted_utility(self.settings)
 

@@ -7,7 +7,7 @@ with the advantage of its Q over the mean of the others: a Monte-Carlo estimate 
 actions. (The mean of all would hold the sample itself, which shrinks the gradient by 1 - 1/m.) The mean advantage at a
 state is zero, so the choice of evaluated actions favours neither stopping nor continuing.
 
-With ``leaves: belief`` nothing is continued: V(s) is the worth of diagnosing now, w Phi(s), Phi the policy's own
+With ``leaves: belief`` nothing is continued: V(s) is the value of diagnosing now, w Phi(s), Phi the policy's own
 probability of the truth. A diagnosis is then worth w Phi(s), an examination -cost + w Phi(s'), and the name of a
 diagnosis has the advantage w (1[correct] - Phi(s)).
 """
@@ -23,7 +23,7 @@ from ...credit.belief import Measure, on_name, read_beliefs
 from ...credit.continuations import Draws
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, State, Step
-from ...environment.utility import Worth
+from ...environment.utility import ReturnOf
 from ...settings import Settings
 from ...settings.algorithms import algorithm_options
 from ...settings.section import Section, key
@@ -34,8 +34,8 @@ class ValueTree:
     """Values of one case. ``samples[key]`` are the steps sampled at a state, with the state. With ``beliefs``, Phi by
     the key of a state, values look one step ahead; else they are backed up."""
 
-    def __init__(self, context: Context, worth: Worth, sampled: list[tuple[State, Step]]):
-        self.environment, self.policy, self.worth = context.environment, context.policy, worth
+    def __init__(self, context: Context, return_of: ReturnOf, sampled: list[tuple[State, Step]]):
+        self.environment, self.policy, self.return_of = context.environment, context.policy, return_of
         self.samples: dict[tuple, list[tuple[State, Step]]] = defaultdict(list)
         for state, step in sampled:
             self.samples[state.key].append((state, step))
@@ -45,12 +45,12 @@ class ValueTree:
     def action_value(self, state: State, step: Step) -> float | None:
         """Q(s, a): the step's own return plus V of the next state; None where no reply came back from there."""
         if self.beliefs:
-            return self.worth(self.beliefs[self.after(state, step).key], step.effort)
+            return self.return_of(self.beliefs[self.after(state, step).key], step.effort)
         if self.ends(state, step):
             last, correct = self.environment.conclude(state, step)
-            return self.worth(correct, last.effort)
+            return self.return_of(correct, last.effort)
         ahead = self.value(state.after(step))
-        return None if ahead is None else self.worth(False, step.effort) + ahead
+        return None if ahead is None else self.return_of(False, step.effort) + ahead
 
     def has_value(self, state: State, step: Step) -> bool:
         """Whether Q(s, a) is known; asks no judge."""
@@ -116,7 +116,7 @@ class AllActions(Algorithm):
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     async def _values(self, samples: list[tuple[State, Step]]) -> ValueTree:
-        tree = ValueTree(self.context, self.worth, samples)
+        tree = ValueTree(self.context, self.return_of, samples)
         if self.options.leaves == "belief":
             states = [tree.after(state, step) for state, step in samples]
             tree.beliefs = await read_beliefs(self.context.policy, states, self.options.measure)
@@ -128,7 +128,7 @@ class AllActions(Algorithm):
         if not (tree.beliefs and isinstance(step.action, FinalDiagnosis)):
             return advantage
         _, correct = self.context.environment.conclude(state, step)
-        of_name = self.worth(correct - tree.beliefs[state.key], step.effort)
+        of_name = self.return_of(correct - tree.beliefs[state.key], step.effort)
         return on_name(self.context.policy, step.turn, advantage, of_name)
 
     def _node(self, node: Node, tree: ValueTree, drawn, decisions, weights) -> list[Alternative]:

@@ -1,7 +1,7 @@
 """Belief-gain credit: the value of an examination is what it adds to the policy's belief in the truth, less its price.
 
 Phi(s) is the probability that the policy would name the true disease if it had to diagnose now. With the value
-V(s) = w Phi(s), the worth of diagnosing now, each decision gets the one-step advantage r_t + V(s_{t+1}) - V(s_t): an
+V(s) = w Phi(s), the value of diagnosing now, each decision gets the one-step advantage r_t + V(s_{t+1}) - V(s_t): an
 examination Phi(s') - Phi(s) - cost / w, the name of the diagnosis 1[correct] - Phi(s), the decision to diagnose 0,
 because V is the value of that very decision. No reply is drawn for credit. docs/beyond-the-paper.md proves what this
 estimates and names its relatives, potential-based shaping (Ng et al., 1999) and IGPO.
@@ -86,7 +86,7 @@ class BeliefGain(Algorithm):
         states = [state for trajectory in group for state in trajectory.states]
         beliefs = await read_beliefs(self.reader, states, self.options.measure)
         values = {state: self.weight * belief for state, belief in beliefs.items()}
-        advantages = group_advantages(group, values, self.worth, self.options.decay)
+        advantages = group_advantages(group, values, self.return_of, self.options.decay)
         gains = [_gains(trajectory, beliefs) for trajectory in group]
         if self.options.critic:
             for row, examples in zip(advantages, gains, strict=True):
@@ -152,7 +152,7 @@ class BeliefGain(Algorithm):
 
 
 def _gains(trajectory: Trajectory, beliefs: Mapping[tuple, float]) -> list[Gain]:
-    """The gain in belief of each request of a workup."""
+    """The gain in belief of each request of an episode."""
     values = [beliefs[state.key] for state in trajectory.states]
     return [
         (step.observation.exam_key or step.action.name, values[turn], turn, values[turn + 1] - values[turn])

@@ -21,7 +21,7 @@ class Gagpo(Algorithm):
         returns: dict[tuple, list[float]] = defaultdict(list)
         for trajectory in group:
             for t, state in enumerate(trajectory.states):
-                returns[state.key].append(self.worth(trajectory.correct, trajectory.effort(t)))
+                returns[state.key].append(self.return_of(trajectory.correct, trajectory.effort(t)))
         values = {state: fmean(row) for state, row in returns.items()}
-        advantages = group_advantages(group, values, self.worth, self.options.decay)
+        advantages = group_advantages(group, values, self.return_of, self.options.decay)
         return GroupAdvantages(decisions=standardised(advantages), counts={"credit/states": len(values)})

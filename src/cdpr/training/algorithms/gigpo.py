@@ -20,7 +20,7 @@ class Gigpo(Algorithm):
     reads = ("training.normalise", "utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        scores = [self.worth(trajectory.correct, trajectory.effort()) for trajectory in group]
+        scores = [self.return_of(trajectory.correct, trajectory.effort()) for trajectory in group]
         decisions = every_decision(self.normalised(scores), group)
         counts = {"credit/anchored_decisions": self._add_step_level(group, decisions)}
         return GroupAdvantages(decisions=decisions, scores=scores, counts=counts)
@@ -45,6 +45,6 @@ class Gigpo(Algorithm):
         """Returns R_t = r_t + gamma R_{t+1}."""
         returns: list[float] = []
         for step in reversed(trajectory.steps):
-            now = self.worth(not returns and trajectory.correct, step.effort)
+            now = self.return_of(not returns and trajectory.correct, step.effort)
             returns.append(now + self.options.discount * (returns[-1] if returns else 0.0))
         return returns[::-1]

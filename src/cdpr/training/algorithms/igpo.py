@@ -28,7 +28,7 @@ class Igpo(Algorithm):
         rewards = []
         for trajectory in group:
             gains = [after - before for before, after in pairwise(beliefs[s.key] for s in trajectory.states)]
-            prices = [self.worth(0.0, step.effort) / weight for step in trajectory.steps]
+            prices = [self.return_of(0.0, step.effort) / weight for step in trajectory.steps]
             rewards.append([g + p for g, p in zip([*gains, float(trajectory.correct)], prices, strict=True)])
         decisions = standardised(rewards)
         for row in decisions:

@@ -1,8 +1,8 @@
-"""Tree-GRPO: workups branch at random decisions, and are compared within their tree and among all trees of the case
+"""Tree-GRPO: episodes branch at random decisions, and are compared within their tree and among all trees of the case
 (Ji et al., ICLR 2026, arXiv 2509.21240).
 
-The group's n trajectories are the first chains of n trees; at ``nodes`` decisions of each another workup is drawn to
-its end. Decisions before a branch belong to several workups: each of these counts once, with its own advantage.
+The group's n trajectories are the first chains of n trees; at ``nodes`` decisions of each another episode is drawn to
+its end. Decisions before a branch belong to several episodes: each of these counts once, with its own advantage.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ class TreeGrpo(Algorithm):
     """A = group-relative U within the tree + group-relative U over all trees of the case."""
 
     class Options(Section):
-        nodes: PositiveInt = key(2, "Decisions of each first workup at which another one branches off (N).")
+        nodes: PositiveInt = key(2, "Decisions of each first episode at which another one branches off (N).")
 
     reads = ("training.normalise", "utility", "comparators")
     extra_samples = True
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         trees = await asyncio.gather(*(self._grow(first, iteration, i) for i, first in enumerate(group)))
-        scores = [[self.worth(leaf.correct, leaf.effort()) for _, leaf in tree] for tree in trees]
+        scores = [[self.return_of(leaf.correct, leaf.effort()) for _, leaf in tree] for tree in trees]
         among_all, leaves = self.normalised([score for tree in scores for score in tree]), self.options.nodes + 1
         decisions: list[list[PerToken]] = []
         weights: list[list[PerToken]] = []
@@ -36,7 +36,7 @@ class TreeGrpo(Algorithm):
         for i, (tree, within) in enumerate(zip(trees, map(self.normalised, scores), strict=True)):
             among = among_all[i * leaves : (i + 1) * leaves]
             advantages = [a + b for a, b in zip(within, among, strict=True)]
-            # Before decision t run the first workup and all that branch off from t on.
+            # Before decision t run the first episode and all that branch off from t on.
             shared = [[a for (at, _), a in zip(tree, advantages, strict=True) if at is None or at > t]
                       for t in range(len(group[i].steps))]  # fmt: skip
             decisions.append([fmean(row) for row in shared])
@@ -49,7 +49,7 @@ class TreeGrpo(Algorithm):
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     async def _grow(self, first: Trajectory, iteration: int, i: int) -> list[tuple[int | None, Trajectory]]:
-        """The workups of a tree, each with the decision at which it leaves the first (None: that one itself)."""
+        """The episodes of a tree, each with the decision at which it leaves the first (None: that one itself)."""
         seed = derive_seed(self.context.seed, "tree", iteration, first.case.note_id, i)
         places = sorted(random.Random(seed).choices(range(len(first.steps)), k=self.options.nodes))
         environment, policy = self.context.environment, self.context.policy

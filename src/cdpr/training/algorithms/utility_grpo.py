@@ -14,5 +14,5 @@ class UtilityGrpo(Algorithm):
     reads = ("training.normalise", "utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        scores = [self.worth(trajectory.correct, trajectory.effort()) for trajectory in group]
+        scores = [self.return_of(trajectory.correct, trajectory.effort()) for trajectory in group]
         return GroupAdvantages(decisions=every_decision(self.normalised(scores), group), scores=scores)

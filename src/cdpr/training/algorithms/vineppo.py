@@ -23,9 +23,9 @@ class VinePpo(Algorithm):
         """One advantage per decision, before it is divided."""
         context = self.context
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
-        values = await state_values(draws, group, range(self.options.continuations), self.worth)
+        values = await state_values(draws, group, range(self.options.continuations), self.return_of)
         counts = {"credit/states": len(values)} | draws.counts
-        return GroupAdvantages(decisions=group_advantages(group, values, self.worth), counts=counts)
+        return GroupAdvantages(decisions=group_advantages(group, values, self.return_of), counts=counts)
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Divide by the deviation over all decisions."""

@@ -15,7 +15,7 @@ from ...settings.schema import TinyModel
 PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
 CONTROL = (PAD, USER, ASSISTANT, END)
 SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")
-# Numbers, and what stands between punctuation marks with the mark behind it: tokens may span words, so that a finding
+# Numbers, and the text between punctuation marks with the mark behind it: tokens may span words, so that a finding
 # or an examination takes one or two, and not five. Every token costs the tiny model a decoding step.
 _PHRASES = r"\d+|[^\d,.|:;()%\n]*[,.|:;()%\n]+\s*|[^\d,.|:;()%\n]+"
 _OFTEN, _SHARE = 10, 0.8  # a phrase that comes so often is a token, the commonest first, up to this share of the room

@@ -9,7 +9,7 @@ import torch
 
 from ...agents.policy import PolicyAgent
 from ...cases import iterate_records
-from ...credit.scores import summarise_workups, verdicts
+from ...credit.scores import summarise_episodes, verdicts
 from ...environment import run_episodes
 from ...environment.once import run_async
 from ...job import Job
@@ -89,13 +89,13 @@ class Trainer:
             return row
         self.sampler.refresh()
         agent = self.run.agent(self.sampler, temperature=0.0)
-        workups = run_async(run_episodes(self.environment, agent, self.run.validation, VALIDATION_SEED))
-        row["validation/verdicts"] = verdicts([workup.correct for workup in workups])
-        return row | self.summary("validation", workups)
+        episodes = run_async(run_episodes(self.environment, agent, self.run.validation, VALIDATION_SEED))
+        row["validation/verdicts"] = verdicts([episode.correct for episode in episodes])
+        return row | self.summary("validation", episodes)
 
-    def summary(self, part: str, workups: Group) -> dict[str, float]:
+    def summary(self, part: str, episodes: Group) -> dict[str, float]:
         """Means over episodes, under names that begin with ``part``."""
-        figures = summarise_workups(workups, self.settings.utility, self.settings.environment.tests)
+        figures = summarise_episodes(episodes, self.settings.utility, self.settings.environment.tests)
         return {f"{part}/{name}": value for name, value in figures.items()}
 
     def advance(self, seconds: float, tokens: int) -> None:

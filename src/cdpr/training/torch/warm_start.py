@@ -49,15 +49,15 @@ Demonstration = Sequence[Piece]
 
 
 @dataclass(frozen=True)
-class Workup:
-    """A demonstrator's workup, and its likeliest diagnosis at each state."""
+class DemonstratedEpisode:
+    """A demonstrator's episode, and its likeliest diagnosis at each state."""
 
     trajectory: Trajectory
     readings: tuple[Turn, ...]
 
 
-Lessons = tuple[list[Workup], list[tuple[CaseRecord, Turn]]]
-"""Workups, and cases with a diagnosis of the whole record."""
+Lessons = tuple[list[DemonstratedEpisode], list[tuple[CaseRecord, Turn]]]
+"""Episodes, and cases with a diagnosis of the whole record."""
 
 
 def warm_start_policy(settings: Settings, job: Job) -> None:
@@ -89,14 +89,14 @@ def warm_start(cases: Iterable[CaseRecord], folder: Path, settings: Settings | N
 
 def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Path, state: Path) -> None:
     """Train the tiny policy, built here, or the ``model`` of a folder on the lessons; write it to ``folder``."""
-    tiny, (workups, static) = settings.policy.model == "tiny", lessons
+    tiny, (episodes, static) = settings.policy.model == "tiny", lessons
     if tiny or model is None:
-        fresh = build_tiny_policy(state / "initial", settings.policy.tiny, corpus(settings, workups, static))
+        fresh = build_tiny_policy(state / "initial", settings.policy.tiny, corpus(settings, episodes, static))
     else:
         fresh = Path(model)
-    demonstrations = encode_lessons(settings, fresh, workups, static)
+    demonstrations = encode_lessons(settings, fresh, episodes, static)
     trained = load_model(fresh, device_of(settings.policy), tiny)
-    accuracy = sum(workup.trajectory.correct for workup in workups) / len(workups)
+    accuracy = sum(episode.trajectory.correct for episode in episodes) / len(episodes)
     metrics = MetricsLog(state / METRICS)
 
     def log(row: Mapping[str, Any]) -> None:
@@ -109,7 +109,7 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
 
 
 def gather_lessons(settings: Settings, cases: Mapping[str, Path]) -> Lessons:
-    """What clinicians show on the training cases of each data set, by the file of its ``cases``: their workups, and
+    """What clinicians show on the training cases of each data set, by the file of its ``cases``: their episodes, and
     diagnoses of whole records."""
     datasets, most = LESSONS if _reads_textbook(settings) else (IN_DOMAIN,), {IN_DOMAIN: settings.warm_start.cases}
     by_dataset = {name: itertools.islice(iterate_records(cases[name], "train"), most.get(name)) for name in datasets}
@@ -117,13 +117,13 @@ def gather_lessons(settings: Settings, cases: Mapping[str, Path]) -> Lessons:
 
 
 def _lessons(settings: Settings, by_dataset: Mapping[str, Sequence[CaseRecord]]) -> Lessons:
-    workups: list[Workup] = []
+    episodes: list[DemonstratedEpisode] = []
     static: list[tuple[CaseRecord, Turn]] = []
     for dataset, records in by_dataset.items():
         environment, clinician = DiagnosticEnvironment(settings.environment), Clinician(settings, dataset)
-        workups += run_async(demonstrate(environment, clinician, records, readings=_reads_textbook(settings)))
+        episodes += run_async(demonstrate(environment, clinician, records, readings=_reads_textbook(settings)))
         static += run_async(_diagnose_statically(environment, clinician, records, settings.warm_start.static_share))
-    return workups, static
+    return episodes, static
 
 
 def _reads_textbook(settings: Settings) -> bool:
@@ -132,25 +132,27 @@ def _reads_textbook(settings: Settings) -> bool:
 
 
 def encode_lessons(
-    settings: Settings, policy: Path, workups: Sequence[Workup], static: Sequence[tuple[CaseRecord, Turn]]
+    settings: Settings, policy: Path, episodes: Sequence[DemonstratedEpisode], static: Sequence[tuple[CaseRecord, Turn]]
 ) -> list[Demonstration]:
     """The lessons in tokens of the ``policy``, a folder."""
     tokenizer = ChatTokenizer(policy, settings.policy.chat_template_kwargs)
     prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
-    demonstrations = [encode_workup(prompts, workup) for workup in workups]
+    demonstrations = [encode_episode(prompts, episode) for episode in episodes]
     return demonstrations + [_encode_static(prompts, case, turn) for case, turn in static]
 
 
 async def demonstrate(
     environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord], readings: bool
-) -> list[Workup]:
-    """The clinician's workup of each case; with ``readings`` also its likeliest diagnosis at each state."""
-    workups = []
+) -> list[DemonstratedEpisode]:
+    """The clinician's episode of each case; with ``readings`` also its likeliest diagnosis at each state."""
+    episodes = []
     for case in cases:
         trajectory = await run_episode(environment, clinician, case, 0)
         states = trajectory.states if readings else []
-        workups.append(Workup(trajectory, tuple([await clinician.act(state, True, 0) for state in states])))
-    return workups
+        episodes.append(
+            DemonstratedEpisode(trajectory, tuple([await clinician.act(state, True, 0) for state in states]))
+        )
+    return episodes
 
 
 async def _diagnose_statically(environment, clinician, cases, share: float) -> list[tuple[CaseRecord, Turn]]:
@@ -164,31 +166,31 @@ async def _diagnose_statically(environment, clinician, cases, share: float) -> l
     return diagnoses
 
 
-def corpus(settings: Settings, workups: Sequence[Workup], static) -> list[str]:
+def corpus(settings: Settings, episodes: Sequence[DemonstratedEpisode], static) -> list[str]:
     """Every text that the policy will read or write."""
     prompt = settings.environment.prompt
     texts = []
-    for workup in workups:
-        opening = opening_text(prompt, workup.trajectory.case)
+    for episode in episodes:
+        opening = opening_text(prompt, episode.trajectory.case)
         texts += [message["content"] for message in opening_messages(prompt, opening)]
-        for step in workup.trajectory.steps:
+        for step in episode.trajectory.steps:
             texts += [render_action(step.action, prompt.style), observation_text(prompt, step, False)]
     return texts + [opening_text(prompt, case, whole=True) for case, _ in static]
 
 
-def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
-    """The tokens of a workup, as the policy reads and writes it: one piece for the conversation, whose replies are
+def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demonstration:
+    """The tokens of an episode, as the policy reads and writes it: one piece for the conversation, whose replies are
     learned, and one for each reading (the likeliest diagnosis at a state). A reading follows the conversation up to its
     state. It begins with the words of a forced diagnosis, which have no loss, and has no end-of-turn token."""
-    steps = [_in_style(prompts, step) for step in workup.trajectory.steps]
+    steps = [_in_style(prompts, step) for step in episode.trajectory.steps]
     positions: list[int] = []
     readings: list[Piece] = []
     for t, step in enumerate(steps):
-        context = prompts.context_ids(State(workup.trajectory.case, tuple(steps[:t])))
+        context = prompts.context_ids(State(episode.trajectory.case, tuple(steps[:t])))
         start = len(context)  # of the reply
         positions += range(start, start + len(prompts.reply_ids(step)))
-        if t < len(workup.readings):
-            reply = _diagnosis_ids(prompts, workup.readings[t])[:-1]
+        if t < len(episode.readings):
+            reply = _diagnosis_ids(prompts, episode.readings[t])[:-1]
             readings.append(Piece(start, reply, range(start + len(prompts.forced_prefix_ids), start + len(reply))))
     return [Piece(0, (*context, *prompts.reply_ids(steps[-1])), positions), *readings]
 

@@ -20,7 +20,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from ...credit.scores import summarise_workups, verdicts
+from ...credit.scores import summarise_episodes, verdicts
 from ...environment import State, Trajectory, Turn, case_seed, run_episode
 from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.guard import is_local
@@ -199,8 +199,8 @@ class GroupHook:
             member.alternatives.append(_row(other.turns, **own))
 
     def _summary(self, part: str, outputs: Sequence[EpisodeOutput]) -> dict[str, float]:
-        settings, workups = self.session.settings, [output.trajectory for output in outputs if output.trajectory]
-        figures = summarise_workups(workups, settings.utility, settings.environment.tests) if workups else {}
+        settings, episodes = self.session.settings, [output.trajectory for output in outputs if output.trajectory]
+        figures = summarise_episodes(episodes, settings.utility, settings.environment.tests) if episodes else {}
         return {f"{part}/{name}": value for name, value in figures.items()}
 
     def finish_validation(self) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def needs_of(url: str | None) -> dict[str, Any]:
 
 class ScheduledBatch(ReplayBuffer):
     """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``), in the order of the schedule. In the
-    order of their ends the first mini-batch would hold the short workups; sums of floats depend on the order too."""
+    order of their ends the first mini-batch would hold the short episodes; sums of floats depend on the order too."""
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
         """Keys of ``batch_size`` groups, by row of the schedule and number in the group, and verl's metrics."""

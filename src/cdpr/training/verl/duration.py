@@ -22,8 +22,8 @@ _AMOUNTS = {"generated tokens": "tokens", "prompt tokens": "prompt", "requests":
 class Habits:
     """What a policy does, as far as the work of a step depends on it. Lengths are in tokens.
 
-    ``turns``: decisions of a workup, three examinations and a diagnosis (paper, Table 1: AEN about 3); ``opening``: its
-    first prompt; ``name``: a diagnosis alone. The rest is measured by benchmarks/step_requests.py with the paper's
+    ``turns``: decisions of an episode, three examinations and a diagnosis (paper, Table 1: AEN about 3); ``opening``:
+    its first prompt; ``name``: a diagnosis alone. The rest is measured by benchmarks/step_requests.py with the paper's
     settings: ``repeated``, the share of decisions at a state that is another trajectory's too; ``selected``, of states
     that are evaluated; ``examinations`` evaluated at one of them; ``drawn``, the share of their continuations that no
     trajectory of the group gives; ``goes_on``, the probability that a continuation continues after a decision;
@@ -54,8 +54,8 @@ class Habits:
         )
 
     @property
-    def workup(self) -> float:
-        """Tokens of a whole workup."""
+    def episode(self) -> float:
+        """Tokens of a whole episode."""
         return self.opening + self.turns * self.reply + (self.turns - 1) * self.result
 
     @property
@@ -79,7 +79,7 @@ class Work:
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """One step of usual workups: ``seconds`` and ``work`` by phase. States of a group that agree are one, and a server
+    """One step of usual episodes: ``seconds`` and ``work`` by phase. States of a group that agree are one, and a server
     keeps the prompts that it has read; no continuation comes from the cache of earlier steps."""
 
     seconds: dict[str, float]
@@ -102,7 +102,7 @@ def estimate_step(settings: Settings) -> StepEstimate:
     plan, memory, habits = settings.training, memory_plan(settings), Habits.within(settings)
     work = step_work(settings, habits)
     seconds = {phase: _serving_seconds(settings, memory, habits, phase, own) for phase, own in work.items()}
-    tokens = plan.prompts_per_batch * plan.group_size * habits.workup
+    tokens = plan.prompts_per_batch * plan.group_size * habits.episode
     operations = (_FORWARD + _UPDATE * plan.inner_epochs) * memory.model.parameters * tokens
     seconds["update"] = operations / (memory.gpus * _card(settings)[1] * 1e12 * _TRAINING)
     return StepEstimate(seconds, work)
@@ -149,7 +149,7 @@ def _credit_work(settings: Settings, habits: Habits, trajectories: float) -> dic
     continuations = children * credit.continuations * (habits.drawn if credit.cache.scope != "off" else 1)
     replies = continuations * sum(habits.goes_on**h for h in range(credit.horizon))
     forced = continuations * habits.goes_on**credit.horizon
-    # The frozen server took no part in the workups: it reads the openings, and every evaluated reply with its result.
+    # The frozen server took no part in the episodes: it reads the openings, and every evaluated reply with its result.
     read = trajectories / n * habits.opening + children * (habits.reply + habits.result)
     work = {"probes": Work(probes, probes * habits.reply, 0, probes)}  # verl's servers give one reply a request
     ends = children
@@ -179,9 +179,9 @@ def _serving_seconds(settings: Settings, memory: MemoryPlan, habits: Habits, pha
     frozen = needs_frozen(settings) and phase in ("continuations", "forced diagnoses", "scoring")
     server, (_, tflops, bandwidth) = memory.servers[-1 if frozen else 0], _card(settings)
     openings = settings.training.prompts_per_batch / server.count * habits.opening
-    room = (server.tokens - openings) / (habits.workup - habits.opening)
+    room = (server.tokens - openings) / (habits.episode - habits.opening)
     batch = max(1.0, min(work.sequences / server.count, server.at_once, room))
-    length = (habits.opening + habits.workup) / 2  # of an open sequence, on average
+    length = (habits.opening + habits.episode) / 2  # of an open sequence, on average
     bytes_read = server.weights * GB + batch * length * memory.model.cache_bytes(server.gpus)
     arithmetic = _FORWARD * memory.model.parameters / (server.gpus * tflops * 1e12 * _TRAINING)  # seconds a token
     token = max(bytes_read / (server.gpus * bandwidth * GB * _SERVING), arithmetic * batch)
