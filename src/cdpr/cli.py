@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import difflib
 import errno
 import functools
 import gc
@@ -66,8 +67,13 @@ _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command in this process: 0 on success, 2 for a problem that the user can solve (one clear message)."""
     atexit.register(gc.freeze)  # an ending process collects no garbage: a fifth of a second where torch is loaded
-    parser = build_parser()
-    args = parser.parse_args(argv)
+    parser, words = build_parser(), list(sys.argv[1:] if argv is None else argv)
+    if words and not words[0].startswith("-") and words[0] not in (names := {**STAGES, **_COMMANDS}):
+        near = " or ".join(f"`cdpr {name}`" for name in difflib.get_close_matches(words[0], names, 3, 0.5))
+        parser.error(
+            f"there is no command {words[0]!r}{f': did you mean {near}?' if near else ''} (cdpr --help lists all)"
+        )
+    args = parser.parse_args(words)
     if not hasattr(args, "call"):
         parser.print_help()
         return 0

@@ -101,6 +101,15 @@ DAMAGED = {"empty": b"", "cut": b'{"stage": "train', "text": b"soon", "list": b"
            "length": b'{"started": "2026-01-01T00:00:00Z", "wall_seconds": NaN}'}  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("word", "message"), [("wy", "did you mean `cdpr why`"), ("zzzz", "there is no command 'zzzz' (")]
+)
+def test_an_unknown_command_gets_the_nearest_ones(capsys, word, message):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([word])
+    assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_file_of_the_workflow_is_named_with_its_remedy(tmp_path, capsys, damage):
     """Of a job's record, for all commands that read it, and of the settings that a run hands to its jobs."""

@@ -27,6 +27,7 @@ from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.row import EvaluationRow, public_text
 from cdpr.inspector.data import read_data, write_data
 from cdpr.inspector.oracle import Oracle
+from cdpr.inspector.workups import exam_names
 from cdpr.inspector.write import credit_file, write_inspector
 from cdpr.job import Job
 from cdpr.llm.agent_model import Meter
@@ -148,7 +149,11 @@ def toy_case() -> CaseRecord:
 
 def test_its_numbers_are_those_of_the_credit_artifact(world):
     """Every decision of every credited workup: shares, values, terms, rewards and reasons."""
-    compared = 0
+    compared, named = 0, exam_names(world.cases[0])
+
+    def shown_as(action):
+        return action[0], action[1] if action[0] == "end" else named(action[1])
+
     for workup in world.workups():
         line = world.credit.get(workup["case"])
         if line is None:
@@ -160,11 +165,14 @@ def test_its_numbers_are_those_of_the_credit_artifact(world):
             if state is None:
                 assert line.forced[place] and t == len(workup["steps"]) - 1 and "credit" not in step
                 continue
-            told, value = step["credit"], {tuple(v.action): v for v in state.candidates}
+            told, value = step["credit"], {shown_as(v.action): v for v in state.candidates}
             assert told["why"] == line.selected[place][t]
             assert told["entropy"] == pytest.approx(state.entropy, abs=1e-6)
             assert told["process"] == pytest.approx(line.process[place][t], abs=1e-6)
-            assert {tuple(each["act"]) for each in told["candidates"]} == {*value, *(a.action for a in state.actions)}
+            assert {tuple(each["act"]) for each in told["candidates"]} == {
+                *value,
+                *(shown_as(a.action) for a in state.actions),
+            }
             for each in told["candidates"]:
                 if "value" not in each:
                     continue
@@ -470,6 +478,16 @@ def test_a_continuation_that_was_cut_says_so(tmp_path, toy_case):
     at = {"case": workup["case"], "decoding": workup["decoding"], "turn": turn}
     with opened(here.site, tmp_path / "browser", run=RUN, dataset=DATASET, **at) as page:
         assert "cut at H = 1" in page.js("document.getElementById('detail').textContent")
+
+
+def test_an_examination_has_one_name_on_the_site(toy_case):
+    physical = "Abdomen (Physical Examination)"
+    one, two = (exam_names(toy_case.model_copy(update={"key_pertinent_results_dict": dict.fromkeys(keys, "x")}))
+                for keys in (("FBC", physical), ("FBC", "CBC")))  # fmt: skip
+    assert [one(name) for name in ("FBC", "full blood count", physical, "phlogiston")] == [
+        "Complete Blood Count", "Complete Blood Count", physical, "phlogiston",
+    ]  # fmt: skip
+    assert (two("FBC"), two("CBC")) == ("FBC", "CBC"), "two results of one record stay apart"
 
 
 @needs_browser

@@ -4,18 +4,20 @@ oracle's opinion where there are any.
 Everything is plain JSON. Keys are short, as there are thousands of them; ``site/inspector.js`` names them in one place.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..analysis.credit_workups import CreditedCase, Ending
-from ..cases import CaseRecord
+from ..cases import CaseRecord, is_physical
 from ..credit.scores import StateCredit
 from ..credit.states import ActionKey
 from ..credit.states import action_of as credited_action
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
 from ..evaluation.replay import deviations, replay
 from ..evaluation.row import EvaluationRow, public_text
+from ..hospital.posterior import canonical_name
 from ..settings import Settings
 from ..study.records import state_digest
 from .oracle import Opinion, Oracle
@@ -86,8 +88,11 @@ class View:
         oracle = self.oracle if case.note_id in self.chosen and open_text else None
         spent = 0.0
 
+        named = exam_names(case)
+
         def show(action: ActionKey) -> list[str]:
-            return [action[0], show_text(self.settings, case, action[1])]
+            kind, text = action
+            return [kind, show_text(self.settings, case, text if kind == "end" else named(text))]
 
         for t, step in enumerate(workup.steps):
             spent += step.observation.charge_usd
@@ -132,6 +137,18 @@ def is_readable(settings: Settings, case: CaseRecord) -> bool:
 def show_text(settings: Settings, case: CaseRecord, text: str) -> str:
     """A text of a case on the site; where it may not be read, its pseudonym."""
     return text if not text or is_readable(settings, case) else public_text(settings, case, text)
+
+
+def exam_names(case: CaseRecord) -> Callable[[str], str]:
+    """The one name of each examination on the site: the vocabulary's (``Complete Blood Count`` for ``FBC``). An
+    examination that it does not know, a physical one, and one that a record has twice keep their own."""
+    known = Counter(map(canonical_name, case.key_pertinent_results_dict))
+
+    def named(text: str) -> str:
+        name = None if is_physical(text) else canonical_name(text)
+        return name if name and known[name] < 2 else text
+
+    return named
 
 
 def action_of(step: Step) -> ActionKey:

@@ -21,7 +21,7 @@ from ..study.records import StateMeans, read_lines
 from . import site
 from .data import write_data
 from .oracle import Oracle
-from .workups import View, is_readable, show_text
+from .workups import View, exam_names, is_readable, show_text
 
 _SITE = ("index.html", "inspector.js", "inspector.css")
 
@@ -113,7 +113,8 @@ def _case_fields(
         if case.note_id in chosen:
             fields["chosen"] = True
         if is_readable(settings, case):
-            fields |= {"summary": case.case_summary, "results": case.key_pertinent_results_dict}
+            named, results = exam_names(case), case.key_pertinent_results_dict
+            fields |= {"summary": case.case_summary, "results": {named(exam): text for exam, text in results.items()}}
             if case.credentialed:
                 fields["digest"] = public_text(settings, case, case.note_id)  # as other results call it
         yield show_text(settings, case, case.note_id), fields

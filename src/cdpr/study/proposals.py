@@ -23,6 +23,8 @@ from .sampling import in_style, open_actor
 # Lines of a reply that tell the action, and the labels before reasons.
 _ACTION = re.compile(r"^\W*(?:ACTION|Test needed|Diagnosis|REQUEST_TEST|FINAL_DIAGNOSIS)\W*:.*$", re.MULTILINE | re.I)
 _LABEL = re.compile(r"^\W*(?:THINKING|Reason)\W*:[ \t*]*", re.MULTILINE | re.IGNORECASE)
+# Words of the grammar, which are in no name: a policy that repeats them has named nothing.
+_VERB = re.compile("REQUEST_TEST|FINAL_DIAGNOSIS")
 # Names by which a reply may give its author away, with sizes and versions behind them. GPT alone is an enzyme.
 _NAMES = (
     r"(?:chat-?gpt|gpt-?\d|openai|claude|anthropic|gemini|google deepmind|deepseek|qwen|alibaba|(?:med-?)?gemma|mistral"
@@ -98,12 +100,12 @@ async def decide(
     turn = await agent.act(state, False, seed)
     reasoning = reasons(turn.text)
     match parse_action(turn.text):
-        case RequestTest(name):
+        case RequestTest(name) if not _VERB.search(name):
             forced = None if reasoning else parse_action((await agent.act(state, True, seed)).text)
-            leaning = forced.text if isinstance(forced, FinalDiagnosis) else ""
+            leaning = forced.text if isinstance(forced, FinalDiagnosis) and not _VERB.search(forced.text) else ""
             usd = await request_price(settings, environment, state, name)
             decision = {"kind": "request", "action": name, "leaning": leaning, "usd": usd}
-        case FinalDiagnosis(text):
+        case FinalDiagnosis(text) if not _VERB.search(text):
             decision = {"kind": "diagnosis", "action": text}
         case _:
             decision = {}

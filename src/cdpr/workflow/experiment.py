@@ -56,7 +56,8 @@ class Experiment:
             raise SettingsError(f"data.price_overrides: {own} lies under {results}/, where jobs remove and rewrite "
                                 "files; copy it to another folder first and name the copy")  # fmt: skip
         self.results, self.state = (str(Path(p)) for p in (results, self.settings.paths.state))
-        self.digests = DigestCache(Path(self.state) / "digests.json")
+        # A dry run elsewhere leaves no folder behind: only a run makes the one of the state.
+        self.digests = DigestCache(Path(self.state) / "digests.json" if Path(self.state).is_dir() else None)
         self._codes: dict[tuple, str] = {}
         self._evidence: dict[tuple, Evidence] = {}
         self._locks: list[ExitStack] = []
