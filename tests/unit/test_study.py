@@ -33,7 +33,7 @@ from test_headroom import a_case
 
 from cdpr.cases import iterate_records, write_records
 from cdpr.cli import main
-from cdpr.environment import DiagnosticEnvironment, State
+from cdpr.environment import DiagnosticEnvironment, State, Turn
 from cdpr.evaluation.significance import holm
 from cdpr.job import Job
 from cdpr.ledger.claims import read_claims
@@ -50,7 +50,7 @@ from cdpr.study.forms import Presentation, action, make_forms, protocol, write_f
 from cdpr.study.methods import left_out, study_run
 from cdpr.study.model_rater import rate_by_model, rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
-from cdpr.study.proposals import blanked, names, propose_actions, reasons, rebuilt
+from cdpr.study.proposals import blanked, decide, names, propose_actions, reasons, rebuilt
 from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
 from cdpr.study.records import Content, Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
 from cdpr.study.rubric import dimensions, rubric
@@ -218,6 +218,16 @@ def everything_shown(folder: Path, name: str = "*") -> str:
         elif path.is_file():
             found.append(path.read_text("utf-8"))
     return "\n".join(found)
+
+
+def test_a_reply_of_repeated_verbs_proposes_nothing():
+    class Stuck:
+        async def act(self, state, forced, seed):
+            return Turn("FINAL_DIAGNOSIS: REQUEST_TEST:REQUEST_TEST" if forced else "REQUEST_TEST: REQUEST_TEST:")
+
+    environment = DiagnosticEnvironment(SETTINGS.environment)
+    proposal = asyncio.run(decide(SETTINGS, environment, Stuck(), "r", environment.initial(a_case(1)), "d"))
+    assert (proposal.kind, proposal.action) == ("unreadable", "") and action(proposal) == "(no readable action)"
 
 
 def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(study):

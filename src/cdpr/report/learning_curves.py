@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,18 @@ PATH = ("accuracy", "aec")
 _AGREEMENT = ("variant", "metric", "verl", "torch", "low", "high", "same_seeds", "within")
 
 
-def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str]) -> list[Curves]:
+def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str], shared: bool = False) -> list[Curves]:
     """Training curves of the variants of a figure. One without metrics has no runs; the figure names it as missing.
+    ``shared``: each with the seeds alone that all of them have.
 
     Raises CurveError for a broken metrics file, ProvenanceError for training of another tier or on different cases.
     """
     folder, methods = job.inputs["results"], [trained(settings, name) for name in labels_of(settings, where)]
     check_training(settings, folder, [run for method in methods for run in method.runs])
+    if shared and methods:
+        common = set.intersection(*(set(seeds_of_runs(method.runs)) for method in methods))
+        methods = [replace(m, runs=tuple(run for run in m.runs if common.issuperset(seeds_of_runs([run]))))
+                   for m in methods]  # fmt: skip
     return [read_curves(folder, method, metrics) for method in methods]
 
 
@@ -77,12 +83,9 @@ def plot_training_time(settings: Settings, job: Job) -> None:
 
 
 def efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
-    """The curves of the efficiency figures, each with the seeds that all of their variants have: price and accuracy of
-    a rule are compared over the same seeds. Raises as :func:`curves_of`."""
-    curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
-    seeds = [set(seeds_of_runs(curve.method.runs)) for curve in curves]
-    shared = set.intersection(*seeds) if seeds else set()
-    return [curve.of_seeds(shared) for curve in curves]
+    """The curves of the efficiency figures: price and accuracy of a rule are compared over the same seeds. Raises as
+    :func:`curves_of`."""
+    return curves_of(settings, job, "training_efficiency", EFFICIENCY, shared=True)
 
 
 def _draw_efficiency(

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -10,7 +10,6 @@ from typing import Self
 import numpy as np
 import pandas as pd
 
-from ..settings import seeds_of_runs
 from .methods import Method
 
 AXES = ("step", "seconds", "tokens")
@@ -31,20 +30,6 @@ class Curves:
     values: dict[str, np.ndarray]
     missing: tuple[str, ...]
     diverged: dict[str, int]
-
-    def of_seeds(self, seeds: set[int]) -> Self:
-        """The curves of these seeds alone."""
-        here = [seeds.issuperset(seeds_of_runs([run])) for run in self.runs]
-
-        def chosen(runs: Iterable[str]) -> tuple[str, ...]:
-            return tuple(run for run in runs if seeds.issuperset(seeds_of_runs([run])))
-
-        return replace(
-            self, method=replace(self.method, runs=chosen(self.method.runs)), runs=chosen(self.runs),
-            values={name: table[here] if len(here) else table for name, table in self.values.items()},
-            missing=tuple(name for name in self.missing if chosen([Path(name).parent.name])),
-            diverged={run: step for run, step in self.diverged.items() if chosen([run])},
-        )  # fmt: skip
 
     def mean(self, name: str) -> np.ndarray:
         """Mean of a metric, or of the place on an axis, over the seeds that are still there [points]."""
