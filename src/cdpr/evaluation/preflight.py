@@ -5,14 +5,16 @@ A headroom is what better decisions could gain: accuracy split by reading errors
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
 
 from ..cases import iterate_records
 from ..environment import DiagnosticEnvironment, RequestTest, Turn, render_action
-from ..files import write_text
+from ..files import parse_yaml, shipped_text, write_text
 from ..hospital.posterior import Diagnostician
 from ..job import Job
 from ..settings import Settings
@@ -35,8 +37,6 @@ COLLAPSED = 0.9
 CHANCE_MARGIN = 0.05
 # Agents that know the best choice: worth its price in utility, at a discount, and without any examination.
 REFERENCES = ("value_of_information", "discounted_information", "zero_test")
-UNKNOWN = "only the synthetic hospital knows the exact posterior"
-WITHHELD = "rows of credentialed cases do not name the examinations whose results were read"
 
 Rows = Sequence[EvaluationRow]
 _MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility": "utility"}
@@ -118,9 +118,9 @@ def check_headroom(settings: Settings, job: Job) -> None:
     unavailable: dict[str, str] = {}
     for dataset in BENCHMARKS:
         acting, immediate = (_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
-        why = "" if f"cases_{dataset}" in job.inputs else UNKNOWN
+        why = "" if f"cases_{dataset}" in job.inputs else _words()["unknown"]
         if not why and any(row.obtained is None for rows in acting.values() for row in rows):
-            why = WITHHELD
+            why = _words()["withheld"]
         references = [] if why else [_by_decoding(job, run, dataset)["greedy"] for run in REFERENCES]
         unavailable |= {dataset: why} if why else {}
         for decoding in settings.evaluation.decodings:
@@ -225,11 +225,7 @@ def judge(preflight: Preflight, cost_unit_usd: float) -> None:
             preflight.obstacles[headroom.dataset] = reasons
     if not preflight.safe:
         # No obstacle: of two methods one may collapse and the other not, which is a difference that can be shown.
-        preflight.weaknesses.append(
-            f"WARNING U(warm start) {preflight.warm_start:.3f} <= U(immediate diagnosis) {preflight.immediate:.3f} at "
-            f"{cost_unit_usd:g} USD per cost unit: expect training on the utility to collapse to never testing. Raise "
-            "utility.cost_unit_usd, lower the lambdas, or start from a better policy (warm_start.*)"
-        )
+        preflight.weaknesses.append(_words()["unsafe"].format(p=preflight, unit=cost_unit_usd))
     lines = [f"preflight: {verdict(preflight)}", starting_utility(preflight)]
     lines += [f"WARNING {text}." for reasons in preflight.obstacles.values() for text in reasons]
     lines += [f"{text}." for text in preflight.weaknesses]
@@ -239,58 +235,40 @@ def judge(preflight: Preflight, cost_unit_usd: float) -> None:
 
 def starting_utility(preflight: Preflight) -> str:
     """Mean utility per case before training, with examinations and without, in one sentence."""
-    return (
-        f"Sampled as in training, in-domain: U(warm start) {preflight.warm_start:.3f}, "
-        f"U(immediate diagnosis) {preflight.immediate:.3f}."
-    )
+    return str(_words()["start"].format(p=preflight))
 
 
 def verdict(preflight: Preflight) -> str:
     """The answer to "Can this experiment answer its question?" in one sentence."""
-    if IN_DOMAIN in preflight.obstacles:
-        return "No: this experiment cannot answer its question."
-    if IN_DOMAIN in preflight.unavailable:
-        return "Not known: nothing speaks against it, but what there is to learn cannot be measured here."
-    if preflight.obstacles:
-        return f"In part: in-domain it can, on {' and '.join(map(_label, preflight.obstacles))} it cannot."
-    return "Yes: what better choices are worth is more than the smallest difference that can be shown."
+    lost = preflight.obstacles
+    how = ("no" if IN_DOMAIN in lost else "unknown" if IN_DOMAIN in preflight.unavailable
+           else "part" if lost else "yes")  # fmt: skip
+    return str(_words()["verdicts"][how].format(lost=" and ".join(map(_label, lost))))
 
 
 def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
     """Reasons why nothing about the choice of examinations can be learned or shown on a data set."""
-    reasons, where = [], _label(headroom.dataset)
-    if headroom.at_once >= COLLAPSED:
-        reasons.append(
-            f"{where}: spending has collapsed, {headroom.at_once:.0%} of the cases are diagnosed at once, so there "
-            "are no examinations to compare"
-        )
     low, _ = wilson_interval(round(headroom.accuracy * headroom.cases), headroom.cases)
-    if low <= headroom.chance + CHANCE_MARGIN:
-        reasons.append(
-            f"{where}: the policy stands near chance ({_points(headroom.accuracy)}% right; naming the commonest "
-            f"diagnosis always: {_points(headroom.chance)}%), where a comparison shows nothing"
-        )
     points, utility = headroom.choice, headroom.choice_utility
-    if least.accuracy is None or least.utility is None:
-        reasons.append(
-            f"{where}: a method with one seed has no interval over trainings, so every comparison stays open; set at "
-            "least two seeds, better five"
-        )
-    elif points is not None and utility is not None and points < least.accuracy and utility < least.utility:
-        reasons.append(
-            f"{where}: the best choice of examinations is worth {_points(points)} points of accuracy at equal "
-            f"spend and {utility:.3f} of utility, but {least.cases} cases and {least.seeds} seeds show only "
-            f"differences from {_points(least.accuracy)} points and {least.utility:.3f}"
-        )
-    return reasons
+    one_seed = least.accuracy is None or least.utility is None
+    holds = {
+        "collapsed": headroom.at_once >= COLLAPSED, "chance": low <= headroom.chance + CHANCE_MARGIN,
+        "one_seed": one_seed,
+        "small": None not in (points, utility) and not one_seed and points < least.accuracy and utility < least.utility,
+    }  # fmt: skip
+    percents = {"accuracy": headroom.accuracy, "chance": headroom.chance, "choice": points, "least": least.accuracy}
+    words = {name: 100 * (share or 0) for name, share in percents.items()}
+    words |= {"h": headroom, "r": least, "where": _label(headroom.dataset)}
+    return [_words()["obstacles"][name].format(**words) for name, does in holds.items() if does]
+
+
+@cache
+def _words() -> dict[str, Any]:
+    return parse_yaml(shipped_text(__package__, "preflight.yaml"))
 
 
 def _label(dataset: str) -> str:
     return DATASETS[dataset].column
-
-
-def _points(fraction: float) -> str:
-    return f"{100 * fraction:.1f}"
 
 
 def _by_decoding(job: Job, run: str, dataset: str) -> Mapping[str, Rows]:

@@ -5,11 +5,13 @@ import re
 
 from ..environment.model_judging import Questions
 from ..environment.once import all_ended
+from ..escape import environment
 from ..job import Job
 from ..llm import ModelSpec, open_model
 from ..llm.guard import disclosed
 from ..settings import Settings, SettingsError
 from ..settings.queries import named_model
+from . import templates
 from .blinding import Items
 from .forms import Presentation
 from .ratings import MODEL, write_ratings
@@ -51,12 +53,7 @@ def rater_spec(settings: Settings, *, credentialed: bool) -> ModelSpec:
 
 def rules() -> str:
     """The instructions to the model: the rubric and the format of the answer."""
-    lines = ["You rate one proposed next step in the workup of a patient, by what is known at that moment alone. Give "
-             "each of these five dimensions a whole number from 1 to 5."]  # fmt: skip
-    for number, dimension in enumerate(rubric(), 1):
-        lines.append(f"\n{number}. {dimension.title}. {dimension.asks}")
-        lines += [f"   {value}: {text}" for value, text in dimension.anchors.items()]
-    return "\n".join([*lines, "\nAnswer with five numbers in this order, separated by commas, and nothing else."])
+    return environment(templates).get_template("rules.txt").render(rubric=rubric()).strip()
 
 
 def scores(answer: str) -> dict[str, int]:
