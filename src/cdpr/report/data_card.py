@@ -1,7 +1,7 @@
 """Data cards: what a data set holds, as numbers, as a page and as a figure."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,14 @@ from ..costs.price import COVERAGE_COLUMNS
 from ..files import path_digest, read_table, write_text
 from ..job import Job
 from ..records import RunRecord
-from ..results.table import Block, Column, Table, Warned, markdown_page
+from ..results import layout
+from ..results.table import Block, Table, Warned, markdown_page
 from ..settings import Settings
 from . import style
 from .card_counts import FEWEST_PATIENTS, KINDS, CardError, count_cases, data_card, mark, others, read_report
 
 _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
           "fallback": "at the fallback price"}  # fmt: skip
-_HOW = {"name": "as its own name", "alias": "as another name", "analyte": "as a quantity of it",
-        "class": "by its class", "fallback": "not at all", "override": "in your prices"}  # fmt: skip
-
 _COLOURS = {"physical": style.GREY, "laboratory": style.BLUE, "microbiology": style.GREEN, "imaging": style.ORANGE,
             "other": style.PURPLE}  # fmt: skip
 
@@ -37,7 +35,7 @@ def write_data_card(settings: Settings, job: Job) -> None:
     if "ingested" in job.inputs:
         digests = {"raw": RunRecord.read(job.inputs["ingested"]).digest_of("raw"), **digests}
     card = data_card(settings, job.options["dataset"], cases, attrition, prices, digests)
-    parts = [(title, *blocks) for title, blocks in card_parts(card)]
+    parts = [(title, *blocks) for title, blocks in card_parts(settings, card)]
     write_text(job.out["json"], json.dumps(card, indent=2, ensure_ascii=False) + "\n")
     write_text(job.out["md"], markdown_page(f"Data card: {card['source']['label']} ({mark(card)})", parts))
     draw_card(card, cases, job.out)
@@ -45,7 +43,7 @@ def write_data_card(settings: Settings, job: Job) -> None:
     print(f"{job.options['dataset']}: {len(cases)} of {attrition.read} cases, {card['counts']['patients']} patients")
 
 
-def card_parts(card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
+def card_parts(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
     """The numbers of :func:`cdpr.report.card_counts.data_card`, to read, below their headings."""
     source, counts, diagnoses = card["source"], card["counts"], card["diagnoses"]
     privacy = ("The cases are credentialed: this card holds numbers, and of diagnoses those names that are no words of "
@@ -62,74 +60,50 @@ def card_parts(card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
             f"by language: {languages}. No patient stands in two splits (checked).")  # fmt: skip
     steps = [{"rule": "cases read", "left": counts["read"]}, *card["funnel"],
              {"rule": "kept", "rule_mark": "total", "left": counts["kept"]}]  # fmt: skip
-    numbers = ("min", "q1", "median", "q3", "max", "mean")
-    spread = [row | {n: f"{row[n]:,.1f}".removesuffix(".0") for n in numbers} for row in card["distributions"]]
+    spread = [{name: f"{value:,.1f}".removesuffix(".0") if isinstance(value, float) else value
+               for name, value in row.items()} for row in card["distributions"]]  # fmt: skip
+    events = [{"what": what, "number": number} for what, number in card["events"].items()]
+    digests = [{"input": name, "sha256": digest} for name, digest in card["digests"].items()]
     unnamed = f"; not named here: {others(card)}" if others(card) else ""
+
+    def table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+        return layout.part(settings, f"data_card.{name}", rows)[1]
+
+    shares = [row | {"share": row.get("dropped", 0) / counts["read"]} for row in steps]
     return [
         ("What it is", about),
-        ("Counts and splits", [size, _table(card["splits"], split="Split", patients="Patients", cases="Cases")]),
-        ("Selection", [_table(
-            [row | {"share": row.get("dropped", 0) / counts["read"]} for row in steps],
-            rule="Rule, in the order applied", dropped="Dropped", share="Share of those read", left="Left")]),
-        ("What gave the diagnosis away", [_table(
-            card["leaks"], leak="Leak", found="Cases", dropped="Case dropped", masked="Masked", removed="Removed",
-            kept="Kept", share="Share of those read") if card["leaks"] else "None was found."]),
-        ("Rows behind the examinations", [_table(
-            [{"what": what, "number": number} for what, number in card["events"].items()],
-            what="What", number="Number") if card["events"] else "Nothing to tell."]),
-        ("Distributions per case", [_table(spread, what="Per case", **{name: name for name in numbers})]),
-        ("Most frequent diagnoses", [
-            f"{diagnoses['distinct']} distinct diagnoses{unnamed}.",
-            *([_table(diagnoses["named"], diagnosis="Diagnosis", cases="Cases")] if diagnoses["named"] else [])]),
-        ("Price coverage", _prices(card["prices"])),
-        ("Digests of the inputs", [_table(
-            [{"input": name, "sha256": digest} for name, digest in card["digests"].items()],
-            input="Input", sha256="SHA-256")]),
+        ("Counts and splits", [size, table("splits", card["splits"])]),
+        ("Selection", [table("selection", shares)]),
+        ("What gave the diagnosis away", [table("leaks", card["leaks"]) if card["leaks"] else "None was found."]),
+        ("Rows behind the examinations", [table("events", events) if events else "No events recorded."]),
+        ("Distributions per case", [table("distributions", spread)]),
+        ("Most frequent diagnoses", [f"{diagnoses['distinct']} distinct diagnoses{unnamed}.",
+                                     *([table("diagnoses", diagnoses["named"])] if diagnoses["named"] else [])]),
+        ("Price coverage", _prices(card["prices"], table)),
+        ("Digests of the inputs", [table("digests", digests)]),
     ]  # fmt: skip
 
 
-def _prices(prices: Mapping[str, Any]) -> list[Block]:
-    """The part of a card about prices: how many examinations have one and how it was determined, a random sample of
-    them, shares by source and confidence, and the difference from the paper's printed prices."""
+def _prices(prices: Mapping[str, Any], table: Callable[[str, Sequence[Mapping[str, Any]]], Table]) -> list[Block]:
     coverage = prices["found"]
     counts = [{"what": words, "count": coverage[key], "share": coverage[key] / max(1, coverage["found"])}
               for key, words in _FOUND.items()]  # fmt: skip
     counts.append({"what": "left out before: no examination", "count": coverage["no_examination"]})
     blocks: list[Block] = [
         "Examinations but physical, each counted in every case that has it; dollars before the rule of billing groups.",
-        _table(counts, what="Examinations", count="Count", share="Share"),
+        table("found", counts),
     ]
     if prices["mappings"]:
         drawn = [row | {"price_usd": f"{float(row['price_usd']):.2f}"} for row in prices["mappings"]]
-        blocks += [
-            "Names that are not the catalogue's own, drawn at random: see for yourself whether each is read right.",
-            _table(drawn, exam_key="Name", how="Found", examination="Priced as", hcpcs="Code", price_usd="USD",
-                   source="Source"),
-        ]  # fmt: skip
-    for key, first, header in (("by_how", "how", "Name found"),
-                               ("by_confidence", "confidence", "Confidence of the code")):  # fmt: skip
-        rows = [row | {"usd": f"{row['usd']:,.0f}"} for row in prices[key]]
-        columns = {first: header, "names": "Names", "examinations": "Examinations", "share": "Share", "usd": "USD",
-                   "usd_share": "Share of USD"}  # fmt: skip
-        blocks += [_table(rows, **columns)] if rows else []
+        blocks += ["Names that are not the catalogue's own, drawn at random: see for yourself whether each is read "
+                   "right.", table("mappings", drawn)]  # fmt: skip
+    blocks += [table(key, [row | {"usd": f"{row['usd']:,.0f}"} for row in prices[key]])
+               for key in ("by_how", "by_confidence") if prices[key]]  # fmt: skip
     printed = prices["paper"]
     dates = "" if not printed else (
         f"The paper prints prices for {printed['names']} of the names ({printed['examinations']} examinations): "
         f"USD {printed['paper_usd']:,.0f} instead of {printed['usd']:,.0f}.")  # fmt: skip
     return [*blocks, dates]
-
-
-def _table(rows: Sequence[Mapping[str, Any]], **headers: str) -> Table:
-    """Columns by their key; shares in per cent, ways to read a name in words. The first column and digests stand
-    left."""
-    columns = [Column(key, header, align="r" if place and key != "sha256" else "l")
-               for place, (key, header) in enumerate(headers.items())]  # fmt: skip
-    words = {"how": lambda how: _HOW.get(how, how), "share": _percent, "usd_share": _percent}
-    return Table(columns, [{k: words.get(k, lambda v: v)(value) for k, value in row.items()} for row in rows])
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}%"
 
 
 # The figure

@@ -144,7 +144,7 @@ def _card(name: str, label: str, records: Records) -> Chapter:
     if not card.hole:
         alt = f"Distributions over the cases of {label}, as in the card."
         card.pictures.append(_picture(records, f"cards/{name}.png", alt))
-        card.parts = card_parts(json.loads(file.read_text(encoding="utf-8")))
+        card.parts = card_parts(records.settings, json.loads(file.read_text(encoding="utf-8")))
     return card
 
 

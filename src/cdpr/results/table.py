@@ -5,7 +5,7 @@ A row holds values by column key, so a missing value leaves its own cell empty a
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -31,7 +31,8 @@ class Column:
     ``decimals`` formats numbers (None: as they are), which are shown times ``factor``; ``signed`` writes a plus,
     ``align`` is l, c or r. A ``width``, a share of the line, lets LaTeX break lines in it. An ``interval`` is shown
     with the ends ``<key>_low`` and ``<key>_high`` of the row. So many of the best values are ``marked`` among rows
-    that are ``learned``. Numbers that are ``linked`` lead to the runs behind them.
+    that are ``learned``. Numbers that are ``linked`` lead to the runs behind them. A ``unit`` stands behind numbers;
+    ``words`` are shown for values.
     """
 
     key: str
@@ -46,10 +47,14 @@ class Column:
     marked: int = 0
     higher_is_better: bool = False
     linked: bool = True
+    unit: str = ""
+    words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def text(self, value: Any, signed: bool = False, factor: float = 1.0) -> str:
         """A value as printed; floats alone are numbers with decimals."""
-        return number(factor * value, self.decimals, signed) if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            return number(factor * value, self.decimals, signed) + self.unit
+        return str(self.words.get(value, value))
 
 
 @dataclass(frozen=True)
