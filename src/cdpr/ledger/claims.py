@@ -5,7 +5,7 @@ stand for one claim per printed number.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -119,42 +119,40 @@ FIELDS = {
 _OF_ALL = {"id", "also", "place", "kind", "says", "printed", "headline"}
 
 
+_RULES: tuple[tuple[str, Callable[[Claim], bool], str], ...] = (
+    ("figure", lambda c: (c.statistic == "mean") == (not c.than),
+     "`than` goes with a statistic of two, and only with it"),
+    ("figure", lambda c: c.metric != "final_accuracy" or (not c.than and c.on == IN_DOMAIN),
+     f"field 'metric': `final_accuracy` is of one training, on {IN_DOMAIN}"),
+    ("figure", lambda c: len(c.printed) == 1, "field 'printed': a figure is one number"),
+    ("figure", lambda c: bool(c.number()), "field 'printed': a figure is one number"),
+    ("compare best", lambda c: c.metric != "final_accuracy", "field 'metric': such a claim is about test cases"),
+    ("compare training", lambda c: (c.side is None) != (c.within is None), "field 'side': either `side` or `within`"),
+    ("training", lambda c: (c.by == "probes") == (not c.than) == (c.times is not None),
+     "field 'by': `probes` goes with `times`, everything else with `than`"),
+    ("best", lambda c: (not c.of) == bool(c.sweep) == isinstance(c.value, (int, float)),
+     "field 'of': either `of`, or `sweep` with `value`"),
+    ("study", lambda c: c.asks != "above" or all((c.of, c.than, c.on_dimensions)),
+     "field 'asks': `above` goes with `of`, `than` and `on_dimensions`"),
+    ("study", lambda c: {"", *dimensions()}.issuperset((c.dimension, *c.on_dimensions)) and (
+        c.asks != "largest_lead" or bool(c.dimension)), f"field 'dimension': one of {', '.join(dimensions())}"),
+    ("setup", lambda c: (c.what == "settings") == isinstance(c.value, dict),
+     "field 'value': settings by name for `settings`, else one value"),
+)  # fmt: skip
+"""What must hold of a claim of some kinds, and what is wrong where it does not."""
+
+
 def _problems(claim: Claim) -> Iterator[str]:
-    kind = claim.kind
-    needed, optional = map(str.split, FIELDS[kind])
+    kind, (needed, optional) = claim.kind, map(str.split, FIELDS[claim.kind])
     for name in sorted(claim.model_fields_set - _OF_ALL - {*needed, *optional}):
         yield f"field {name!r}: a claim of kind {kind} has none"
     for name in needed:
         if getattr(claim, name) in (None, ""):
             yield f"field {name!r}: a claim of kind {kind} needs it"
-    if kind == "figure":
-        if (claim.statistic == "mean") != (not claim.than):
-            yield "`than` goes with a statistic of two, and only with it"
-        if claim.metric == "final_accuracy" and (claim.than or claim.on != IN_DOMAIN):
-            yield f"field 'metric': `final_accuracy` is of one training, on {IN_DOMAIN}"
-        if len(claim.printed) != 1:
-            yield f"field 'printed': one number, got {len(claim.printed)}"
-        claim.number()
-    elif claim.metric == "final_accuracy":
-        yield f"field 'metric': a claim of kind {kind} is about test cases"
-    if kind in ("compare", "training") and (claim.side is None) == (claim.within is None):
-        yield "field 'side': either `side` or `within`"
-    if kind == "training" and not (claim.by == "probes") == (not claim.than) == (claim.times is not None):
-        yield "field 'by': `probes` goes with `times`, everything else with `than`"
-    if kind == "best" and not (not claim.of) == bool(claim.sweep) == isinstance(claim.value, (int, float)):
-        yield "field 'of': either `of`, or `sweep` with `value`"
-    if kind == "study":
-        if claim.asks == "above" and not (claim.of and claim.than and claim.on_dimensions):
-            yield "field 'asks': `above` goes with `of`, `than` and `on_dimensions`"
-        strange = {d for d in (claim.dimension, *claim.on_dimensions) if d} - set(dimensions())
-        if strange or (claim.asks == "largest_lead" and not claim.dimension):
-            yield f"field 'dimension': one of {', '.join(dimensions())}"
-    if kind == "setup":
-        if (claim.what == "settings") != isinstance(claim.value, dict):
-            yield "field 'value': settings by name for `settings`, else one value"
-        count, required = len(claim.names), _ASKED.get(str(claim.what), 0)
-        if count < required or (count > required and claim.what != "billed_together"):
-            yield f"field 'names': {claim.what} takes {required}, got {count}"
+    yield from (problem for kinds, holds, problem in _RULES if kind in kinds.split() and not holds(claim))
+    count, required = len(claim.names), _ASKED.get(str(claim.what), 0)
+    if kind == "setup" and (count < required or (count > required and claim.what != "billed_together")):
+        yield f"field 'names': {claim.what} takes {required}, got {count}"
 
 
 class PrintedTable(Section):
