@@ -67,7 +67,9 @@ def _columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[
     if isinstance(entry, str):
         return shared(entry)
     if "metrics" in entry:
-        return frame.interval_columns(**entry | {"metrics": [METRICS[name] for name in entry["metrics"]]})
+        names = entry["metrics"]
+        metrics = frame.IN_DOMAIN_METRICS if names == "in_domain" else [METRICS[name] for name in names]
+        return frame.interval_columns(**entry | {"metrics": metrics})
     return [Column(**entry | {"header": entry["header"].format(**words)})]
 
 
