@@ -426,6 +426,7 @@ rule write_report:
         lambda wildcards: [file for part in PAGE for file in getattr(rules, part["rule"]).output],
         rules.write_claims.output,
         rules.data_cards.input,
+        lambda wildcards: rules.write_inspector.output.site if settings.inspector.runs else [],  # its links lead there
     output:
         html=report("<results>/report.html", category="Results page"),
         record="<results>/report.run.json",
