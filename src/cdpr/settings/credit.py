@@ -53,7 +53,7 @@ class Credit(Section):
     merge: Literal["ordered", "set", "none"] = key(
         "ordered", paper="share both the case description and the observed examination history", decision="D7"
     )
-    """Which states of a group are one: same evidence in the same order, in any order, or none."""
+    """Which states of a group are one: those with the same evidence in the same order, in any order, or no two."""
     diagnoses: Literal["one_action", "by_text"] = key("one_action", decision="D7")
     """Whether all diagnoses are one action or each disease is its own."""
     baseline: Literal["uniform", "policy_weighted", "leave_one_out"] = key(
