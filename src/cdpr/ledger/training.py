@@ -44,9 +44,9 @@ def over_seeds(values: np.ndarray) -> Effect:
     mean = float(values.mean())
     if len(values) < 2:
         return Effect(mean)
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    half = float(stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values)))
     return Effect(mean, mean - half, mean + half)
 
 

@@ -212,7 +212,7 @@ def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[dict[str, Any]
     one seed, which share their random numbers as long as their weights agree. ``within``: yes, no, or unknown (fewer
     than two torch seeds).
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     if not verl.runs or not torch.runs:
         return
@@ -221,7 +221,7 @@ def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[dict[str, Any]
         n, m, shared = len(theirs), len(ours), ours.keys() & theirs.keys()
         mean, value, half = float(np.mean([*theirs.values()])), float(np.mean([*ours.values()])), math.nan
         if n > 1:
-            half = float(t.ppf(0.975, n - 1) * np.std([*theirs.values()], ddof=1) * np.sqrt(1 / m + 1 / n))
+            half = float(stdtrit(n - 1, 0.975) * np.std([*theirs.values()], ddof=1) * np.sqrt(1 / m + 1 / n))
         within = "unknown" if n < 2 else "yes" if abs(value - mean) <= half + 1e-12 else "no"
         same = float(np.mean([ours[seed] - theirs[seed] for seed in shared])) if shared else math.nan
         row = (name, metric, value, mean, mean - half, mean + half, same, within)
