@@ -3,31 +3,29 @@
 import argparse
 import atexit
 import difflib
-import errno
 import functools
 import gc
 import json
 import logging
 import os
-import re
 import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 # Only modules that load in milliseconds: every job starts here.
 from . import __version__
 from .escape import terminal
-from .files import disk_problem
+from .problems import explain
 from .settings import Settings, SettingsError, TrainedRun, generate, is_trained, load_settings
 from .settings.datasets import DATASETS, IN_DOMAIN
 from .tracking import mlflow_index
 from .workflow import housekeeping
 from .workflow.experiment import Experiment
-from .workflow.running import run_stage
-from .workflow.served import evaluate_on_benchmarks, evaluate_served
+from .workflow.served import evaluate_served, run_jobs
 from .workflow.stages import STAGES
 
 _ABOUT = """\
@@ -58,7 +56,6 @@ _STAGE_EXAMPLE = """example: what its rule runs
   snakemake --dry-run --printshellcmds FILE"""
 # Variants whose time `plan_training` compares, under their titles.
 _COMPARED = {"grpo": "GRPO", "cdpr": "CDPR as set", "cdpr_short": "CDPR, H 0, K 16"}
-_FULL = re.compile(r"No space left on device|disk is full|unexpected pos \d+ vs|PytorchStreamWriter failed")
 _Command = Callable[[argparse.Namespace], int | None]
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
 _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
@@ -66,7 +63,9 @@ _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command in this process: 0 on success, 2 for a problem that the user can solve (one clear message)."""
-    atexit.register(gc.freeze)  # an ending process collects no garbage: a fifth of a second where torch is loaded
+    # What modules define is no garbage: looking for it takes a tenth of the start, and a fifth of a second at the end.
+    gc.set_threshold(50_000, 20, 50)
+    atexit.register(gc.freeze)
     parser, words = build_parser(), list(sys.argv[1:] if argv is None else argv)
     if words and not words[0].startswith("-") and words[0] not in (names := {**STAGES, **_COMMANDS}):
         near = " or ".join(f"`cdpr {name}`" for name in difflib.get_close_matches(words[0], names, 3, 0.5))
@@ -147,7 +146,7 @@ def build_parser() -> argparse.ArgumentParser:
         about = f"stage {name}: {call}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
         command = add(name, _run_stage, call, description=about, epilog=_STAGE_EXAMPLE)
         for option in stage.options:
-            command.add_argument(f"--{option}", required=True, metavar="NAME", help=_OPTIONS[option])
+            command.add_argument(f"--{option}", required=True, nargs="+", metavar="NAME", help=_OPTIONS[option])
         for flag, text in (("--input", "files that it reads"), ("--output", "files that it writes, and its record")):
             command.add_argument(flag, nargs="+", default=[], metavar="NAME=PATH", help=f"{text}, as named in its rule")
         command.add_argument("--key", help="run key (default: computed)")
@@ -181,17 +180,21 @@ def _experiment(args: argparse.Namespace) -> Experiment:
 
 
 def _run_stage(args: argparse.Namespace) -> None:
-    options = {name: vars(args)[name] for name in STAGES[args.command].options}
+    names = STAGES[args.command].options
+    options = [dict(zip(names, values, strict=True)) for values in product(*(vars(args)[name] for name in names))]
     files = [_paths(flag, words) for flag, words in (("--input", args.input), ("--output", args.output))]
-    run_stage(_experiment(args), args.command, options, *files, key=args.key, page=args.page)
+    run_jobs(_experiment(args), args.command, options, *files, key=args.key, page=args.page)
 
 
-def _paths(flag: str, words: Sequence[str]) -> dict[str, str]:
+def _paths(flag: str, words: Sequence[str]) -> dict[str, list[str]]:
     """``NAME=PATH`` as a dictionary. Raises SettingsError for another form."""
-    pairs = [word.partition("=") for word in words]
-    if wrong := [word for word, (name, _, path) in zip(words, pairs, strict=True) if not (name and path)]:
-        raise SettingsError(f"{flag} {wrong[0]}: write NAME=PATH, with the names of the rule")
-    return {name: path for name, _, path in pairs}
+    paths: dict[str, list[str]] = {}
+    for word in words:
+        name, _, path = word.partition("=")
+        if not (name and path):
+            raise SettingsError(f"{flag} {word}: write NAME=PATH, with the names of the rule")
+        paths.setdefault(name, []).append(path)
+    return paths
 
 
 @_command(
@@ -299,14 +302,8 @@ def _recordings(args: argparse.Namespace) -> None:
 
 @_command(_argument("name", metavar="JOB", help="a job of `serving` (config.yaml): the name of a model, a run, ..."))
 def _evaluate_served(args: argparse.Namespace) -> None:
-    """Start the server of a model, evaluate all agents that use it, end the server."""
+    """Start the server of a model, run the episodes of all agents that use it, end the server."""
     evaluate_served(_experiment(args), args.name)
-
-
-@_command(_argument("run", metavar="RUN", help="a trained run such as cdpr-seed0, or an agent such as warm_start"))
-def _evaluate_on_benchmarks(args: argparse.Namespace) -> None:
-    """Evaluate one run on all benchmarks in one process."""
-    evaluate_on_benchmarks(_experiment(args), args.run)
 
 
 @_command(
@@ -386,18 +383,6 @@ def _config(args: argparse.Namespace) -> int:
         stale = [f"{path} differs from src/cdpr/settings; run `cdpr config --write`" for path in generate.check(root)]
         print(*stale, sep="\n", end="\n" if stale else "")
     return 1 if stale else 0
-
-
-def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
-    """One message for problems that the user can solve; None for a fault of the program. ``settings``: the files whose
-    folders may be on a full disk."""
-    if type(error).__module__.split(".")[0] == "cdpr":
-        return str(error)
-    full = errno.ENOSPC if _FULL.search(str(error)) else None  # libraries have errors of their own for it
-    number, where = (error.errno, error.filename) if isinstance(error, OSError) else (full, None)
-    paths = load_settings(*settings).paths if settings and number and where is None else None
-    folders = (paths.results, paths.state) if paths else ()
-    return disk_problem(number, where, folders) or (f"{where}: {error.strerror}" if where is not None else None)
 
 
 if __name__ == "__main__":

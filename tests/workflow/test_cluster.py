@@ -20,7 +20,6 @@ from slurm_cluster import missing_programs, one_node
 
 from cdpr.settings import Machine, Settings, parse_settings
 from cdpr.workflow.machines import acting_machine, follow_jobs, serving_machine, training_machine, training_threads
-from snakemake_logger_plugin_cdpr import check_executors
 
 pytestmark = pytest.mark.workflow
 PLUGINS = ("snakemake_executor_plugin_slurm", "snakemake_executor_plugin_kubernetes")
@@ -42,14 +41,6 @@ def test_every_profile_plans_the_whole_paper(project, profile, tmp_path):
     assert re.search(r"^reproduce_paper +1$", output, re.MULTILINE) and re.search(
         r"^train_policy +\d+", output, re.MULTILINE
     )
-
-
-def test_a_cluster_without_its_plugin_is_refused_with_the_remedy(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for words in (["--workflow-profile", "profiles/slurm"], ["--executor=kubernetes"], ["-e", "slurm"]):
-        with pytest.raises(SystemExit, match="make cluster"):
-            check_executors(words)
-    check_executors(["--workflow-profile", "profiles/ci", "--executor", "slurm-jobstep"])
 
 
 def training(engine="verl", **verl) -> Settings:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from project import ROOT, Project
@@ -18,23 +17,26 @@ from project import ROOT, Project
 from cdpr.records import RunRecord
 from cdpr.settings import load_settings
 from cdpr.workflow.experiment import Experiment
-from cdpr.workflow.outlook import Outlook, outcome
+from cdpr.workflow.outlook import Expectation, Outlook, outcome
 from snakemake_logger_plugin_cdpr import Run
 
 WORKFLOW = """
+from collections import Counter
 from pathlib import Path
+from cdpr.workflow.outlook import Expectation
 from snakemake.logging import logger
 
 RUNS = ["a", "b", "c"]
 
-class Known:
+class Known(Expectation):
     cores = 2
     seconds = {"all": 0, "train": 2}
+    jobs = Counter(all=1, train=3)
     def kind(self, rule):
         return {"train": "trainings"}.get(rule, "others")
     def progress(self, rule, options):
         log = Path(f"{options.get('run')}.log")
-        return (log.read_text().count("step") if log.exists() else 0, 40) if rule == "train" else None
+        return (log.read_text().count("step") if log.exists() else 0, 40) if rule == "train" else (0, 0)
 
 rule all:
     input: expand("out/{run}.txt", run=RUNS), expand("many/{n}.txt", n=range(200))
@@ -96,7 +98,7 @@ def test_plain_lines_where_no_terminal_is_attached(folder):
     output = run(folder).stdout
     lines = output.splitlines()
     assert lines[0] == "What will be made." and lines[-1] == "What was made."
-    assert lines[-2].startswith("4 of 4 jobs done in 0:0")
+    assert lines[-2].startswith("4 of 4 jobs done in 0:00:")
     two = r"now train ([abc]) \(step [1-9]\d* of 40\), train (?!\1)[abc] \(step \d+ of 40\); about \d+ s left"
     assert re.search(two, output), output
     assert "\x1b" not in output and len(lines) < 12 and max(map(len, lines)) < 200
@@ -111,7 +113,7 @@ def test_a_failed_job_shows_the_end_of_its_own_log(folder):
     assert "train b failed. Its log, b.log, ends:\n" in result.stdout
     assert [n for n in range(1, 41) if f"    step {n}\n" in result.stdout] == [*range(26, 41)]
     assert "for i in" not in result.stdout, "the command belongs into the full log"
-    assert re.search(r"2 of 4 jobs done in 0:\d\d, 1 failed \(train b\)\.\nWhat to do next\.\n$", result.stdout), (
+    assert re.search(r"2 of 4 jobs done in 0:00:\d\d, 1 failed \(train b\)\.\nWhat to do next\.\n$", result.stdout), (
         result.stdout
     )
 
@@ -125,14 +127,16 @@ def test_an_interrupted_run_ends_with_what_to_do(folder):
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1 and "failed" not in output and "Traceback" not in output, output
-    assert re.search(r"Terminating processes(.*\n)+0 of 4 jobs done in 0:\d\d\.\nWhat to do next\.\n$", output), output
+    assert re.search(r"Terminating processes(.*\n)+0 of 4 jobs done in 0:00:\d\d\.\nWhat to do next\.\n$", output), (
+        output
+    )
 
 
 def test_an_interruption_while_a_job_starts_looks_like_any_other(folder):
     (folder / "interrupt").touch()
     result = run(folder)
     assert result.returncode == 1 and re.fullmatch(
-        r"What will be made\.\nTerminating processes.*\n(\d.*\n)*0 of 4 jobs done in 0:\d\d\.\nWhat to do next\.\n",
+        r"What will be made\.\nTerminating processes.*\n(\d.*\n)*0 of 4 jobs done in 0:00:\d\d\.\nWhat to do next\.\n",
         result.stdout,
     ), result.stdout
     (folder / "interrupt").unlink()
@@ -160,10 +164,9 @@ def test_a_terminal_gets_one_display_and_is_given_back(folder):
     assert hide < show < text.index("What was made.")
 
 
-def test_a_dry_run_lists_jobs_and_reasons_in_short_lines(folder):
+def test_a_dry_run_lists_jobs_and_reasons(folder):
     output = run(folder, "--dry-run").stdout
     assert re.search(r"^train +3$", output, re.MULTILINE) and "reason: Missing output files: out/a.txt" in output
-    assert max(map(len, output.splitlines())) < 500 and " characters)" in output
 
 
 def wait_until(true, seconds: float = 60) -> None:
@@ -174,21 +177,22 @@ def wait_until(true, seconds: float = 60) -> None:
 
 def test_time_left_follows_the_steps_of_jobs_at_work():
     now, step = [0.0], [0]
-    outlook = SimpleNamespace(cores=2, seconds={"train": 100.0, "draw": 10.0}, kind=str,
-                            progress=lambda rule, options: (step[0], 60) if rule == "train" else None)  # fmt: skip
+    outlook = Expectation()
+    outlook.cores, outlook.seconds = 2, {"train": 100.0, "draw": 10.0}
+    outlook.progress = lambda rule, options: (step[0], 60) if rule == "train" else (0, 0)
     state = Run(Counter(train=2, draw=4), outlook, clock=lambda: now[0])
-    assert state.left() == (2 * 100 + 4 * 10) / 2
+    assert outlook.left(state) == (2 * 100 + 4 * 10) / 2
     step[0] = 20  # where an earlier attempt had left it
-    state.start(1, "train", {"run": "cdpr-seed0"}, [], 1)
+    state.start(1, "train", {"run": "cdpr-seed0"}, Path(), 1)
     now[0], step[0] = 30.0, 30
-    assert state.left() == (30 * 30 / 10 + 100 + 4 * 10) / 2, "ten steps in 30 s, thirty to go"
+    assert outlook.left(state) == (30 * 30 / 10 + 100 + 4 * 10) / 2, "ten steps in 30 s, thirty to go"
     state.finish(1)
-    assert state.left() == (30 + 4 * 10) / 2, "this run's own jobs count for more than what was expected"
-    state.start(2, "draw", {}, [], 1)
+    assert outlook.left(state) == (30 + 4 * 10) / 2, "this run's own jobs count for more than what was expected"
+    state.start(2, "draw", {}, Path(), 1)
     now[0] = 70.0
-    assert state.left() == (40 / 4 + 30 + 3 * 10) / 2, "an overdue job goes on for a quarter of its time"
+    assert outlook.left(state) == (40 / 4 + 30 + 3 * 10) / 2, "an overdue job goes on for a quarter of its time"
     state.total["unheard of"] = 1
-    assert state.left() is None
+    assert outlook.left(state) is None
 
 
 def test_what_stands_in_the_way_of_a_run_is_said_in_three_lines(tmp_path):

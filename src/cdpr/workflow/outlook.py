@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-
-from snakemake_logger_plugin_cdpr import duration
+from typing import TYPE_CHECKING
 
 from ..metrics_log import read_metrics
 from ..records import RunRecord, record_files
@@ -18,15 +17,65 @@ from ..settings.section import read_shipped
 from .experiment import Experiment
 from .stages import STAGES
 
+if TYPE_CHECKING:
+    from snakemake_logger_plugin_cdpr import Run, RunningJob
+
 _SHORT = 2.0  # seconds of a job that nothing is known of and that does not compute with tensors
-_KINDS = {"train_policy": "trainings", **dict.fromkeys(("evaluate_agent", "evaluate_on_benchmarks"), "evaluations"),
+_EVALUATIONS = ("evaluate_agent", "evaluate_on_benchmarks", "evaluate_served")
+_KINDS = {"train_policy": "trainings", **dict.fromkeys(_EVALUATIONS, "evaluations"),
           **{name: "tables and figures" for name in STAGES if name.startswith(("plot_", "write_"))}}  # fmt: skip
-_SLOW = ("warm_start_policy", "train_policy", "evaluate_agent", "evaluate_on_benchmarks", "sample_states",
-         "propose_actions", "measure_credit_quality", "credit_workups")  # fmt: skip
-_SERVED = "evaluate_served_"  # how rules of jobs with a server of their own begin
+_SLOW = ("warm_start_policy", "train_policy", *_EVALUATIONS, "sample_states", "propose_actions",
+         "measure_credit_quality", "credit_workups")  # fmt: skip
 
 
-class Outlook:
+class Expectation:
+    """How long the rest of a run takes. A subclass has the number of ``cores`` (None on a cluster), expected
+    core-seconds of one job by rule (``seconds``), the ``kind`` of a rule, and the steps of a job (``progress``)."""
+
+    cores: int | None
+    seconds: Mapping[str, float]
+
+    def kind(self, rule: str) -> str:
+        """What a user calls the jobs of a rule."""
+        raise NotImplementedError
+
+    def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int]:
+        """Finished steps and all steps of a job; (0, 0) for a job without steps."""
+        raise NotImplementedError
+
+    def kinds(self, jobs: Mapping[str, int]) -> Counter[str]:
+        """Numbers of jobs by kind, from those by rule."""
+        kinds: Counter[str] = Counter()
+        for rule, count in jobs.items():
+            kinds[self.kind(rule)] += count
+        return kinds
+
+    def time_left(self, run: "Run") -> str:
+        """The time left in words."""
+        seconds = self.left(run)
+        return "time left not known yet" if seconds is None else f"about {duration(seconds)} left"
+
+    def left(self, run: "Run") -> float | None:
+        """Seconds until the end if all cores stay busy; None when the time of some rule is unknown."""
+        expected = {**self.seconds, **{rule: median(times) for rule, times in run.core_seconds.items()}}
+        jobs = list(run.running.values())
+        waiting = run.total - run.done - Counter(job.rule for job in jobs)
+        if self.cores is None or {*waiting, *(job.rule for job in jobs)} - expected.keys():
+            return None
+        rest = [self._rest(job, run.clock() - job.started, expected[job.rule] / job.threads) for job in jobs]
+        work = sum(seconds * job.threads for seconds, job in zip(rest, jobs, strict=True))
+        work += sum(expected[rule] * count for rule, count in waiting.items())
+        return max([work / self.cores, *rest])
+
+    def _rest(self, job: "RunningJob", elapsed: float, expected: float) -> float:
+        """Remaining seconds of a running job: by its steps after the first one, else by the expected time. An overdue
+        job is expected to need a quarter of its time more."""
+        step, total = self.progress(job.rule, job.options)
+        by_steps = step > job.first_step
+        return elapsed * (total - step) / (step - job.first_step) if by_steps else max(expected - elapsed, elapsed / 4)
+
+
+class Outlook(Expectation):
     """What lies ahead of a run.
 
     ``jobs`` are (rule, threads) of every job to be done, ``overlays`` the files after ``--configfile``; ``cores`` is
@@ -46,16 +95,14 @@ class Outlook:
         if evaluation := known.get("evaluate_agent"):
             known["evaluate_on_benchmarks"] = evaluation * len(BENCHMARKS)
         self.jobs = Counter(rule for rule, _ in jobs)
-        short = [rule for rule in self.jobs if rule not in _SLOW and not rule.startswith(_SERVED)]
+        short = [rule for rule in self.jobs if rule not in _SLOW]
         known = {**dict.fromkeys(short, _SHORT), **known}
         self.seconds = {rule: known[rule] * threads for rule, threads in jobs if rule in known}
         # One job of every stage, one after another: what no number of cores shortens.
         self._chain = sum(known[rule] for rule in self.seconds)
 
     def __str__(self) -> str:
-        kinds: Counter[str] = Counter()
-        for rule, count in self.jobs.items():
-            kinds[self.kind(rule)] += count
+        kinds = self.kinds(self.jobs)
         parts = ", ".join(
             f"{kinds[kind]} {kind}" for kind in dict.fromkeys((*_KINDS.values(), "others")) if kinds[kind]
         )
@@ -67,23 +114,28 @@ class Outlook:
         return f"{jobs}{f' ({parts})' if len(kinds) > 1 else ''}, {time}."
 
     def kind(self, rule: str) -> str:
-        """What a user calls the jobs of a rule."""
-        return _KINDS.get("evaluate_agent" if rule.startswith(_SERVED) else rule, "others")
+        return _KINDS.get(rule, "others")
 
-    def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int] | None:
-        """Steps of a training that are done, and all of them; None for other jobs."""
+    def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int]:
         if rule == "train_policy":
             total = self._experiment.settings_of(rule, options)[0].training.steps
         elif rule == "warm_start_policy":
             total = self._experiment.settings.warm_start.epochs
         else:
-            return None
+            return 0, 0
         try:
             begun = Path(self._experiment.state).glob(f"{self._experiment.key(rule, **options)}-*/metrics.jsonl")
             rows = [row for path in begun for row in read_metrics(path)]
         except (OSError, ValueError):  # the job itself will say what is wrong with its file
-            return None
+            return 0, 0
         return max((row["step"] for row in rows), default=0), total
+
+
+def duration(seconds: float) -> str:
+    """``40 s``, ``25 min``, ``3.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def measured(results: str) -> dict[str, float]:
