@@ -28,22 +28,22 @@ rule measure_credit_quality:
 
 
 use rule evaluate_agent as credit_workups with:
-    """Credit the decisions of a policy on test cases, as CDPR's training would have done."""
+    """Credit the decisions of a policy on test cases of all benchmarks, as CDPR's training would have done."""
     input:
-        cases="<results>/cases/{dataset}.jsonl",
-        evaluation="<results>/evaluations/{run}/{dataset}.jsonl",
+        cases=expand("<results>/cases/{dataset}.jsonl", dataset=BENCHMARKS),
+        evaluation=expand("<results>/evaluations/{{run}}/{dataset}.jsonl", dataset=BENCHMARKS),
         policy=lambda wildcards: given(experiment.acting_policy(wildcards.run)),
         init_policy=given(experiment.initial_policy()),
     output:
         # A JSON object a case: its workups, states, candidates, continuations and R_proc.
-        credit="<results>/analysis/credit/{run}/{dataset}.jsonl.gz",
-        record="<results>/analysis/credit/{run}/{dataset}.jsonl.run.json",
+        credit=expand("<results>/analysis/credit/{{run}}/{dataset}.jsonl.gz", dataset=BENCHMARKS),
+        record=expand("<results>/analysis/credit/{{run}}/{dataset}.jsonl.run.json", dataset=BENCHMARKS),
     log:
-        "<logs>/credit_workups/{run}/{dataset}.log",
+        "<logs>/credit_workups/{run}.log",
     wildcard_constraints:
         run=RUN,
     resources:
         **machines.acting_machine(settings),
         runtime=120,
     params:
-        **job("credit_workups"),
+        **job("credit_workups", dataset=BENCHMARKS),

@@ -5,28 +5,6 @@ Makes  <results>/raw, records, cases, costs, cards.
 """
 
 
-rule make_hospital:
-    """Write the synthetic hospital's raw files, each data set in its own native format."""
-    output:
-        mimic_iv=directory("<results>/raw/mimic_iv"),
-        clinicalbench=directory("<results>/raw/clinicalbench"),
-        private=directory("<results>/raw/private"),
-        textbook=directory("<results>/raw/textbook"),
-        record="<results>/raw/run.json",
-    log:
-        "<logs>/make_hospital.log",
-    conda:
-        "../envs/cdpr.yaml"
-    threads: 2
-    resources:
-        mem_mb=2000,
-        runtime=10,
-    params:
-        **job("make_hospital"),
-    shell:
-        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
-
-
 rule ingest_dataset:
     """Read a data set's raw files into case records, split by patient."""
     input:
@@ -51,7 +29,27 @@ rule ingest_dataset:
         "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
 
 
-rule build_catalogue:
+use rule ingest_dataset as make_hospital with:
+    """Write the synthetic hospital's raw files, each data set in its own native format."""
+    input:
+        [],
+    output:
+        mimic_iv=directory("<results>/raw/mimic_iv"),
+        clinicalbench=directory("<results>/raw/clinicalbench"),
+        private=directory("<results>/raw/private"),
+        textbook=directory("<results>/raw/textbook"),
+        record="<results>/raw/run.json",
+    log:
+        "<logs>/make_hospital.log",
+    threads: 2
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        **job("make_hospital"),
+
+
+use rule ingest_dataset as build_catalogue with:
     """Make the price catalogue from your own year or locality of the Medicare fee schedules."""
     input:
         **{name: given(path) for name, path in settings.data.fee_schedules.files.items()},
@@ -60,13 +58,8 @@ rule build_catalogue:
         record="<results>/costs/catalogue.run.json",
     log:
         "<logs>/build_catalogue.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
     params:
         **job("build_catalogue"),
-    shell:
-        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
 
 
 use rule ingest_dataset as map_costs with:
@@ -104,30 +97,25 @@ use rule map_costs as remove_leaks with:
 
 
 use rule map_costs as write_data_card with:
-    """Write a data set's card: counts, attrition, leaks, distributions, price coverage, licence."""
+    """Write the data sets' cards: counts, attrition, leaks, distributions, price coverage, licence."""
     input:
-        cases="<results>/cases/{dataset}.jsonl",
-        report="<results>/records/{dataset}.report.json",
-        coverage="<results>/costs/{dataset}.csv",
-        ingested="<results>/records/{dataset}.run.json",
+        cases=expand("<results>/cases/{dataset}.jsonl", dataset=experiment.datasets),
+        report=expand("<results>/records/{dataset}.report.json", dataset=experiment.datasets),
+        coverage=expand("<results>/costs/{dataset}.csv", dataset=experiment.datasets),
+        ingested=expand("<results>/records/{dataset}.run.json", dataset=experiment.datasets),
     output:
-        md=report("<results>/cards/{dataset}.md", category="Data sets"),
-        json="<results>/cards/{dataset}.json",
-        png=report("<results>/cards/{dataset}.png", category="Data sets"),
-        pdf="<results>/cards/{dataset}.pdf",
-        record="<results>/cards/{dataset}.run.json",
+        md=report(expand("<results>/cards/{dataset}.md", dataset=experiment.datasets), category="Data sets"),
+        json=expand("<results>/cards/{dataset}.json", dataset=experiment.datasets),
+        png=report(expand("<results>/cards/{dataset}.png", dataset=experiment.datasets), category="Data sets"),
+        pdf=expand("<results>/cards/{dataset}.pdf", dataset=experiment.datasets),
+        record=expand("<results>/cards/{dataset}.run.json", dataset=experiment.datasets),
     log:
-        "<logs>/write_data_card/{dataset}.log",
-    localrule: True
+        "<logs>/write_data_card.log",
     params:
-        **job("write_data_card"),
+        **job("write_data_card", dataset=experiment.datasets),
 
 
 rule data_cards:
     """A description of every data set, without training."""
     input:
-        expand(
-            "<results>/cards/{dataset}.{kind}",
-            dataset=experiment.datasets,
-            kind=["md", "json", "png", "pdf", "run.json"],
-        ),
+        rules.write_data_card.output,

@@ -6,15 +6,15 @@ Makes  <results>/evaluations, preflight.json.
 
 from cdpr.workflow import served
 
-# Runs of a model whose server a job starts are evaluated by that job, all at once; others on all benchmarks by one job.
-SERVED = {job.rule: job for job in served.served_jobs(experiment)}
-SERVED_RUNS = "|".join(re.escape(run) for job in SERVED.values() for run in job.runs) or "(?!)"
+SERVED = {job.name: job for job in served.served_jobs(experiment)}
+SERVED_BY = {pair: job.name for job in SERVED.values() for pair in job.evaluations}
 TOGETHER = "|".join(map(re.escape, experiment.evaluated_together())) or "(?!)"
 
 
 rule evaluate_agent:
     """Let an agent work up the test cases of a data set and judge it."""
     input:
+        lambda wildcards: [f"<results>/served/{SERVED_BY[pair]}" for pair in [tuple(wildcards)] if pair in SERVED_BY],
         cases="<results>/cases/{dataset}.jsonl",
         policy=lambda wildcards: given(experiment.acting_policy(wildcards.run)),
     output:
@@ -23,12 +23,12 @@ rule evaluate_agent:
     log:
         "<logs>/evaluate_agent/{run}/{dataset}.log",
     wildcard_constraints:
-        run=rf"(?!(?:{SERVED_RUNS})/)(?!(?:{TOGETHER})/(?:{'|'.join(BENCHMARKS)})\.){RUN}",
+        run=rf"(?!(?:{TOGETHER})/(?:{'|'.join(BENCHMARKS)})\.){RUN}",
     conda:
         "../envs/cdpr.yaml"
-    threads: machines.acting_threads(settings)
+    threads: lambda wildcards: 1 if tuple(wildcards) in SERVED_BY else machines.acting_threads(settings)
     resources:
-        **machines.acting_machine(settings),
+        **machines.acting_machine(settings, {run for run, _ in SERVED_BY}),
         runtime=720,
     params:
         **job("evaluate_agent"),
@@ -36,50 +36,45 @@ rule evaluate_agent:
         "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
 
 
-rule evaluate_on_benchmarks:
+use rule evaluate_agent as evaluate_on_benchmarks with:
     """Evaluate a run on all benchmarks, where the start of a job takes longer than its work."""
     input:
-        expand("<results>/cases/{dataset}.jsonl", dataset=BENCHMARKS),
-        lambda wildcards: given(experiment.acting_policy(wildcards.run)),
+        cases=expand("<results>/cases/{dataset}.jsonl", dataset=BENCHMARKS),
+        policy=lambda wildcards: given(experiment.acting_policy(wildcards.run)),
     output:
-        expand("<results>/evaluations/{{run}}/{dataset}.{kind}", dataset=BENCHMARKS, kind=["jsonl", "run.json"]),
+        evaluation=expand("<results>/evaluations/{{run}}/{dataset}.jsonl", dataset=BENCHMARKS),
+        record=expand("<results>/evaluations/{{run}}/{dataset}.run.json", dataset=BENCHMARKS),
     log:
         "<logs>/evaluate_on_benchmarks/{run}.log",
     wildcard_constraints:
         run=TOGETHER,
+    params:
+        **job("evaluate_agent", dataset=BENCHMARKS),
+
+
+rule evaluate_served:
+    """Start the server of a model, run the episodes of all agents that use it, end the server."""
+    input:
+        lambda wildcards: [f"<results>/cases/{dataset}.jsonl" for _, dataset in SERVED[wildcards.model].evaluations],
+        lambda wildcards: sum([given(experiment.acting_policy(run)) for run in SERVED[wildcards.model].runs], []),
+    output:
+        temp(touch("<results>/served/{model}")),  # `evaluate_agent` writes the rows that this job leaves
+    log:
+        "<logs>/evaluate_served/{model}.log",
+    wildcard_constraints:
+        model="|".join(map(re.escape, SERVED)) or "(?!)",
     conda:
         "../envs/cdpr.yaml"
+    threads: lambda wildcards: served.machine_of(experiment, SERVED[wildcards.model]).cpus
     resources:
-        **machines.acting_machine(settings),
-        runtime=720,
+        **machines.by_job(
+            lambda wildcards: machines.serving_machine(served.machine_of(experiment, SERVED[wildcards.model])),
+            ["gpu", "gpu_manufacturer", "scale", "mem_mb", "runtime", "servers"],
+        ),
     params:
-        key=lambda wildcards: served.key_of(experiment, [(wildcards.run, dataset) for dataset in BENCHMARKS]),
+        key=lambda wildcards: served.key_of(experiment, SERVED[wildcards.model].evaluations),
     shell:
-        "cdpr evaluate_on_benchmarks {wildcards.run} > {log:q} 2>&1"
-
-
-for served_job in SERVED.values():
-
-    rule:
-        name:
-            served_job.rule
-        input:
-            [f"<results>/cases/{dataset}.jsonl" for _, dataset in served_job.evaluations],
-            [given(experiment.acting_policy(run)) for run in served_job.runs],
-        output:
-            [path for pair in served_job.evaluations for path in experiment.evaluation_files(*pair)[1].values()],
-        log:
-            f"<logs>/evaluate_served/{served_job.name}.log",
-        conda:
-            "../envs/cdpr.yaml"
-        threads: served.machine_of(experiment, served_job).cpus
-        resources:
-            **machines.serving_machine(served.machine_of(experiment, served_job)),
-        params:
-            key=lambda wildcards, job=served_job: served.key_of(experiment, job.evaluations),
-            job=served_job.name,
-        shell:
-            "cdpr evaluate_served {params.job} > {log:q} 2>&1"
+        "cdpr evaluate_served {wildcards.model} > {log:q} 2>&1"
 
 
 UNTRAINED = ("warm_start", "immediate", "value_of_information", "discounted_information", "zero_test")
@@ -100,7 +95,6 @@ rule check_headroom:
     log:
         "<logs>/check_headroom.log",
     priority: 100  # it says whether the experiment can show a difference
-    localrule: True
     conda:
         "../envs/cdpr.yaml"
     params:

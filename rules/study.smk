@@ -36,18 +36,18 @@ use rule evaluate_agent as sample_states with:
 
 
 use rule sample_states as propose_actions with:
-    """Ask an agent what it would do at every state of the expert study."""
+    """Ask the compared agents what they would do at every state of the expert study."""
     input:
+        [given(experiment.acting_policy(run)) for run in study_runs(settings)],
         **{name: f"<results>/cases/{name}.jsonl" for name in BENCHMARKS},
-        policy=lambda wildcards: given(experiment.acting_policy(wildcards.run)),
         states=f"<results>/{STUDY_STATES}",
     output:
-        proposals="<results>/study/proposals/{run}.jsonl",  # one proposal a line
-        record="<results>/study/proposals/{run}.run.json",
+        proposals=expand("<results>/study/proposals/{run}.jsonl", run=study_runs(settings)),  # one proposal a line
+        record=expand("<results>/study/proposals/{run}.run.json", run=study_runs(settings)),
     log:
-        "<logs>/propose_actions/{run}.log",
+        "<logs>/propose_actions.log",
     params:
-        **job("propose_actions"),
+        **job("propose_actions", run=study_runs(settings)),
 
 
 rule make_forms:
@@ -63,7 +63,6 @@ rule make_forms:
         record="<results>/study/cards.run.json",
     log:
         "<logs>/make_forms.log",
-    localrule: True
     conda:
         "../envs/cdpr.yaml"
     params:

@@ -4,7 +4,7 @@
 rule figures:
     """All figures of the report page."""
     input:
-        [getattr(rules, part["rule"]).output for part in PAGE if part["rule"].startswith("plot_")],
+        made(*(part["rule"] for part in PAGE if part["rule"].startswith("plot_"))),
 
 
 rule smoke:
@@ -19,54 +19,50 @@ rule smoke:
 rule main_table:
     """Table 1, the effort of each agent, the smallest difference that can be shown."""
     input:
-        rules.write_main_table.output,
-        rules.write_effort.output,
+        made("write_main_table", "write_effort"),
         rules.check_headroom.output,
 
 
 rule headroom:
     """What the policy can still learn."""
     input:
-        rules.write_headroom.output,
-        rules.plot_headroom.output,
+        made("write_headroom", "plot_headroom"),
 
 
 rule ablations:
     """Table 2: CDPR without one of its parts."""
     input:
-        rules.write_ablations.output,
+        made("write_ablations"),
 
 
 rule dynamic_vs_static:
     """Table 3: CDPR against a diagnosis from the whole record."""
     input:
-        rules.write_dynamic_vs_static.output,
+        made("write_dynamic_vs_static"),
 
 
 rule sensitivity:
     """The sensitivity figure of the paper."""
     input:
-        rules.plot_sensitivity.output,
+        made("plot_sensitivity"),
 
 
 rule sensitivity_all:
     """Every point of every sweep."""
     input:
-        rules.plot_sensitivity_all.output,
-        rules.plot_further_sensitivity.output,
+        made("plot_sensitivity_all", "plot_further_sensitivity"),
 
 
 rule efficiency:
     """Accuracy against tokens and against time."""
     input:
-        rules.plot_training_efficiency.output,
-        rules.plot_training_time.output,
+        made("plot_training_efficiency", "plot_training_time"),
 
 
 rule learning_curves:
     """Validation metrics by iteration."""
     input:
-        rules.plot_learning_curves.output,
+        made("plot_learning_curves"),
 
 
 rule claims:
@@ -78,22 +74,20 @@ rule claims:
 rule comparators:
     """Other ways to assign credit."""
     input:
-        rules.write_comparators.output,
+        made("write_comparators"),
 
 
 rule frontier:
     """Rules at matched cost."""
     input:
-        rules.write_frontier.output,
-        rules.plot_frontier.output,
-        rules.write_frontier_parts.output,
+        made("write_frontier", "plot_frontier", "write_frontier_parts"),
 
 
 rule credit_quality:
     """Process rewards against the true advantage."""
     input:
         rules.measure_credit_quality.output,
-        rules.plot_credit_quality.output,
+        made("plot_credit_quality"),
 
 
 rule inspector:
@@ -105,29 +99,28 @@ rule inspector:
 rule judge_agreement:
     """A second judge against the first one."""
     input:
-        rules.write_judge_agreement.output,
+        made("write_judge_agreement"),
 
 
 rule leak_control:
     """Evaluation on cases without any name of the diagnosis."""
     input:
-        rules.write_leak_control.output,
+        made("write_leak_control"),
 
 
 rule expert_study:
     """Blind ratings of single decisions."""
     input:
-        rules.write_expert_study.output,
-        rules.plot_expert_study.output,
+        made("write_expert_study", "plot_expert_study"),
 
 
 rule engines:
     """The engine verl against the engine torch."""
     input:
-        rules.plot_engines.output,
+        made("plot_engines"),
 
 
 rule open_cases:
     """All agents on AgentClinic and on your FHIR cases."""
     input:
-        rules.write_open_cases.output,
+        made("write_open_cases"),

@@ -9,38 +9,31 @@ from snakemake.logging import logger
 
 from cdpr.workflow.outlook import Outlook, outcome
 
-ACTING = ("evaluate_agent", "evaluate_on_benchmarks", "train_policy", "sample_states", "propose_actions")
-
-
-rule index_runs:
-    """Bring the MLflow index up to date when the report page is written."""
-    input:
-        rules.check_headroom.output,
-        rules.write_report.output,
-    output:
-        touch("<results>/tracking.indexed"),
-    log:
-        "<logs>/index_runs.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    params:
-        command="rebuild_tracking",
-    shell:
-        "cdpr {params.command} > {log:q} 2>&1"
+ACTING = ("evaluate_agent", "evaluate_on_benchmarks", "train_policy", "sample_states")
 
 
 rule rebuild_tracking:
     """MLflow again from the records of all jobs."""
     log:
         "<logs>/rebuild_tracking.log",
-    localrule: True
     conda:
         "../envs/cdpr.yaml"
     params:
         command="rebuild_tracking",
     shell:
         "cdpr {params.command} > {log:q} 2>&1"
+
+
+use rule rebuild_tracking as index_runs with:
+    """Bring the MLflow index up to date, beside the report page."""
+    input:
+        rules.check_headroom.output,
+        rules.write_claims.output,
+        lambda wildcards: made(*(part["rule"] for part in PAGE)),
+    output:
+        touch("<results>/tracking.indexed"),
+    log:
+        "<logs>/index_runs.log",
 
 
 use rule rebuild_tracking as clean_state with:
@@ -59,25 +52,13 @@ use rule rebuild_tracking as write_timings with:
         command=f"write_timings --output md={experiment.results}/timings.md",
 
 
-rule beyond_paper:
-    """Rules beyond the paper, on a hospital of their own: a workflow of its own, shown like any other."""
-    log:
-        "<logs>/beyond_paper.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    threads: workflow.cores or 1
-    shell:
-        "snakemake frontier --configfile config/beyond_paper.yaml --nolock --cores {threads} 2>&1 | tee -- {log:q}"
-
-
 onstart:
     if not log:  # Snakemake has said why
         raise SettingsError("Nothing was started: the log of the run cannot be written below .snakemake/")
     jobs = list(workflow.dag.needrun_jobs())
     acting = {str(job.wildcards.get("run")): None for job in jobs if job.rule.name in ACTING}
-    served_here = {run: None for job in jobs if job.rule.name in SERVED for run in SERVED[job.rule.name].runs}
-    experiment.begin(acting | served_here)
+    acting |= dict.fromkeys(study_runs(settings) if "propose_actions" in {job.rule.name for job in jobs} else ())
+    experiment.begin(acting)
     cores = workflow.cores if workflow.local_exec else None
     rules_and_threads = [(job.rule.name, job.threads) for job in jobs]
     outlook = Outlook(experiment, rules_and_threads, cores, workflow.overwrite_configfiles)

@@ -14,7 +14,7 @@ from cdpr.workflow.stages import TABLES
 ROOT = Path(__file__).parents[2]
 _SNAKEFILE = """
 include: "{root}/Snakefile"
-print("PAGE", json.dumps([part | {{"outputs": [*getattr(rules, part["rule"]).output]}} for part in json.loads(page())]))
+print("PAGE", json.dumps([part | {{"outputs": made(part["rule"])}} for part in json.loads(page())]))
 """
 
 

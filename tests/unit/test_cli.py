@@ -230,7 +230,7 @@ def test_the_disk_that_is_full_is_named_whoever_writes(full_disk, tmp_path, caps
         folder.mkdir(exist_ok=True)
     monkeypatch.setattr(tempfile, "tempdir", str(folders["tmp"]))
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {folders['results']}, state: {folders['state']}}}\n")
-    monkeypatch.setattr(cli, "run_stage", lambda *_, **__: write(folders[full]))
+    monkeypatch.setattr(cli, "run_jobs", lambda *_, **__: write(folders[full]))
     output = f"md={folders['results']}/timings.md"
     assert cli.main(["write_timings", "--output", output, "--settings", str(tmp_path / "c.yaml")]) == 2
     what, where, remedy = capsys.readouterr().err.splitlines()

@@ -89,7 +89,7 @@ def test_commands_that_need_no_project_work_in_an_empty_folder_and_others_say_wh
     run(*cli, "check_export", "--template", "cases")
     assert run(*cli, "check_export", "cases")
     (tmp_path / "mine.yaml").write_text("utility: {lambda_test: 0.1}\n")
-    for command in (("systems",), ("evaluate_on_benchmarks", "cdpr-seed0"), ("spend",)):
+    for command in (("systems",), ("evaluate_served", "doctor"), ("spend",)):
         message = run(*cli, *command, "--settings", "mine.yaml", ok=False)
         assert "run from the root of the checkout" in message and "Traceback" not in message
 

@@ -26,10 +26,10 @@ def test_rules_are_listed_with_what_they_make_and_each_stands_in_a_file(checkout
     assert listed.keys() >= STAGES.keys() | {"reproduce_paper", "main_table", "clean_state"}
     assert [name for name, about in listed.items() if len(about) < 20] == []
     texts = [path.read_text("utf-8") for path in (ROOT / "Snakefile", *ROOT.glob("rules/*.smk"))]
-    for name in listed:
-        assert (
-            sum(len(re.findall(rf"^(?:use )?rule (?:\w+ as )?{name}(?: with)?:", text, re.M)) for text in texts) == 1
-        ), name
+    written = [
+        name for text in texts for name in re.findall(r"^(?:use )?rule (?:\w+ as )?(\w+)(?: with)?:", text, re.M)
+    ]
+    assert sorted(listed) == sorted(written)
 
 
 def test_every_target_can_be_planned(checkout):

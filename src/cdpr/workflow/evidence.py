@@ -84,11 +84,6 @@ def _all(*parts: _EvidenceOf) -> _EvidenceOf:
     return union
 
 
-def nothing(experiment: "Experiment") -> Evidence:
-    """Of stages that read the inputs of their rule alone."""
-    return Evidence()
-
-
 def open_cases(experiment: "Experiment") -> Evidence:
     """The agents on open cases, which are in no other table."""
     return of(methods.open_methods, list(methods.open_datasets(experiment.settings)))(experiment)

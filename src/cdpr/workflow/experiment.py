@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ class Experiment:
     @cachedmethod(lambda self: self._evidence)
     def evidence(self, name: str) -> Evidence:
         """The evaluations and trainings behind a table or figure."""
-        return evidence.EVIDENCE.get(name, evidence.nothing)(self)
+        return evidence.EVIDENCE.get(name, lambda experiment: Evidence())(self)
 
     def evaluated_together(self) -> list[str]:
         """Runs that one job evaluates on all benchmarks: those of the tiny policy and of reference policies beside it,
@@ -126,22 +126,18 @@ class Experiment:
         inputs = {"cases": f"<results>/cases/{dataset}.jsonl"} | ({"policy": policy} if policy else {})
         return inputs, {"evaluation": f"{stem}.jsonl", "record": f"{stem}.run.json"}
 
-    def evidence_files(self, name: str) -> list[str]:
-        """Files behind a table or figure."""
+    def files_behind(
+        self, name: str, of_training: Sequence[str] = ("metrics.jsonl", "run.json"), evaluations: bool = True
+    ) -> list[str]:
+        """Files of the evaluations and trainings behind a table or figure; under ``evaluation.partial`` those that
+        exist. Raises SettingsError for a name that has none in ``workflow/evidence.py``."""
+        if name not in evidence.EVIDENCE:
+            raise SettingsError(f"{name} has no line in src/cdpr/workflow/evidence.py: add one, or name the files that "
+                                "it reads in `input:` of its rule")  # fmt: skip
         behind = self.evidence(name)
-        paths = [path for pair in behind.evaluations for path in self.evaluation_files(*pair)[1].values()]
-        trained = [run for run in behind.runs if is_trained(run)]
-        paths += [f"<results>/training/{run}/{name}" for run in trained for name in ("metrics.jsonl", "run.json")]
-        return self.present(paths)
-
-    def training_files(self, name: str) -> list[str]:
-        """What the trainings behind a table or figure leave beside the files that it reads."""
-        names = ("policy", "credit.jsonl.gz", "timings.jsonl")
-        trained = filter(is_trained, self.evidence(name).runs)
-        return self.present([f"<results>/training/{run}/{file}" for run in trained for file in names])
-
-    def present(self, paths: Iterable[str]) -> list[str]:
-        """The paths; under ``evaluation.partial`` those that exist."""
+        pairs, trained = behind.evaluations if evaluations else (), filter(is_trained, behind.runs)
+        paths = [path for pair in pairs for path in self.evaluation_files(*pair)[1].values()]
+        paths += [f"<results>/training/{run}/{file}" for run in trained for file in of_training]
         return [p for p in paths if not self.settings.evaluation.partial or Path(self.resolved(p)).exists()]
 
     def resolved(self, path: str) -> str:

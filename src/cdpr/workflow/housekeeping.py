@@ -72,7 +72,7 @@ def differences(experiment: Experiment, record: Path) -> list[str]:
         moved = [old.exchanged(place)] if old.exchanged(place) else []
         lines += [line if place == record else f"{place}: {line}" for line in moved or _changes(experiment, old)]
         read = [file.path for file in old.inputs.values()]
-        read += map(experiment.resolved, experiment.evidence_files(old.stage) if old.stage in EVIDENCE else [])
+        read += map(experiment.resolved, experiment.files_behind(old.stage) if old.stage in EVIDENCE else [])
         before = {maker[path] for path in read if path in maker} - known
         waiting, known = [*waiting, *sorted(before)], known | before
     return lines

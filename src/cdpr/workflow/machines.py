@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +74,24 @@ def training_threads(settings: Settings) -> int:
     return _CORES_OF_A_GPU if _uses_gpu(settings) else settings.training.threads
 
 
-def acting_machine(settings: Settings) -> dict[str, Any]:
-    """Resources of a job in which a policy acts; reference policies need no model and request no GPU."""
+def acting_machine(settings: Settings, elsewhere: Collection[str] = ()) -> dict[str, Any]:
+    """Resources of a job in which a policy acts. Reference policies need no model, and runs ``elsewhere`` have theirs
+    in another job: they request no GPU."""
     if not _uses_gpu(settings):
         return dict(_CPU)
+    without = {name for name, entry in settings.agents.items() if entry.knows_hospital} | {*elsewhere}
+    whole = _with_gpus(1)
+    return by_job(lambda job: {"mem_mb": whole["mem_mb"]} if getattr(job, "run", "") in without else whole, whole)
 
-    references = {name for name, entry in settings.agents.items() if entry.knows_hospital}
 
-    def unless_without_model(value: Any) -> Callable[[Any], Any]:
-        # A resource of None is none at all: the Kubernetes plugin takes even 0 GPUs for a request.
-        return lambda wildcards: None if getattr(wildcards, "run", "") in references else value
+def by_job(resources: Callable[[Any], Mapping[str, Any]], names: Iterable[str]) -> dict[str, Callable[[Any], Any]]:
+    """Resources with these names that depend on a job's wildcards. One that a job lacks is None, which is none at all:
+    the Kubernetes plugin takes even 0 GPUs for a request."""
 
-    return {name: value if name == "mem_mb" else unless_without_model(value) for name, value in _with_gpus(1).items()}
+    def resource(name: str) -> Callable[[Any], Any]:
+        return lambda wildcards: resources(wildcards).get(name)
+
+    return {name: resource(name) for name in names}
 
 
 def acting_threads(settings: Settings) -> int:

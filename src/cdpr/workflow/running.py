@@ -68,6 +68,6 @@ def _behind(experiment: Experiment, name: str) -> list[str]:
     """Digests of the evaluations that a table or figure is made of, as their records state them."""
     if name not in EVIDENCE:
         return []
-    files = (Path(experiment.resolved(path)) for path in experiment.evidence_files(name))
+    files = (Path(experiment.resolved(path)) for path in experiment.files_behind(name))
     records = [RunRecord.read(path) for path in files if path.name.endswith("run.json") and path.exists()]
     return [output.sha256 for record in records for output in record.outputs.values()]

@@ -1,15 +1,16 @@
-"""Jobs that start a model server, evaluate all agents that use the model, and stop the server.
+"""Jobs that start a model server, run the episodes of all agents that use the model, and stop the server.
 
-Each evaluation has the key and the files of `evaluate_agent`; only the start of the server differs. A rule of such a
-job (rules/evaluation.smk) has all evaluations of one model as outputs. Main table, open cases and leak control have
-jobs of their own, so that a target runs no more than it shows.
+Each evaluation has the key of `evaluate_agent`, whose jobs write the rows that such a job leaves. Main table, open
+cases and leak control have jobs of their own, so that a target runs no more than it shows.
 """
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..agents.build import agent_class, agent_entry
 from ..llm.own_server import OwnServer
@@ -17,10 +18,10 @@ from ..records import RunRecord
 from ..settings import Machine, Settings, SettingsError, digest, model_of, served
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.experiments import POLICY
-from ..tracking.frame import exclusive
 from .evidence import EVIDENCE
 from .experiment import Experiment
 from .running import run_stage
+from .stages import Options
 
 _STAGE = "evaluate_agent"
 _LONGEST = {"vllm": "--max-model-len", "sglang": "--context-length"}
@@ -34,10 +35,6 @@ class ServedJob:
     name: str
     model: str
     evaluations: tuple[tuple[str, str], ...]
-
-    @property
-    def rule(self) -> str:
-        return "evaluate_served_" + self.name.replace("-", "_").replace(".", "_")
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -72,40 +69,68 @@ def key_of(experiment: Experiment, evaluations: Iterable[tuple[str, str]]) -> st
 
 
 def evaluate_served(experiment: Experiment, name: str) -> None:
-    """Run all evaluations of a job. Its server starts at the first question that no recording answers.
+    """Run the episodes of all evaluations of a job; the job `evaluate_agent` of each finds its rows under ``state``.
+    The server starts at the first question that no recording answers.
 
-    Snakemake deletes the outputs of a failed job. So the rows of finished evaluations stay under ``state`` until the
-    whole job has ended, and a rerun continues after them. Raises SettingsError for an unknown job, and what the
-    evaluations raise.
+    The rows of finished evaluations stay when a later one fails, and a rerun continues after them. Raises SettingsError
+    for an unknown job, and what the evaluations raise.
     """
     jobs = {job.name: job for job in served_jobs(experiment)}
     if name not in jobs:
         raise SettingsError(f"{name!r} is no job with a server of its own; there are: {', '.join(jobs) or 'none'} "
                             "(serving.program, serving.models, serving.policies)")  # fmt: skip
+    scratch = Path(experiment.state) / "servers" / name
     with server_of(experiment, jobs[name]) as server:
-        _evaluate(experiment, name, jobs[name].evaluations, server)
-
-
-def evaluate_on_benchmarks(experiment: Experiment, run: str) -> None:
-    """Evaluate one run on all benchmarks, each with the key and the files of `evaluate_agent`."""
-    _evaluate(experiment, run, [(run, dataset) for dataset in BENCHMARKS])
-
-
-def _evaluate(
-    experiment: Experiment, name: str, evaluations: Iterable[tuple[str, str]], server: OwnServer | None = None
-) -> None:
-    state, finished = Path(experiment.state), []
-    with exclusive(state / "locks" / f"evaluations-{name}", f"evaluations of {name}"):
-        for run, dataset in evaluations:
-            inputs, outputs = experiment.evaluation_files(run, dataset)
+        for run, dataset in jobs[name].evaluations:
+            inputs, _ = experiment.evaluation_files(run, dataset)
+            outputs = {"evaluation": f"{scratch}/{run}/{dataset}.jsonl"}
             run_stage(experiment, _STAGE, {"run": run, "dataset": dataset}, inputs, outputs, server=server)
-            written, record = (Path(experiment.resolved(outputs[name])) for name in ("evaluation", "record"))
-            rows = state / RunRecord.read(record).run_key / "evaluation.jsonl"
-            rows.parent.mkdir(exist_ok=True)
-            shutil.copyfile(written, rows)
-            finished.append(rows)
+            _keep_rows(experiment, outputs["evaluation"])
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def run_jobs(
+    experiment: Experiment, stage: str, jobs: Sequence[Options], inputs: Mapping[str, Sequence[str]],
+    outputs: Mapping[str, Sequence[str]], *, key: str | None = None, page: tuple[Mapping[str, Any], ...] = (),
+) -> None:  # fmt: skip
+    """Run jobs of a stage in this process, one after another. Inputs and outputs are paths by name: one for all jobs,
+    or one for each, in their order.
+
+    Snakemake deletes the outputs of a failed job. So the rows of finished evaluations stay under ``state`` until all
+    have ended, and a rerun continues after them. Raises SettingsError for another number of paths, and as
+    :func:`~cdpr.workflow.running.run_stage`.
+    """
+    if wrong := [name for name, paths in (inputs | outputs).items() if len(paths) not in (1, len(jobs))]:
+        raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
+    finished = []
+    for n, options in enumerate(jobs):
+        read, written = ({name: paths[n % len(paths)] for name, paths in of.items()} for of in (inputs, outputs))
+        if len(jobs) > 1 and "run" in options and (policy := experiment.acting_policy(options["run"])):
+            read.setdefault("policy", policy)
+        with _own_server(experiment, stage, options) as server:
+            run_stage(
+                experiment, stage, options, read, written, key=None if jobs[1:] else key, page=page, server=server
+            )
+        if jobs[1:] and stage == _STAGE:
+            finished.append(_keep_rows(experiment, written["evaluation"]))
     for rows in finished:
         rows.unlink()
+
+
+def _keep_rows(experiment: Experiment, evaluation: str) -> Path:
+    """Put the rows of a finished evaluation where the next attempt looks for them."""
+    written = Path(experiment.resolved(evaluation))
+    rows = Path(experiment.state) / RunRecord.read(written.with_suffix(".run.json")).run_key / "evaluation.jsonl"
+    rows.parent.mkdir(exist_ok=True)
+    shutil.copyfile(written, rows)
+    return rows
+
+
+def _own_server(experiment: Experiment, stage: str, options: Options) -> AbstractContextManager[OwnServer | None]:
+    """The server of an evaluation whose model a job serves; it starts only where rows and answers are missing."""
+    pair = (options.get("run"), options.get("dataset"))
+    serving = [job for job in served_jobs(experiment) if pair in job.evaluations] if stage == _STAGE else []
+    return server_of(experiment, serving[0]) if serving else nullcontext()
 
 
 def server_of(experiment: Experiment, job: ServedJob) -> OwnServer:
