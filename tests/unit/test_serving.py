@@ -292,10 +292,9 @@ def test_a_server_that_dies_ends_the_job_and_what_was_answered_is_kept(project, 
     assert time.monotonic() - began < 30, "nobody tries a dead server for minutes"
     [(kept,)] = Recordings(tmp_path / "state", False).journal.read("SELECT COUNT(*) FROM answers")
     assert 8 < kept <= 14, "some may have been on their way"
-    kept_rows = (path.read_bytes() for path in (tmp_path / "state").glob("*/evaluation.jsonl"))
-    [rows] = filter(None, kept_rows)
+    kept_rows = [path.read_bytes() for path in (tmp_path / "state").glob("*/evaluation.jsonl")]
     evaluate(Experiment(project("--log", str(tmp_path / "asked"))), "doctor")
-    assert (tmp_path / "results" / "evaluations" / "one" / "mimic_iv.jsonl").read_bytes() == rows
+    assert (tmp_path / "results" / "evaluations" / "one" / "mimic_iv.jsonl").read_bytes() in kept_rows
     assert len((tmp_path / "asked").read_text().splitlines()) == 36 - kept, "nothing is asked twice"
 
 
