@@ -95,11 +95,11 @@ def made(*stages):
     return [file for stage, name in names.items() for file in expand(patterns[stage], table=name, figure=name)]
 
 
-def shown(chapter, opened=1, apart=False, **named):
+def shown(chapter, apart=False, **named):
     """Name of a table or figure that our page and `snakemake --report` show in a chapter, with the text `params.about`."""
     [(kind, name)] = named.items()
     file = f"{kind}s/{name}.{'md' if kind == 'table' else 'png'}"
-    part = {"rule": result_stage(named), "file": file, "chapter": chapter, "opened": opened, "apart": apart}
+    part = {"rule": result_stage(named), "file": file, "chapter": chapter, "apart": apart}
     PAGE.extend([part] if chapter else [])
     return named
 
