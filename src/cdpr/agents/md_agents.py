@@ -103,6 +103,7 @@ class MDAgents(Framework):
         return reply
 
     async def _recruit(self, state: State, seed: int) -> Roster:
+        """Rate the difficulty of a case and recruit its clinicians."""
         question = self.record(state, False)
         triage = await self._introduce("triage", _PROMPT("triage"), seed)
         level = _level(await self.hear(triage, _PROMPT("difficulty", question=question), seed))

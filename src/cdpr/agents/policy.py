@@ -59,6 +59,7 @@ class PolicyAgent(Policy):
     async def _replies(
         self, state: State, numbers: Sequence[int], forced: bool, seed: int, first_line: bool = False
     ) -> list[Turn]:
+        """Replies by number: of token prompts with their tokens and log-probabilities, of messages the texts alone."""
         sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=first_line)
         if self.model.tokenizer is None:
             messages = self.prompts.messages(state, forced, self.whole_record)

@@ -183,6 +183,7 @@ class Crediting:
         return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
     def _endings(self, credit: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
+        """The continuations behind the value of one candidate action; none of a diagnosis."""
         step = next(s for s in node.steps if action_of(s, credit.credit.diagnoses) == value.action)
         if isinstance(step.action, FinalDiagnosis):
             return

@@ -76,6 +76,7 @@ class Draws:
         return steps
 
     async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> Sequence[Step | None]:
+        """Sample the replies ``numbers`` at a state and answer them; None for each where the request failed."""
         seed = derive_seed(self.seed, self.stream, state.key, forced)
         try:
             turns = await self.policy.sample(state, numbers, forced, seed)
@@ -227,6 +228,7 @@ class Pools:
         await asyncio.gather(*(self._fill(key, pool) for key, pool in self.pools.items()))
 
     async def _fill(self, key: tuple, pool: Pool) -> None:
+        """Draw what a pool lacks: the ends of suffixes that are cut, and the fresh continuations."""
         rollouts = self.rollouts(key)
         for i, t in pool.suffixes:
             if (suffix := await self._suffix(rollouts, i, t)) is not None:

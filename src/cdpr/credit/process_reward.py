@@ -253,6 +253,7 @@ class GroupCredit:
         return self.draws[stream]
 
     def _count(self) -> None:
+        """Sum up the continuations and tokens of the group for its report."""
         pools = self.pools.pools.values()
         self.report.fresh = sum(len(pool.fresh) for pool in pools)
         self.report.cached = sum(len(pool.known) for pool in pools)

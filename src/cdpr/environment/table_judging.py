@@ -133,6 +133,7 @@ class TableMatcher:
         return self._match(requested, tuple(keys)), "table"
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """The keys that a request names, by the rules of the class in their order."""
         known, plain = spellings(keys), normalise(requested)
         if plain in known:
             return known[plain]

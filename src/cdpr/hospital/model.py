@@ -187,6 +187,7 @@ def _findings(entries: Mapping, codes: Sequence[str]) -> tuple[Finding, ...]:
 
 
 def _finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
+    """A finding from its entry: the table of probabilities, and how each state is printed."""
     described = entry.get("states", entry["default"])
     states = tuple(described)
     table = np.tile(distribution(entry["default"], states), (len(codes), 1))
@@ -225,6 +226,7 @@ def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None
 def _site(
     name: str, entry: Mapping, diseases: Sequence[Disease], exams: Mapping[str, Examination], others: Mapping[str, Site]
 ) -> Site:
+    """A hospital from its entry: its mix of diseases, the odds that an examination is available, its style."""
     fields = _fields(entry)
     mix, odds, styles = fields.pop("mix", {}), fields.pop("availability", {}), fields.pop("written_as", ())
     weights = np.array([disease.weight * mix.get(disease.code, 1.0) for disease in diseases])

@@ -74,6 +74,8 @@ class Interpreter:
         return dict(meaning[phrase] for phrase in reversed(pattern.findall(_plain(text))))
 
     def _measured(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
+        """The state of a laboratory finding, from the ``values`` of a parsed result or from its text; None where there
+        is none."""
         # Longest first, because one name may begin another.
         names = {style.label(finding.quantity) for style in self.site.styles or (self.site,)}
         labels = sorted(names, key=len, reverse=True)
@@ -95,6 +97,7 @@ def _plain(text: str) -> str:
 
 
 def _organisms(findings: list[Finding], text: str) -> dict[str, int]:
+    """The states of cultures whose organism the text names."""
     folded = text.casefold()
     return {
         finding.name: state

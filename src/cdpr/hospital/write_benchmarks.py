@@ -35,6 +35,7 @@ def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: 
 
 
 def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> dict:
+    """One case with the 14 keys of the benchmark."""
     site = site.style(patient.generator(905))
     laboratory, imaging = _results(hospital, site, patient, benchmark_names)
     disease = hospital.diseases[patient.disease].name
@@ -50,6 +51,7 @@ def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: boo
 
 
 def _results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> tuple[dict, dict]:
+    """The laboratory and the imaging block of a case, by the name of the examination."""
     laboratory: dict[str, dict] = {}
     imaging: dict[str, dict] = {}
     for exam in hospital.available(patient):
@@ -80,6 +82,7 @@ def print_analyte(analyte: Analyte) -> str:
 
 
 def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
+    """The case summary: person, history, physical examination and all results, as in the original."""
     history = write_history(hospital, site, patient)
     systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
     physical = "\n".join(f"{exam.name}: {_physical(exam, site, patient)}" for exam in systems)
@@ -120,6 +123,7 @@ def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, s
 
 
 def _private_case(hospital: Hospital, site: Site, patient: Patient) -> dict:
+    """A row of ``cases.csv``."""
     history = write_history(hospital, site, patient)
     disease = hospital.diseases[patient.disease].name
     alias = diagnoses().spellings[normalise(disease)].aliases[0]

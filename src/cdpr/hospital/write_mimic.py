@@ -45,6 +45,7 @@ def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, 
 
 
 def _dictionary(hospital: Hospital) -> list[dict]:
+    """The rows of ``d_labitems``, sorted by item number."""
     rows = {}
     for exam in hospital.examinations.values():
         for finding in exam.findings if exam.kind == "laboratory" else ():
@@ -58,6 +59,7 @@ def _dictionary(hospital: Hospital) -> list[dict]:
 
 
 def _write_person(tables: Tables, hospital: Hospital, site: Site, seed: int, index: int) -> None:
+    """Add a patient with one or two admissions to the tables."""
     first = sample_patient(hospital, site, seed, index)
     rng = first.generator(900)
     # An affine map over the six-digit block spreads the numbers without collisions.
@@ -119,6 +121,7 @@ class _Admission:
         return "" if self.rng.random() < NO_ADMISSION_ID else self.hadm
 
     def _laboratory(self, exam: Examination) -> list[Analyte]:
+        """Add the specimen of an examination, and often a repeat after recovery; returns the first one's numbers."""
         analytes = write_analytes(exam, self.site, self.patient)
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, -0.5)))
         self._specimen(exam, analytes, drawn)
@@ -131,6 +134,7 @@ class _Admission:
         return analytes
 
     def _specimen(self, exam: Examination, analytes: list[Analyte], drawn: datetime) -> None:
+        """Add a row of ``labevents`` for each number of a specimen."""
         specimen, hadm = int(self.rng.integers(10**6, 10**8)), self._hadm()
         for finding, analyte in zip(exam.findings, analytes, strict=True):
             itemid = finding.quantity.itemid
@@ -144,6 +148,7 @@ class _Admission:
             self._add("hosp/labevents", hadm, specimen_id=specimen, itemid=itemid, priority="STAT", **times, **row)
 
     def _culture(self, exam: Examination, available: bool) -> None:
+        """Add the rows of a culture: a cancelled order, no growth, or an organism with its antibiotics."""
         if not available and self.rng.random() > 0.03:
             return
         state = self.patient.results[exam.name][0]
@@ -172,6 +177,7 @@ class _Admission:
             add(**isolate, ab_itemid=ab_id, ab_name=ab_name, interpretation=sensitive)
 
     def _report(self, exam: Examination) -> None:
+        """Add a radiology note and its details."""
         self.reports += 1
         sequence = self.reports + 40 * self.patient.admission
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))

@@ -59,6 +59,7 @@ class Oracle:
         go_on = stop + max(float(gain[best]), 0.0)
 
         def value(action: ActionKey) -> float | None:
+            """Expected utility from here on after an action; None for an examination that the model does not know."""
             kind, name = action
             if kind == "end":
                 return self._chance(p, name) if name else stop

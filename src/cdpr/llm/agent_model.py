@@ -83,7 +83,8 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 @contextlib.contextmanager
 def metering() -> Iterator[Meter]:
-    """A meter for all calls inside, also those of tasks started there. An inner meter hides it: judges do not count."""
+    """A meter that counts all calls of the block, also those of tasks started in it. An inner block has a meter of its
+    own, which the outer one does not count: so the calls of judges do not."""
     meter, outer = Meter(), running()
     token = _METER.set(meter)
     try:

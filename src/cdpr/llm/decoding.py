@@ -250,6 +250,7 @@ class _Chunk:
             logits = self._step(branches, token, self.lengths[prompt] + step)
 
     def _step(self, branches: Branches, token: np.ndarray, position: np.ndarray) -> Tensor:
+        """Logits behind the last ``token`` of each branch."""
         self.work.decoded_tokens += len(token)
         packed = np.zeros((2, self.transformer.padded(len(token))), dtype=np.int64)
         packed[:, : len(token)] = token, position

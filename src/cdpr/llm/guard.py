@@ -55,6 +55,7 @@ def host_of(endpoint: str) -> str:
 
 
 def _url(endpoint: str) -> "httpx2.URL":
+    """The address, parsed. Raises GovernanceError for what is no usable address, without quoting it."""
     import httpx2  # here, for it would slow every reading of the workflow
 
     try:

@@ -141,6 +141,7 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
 
 
 def _header(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a safetensors file, from its header."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -109,6 +109,7 @@ class OwnServer(contextlib.AbstractContextManager):
                 process.wait()
 
     def _start(self) -> None:
+        """Start the server and wait until it answers. Raises ModelUnavailable."""
         refuse_code(Path(self.weights))
         print(f"server {self.name}: starting {shlex.join(self.command)} (log: {self.log})")
         self.log.parent.mkdir(parents=True, exist_ok=True)

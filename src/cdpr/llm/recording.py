@@ -127,6 +127,8 @@ class RecordedModel(Model):
             self.inner.refresh()
 
     async def _one(self, messages: Messages, sample: int, sampling: Sampling, seed: int) -> Completion:
+        """The recorded answer to a question, else that of ``inner``, which is recorded. Raises AnswerMissing in a
+        replay."""
         text = canonical(question_fields(self._identity, messages, sample, sampling, seed))
         question, system = question_of(text), SYSTEM.get()
         record = self.recordings.find(question, system)

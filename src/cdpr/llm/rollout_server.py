@@ -60,6 +60,7 @@ class RolloutServer(Model):
         return list(await asyncio.gather(*map(one, continuations)))
 
     async def _one(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Completion:
+        """One completion. Raises ModelFailure where it is aborted or lacks log-probabilities."""
         output = await self._generate(prompt_ids, fields)
         ids = tuple(output.token_ids)
         if not ids or output.stop_reason == "aborted":

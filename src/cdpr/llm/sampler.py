@@ -92,6 +92,7 @@ class InProcessSampler(Model):
         return [completion.logprobs for completion in await self._enqueue(request)]
 
     async def _enqueue(self, request: Request) -> list[Completion]:
+        """Wait for the wave that answers this request together with all others."""
         request = self._checked(request)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
@@ -112,6 +113,7 @@ class InProcessSampler(Model):
         return self._answer([self._checked(request) for request in requests])
 
     def _answer(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """The completions of all requests: one wave for each rule of sampling."""
         results: list[list[Completion]] = [[] for _ in requests]
         rules: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
@@ -151,6 +153,7 @@ class InProcessSampler(Model):
             future.set_result(completions)
 
     def _checked(self, request: Request) -> Request:
+        """The request itself. Raises ValueError as :meth:`sample`."""
         size = self.transformer.architecture.vocab_size
         if not request.prompt:
             raise ValueError("the prompt is empty: a completion needs at least one token")

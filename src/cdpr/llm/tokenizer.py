@@ -126,6 +126,7 @@ class ChatTokenizer:
         return behind
 
     def _find_template(self) -> str:
+        """The source of the chat template. Raises SettingsError where the folder has none."""
         path = self.folder / "chat_template.jinja"
         if path.is_file():
             return path.read_text(encoding="utf-8")
@@ -152,6 +153,7 @@ class _Generation(Extension):
 
 
 def _render(template: Template, messages: Sequence[Mapping[str, str]], values: Mapping[str, Any], folder: Path) -> str:
+    """The conversation as text. Raises SettingsError where the template fails or exceeds its limits."""
     turns = [dict(message) for message in messages]
     longest = _LONGEST_FRAME + 16 * sum(len(text) for turn in turns for text in turn.values())
     try:
@@ -162,6 +164,7 @@ def _render(template: Template, messages: Sequence[Mapping[str, str]], values: M
 
 
 def _bounded(parts: Iterable[str], longest: int) -> Iterator[str]:
+    """The parts of a rendering. Raises TemplateError once they are too long or take too long."""
     deadline, length = time.monotonic() + _SECONDS, 0
     for part in parts:
         length += len(part)
@@ -219,6 +222,7 @@ def _compile(template: str) -> Template:
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
+    """jinja2 with the filters and functions that chat templates use."""
     # The same switches as Hugging Face uses for chat templates; sandboxed because the template is foreign code.
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]

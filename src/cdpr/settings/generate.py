@@ -139,6 +139,7 @@ def _reference(config: Mapping[str, Any]) -> str:
 
 
 def _explain(name: str, field: FieldInfo, settings: Settings) -> str:
+    """One setting as ``cdpr config --explain`` prints it."""
     lines, source = [textwrap.fill(_description(field), _WIDTH)], _source(field)
     if not is_section(field):
         default = field.get_default(call_default_factory=True)
@@ -150,6 +151,7 @@ def _explain(name: str, field: FieldInfo, settings: Settings) -> str:
 
 
 def _row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
+    """One setting as a row of ``config/README.md``; ``demo`` has the values of ``config.yaml``."""
     default, source = field.get_default(call_default_factory=True), _source(field)
     kind = _kind(field.annotation).removesuffix(" or empty")
     choices = kind.split(", ") if kind.startswith("`") else [kind] * (default in (None, [], {}))

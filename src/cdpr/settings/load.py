@@ -53,6 +53,7 @@ def _resolved(path: Path, expected: str) -> Settings:
 
 
 def _read(path: str | Path) -> dict[str, Any]:
+    """The keys and values of a YAML file. Raises SettingsError."""
     import yaml
 
     try:
@@ -145,6 +146,7 @@ def _single() -> dict[str, set[str]]:
 
 
 def _keep(section: Any, names: set[str], above: str, remedy: str) -> Any:
+    """A copy of a section that has only the keys ``names``, below the dotted name ``above``."""
     below: dict[str, set[str]] = {}
     for name in names:
         first, _, rest = name.partition(".")

@@ -74,6 +74,7 @@ class MlflowIndex:
         self.experiment = functools.cache(self._experiment)
 
     def _experiment(self, name: str) -> str:
+        """MLflow's number of an experiment, which is created if missing."""
         from mlflow.exceptions import MlflowException
 
         if experiment := self.client.get_experiment_by_name(name):
@@ -140,6 +141,7 @@ class MlflowIndex:
 
 
 def _make(database: Path) -> None:
+    """Create the database, whole or not at all."""
     from mlflow.tracking import MlflowClient
 
     if not has_record_locks(database.parent):
@@ -243,6 +245,7 @@ def live_run(
     ended = threading.Event()
 
     def follow() -> None:
+        """Copy new rows of metrics to MLflow until the job has ended."""
         if ended.wait(patience):
             return
         try:

@@ -116,6 +116,7 @@ class AllActions(Algorithm):
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     async def _values(self, samples: list[tuple[State, Step]]) -> ValueTree:
+        """The values of all samples, with the beliefs at the states where ``leaves`` asks for them."""
         tree = ValueTree(self.context, self.return_of, samples)
         if self.options.leaves == "belief":
             states = [tree.after(state, step) for state, step in samples]

@@ -109,6 +109,7 @@ def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> P
 
 
 def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:
+    """Write the configuration and the untrained weights."""
     from .decoder import Decoder
 
     tokens = {"eos_token_id": tokenizer.token_to_id(END), "pad_token_id": tokenizer.token_to_id(PAD)}

@@ -117,6 +117,7 @@ def gather_lessons(settings: Settings, cases: Mapping[str, Path]) -> Lessons:
 
 
 def _lessons(settings: Settings, by_dataset: Mapping[str, Sequence[CaseRecord]]) -> Lessons:
+    """What clinicians demonstrate on the records of each data set."""
     episodes: list[DemonstratedEpisode] = []
     static: list[tuple[CaseRecord, Turn]] = []
     for dataset, records in by_dataset.items():

@@ -184,6 +184,7 @@ class GroupHook:
             group.done.set()
 
     async def _score(self, group: _Group) -> None:
+        """Score a whole group; a group with a failed episode stays without advantages."""
         members = [group.members[i] for i in sorted(group.members)]
         trajectories = group.trajectories()
         if len(trajectories) == len(members):

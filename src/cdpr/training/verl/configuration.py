@@ -140,9 +140,8 @@ def report(
     columns: Mapping[str, Settings],
     runs: Sequence[Settings],
 ) -> str:
-    """What ``cdpr plan_training`` prints; ``columns`` are compared, the first being GRPO; ``runs`` are all trainings of
-    ``reproduce_paper``. Raises SettingsError
-    where the run would be refused."""
+    """What ``cdpr plan_training`` prints. ``columns`` are settings that are compared, the first being GRPO's; ``runs``
+    those of all trainings of ``reproduce_paper``. Raises SettingsError where the run would be refused."""
     resolved = resolve(settings, session, policy, state)
     if settings.training.verl.without_gpu:
         return "\n".join(["# memory and time", "without a GPU: not planned", "", "# verl", *overrides(resolved)])

@@ -241,6 +241,7 @@ def target_line(runs: Sequence[Settings]) -> str:
 
 
 def _judge_line(settings: Settings, diagnoses: float, steps: int) -> str:
+    """Who judges, how often, and what that costs."""
     model = judging_models(settings).get("judge.model")
     if model is None:
         return "judge: tables of names alone, which know the synthetic hospital; set judge.model for other cases"

@@ -58,6 +58,7 @@ def train_policy(settings: Settings, job: Job) -> None:
 
 
 def _train(session: Session) -> None:
+    """Start Ray and the frozen server, if there is one, and run verl."""
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
     machines = LOGICAL if verl.without_gpu else None
     os.environ.update(environment(settings))
@@ -164,6 +165,7 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
     until, ended, problems = time.monotonic() + patience, threading.Event(), []
 
     def watch() -> None:
+        """Wake the main thread once the start has failed."""
         while not ended.wait(0.5) and (waiting := (state / START).read_text()):
             there = ray.cluster_resources().get("CPU", cpus) if ray.is_initialized() else cpus
             if there < cpus:
@@ -280,6 +282,7 @@ def _machines_of_job() -> int:
 
 
 def _await(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
+    """Wait until all machines have joined Ray. Raises SettingsError after ``patience`` seconds."""
     import ray
 
     until, joined = time.monotonic() + patience, 0

@@ -84,6 +84,7 @@ class DiagnosticTrainer(PPOTrainerSync):
                 self.role_worker_mapping[role] = ray.remote(CpuWorker)
 
     def _setup(self):
+        """verl's own setup, then our log, from where an interrupted run stopped, and the frozen server."""
         self.session = read_session(self.config.data.cdpr_session)
         self.session.announce("the training processes with their weights, then the rollout servers")
         super()._setup()
@@ -139,6 +140,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return folder_of(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _validate(self):
+        """verl's validation, whose figures come from our worker."""
         self.session.announce()
         metrics = super()._validate()
         self.validation = ray.get(self._worker.finish_validation.remote())
@@ -160,6 +162,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return math.lcm(dp_size * actor.ppo_micro_batch_size_per_gpu, self.plan.group_size)
 
     def _update_actor(self, batch, metrics):
+        """verl's update; a batch with further replies is one mini-batch."""
         actor = self.config.actor_rollout_ref.actor
         usual = actor.ppo_mini_batch_size
         if self._whole:
@@ -170,6 +173,7 @@ class DiagnosticTrainer(PPOTrainerSync):
             actor.ppo_mini_batch_size = usual
 
     def _compute_advantage(self, batch, metrics):
+        """Put our advantages where verl expects rewards; :func:`pass_on` returns them."""
         uids = dict.fromkeys(
             key.rsplit("_", 2)[0] for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding")
         )
@@ -182,6 +186,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return super()._compute_advantage(batch, metrics)
 
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
+        """Log the step under our names; stop the run where too much failed."""
         row = training_row(self.finished.rollouts | self.finished.metrics, metrics, timing_raw)
         self.seconds += timing_raw["step"]
         credit = ("credit/probe_tokens", "credit/continuation_tokens")
