@@ -91,8 +91,8 @@ def result(stem, *kinds):
 def made(*stages):
     """All files of tables and figures."""
     names = {stage: stage.partition("_")[2].replace(*MAIN) for stage in stages}
-    patterns = {stage: map(str, getattr(rules, stage).output) for stage in stages}
-    return [file for stage, name in names.items() for file in expand(patterns[stage], table=name, figure=name)]
+    stems = {s: f"<results>/{'tables' if s.startswith('write_') else 'figures'}/{names[s]}" for s in stages}
+    return [stems[s] + str(file).partition("}")[2] for s in stages for file in getattr(rules, s).output]
 
 
 def shown(chapter, apart=False, **named):

@@ -14,7 +14,8 @@ from cdpr.workflow.stages import TABLES
 ROOT = Path(__file__).parents[2]
 _SNAKEFILE = """
 include: "{root}/Snakefile"
-print("PAGE", json.dumps([part | {{"outputs": made(part["rule"])}} for part in json.loads(page())]))
+files = {{part["rule"]: [experiment.resolved(file) for file in made(part["rule"])] for part in PAGE}}
+print("PAGE", json.dumps([part | {{"outputs": files[part["rule"]]}} for part in json.loads(page())]))
 """
 
 
