@@ -26,7 +26,7 @@ def test_all_results_exist(project):
               "training/cdpr-seed0/metrics.jsonl"]  # fmt: skip
     assert {"tables/main_results.csv", "figures/accuracy_cost.png", "figures/sensitivity.csv"} < set(on_page)
     assert [name for name in [*on_page, *others] if len(project.read(name)) < 100] == []
-    assert json.loads(project.read("report.run.json"))["tags"]["says"].startswith("In-domain: Does CDPR")
+    assert json.loads(project.read("report.run.json"))["tags"]["says"].startswith("In-domain: Is the utility of CDPR")
     results = project.folder / RESULTS
     assert not list(results.rglob("*.partial*")) and not list(results.rglob(".partial*"))
     for folder in results.glob("evaluations/*/*.jsonl"):
