@@ -43,10 +43,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts.append(
         layout.part(settings, "ablations.paper", [row | {"ours": labels.get(row["variant"])} for row in paper])
     )
-    names = ("tier", "cost_unit_usd", "decoding", "variant", "method", "job", "status", "seeds", "k", "n")
-    estimates = [f"{change}{metric.name}" for change in ("", "change_") for metric in METRICS]
-    keys = frame.long_keys(names, estimates, (*_TESTS, *(f"paper_{name}" for name in _PRINTED)))
-    return Sheet(layout.title(settings, "ablations"), parts, rows, keys)
+    return layout.sheet(settings, "ablations", parts, rows)
 
 
 write_ablations = frame.writer(sheet)

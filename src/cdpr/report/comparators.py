@@ -34,9 +34,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                        if row.get(f"{m.name}{end}") is not None}  # fmt: skip
             lines.append(row | differences.get(row["method"], {}) | printed | {
                 "decoding": decoding, "variant": row["method"], "method": row["label"]})  # fmt: skip
-    estimates = [f"{change}{metric.name}" for change in ("", "change_") for metric in METRICS]
-    keys = frame.long_keys(("decoding", "variant", "method", "status"), estimates, ("tokens",))
-    return Sheet(layout.title(settings, "comparators"), parts, lines, keys)
+    return layout.sheet(settings, "comparators", parts, lines)
 
 
 write_comparators = frame.writer(sheet)

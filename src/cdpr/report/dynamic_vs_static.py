@@ -38,11 +38,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     lines = [row | frame.paper_cells(rows[row["method"]], _PRINTED) for row in lines]
     printed = [row | {"ours": results.method(name).label} for name, row in rows.items()]
     parts.append(layout.part(settings, "dynamic_vs_static.paper", printed))
-    names = ("tier", "cost_unit_usd", "decoding", "method", "label", "status", "seeds", "k", "n")
-    metrics = [metric.name for metric in COMPARED]
-    estimates = (*metrics, REDUCTION, *(f"change_{metric}" for metric in metrics))
-    keys = frame.long_keys(names, estimates, [f"paper_{name}" for name in _PRINTED])
-    return Sheet(layout.title(settings, "dynamic_vs_static"), parts, lines, keys)
+    return layout.sheet(settings, "dynamic_vs_static", parts, lines)
 
 
 write_dynamic_vs_static = frame.writer(sheet)

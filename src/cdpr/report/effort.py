@@ -22,9 +22,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding what each system took. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     parts = [effort_table(results, decoding, tier_mark(settings)) for decoding in results.decodings]
-    names = ("tier", "decoding", "group", "method", "label", "dataset", "status", "cases")
-    return Sheet(layout.title(settings, "effort"), parts, [row for _, table in parts for row in table.rows],
-                 [*names, *_FIGURES])  # fmt: skip
+    return layout.sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])
 
 
 write_effort = frame.writer(sheet)

@@ -129,7 +129,8 @@ def _sheet(settings: Settings, analysis: Analysis) -> Sheet:
     parts = [_scores(settings, analysis, raters)]
     parts += [_tests(settings, analysis, raters)] if analysis.comparisons else []
     parts += [_agreement(settings, analysis, raters)] if analysis.alpha else []
-    return Sheet(f"Expert study: {raters} ({tier_mark(settings)})", parts, *_long(settings, analysis), decimals=4)
+    title = f"Expert study: {raters} ({tier_mark(settings)})"
+    return layout.sheet(settings, "expert_study", parts, _long(settings, analysis), title)
 
 
 def _scores(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
@@ -186,9 +187,8 @@ def _agreement(settings: Settings, analysis: Analysis, raters: str) -> tuple[str
     return layout.part(settings, "expert_study.agreement", lines, columns=columns, raters=raters)
 
 
-def _long(settings: Settings, analysis: Analysis) -> tuple[list[Row], tuple[str, ...]]:
-    """One row per data set (or all), dimension and run, and its columns."""
-    keys = ("raters", "dataset", "dimension", "run", "method", "mean", "low", "high", "alpha", "holm_against_next_best")
+def _long(settings: Settings, analysis: Analysis) -> list[Row]:
+    """One row per data set (or all), dimension and run."""
     lines: list[Row] = []
     for dimension, of in analysis.scores.items():
         test = analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
@@ -200,7 +200,7 @@ def _long(settings: Settings, analysis: Analysis) -> tuple[list[Row], tuple[str,
                 "holm_against_next_best": test.holm if test and run == analysis.ours else None})  # fmt: skip
             lines += [head | {"dataset": dataset, "mean": means[dimension][run]}
                       for dataset, means in analysis.datasets.items() if dataset in DATASETS]  # fmt: skip
-    return lines, keys
+    return lines
 
 
 def states_table(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..evaluation.metrics import METRICS, by_run, estimate
+from ..evaluation.metrics import by_run, estimate
 from ..job import Job
 from ..results import frame, layout
 from ..results.methods import DATASETS, OURS, Method, domain, frontier_methods
@@ -113,8 +113,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                 lines += [shown[-1]] if "hole" not in shown[-1] else []
         words = {"remarks": frontiers.results.remarks(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
         parts.append(layout.part(settings, "frontier.levels", shown, decoding, **words))
-    keys = frame.long_keys(("decoding", "dataset", "rule", "variant", "status"), [*METRICS, *_COMPARED])
-    return Sheet(layout.title(settings, "frontier"), parts, lines, keys)
+    return layout.sheet(settings, "frontier", parts, lines)
 
 
 write_frontier = frame.writer(sheet)

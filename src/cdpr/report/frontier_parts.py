@@ -4,7 +4,6 @@ on validation cases."""
 from pathlib import Path
 from statistics import fmean
 
-from ..evaluation.metrics import METRICS
 from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
 from ..results import frame, layout
@@ -28,8 +27,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         parts.append(layout.part(settings, "frontier_parts.levels", rows, decoding, remarks=results.remarks()))
         lines += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
     parts.append(_grid(settings, folder))
-    keys = frame.long_keys(("decoding", "variant", "status"), METRICS, ["exact", "reading", "tokens"])
-    return Sheet(layout.title(settings, "frontier_parts"), parts, lines, keys)
+    return layout.sheet(settings, "frontier_parts", parts, lines)
 
 
 write_frontier_parts = frame.writer(sheet)

@@ -48,9 +48,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         weaknesses=[f"{text}." for text in preflight.weaknesses],
         unavailable=[f"{DATASETS[dataset]}: not available: {why}." for dataset, why in preflight.unavailable.items()],
     )  # fmt: skip
-    shown = (column.key for _, table in (gain, answer) for column in table.columns)
-    keys = [*dict.fromkeys(["dataset", "decoding", "utility", *shown])]
-    return Sheet(layout.title(settings, "headroom"), [answer, gain], rows, keys, decimals=4)
+    return layout.sheet(settings, "headroom", [answer, gain], rows)
 
 
 write_headroom = frame.writer(sheet)

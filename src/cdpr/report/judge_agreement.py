@@ -18,8 +18,6 @@ from .main_table import DECIMALS
 
 _ALL = "all"
 _COLUMNS = ("dataset", "note_id", "method", "correct", "judging_by", "judging_second", "judging_second_invalid")
-_NAMES = ("verdicts", "first", "second", "agreed", "kappa", "kappa_low", "kappa_high", "only_first", "only_second",
-          "invalid", "second_invalid", "several")  # fmt: skip
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -38,8 +36,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         flips, groups = _flips(results, rows), rows.groupby(["method", "dataset"]).ngroups
         parts.append(layout.part(settings, "judge_agreement.flips", flips, decoding, differ=len(flips), all=groups))
         every_line += lines
-    keys = ["tier", "decoding", "dataset", "among", "cases", *_NAMES]
-    return Sheet(layout.title(settings, "judge_agreement"), parts, every_line, keys)
+    return layout.sheet(settings, "judge_agreement", parts, every_line)
 
 
 write_judge_agreement = frame.writer(sheet)

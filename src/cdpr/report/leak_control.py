@@ -14,7 +14,6 @@ from ..settings import Settings
 from ..settings.datasets import controlled_name
 
 SHOWN = (frame.ACCURACY, frame.AEC)
-_ENDS = ("", "_controlled", "_change", "_change_low", "_change_high")
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -31,9 +30,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         shown = [line | {"heading": label} for d, label in DATASETS.items() for line in lines if line["dataset"] == d]
         parts.append(layout.part(settings, "leak_control.levels", shown, decoding, **words))
         every_line += lines
-    names = ("tier", "decoding", "method", "dataset", "status", "seeds", "cases")
-    keys = [*names, *(f"{metric.name}{end}" for metric in SHOWN for end in _ENDS)]
-    return Sheet(layout.title(settings, "leak_control"), parts, every_line, keys)
+    return layout.sheet(settings, "leak_control", parts, every_line)
 
 
 write_leak_control = frame.writer(sheet)

@@ -36,7 +36,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             parts.append(_paired(results, first, second, decoding))
     parts += [intervals(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     parts.append(_printed(settings, results.methods))
-    return Sheet(layout.title(settings, "main_table"), parts, *long(results))
+    return layout.sheet(settings, "main_table", parts, long(results))
 
 
 write_main_table = frame.writer(sheet)
@@ -109,8 +109,8 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
     return layout.part(results.settings, "main_table.intervals", rows, decoding, columns, **words)
 
 
-def long(results: Results) -> tuple[list[Row], list[str]]:
-    """One row per method, place and decoding, and its columns; ``paper_*`` holds what the paper prints."""
+def long(results: Results) -> list[Row]:
+    """One row per method, place and decoding; ``paper_*`` holds what the paper prints."""
     paper = {(row["method"], row["dataset"]): frame.paper_cells(row, _PRINTED)
              for row in printed_rows(_FILE, *_PRINTED)}  # fmt: skip
     rows = []
@@ -118,9 +118,7 @@ def long(results: Results) -> tuple[list[Row], list[str]]:
         for place in places(results) if decoding == results.decodings[0] or method.learned else ():
             head = {"paper_method": method.paper or None} | paper.get((method.paper, place), {})
             rows.append(results.summary(method, place, decoding) | head)
-    names = ("tier", "cost_unit_usd", "decoding", "group", "method", "label", "dataset", "status", "seeds", "k", "n")
-    more = ("cost_median", "cost_p90", "paper_method", *(f"paper_{name}" for name in _PRINTED))
-    return rows, frame.long_keys(names, METRICS, more)
+    return rows
 
 
 def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:

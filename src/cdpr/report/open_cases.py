@@ -40,7 +40,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts += [intervals(results, decoding, mark, _LABEL) for decoding in results.decodings]
     parts += [(f"Effort, {decoding} decoding", effort_table(results, decoding, mark, f"{_LABEL}_effort")[1])
               for decoding in results.decodings]  # fmt: skip
-    return Sheet(f"Open cases ({mark})", parts, *long(results))
+    return layout.sheet(settings, "open_cases", parts, long(results), f"Open cases ({mark})")
 
 
 write_open_cases = frame.writer(sheet)

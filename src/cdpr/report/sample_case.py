@@ -27,7 +27,6 @@ NOT_OPEN = "not shown: under their licence not everyone may see the cases"
 # Printed lines of one LaTeX table, and characters of a result in one of them: a table cannot break over pages.
 _LINES, _CHARACTERS = 50, 60
 _COUNTS = ("n_issued", "n_physical", "n_na")
-_PLAIN = ("part", "name", "text", "price_usd", "billing_group", "seed", "correct", *_COUNTS, "cost_usd")
 
 
 def write_sample_case(settings: Settings, job: Job) -> None:
@@ -43,18 +42,17 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
 
 def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     """The case, its examinations, and what each agent did; one line where nobody may see it."""
-    title = layout.title(settings, "sample_case")
     try:
         case, among = choose_case(settings, cases)
     except NotMeasured as error:
         hidden = layout.part(settings, "sample_case.hidden", [{"field": "Sample case", "hole": error.reason}])
         rows = [{"part": "case", "name": "status", "text": error.reason}]
-        return Sheet(title, [hidden], rows, _PLAIN, decimals=2)
+        return layout.sheet(settings, "sample_case", [hidden], rows)
     workups = list(workups_on(settings, case, folder))
     parts = [_case_table(settings, case, among), _examination_table(settings, case), _workup_table(settings, workups)]
     about, examinations, agents = (table for _, table in parts)
     rows = list(_plain_lines(case, among, workups))
-    return Sheet(title, parts, rows, _PLAIN, decimals=2, printed=[about, *_pages(examinations), agents])
+    return layout.sheet(settings, "sample_case", parts, rows, printed=[about, *_pages(examinations), agents])
 
 
 def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int]:

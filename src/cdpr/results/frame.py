@@ -32,12 +32,6 @@ def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = 
             for m, header in zip(metrics, headers, strict=True)]  # fmt: skip
 
 
-def long_keys(names: Sequence[str], estimates: Iterable[str] = (), more: Sequence[str] = ()) -> list[str]:
-    """The columns of plain numbers: ``names``, for each of the ``estimates`` its mean, interval and seed
-    deviation, then ``more``."""
-    return [*names, *(f"{name}{end}" for name in estimates for end in ("", "_low", "_high", "_seed_sd")), *more]
-
-
 # Rows of differences
 
 

@@ -9,7 +9,7 @@ from ..files import parse_yaml, shipped_text
 from ..settings import Settings
 from . import frame
 from .methods import tier_mark
-from .table import Column, Row, Table
+from .table import Column, Row, Sheet, Table
 
 
 def _paper(settings: Settings, decoding: str) -> str:
@@ -36,6 +36,24 @@ def _declared() -> dict[str, Any]:
 def title(settings: Settings, group: str) -> str:
     """The title of a group of tables, which names the tier."""
     return f"{_declared()[group]['title']} ({tier_mark(settings)})"
+
+
+def sheet(
+    settings: Settings, group: str, parts: Sequence[tuple[str, Table]], rows: Sequence[Row], title: str = "",
+    printed: Sequence[Table] = (),
+) -> Sheet:  # fmt: skip
+    """A group of tables with the same figures as plain numbers, ``rows``; under its declared title, or another."""
+    entry = _declared()[group]
+    keys = [key for of in entry["csv"] for key in ([of] if isinstance(of, str) else _estimates(**of))]
+    head = title or f"{entry['title']} ({tier_mark(settings)})"
+    return Sheet(head, parts, rows, keys, entry.get("decimals", 6), printed)
+
+
+def _estimates(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
+    """For each estimate the columns of its mean, interval and seed deviation; ``all``: of all metrics."""
+    named = {"all": list(METRICS), "in_domain": [metric.name for metric in frame.IN_DOMAIN_METRICS]}
+    for name in named[estimates] if isinstance(estimates, str) else estimates:
+        yield from (f"{prefix}{name}{end}" for end in ("", "_low", "_high", "_seed_sd"))
 
 
 def notes(group: str) -> list[str]:
