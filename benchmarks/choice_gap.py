@@ -27,7 +27,7 @@ from cdpr.credit.states import action_of
 from cdpr.environment import DiagnosticEnvironment, FinalDiagnosis, Trajectory, run_episodes
 from cdpr.evaluation.replay import replay
 from cdpr.evaluation.row import read_rows
-from cdpr.inspector.oracle import Oracle
+from cdpr.report.inspector.oracle import Oracle
 from cdpr.settings import load_settings
 
 WEIGHT, HOSPITAL = 3.0, "mimic_iv"

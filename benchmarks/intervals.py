@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from cdpr.analysis.credit_quality import clustered_error
+from cdpr.evaluation.credit_quality import clustered_error
 from cdpr.evaluation.significance import (
     agreement,
     crossed_bootstrap,

@@ -7,7 +7,8 @@ sampled tokens, once in the policy's own tokens and once in those of the paper's
 The figures that the planner takes from here are those of the arm `paper`.
 
 With `--truth N` also the error of R_proc under each setting, against the true advantage from N whole continuations of
-every state (`cdpr.analysis.credit_quality`), with the initial policy acting and continuing. Two rules have no setting:
+every state (`cdpr.evaluation.credit_quality`), with the initial policy acting and continuing. Two rules have no
+setting:
 `settled` draws two continuations of each candidate and the other two only where two left the sign of R_proc open.
 
 The tiny policy answers in a few words, so that replies, and with them states, are often equal to the letter. A model
@@ -32,11 +33,11 @@ import numpy as np
 import torch
 from _figures import save
 
-from cdpr.analysis.credit_quality import Remembering, every_state, measures, sample_groups, with_truth
 from cdpr.cases import iterate_records
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.credit.scores import CreditReport
 from cdpr.environment import Policy, State, Turn, run_episode
+from cdpr.evaluation.credit_quality import Remembering, every_state, measures, sample_groups, with_truth
 from cdpr.llm import ModelSpec, open_model
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant

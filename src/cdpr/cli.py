@@ -314,7 +314,7 @@ def _evaluate_served(args: argparse.Namespace) -> None:
 )
 def _export(args: argparse.Namespace) -> None:
     """Write an evaluation in the format of another tool."""
-    from .inspect_log import Exported, write_inspect_log
+    from .report.inspect_log import Exported, write_inspect_log
 
     experiment = _experiment(args)
     inputs, outputs = experiment.evaluation_files(args.run, args.dataset)

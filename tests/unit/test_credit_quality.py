@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from toy import ToyPolicy, exact_value, problem
 
-from cdpr.analysis.credit_quality import (
+from cdpr.evaluation.credit_quality import (
     SCORED,
     SWEEPS,
     VINE_CONTINUATIONS,

@@ -17,9 +17,9 @@ from cdpr.environment import DiagnosticEnvironment, run_episode
 from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.files import file_digest
-from cdpr.inspect_log import Exported, ExportError, workups, write_inspect_log
 from cdpr.llm.agent_model import Meter
 from cdpr.records import RunRecord
+from cdpr.report.inspect_log import Exported, ExportError, workups, write_inspect_log
 from cdpr.settings import merge, parse_settings
 
 SCRIPTS = {"T-0": (CBC, CBC, CT, RIGHT), "T-1": (MRI, "No idea.", WRONG), "T-2": (CBC, MRI, CT, "Hm.", "Hm.")}

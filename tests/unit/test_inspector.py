@@ -19,18 +19,18 @@ from browser import CHROMIUM, FRAME, SCROLL, Browser
 from page import page as results_page
 from toy import CALL_COUNTS, HastyPolicy, ToyPolicy, problem
 
-from cdpr.analysis.credit_workups import CreditedCase, Crediting, read_credit
 from cdpr.cases import CaseRecord, write_records
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.environment import State, case_seed, run_episode
+from cdpr.evaluation.credit_workups import CreditedCase, Crediting, read_credit
 from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.row import EvaluationRow, public_text
-from cdpr.inspector.data import read_data, write_data
-from cdpr.inspector.oracle import Oracle
-from cdpr.inspector.workups import exam_names
-from cdpr.inspector.write import credit_file, write_inspector
 from cdpr.job import Job
 from cdpr.llm.agent_model import Meter
+from cdpr.report.inspector.data import read_data, write_data
+from cdpr.report.inspector.oracle import Oracle
+from cdpr.report.inspector.workups import exam_names
+from cdpr.report.inspector.write import credit_file, write_inspector
 from cdpr.report.report_page import write_report
 from cdpr.results.methods import DATASETS
 from cdpr.seeding import derive_seed, stratified_sample

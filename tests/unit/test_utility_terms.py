@@ -11,7 +11,7 @@ from cdpr.agents.reference import ValueOfInformation
 from cdpr.environment import Effort, State
 from cdpr.environment import utility as utility_module
 from cdpr.environment.utility import TERMS, Term, utility, utility_formula
-from cdpr.inspector.oracle import Oracle
+from cdpr.report.inspector.oracle import Oracle
 from cdpr.report.main_table import main_caption
 from cdpr.settings import SettingsError, parse_settings
 from cdpr.workflow.experiment import Experiment

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from ..inspector.data import address
 from ..job import Job
 from ..results import layout
 from ..results.methods import DATASETS, agent, tier_mark, trained
@@ -18,6 +17,7 @@ from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.records import StateMeans, read_lines
 from ..study.rubric import rubric
 from . import style
+from .inspector.data import address
 
 # Rows of `workflow/paper/expert_study.csv`.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..inspector.data import address
 from ..records import KEY_TAG
 from ..results.methods import DATASETS, Method, synthetic
 from ..results.provenance import check_tier, read_record
 from ..results.table import Runs
 from ..settings import Settings
+from .inspector.data import address
 
 
 @dataclass(frozen=True)

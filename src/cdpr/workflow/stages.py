@@ -132,7 +132,7 @@ STAGES = {
         ("utility", "tier", "seeds", "evaluation.decodings", "environment"), also=sources.data_sets,
     ),
     "measure_credit_quality": Stage(
-        "cdpr.analysis.credit_quality:measure_credit_quality",
+        "cdpr.evaluation.credit_quality:measure_credit_quality",
         ("analysis", "credit", "training.group_size", "training.temperature", *DECISIONS), _JUDGED,
         also=sources.deciding_judges, more_code=sources.credit_code,
     ),
@@ -141,7 +141,7 @@ STAGES = {
         ("tier", "data", "utility.cost_unit_usd"), also=sources.data_sets,
     ),
     "credit_workups": Stage(
-        "cdpr.analysis.credit_workups:credit_workups",
+        "cdpr.evaluation.credit_workups:credit_workups",
         ("inspector.cases", "credit", "evaluation.decodings", "evaluation.seed", "training.temperature", *DECISIONS),
         _JUDGED, _RUN_AND_DATASET, sources.deciding_judges, sources.credit_code,
     ),
@@ -180,7 +180,7 @@ STAGES = {
     ),
     "write_timings": Stage("cdpr.report.timings:write_timings"),
     "write_inspector": Stage(
-        "cdpr.inspector.write:write_inspector",
+        "cdpr.report.inspector.write:write_inspector",
         (*_REPORTED, "inspector"), ("training.save_every", "governance", "calls"), also=sources.data_sets,
         more_code=lambda experiment, options: [*sources.judging_code(experiment.settings), "cdpr.agents.policy"],
     ),

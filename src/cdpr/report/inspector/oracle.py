@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..agents.reference import ValueOfInformation
-from ..credit.states import ActionKey
-from ..environment import Effort, State, TableJudge
-from ..hospital.posterior import canonical_name
-from ..settings import Settings
+from ...agents.reference import ValueOfInformation
+from ...credit.states import ActionKey
+from ...environment import Effort, State, TableJudge
+from ...hospital.posterior import canonical_name
+from ...settings import Settings
 
 _SHOWN = 5  # diseases of a posterior
 _NEGLIGIBLE = 1e-3  # as the reference policy's own

@@ -9,17 +9,17 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass
 from typing import Any
 
-from ..analysis.credit_workups import CreditedCase, Ending
-from ..cases import CaseRecord, is_physical
-from ..credit.scores import StateCredit
-from ..credit.states import ActionKey
-from ..credit.states import action_of as credited_action
-from ..environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
-from ..evaluation.replay import deviations, replay
-from ..evaluation.row import EvaluationRow, public_text
-from ..hospital.posterior import canonical_name
-from ..settings import Settings
-from ..study.records import state_digest
+from ...cases import CaseRecord, is_physical
+from ...credit.scores import StateCredit
+from ...credit.states import ActionKey
+from ...credit.states import action_of as credited_action
+from ...environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
+from ...evaluation.credit_workups import CreditedCase, Ending
+from ...evaluation.replay import deviations, replay
+from ...evaluation.row import EvaluationRow, public_text
+from ...hospital.posterior import canonical_name
+from ...settings import Settings
+from ...study.records import state_digest
 from .oracle import Opinion, Oracle
 
 Fields = dict[str, Any]

@@ -25,9 +25,6 @@ from ..credit.states import ActionKey, Node, action_of, selection_reason
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, State, Step, Trajectory, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
-from ..evaluation.evaluate_agent import read_test_cases
-from ..evaluation.replay import deviations, replay
-from ..evaluation.row import EvaluationRow, public_text, read_rows
 from ..files import write_gz
 from ..job import Job
 from ..llm import ModelSpec
@@ -36,6 +33,9 @@ from ..seeding import derive_seed, stratified_sample
 from ..settings import Settings
 from ..settings.credit import Credit
 from .credit_quality import every_state
+from .evaluate_agent import read_test_cases
+from .replay import deviations, replay
+from .row import EvaluationRow, public_text, read_rows
 
 SEED = 0  # of the choice of cases, of probes and continuations
 _AT_ONCE = 16  # cases: enough to fill batches

@@ -13,22 +13,22 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
-from . import __version__
-from .agents.build import agent_class, agent_entry
-from .cases import CaseRecord, iterate_records
-from .environment import PromptBuilder
-from .environment.opening import open_environment
-from .environment.prompt import Conversation
-from .environment.utility import utility_formula
-from .evaluation.metrics import METRICS
-from .evaluation.replay import deviations, replay
-from .evaluation.row import EvaluationRow, read_rows
-from .files import file_digest
-from .records import RunRecord
-from .results.methods import synthetic
-from .results.provenance import check_provenance, read_record
-from .results.sources import source_of
-from .settings import Settings, model_of
+from .. import __version__
+from ..agents.build import agent_class, agent_entry
+from ..cases import CaseRecord, iterate_records
+from ..environment import PromptBuilder
+from ..environment.opening import open_environment
+from ..environment.prompt import Conversation
+from ..environment.utility import utility_formula
+from ..evaluation.metrics import METRICS
+from ..evaluation.replay import deviations, replay
+from ..evaluation.row import EvaluationRow, read_rows
+from ..files import file_digest
+from ..records import RunRecord
+from ..results.methods import synthetic
+from ..results.provenance import check_provenance, read_record
+from ..results.sources import source_of
+from ..settings import Settings, model_of
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample, EvalScore

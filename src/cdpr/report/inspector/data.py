@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from ..escape import script
+from ...escape import script
 
 _BEFORE, _AFTER = "inspector.take(", ");\n"
 

@@ -6,18 +6,18 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..agents.build import agent_class, agent_entry
-from ..analysis.credit_workups import chosen_cases, read_credit
-from ..cases import CaseRecord, iterate_records
-from ..environment.opening import open_environment
-from ..evaluation.row import public_text, read_rows
-from ..job import Job
-from ..pseudonym import pseudonym
-from ..results.methods import DATASETS, synthetic, tier_mark, unfit
-from ..results.provenance import check_provenance
-from ..results.sources import notices, source_of
-from ..settings import Settings
-from ..study.records import StateMeans, read_lines
+from ...agents.build import agent_class, agent_entry
+from ...cases import CaseRecord, iterate_records
+from ...environment.opening import open_environment
+from ...evaluation.credit_workups import chosen_cases, read_credit
+from ...evaluation.row import public_text, read_rows
+from ...job import Job
+from ...pseudonym import pseudonym
+from ...results.methods import DATASETS, synthetic, tier_mark, unfit
+from ...results.provenance import check_provenance
+from ...results.sources import notices, source_of
+from ...settings import Settings
+from ...study.records import StateMeans, read_lines
 from . import site
 from .data import write_data
 from .oracle import Oracle

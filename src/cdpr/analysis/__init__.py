@@ -1,1 +1,0 @@
-"""The method under the microscope: what its estimates are worth."""
