@@ -25,7 +25,8 @@ from .settings.datasets import DATASETS, IN_DOMAIN
 from .tracking import mlflow_index
 from .workflow import housekeeping
 from .workflow.experiment import Experiment
-from .workflow.served import evaluate_served, run_jobs
+from .workflow.running import run_jobs
+from .workflow.served import evaluate_served, own_server
 from .workflow.stages import STAGES
 
 _ABOUT = """\
@@ -183,7 +184,7 @@ def _run_stage(args: argparse.Namespace) -> None:
     names = STAGES[args.command].options
     options = [dict(zip(names, values, strict=True)) for values in product(*(vars(args)[name] for name in names))]
     files = [_paths(flag, words) for flag, words in (("--input", args.input), ("--output", args.output))]
-    run_jobs(_experiment(args), args.command, options, *files, key=args.key, page=args.page)
+    run_jobs(_experiment(args), args.command, options, *files, key=args.key, page=args.page, server_of=own_server)
 
 
 def _paths(flag: str, words: Sequence[str]) -> dict[str, list[str]]:

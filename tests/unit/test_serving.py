@@ -29,7 +29,8 @@ from cdpr.settings import Machine, Serving, SettingsError, load_settings, parse_
 from cdpr.settings.schema import TinyModel
 from cdpr.workflow.experiment import Experiment
 from cdpr.workflow.machines import serving_machine
-from cdpr.workflow.served import evaluate_served, key_of, machine_of, run_jobs, served_jobs, server_of
+from cdpr.workflow.running import run_jobs
+from cdpr.workflow.served import evaluate_served, key_of, machine_of, own_server, served_jobs, server_of
 from cdpr.workflow.systems import missing
 
 STUB = Path(__file__).parent / "stub_server.py"
@@ -233,7 +234,7 @@ def evaluate(plan: Experiment, name: str) -> None:
     [job] = [job for job in served_jobs(plan) if job.name == name]
     for run, dataset in job.evaluations:
         files = [{k: [path] for k, path in of.items()} for of in plan.evaluation_files(run, dataset)]
-        run_jobs(plan, "evaluate_agent", [{"run": run, "dataset": dataset}], *files)
+        run_jobs(plan, "evaluate_agent", [{"run": run, "dataset": dataset}], *files, server_of=own_server)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""Running one stage: the frame around it, its settings, its key and its files."""
+"""Running jobs of a stage: the frame around each, its settings, its key and its files."""
 
-import contextlib
 import pkgutil
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,49 @@ from .. import tracking
 from ..files import path_digest
 from ..job import PageEntry
 from ..records import FileDigest, RunRecord
-from ..settings import TrainedRun, digest
+from ..settings import SettingsError, TrainedRun, digest
 from . import own_code
 from .evidence import EVIDENCE
 from .experiment import Experiment, stage_of
 from .stages import TABLES, Options
+
+
+def run_jobs(
+    experiment: Experiment, stage: str, jobs: Sequence[Options], inputs: Mapping[str, Sequence[str]],
+    outputs: Mapping[str, Sequence[str]], *, key: str | None = None, page: tuple[Mapping[str, Any], ...] = (),
+    server_of: Callable[[Experiment, str, Options], AbstractContextManager[Any]] = lambda *job: nullcontext(),
+) -> None:  # fmt: skip
+    """Run jobs of a stage in this process, one after another. Inputs and outputs are paths by name: one for all jobs,
+    or one for each, in their order.
+
+    Snakemake deletes the outputs of a failed job. So the rows of finished evaluations stay under ``state`` until all
+    have ended, and a rerun continues after them. ``server_of`` gives each job its server of models. Raises
+    SettingsError for another number of paths, and as :func:`run_stage`.
+    """
+    if wrong := [name for name, paths in (inputs | outputs).items() if len(paths) not in (1, len(jobs))]:
+        raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
+    finished = []
+    for n, options in enumerate(jobs):
+        read, written = ({name: paths[n % len(paths)] for name, paths in of.items()} for of in (inputs, outputs))
+        if len(jobs) > 1 and "run" in options and (policy := experiment.acting_policy(options["run"])):
+            read.setdefault("policy", policy)
+        with server_of(experiment, stage, options) as server:
+            run_stage(
+                experiment, stage, options, read, written, key=None if jobs[1:] else key, page=page, server=server
+            )
+        if jobs[1:] and "evaluation" in written:
+            finished.append(keep_rows(experiment, written["evaluation"]))
+    for rows in finished:
+        rows.unlink()
+
+
+def keep_rows(experiment: Experiment, evaluation: str) -> Path:
+    """Put the rows of a finished evaluation where the next attempt looks for them."""
+    written = Path(experiment.resolved(evaluation))
+    rows = Path(experiment.state) / RunRecord.read(written.with_suffix(".run.json")).run_key / "evaluation.jsonl"
+    rows.parent.mkdir(exist_ok=True)
+    shutil.copyfile(written, rows)
+    return rows
 
 
 def run_stage(
@@ -57,7 +96,7 @@ def run_stage(
                          for part in page)  # fmt: skip
         job.server = server
         is_live = stage.live and settings.tracking.mlflow
-        following = live_run(settings, about, job.state) if is_live else contextlib.nullcontext()
+        following = live_run(settings, about, job.state) if is_live else nullcontext()
         own_code.allow([*job.inputs.values(), *job.out.values(), job.state])
         with following:
             pkgutil.resolve_name(stage.target(settings))(stage.view(settings, options, name), job)

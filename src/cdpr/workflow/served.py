@@ -6,21 +6,19 @@ cases and leak control have jobs of their own, so that a target runs no more tha
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..agents.build import agent_class, agent_entry
 from ..llm.own_server import OwnServer
-from ..records import RunRecord
 from ..settings import Machine, Settings, SettingsError, digest, model_of, served
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.experiments import POLICY
 from .evidence import EVIDENCE
 from .experiment import Experiment
-from .running import run_stage
+from .running import keep_rows, run_stage
 from .stages import Options
 
 _STAGE = "evaluate_agent"
@@ -85,48 +83,11 @@ def evaluate_served(experiment: Experiment, name: str) -> None:
             inputs, _ = experiment.evaluation_files(run, dataset)
             outputs = {"evaluation": f"{scratch}/{run}/{dataset}.jsonl"}
             run_stage(experiment, _STAGE, {"run": run, "dataset": dataset}, inputs, outputs, server=server)
-            _keep_rows(experiment, outputs["evaluation"])
+            keep_rows(experiment, outputs["evaluation"])
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-def run_jobs(
-    experiment: Experiment, stage: str, jobs: Sequence[Options], inputs: Mapping[str, Sequence[str]],
-    outputs: Mapping[str, Sequence[str]], *, key: str | None = None, page: tuple[Mapping[str, Any], ...] = (),
-) -> None:  # fmt: skip
-    """Run jobs of a stage in this process, one after another. Inputs and outputs are paths by name: one for all jobs,
-    or one for each, in their order.
-
-    Snakemake deletes the outputs of a failed job. So the rows of finished evaluations stay under ``state`` until all
-    have ended, and a rerun continues after them. Raises SettingsError for another number of paths, and as
-    :func:`~cdpr.workflow.running.run_stage`.
-    """
-    if wrong := [name for name, paths in (inputs | outputs).items() if len(paths) not in (1, len(jobs))]:
-        raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
-    finished = []
-    for n, options in enumerate(jobs):
-        read, written = ({name: paths[n % len(paths)] for name, paths in of.items()} for of in (inputs, outputs))
-        if len(jobs) > 1 and "run" in options and (policy := experiment.acting_policy(options["run"])):
-            read.setdefault("policy", policy)
-        with _own_server(experiment, stage, options) as server:
-            run_stage(
-                experiment, stage, options, read, written, key=None if jobs[1:] else key, page=page, server=server
-            )
-        if jobs[1:] and stage == _STAGE:
-            finished.append(_keep_rows(experiment, written["evaluation"]))
-    for rows in finished:
-        rows.unlink()
-
-
-def _keep_rows(experiment: Experiment, evaluation: str) -> Path:
-    """Put the rows of a finished evaluation where the next attempt looks for them."""
-    written = Path(experiment.resolved(evaluation))
-    rows = Path(experiment.state) / RunRecord.read(written.with_suffix(".run.json")).run_key / "evaluation.jsonl"
-    rows.parent.mkdir(exist_ok=True)
-    shutil.copyfile(written, rows)
-    return rows
-
-
-def _own_server(experiment: Experiment, stage: str, options: Options) -> AbstractContextManager[OwnServer | None]:
+def own_server(experiment: Experiment, stage: str, options: Options) -> AbstractContextManager[OwnServer | None]:
     """The server of an evaluation whose model a job serves; it starts only where rows and answers are missing."""
     pair = (options.get("run"), options.get("dataset"))
     serving = [job for job in served_jobs(experiment) if pair in job.evaluations] if stage == _STAGE else []
