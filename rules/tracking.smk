@@ -25,11 +25,10 @@ rule rebuild_tracking:
 
 
 use rule rebuild_tracking as index_runs with:
-    """Bring the MLflow index up to date, beside the report page."""
+    """Bring the MLflow index up to date when the report page is written."""
     input:
         rules.check_headroom.output,
-        rules.write_claims.output,
-        lambda wildcards: made(*(part["rule"] for part in PAGE)),
+        rules.write_report.output,
     output:
         touch("<results>/tracking.indexed"),
     log:
