@@ -39,14 +39,13 @@ def title(settings: Settings, group: str) -> str:
 
 
 def sheet(
-    settings: Settings, group: str, parts: Sequence[tuple[str, Table]], rows: Sequence[Row], title: str = "",
+    settings: Settings, group: str, parts: Sequence[tuple[str, Table]], rows: Sequence[Row], heading: str = "",
     printed: Sequence[Table] = (),
 ) -> Sheet:  # fmt: skip
-    """A group of tables with the same figures as plain numbers, ``rows``; under its declared title, or another."""
+    """A group of tables below its declared title, or another ``heading``, and the same figures as plain ``rows``."""
     entry = _declared()[group]
     keys = [key for of in entry["csv"] for key in ([of] if isinstance(of, str) else _estimates(**of))]
-    head = title or f"{entry['title']} ({tier_mark(settings)})"
-    return Sheet(head, parts, rows, keys, entry.get("decimals", 6), printed)
+    return Sheet(heading or title(settings, group), parts, rows, keys, entry.get("decimals", 6), printed)
 
 
 def _estimates(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
