@@ -26,6 +26,9 @@ _VERL = "training.verl"
 """What every training reads; but of these what its algorithm declares, and the last on the engine verl alone."""
 
 
+_default = functools.cache(Settings)
+
+
 @functools.lru_cache(64)
 def variants(settings: Settings) -> dict[str, Variant]:
     """All variants by name: those of the experiments file, then the points of its sweeps."""
@@ -152,11 +155,6 @@ def seen_by_algorithm(settings: Settings) -> Settings:
     line = f"reads = {(*own, 'KEY')}".replace("'", '"')
     remedy = f"write `{line}` in the class of the algorithm {name}, or its trainings would not change with the setting"
     return restrict(settings, _read(_reads(settings)) - without(RUNTIME, own), remedy)
-
-
-@functools.cache
-def _default() -> Settings:
-    return Settings()
 
 
 def _reads(settings: Settings) -> tuple[str, ...]:

@@ -4,16 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...credit import scores
 from ...credit.process_reward import GroupCredit, ProcessReward
-from ...credit.scores import (
-    CreditRow,
-    ProcessRewards,
-    process_score,
-    step_scale,
-    summarise,
-    trajectory_score,
-    weighted_rewards,
-)
+from ...credit.scores import CreditRow, ProcessRewards
 from ...environment.utility import outcome_reward
 from ...settings import Settings
 from ..algorithm import Algorithm, Context, Group, GroupAdvantages, equal_share, every_decision
@@ -43,33 +36,34 @@ class Cdpr(Algorithm):
         await credit.score()
         process, outcome = credit.report.process, [outcome_reward(trajectory) for trajectory in group]
         if self.credit.level == "step":
-            scores, decisions = outcome, every_decision(self.normalised(outcome), group)
+            totals, decisions = outcome, every_decision(self.normalised(outcome), group)
         elif self.credit.normalise == "apart" and self.credit.beta > 0:
-            scores, advantages = self._apart(outcome, process)
+            totals, advantages = self._apart(outcome, process)
             decisions = every_decision(advantages, group)
         else:
-            scores = [trajectory_score(r, p, self.credit) for r, p in zip(outcome, process, strict=True)]
-            decisions = every_decision(self.normalised(scores), group)
+            totals = [scores.trajectory_score(r, p, self.credit) for r, p in zip(outcome, process, strict=True)]
+            decisions = every_decision(self.normalised(totals), group)
         correct = [trajectory.correct for trajectory in group]
         row = CreditRow(iteration + 1, group[0].case.note_id, correct, process, credit.report.states)
-        return _Credited(decisions=decisions, scores=scores, record=row, credit=credit)
+        return _Credited(decisions=decisions, scores=totals, record=row, credit=credit)
 
     def _add_step_level(self, batch: Sequence[_Credited]) -> None:
         """A_t = A(R_out) + beta R_proc(s_t, a_t), R_proc in the unit of ``credit.step_scale``."""
         processes = [rewards for group in batch for rewards in group.credit.report.process]
-        scale = step_scale(processes, self.credit.step_scale)
+        scale = scores.step_scale(processes, self.credit.step_scale)
         for group in batch:
             for steps, rewards in zip(group.decisions, group.credit.report.process, strict=True):
-                steps[:] = [a + w / scale for a, w in zip(steps, weighted_rewards(rewards, self.credit), strict=True)]
+                weighted = scores.weighted_rewards(rewards, self.credit)
+                steps[:] = [a + w / scale for a, w in zip(steps, weighted, strict=True)]
 
     def _apart(self, outcome: list[float], process: Sequence[ProcessRewards]) -> tuple[list[float], list[float]]:
         """A = A(R_out) + beta A(P), with P the process part before beta: where all outcomes of a group are equal, the
         advantages have the size of beta. Returns scores and advantages."""
         beta = self.credit.beta
-        part = [process_score(rewards, self.credit) / beta for rewards in process]
-        scores = [r + beta * p for r, p in zip(outcome, part, strict=True)]
+        part = [scores.process_score(rewards, self.credit) / beta for rewards in process]
+        totals = [r + beta * p for r, p in zip(outcome, part, strict=True)]
         pairs = zip(self.normalised(outcome), self.normalised(part), strict=True)
-        return scores, [a + beta * p for a, p in pairs]
+        return totals, [a + beta * p for a, p in pairs]
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Store the continuations in the rollout cache; only now, so that no group depends on which was ready first.
@@ -79,7 +73,7 @@ class Cdpr(Algorithm):
             self._add_step_level(credited)
         for group in credited:
             group.credit.pools.store()
-        metrics = summarise([group.credit.report for group in credited], self.credit) | super().finish(batch)
+        metrics = scores.summarise([group.credit.report for group in credited], self.credit) | super().finish(batch)
         outcomes = [list(map(outcome_reward, group.credit.group)) for group in credited]
         return metrics | {"credit/equal_outcome_groups": equal_share(outcomes)}
 
