@@ -225,6 +225,7 @@ def test_benchmark_and_variant_are_compared_on_the_cases_in_both(tmp_path):
         table = {(row["method"], row["dataset"]): row for row in csv.DictReader(lines)}
     row = table["warm_start", "private"]
     assert (row["cases"], float(row["accuracy"]), float(row["accuracy_controlled"])) == ("8", 1.0, 0.75)
+    assert " 0:2 " in written[".md"].read_text()  # of the eight cases that both hold, two changed
     assert float(row["accuracy_change"]) == -0.25 and float(row["accuracy_change_low"]) < -0.25
     assert table["warm_start", "mimic_iv"]["status"].startswith("missing: evaluations/warm_start/mimic_iv.jsonl")
     assert all(name in written[".tex"].read_text() for name in ("GRPO", "All-tests"))

@@ -245,6 +245,19 @@ def test_every_table_has_its_line(tmp_path):
     ]
 
 
+def test_a_small_table_without_rows_is_a_warning_and_one_that_every_case_needs_an_error(tmp_path):
+    tables = mimic_tables()
+    for name in ("hosp/d_labitems", "note/radiology_detail"):
+        tables[name] = tables[name][0], []
+    records, attrition = read(write(tmp_path / "small", tables))
+    assert records and {
+        f"WARNING: {n} has a header and no row" for n in ("hosp/d_labitems", "note/radiology_detail")
+    } <= {*attrition.warnings}
+    tables["hosp/patients"] = tables["hosp/patients"][0], []
+    with pytest.raises(IngestError, match=r"patients\.csv\.gz: a header and no row; copy or download it again"):
+        read(write(tmp_path / "needed", tables))
+
+
 def test_a_table_that_stands_twice_is_an_error_that_names_both(tmp_path):
     path = write_mimic(tmp_path) / "hosp/labevents.csv.gz"
     path.with_suffix("").write_text(text_of(path))

@@ -23,7 +23,7 @@ from cdpr.llm.types import SYSTEM
 from cdpr.settings import ModelEntry, SettingsError, load_settings
 from cdpr.settings.models import Calls
 from cdpr.workflow.experiment import Experiment
-from cdpr.workflow.spend import plan_spending, render_plan
+from cdpr.workflow.spend import plan_spending, render_plan, render_spent
 
 PRICES = {"input": 1.0, "output": 10.0}  # the server counts 100 and 50 tokens
 CALL = 0.0006
@@ -176,6 +176,22 @@ def test_usage_that_no_call_can_have_is_unknown_and_priced_at_its_worst(server, 
     [bill] = spent(tmp_path)
     worst = (worst_case(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
     assert (bill.calls, bill.unknown_calls, bill.usd) == (0, 1, pytest.approx(worst))
+
+
+def test_the_bill_adds_up_what_every_model_took(server, tmp_path):
+    nothing = f"Nothing was spent: {tmp_path} holds no call of a model with prices; other models are not listed."
+    assert render_spent(str(tmp_path), None) == nothing
+    for model in ("odd_usage", "counts"):
+        ask(priced(tmp_path, server.url, model, mode="record"))
+    bills = spent(tmp_path)
+    assert len(bills) == 2 and all(bill.usd > 0 for bill in bills)
+    text = render_spent(str(tmp_path), 1.0)
+    total = next(line for line in text.splitlines() if line.startswith("total")).split()
+    calls, unknown, usd = (sum(getattr(b, name) for b in bills) for name in ("calls", "unknown_calls", "usd"))
+    assert (total[1], total[4], total[6]) == (f"{calls}", f"{usd:,.4f}", f"({unknown})") and unknown == 1
+    assert "Unknown: 1 calls timed out" in text
+    assert text.endswith(f"calls.budget_usd is 1.00; {1 - usd:,.2f} USD are left.")
+    assert render_spent(str(tmp_path), None).endswith("calls.budget_usd is not set.")
 
 
 def test_a_call_waits_for_those_under_way(tmp_path):
