@@ -1,6 +1,7 @@
 """The command line: light, teaching, and clear about problems."""
 
 import contextlib
+import errno
 import importlib
 import os
 import re
@@ -9,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cdpr import cli
-from cdpr.files import write_gz, write_text
+from cdpr.files import disk_problem, write_gz, write_text
 from cdpr.records import FileDigest, RunRecord
 from cdpr.report import timings
 from cdpr.settings import Settings, load_settings
@@ -261,6 +263,19 @@ def test_the_remedy_names_what_cannot_be_written(where, remedy, monkeypatch):
     _, named, last = cli.explain(error).splitlines()
     assert named == (os.path.expanduser(where) if where else "/dev/shm") and remedy in last
     assert ("paths.results" in last) == (remedy == "paths.results")
+
+
+def test_shared_memory_that_is_full_is_named_though_the_error_names_no_file(monkeypatch):
+    """Its disk is looked at only where no other folder is full."""
+    full = {"/dev/shm"}
+    monkeypatch.setattr(os.path, "exists", lambda path: True)
+    room = lambda path: SimpleNamespace(f_bavail=0 if str(path) in full else 2**20, f_frsize=4096)  # noqa: E731
+    monkeypatch.setattr(os, "statvfs", room)
+    _, where, remedy = disk_problem(errno.ENOSPC, None, ["/r", "/s"]).splitlines()
+    assert where == "/dev/shm" and remedy.startswith("Free space there, or start the container with shared memory")
+    full.add("/s")
+    _, where, remedy = disk_problem(errno.ENOSPC, None, ["/r", "/s"]).splitlines()
+    assert where == "/s" and "paths.results" in remedy
 
 
 def test_undeclared_settings_are_an_error(tmp_path, capsys, monkeypatch):

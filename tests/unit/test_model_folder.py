@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 
@@ -20,6 +21,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from cdpr.llm import model_folder
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.spec import ModelSpec
 from cdpr.llm.transformer import FAMILIES
@@ -301,6 +303,19 @@ def test_a_folder_that_is_not_whole_or_not_plain_is_refused_by_name(tokenizer, t
     if name != "end of a turn beyond the vocabulary":
         with pytest.raises(SettingsError, match=message):
             load_model(folder)
+
+
+def test_the_code_of_a_model_is_not_run_even_where_its_name_would_slip_through(tokenizer, tmp_path, monkeypatch):
+    folder, mark = save(tokenizer, tmp_path), tmp_path / "was run"
+    BROKEN["code"][0](folder)
+    (folder / "modeling_x.py").write_text(
+        f"open({str(mark)!r}, 'w').close()\nfrom transformers import LlamaForCausalLM as X\n"
+    )
+    monkeypatch.setattr(model_folder, "refuse_code", lambda folder: None)
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    with contextlib.suppress(Exception):
+        load_model(folder)
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize("name", ["shard with the head gone", "FP8 by its configuration", "adapter", "code", "int8"])
