@@ -36,7 +36,7 @@ from cdpr.results.curves import CurveError, diverged_at, read_curves
 from cdpr.results.methods import main_methods, pictured_methods, trained
 from cdpr.results.paper import read_paper
 from cdpr.results.provenance import ProvenanceError
-from cdpr.results.table import Column, Table, marks, to_csv, to_latex, to_markdown
+from cdpr.results.table import Column, Table, interval, marks, number, to_csv, to_latex, to_markdown
 from cdpr.settings import labels_of, parse_settings
 from cdpr.settings.load import merge, restrict
 
@@ -595,6 +595,16 @@ def test_latex_is_sound(made, tmp_path):
     assert made[".tex"].count("{") == made[".tex"].count("}")
     assert len(set(re.findall(r"\\label\{(.*?)\}", made[".tex"]))) == 9
     compile_latex(made[".tex"], tmp_path)
+
+
+def test_a_number_is_printed_with_two_decimals_unless_another_count_is_given():
+    assert [number(2.345), number(-0.001), number(2.345, None), number(2.346, 1, True)] == [
+        "2.35",
+        "0.00",
+        "2.345",
+        "+2.3",
+    ]
+    assert interval(1.0, 0.5, 2) == "1.00 [0.50, 2.00]" and number(0.0, 1, True) == "0.0"
 
 
 def test_table_forms_agree():
