@@ -16,14 +16,14 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from ..files import csv_records, file_type
 from .texts import HALF_CHARACTER, LONGEST_TEXT, one_line, phrases, quoted, visible
 
-PACKED_ENDINGS = (".gz", ".zip", ".bz2", ".xz")
+_PACKED_ENDINGS = ("", ".gz", ".zip", ".bz2", ".xz")
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
 
 # Python's own limit (131,072) is below what a long report may hold.
@@ -77,14 +77,15 @@ def files_at(path: Path, ending: str) -> list[Path]:
     """The file itself, or those files of a folder that end so, compressed ones included."""
     if file_type(path) != "folder":
         return [path]
-    endings = tuple(ending + packed for packed in ("", *PACKED_ENDINGS))
+    endings = tuple(ending + packed for packed in _PACKED_ENDINGS)
     return sorted(f for f in path.iterdir() if f.name.endswith(endings) and f.name[0] != ".")
 
 
-def file_called(folder: Path, name: str, endings: Iterable[str]) -> Path | None:
-    """The one file of a folder that has a name with one of the endings; None without any. Raises IngestError for
-    several."""
-    paths = [path for ending in endings if file_type(path := folder / f"{name}{ending}") == "file"]
+def file_called(folder: Path, name: str, *endings: str) -> Path | None:
+    """The one file of a folder that has this name with one of the endings, compressed or not; None without any. Raises
+    IngestError for several."""
+    names = (f"{name}{ending}{packed}" for ending in endings or ("",) for packed in _PACKED_ENDINGS)
+    paths = [path for one in names if file_type(path := folder / one) == "file"]
     if len(paths) > 1:
         names = " and ".join(path.name for path in paths)
         raise IngestError(paths[0].parent, f"holds {names}", "keep the one that is right")

@@ -18,19 +18,9 @@ from typing import Any, Self
 from ..files import file_digest, file_type, parse_yaml, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks
 from .attrition import Attrition
-from .flat_files import (
-    LONGEST_NOTE,
-    PACKED_ENDINGS,
-    IngestError,
-    content_of,
-    csv_lines,
-    explained,
-    file_called,
-    header_faults,
-)
+from .flat_files import LONGEST_NOTE, IngestError, content_of, csv_lines, explained, file_called, header_faults
 from .texts import MISSING, is_absent, patterns, quoted, shape
 
-_ENDINGS = (*(f".csv{packed}" for packed in (*PACKED_ENDINGS, "")), ".parquet")
 # A name that says that it is missing, in any letters; nothing that is examined is called by it. Sodium is "Na" in no
 # table of MIMIC.
 _NAMELESS = r"(?i)[\W_]*(?:n[/.]?a\.?|nan|nil|none|null)?[\W_]*"
@@ -165,7 +155,7 @@ class Tables:
         return IngestError(path, problem, "repair or download the file again")
 
     def _find(self, name: str) -> Path:
-        if path := file_called(self.folder, name, _ENDINGS):
+        if path := file_called(self.folder, name, ".csv", ".parquet"):
             return path
         remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
         raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)

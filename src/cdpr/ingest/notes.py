@@ -15,19 +15,7 @@ from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from .names import add_text, physical_key
-from .texts import (
-    gaps,
-    headed,
-    one_line,
-    only_refers,
-    patterns,
-    phrases,
-    plain_text,
-    says_something,
-    shape,
-    visible,
-    with_plain_ends,
-)
+from .texts import gaps, headed, one_line, only_refers, patterns, phrases, plain_text, says_something, shape, visible
 
 _HEADINGS, _SHORT = (phrases("notes")[name] for name in ("headings", "short"))
 _ALL = [*_HEADINGS, *_SHORT]
@@ -65,7 +53,7 @@ class DischargeNote:
 
 def parse_discharge_note(text: str) -> DischargeNote:
     """Sections of a note; never raises: what is not found is empty. The history keeps its line ends."""
-    sections = note_sections(with_plain_ends(plain_text(visible(text))))
+    sections = note_sections(plain_text(visible(text)))
     diagnosis = sections.pop("diagnosis", "")
     physical, behind = examination_part(sections.pop("physical", ""))
     return DischargeNote(
@@ -180,7 +168,7 @@ def examination_heading(text: str) -> str | None:
 
 
 def _report_sections(text: str) -> list[tuple[str, str]]:
-    text = with_plain_ends(text)
+    text = plain_text(text)
     return [
         (heading[1].strip() if heading else "", body) for heading, body in headed(text, _REPORT.heading.finditer(text))
     ]
@@ -241,7 +229,7 @@ def _is_part(name: str) -> bool:
 def outline(text: str) -> str:
     """The headings of a note, with letters in place of every word that headings of notes do not have."""
     names = (
-        line.partition(":")[0].strip() for line in with_plain_ends(text).split("\n") if ":" in line or _stands_out(line)
+        line.partition(":")[0].strip() for line in plain_text(text).split("\n") if ":" in line or _stands_out(line)
     )
     masked = (_ANY_WORD.sub(lambda word: word[0] if word[0].casefold() in _OF_HEADINGS else shape(word[0]), name)
               for name in names if 0 < len(name.split()) <= 6)  # fmt: skip

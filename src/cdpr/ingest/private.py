@@ -18,17 +18,7 @@ from ..files import file_type, parse_yaml, shipped_text
 from ..settings.datasets import PrivateSource
 from .attrition import Attrition
 from .draft import Draft, Import
-from .flat_files import (
-    PACKED_ENDINGS,
-    Element,
-    IngestError,
-    collected,
-    csv_lines,
-    file_called,
-    filled_lines,
-    header_faults,
-    parse_json,
-)
+from .flat_files import Element, IngestError, collected, csv_lines, file_called, filled_lines, header_faults, parse_json
 from .names import Workup, result_part
 from .texts import LONGEST_TEXT, filled, is_absent, one_line, patient_information, quoted, visible
 
@@ -125,7 +115,7 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
 def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
     """The file, compressed or not; the plain name where there is none, or are several."""
     with collected(problems):
-        return file_called(folder, name, ("", *PACKED_ENDINGS)) or folder / name
+        return file_called(folder, name) or folder / name
     return folder / name
 
 

@@ -42,11 +42,6 @@ _MARKUP, _RTF = (compile_rewriting(phrases("texts")[name]) for name in ("markup"
 MISSING, _NEUTRAL = (frozenset(phrases("texts")[name]) for name in ("missing", "neutral"))
 
 
-def with_plain_ends(text: str) -> str:
-    r"""The text with ``\n`` for every line end, whatever machine wrote it."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
 def one_line(text: str) -> str:
     """The text with all white space, line ends included, collapsed to single spaces."""
     return " ".join(text.split())
@@ -82,7 +77,8 @@ def unmarked(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """A text without the marks of RTF or HTML, where it has such."""
+    r"""A text without the marks of RTF or HTML, where it has such, and with ``\n`` for every line end."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.lstrip().startswith("{\\rtf"):
         text = re.sub(r"\\u(-?\d+) ?\??", lambda match: chr(int(match[1]) % 0x10000), text)
         text = re.sub(r"\\'([0-9a-f]{2})", lambda match: bytes.fromhex(match[1]).decode("cp1252", "replace"), text)
