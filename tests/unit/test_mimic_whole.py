@@ -261,7 +261,7 @@ def test_a_small_table_without_rows_is_a_warning_and_one_that_every_case_needs_a
 def test_a_table_that_stands_twice_is_an_error_that_names_both(tmp_path):
     path = write_mimic(tmp_path) / "hosp/labevents.csv.gz"
     path.with_suffix("").write_text(text_of(path))
-    with pytest.raises(IngestError, match=r"holds labevents\.csv\.gz and labevents\.csv; keep the one"):
+    with pytest.raises(IngestError, match=r"holds labevents\.csv and labevents\.csv\.gz; keep the one"):
         read(tmp_path)
 
 

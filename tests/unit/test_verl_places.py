@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import secrets
 import subprocess
@@ -163,7 +164,7 @@ def test_vllm_is_told_what_the_plan_was_made_with(tmp_path):
     with frozen_server(settings, tmp_path, tmp_path) as server:
         command = server.command
     assert command[:3] == ["/opt/vllm/bin/vllm", "serve", str(tmp_path)]
-    pairs = dict(zip(command[3::2], command[4::2], strict=True))
+    pairs = dict(itertools.pairwise(command))
     assert pairs["--host"] == "127.0.0.1" and pairs["--gpu-memory-utilization"] == "0.1"
     assert pairs["--max-num-seqs"] == "64" and int(pairs["--max-model-len"]) > settings.policy.max_prompt_tokens
     both = merge(settings.model_dump(), {"training": {"verl": {"frozen": {"url": "http://127.0.0.1:1/v1"}}}})

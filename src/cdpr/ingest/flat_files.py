@@ -23,7 +23,7 @@ from typing import Any, NoReturn, Self
 from ..files import csv_records, file_type
 from .texts import HALF_CHARACTER, LONGEST_TEXT, one_line, phrases, quoted, visible
 
-_PACKED_ENDINGS = (".gz", ".zip", ".bz2", ".xz", "")
+_PACKED_ENDINGS = ("", ".gz", ".zip", ".bz2", ".xz")
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
 
 # Python's own limit (131,072) is below what a long report may hold.
