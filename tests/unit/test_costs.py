@@ -523,5 +523,5 @@ def test_whoever_prices_an_examination_does_so_for_the_place_of_service():
     synthetic = [key for one in synthetic_cases(60, office) for key in one.exam_cost_map.items()]
     assert ("CSF Study", puncture) in synthetic and ("Upper GI Endoscopy", endoscopy) in synthetic
     environment = DiagnosticEnvironment(office.environment)
-    asked = request_price(office, environment, environment.initial(case("Sodium")), "Skin Biopsy")
-    assert asyncio.run(asked) == 119.36
+    priced = request_price(office, environment, environment.initial(case("Sodium")), "Skin Biopsy")
+    assert asyncio.run(priced) == 119.36

@@ -165,15 +165,15 @@ def test_its_numbers_are_those_of_the_credit_artifact(world):
             if state is None:
                 assert line.forced[place] and t == len(workup["steps"]) - 1 and "credit" not in step
                 continue
-            told, value = step["credit"], {shown_as(v.action): v for v in state.candidates}
-            assert told["why"] == line.selected[place][t]
-            assert told["entropy"] == pytest.approx(state.entropy, abs=1e-6)
-            assert told["process"] == pytest.approx(line.process[place][t], abs=1e-6)
-            assert {tuple(each["act"]) for each in told["candidates"]} == {
+            credit, value = step["credit"], {shown_as(v.action): v for v in state.candidates}
+            assert credit["why"] == line.selected[place][t]
+            assert credit["entropy"] == pytest.approx(state.entropy, abs=1e-6)
+            assert credit["process"] == pytest.approx(line.process[place][t], abs=1e-6)
+            assert {tuple(each["act"]) for each in credit["candidates"]} == {
                 *value,
                 *(shown_as(a.action) for a in state.actions),
             }
-            for each in told["candidates"]:
+            for each in credit["candidates"]:
                 if "value" not in each:
                     continue
                 found = value[tuple(each["act"])]
@@ -331,9 +331,9 @@ def test_a_link_leads_to_a_decision_and_text_is_shown_as_text(world, tmp_path):
     }
     with opened(world.site, tmp_path, **at) as page:
         assert page.js("document.title") == "Decision inspector"
-        told = page.js("document.getElementById('detail').textContent")
-        assert SCRIPT in told and page.js("document.querySelectorAll('#detail script').length") == 0
-        assert f"Entropy {workup['steps'][1]['credit']['entropy']:.3f}" in told and "Turn 2: " in told
+        text = page.js("document.getElementById('detail').textContent")
+        assert SCRIPT in text and page.js("document.querySelectorAll('#detail script').length") == 0
+        assert f"Entropy {workup['steps'][1]['credit']['entropy']:.3f}" in text and "Turn 2: " in text
         assert page.js("[...document.querySelectorAll('.side')].map(side => side.ariaLabel)") == [RUN, OTHER]
         assert place(page) == {name: str(value) for name, value in at.items()}
 
@@ -357,9 +357,9 @@ def test_states_of_the_study_show_their_ratings_to_whoever_came_there(world, tmp
     for run, turn in ((RUN, 0), (OTHER, 0), (RUN, 1)):
         at = {"run": run, "dataset": DATASET, "case": "T-1", "decoding": "greedy", "turn": turn}
         with opened(world.site, tmp_path / f"{run}{turn}", **at) as page:
-            told = page.js("document.getElementById('detail').textContent")
-            assert f"turn 1 of {RUN}" in told
-            assert (f"{OTHER}: Chest X-ray" in told and "3.50" in told) is (turn == 0)
+            text = page.js("document.getElementById('detail').textContent")
+            assert f"turn 1 of {RUN}" in text
+            assert (f"{OTHER}: Chest X-ray" in text and "3.50" in text) is (turn == 0)
             page.js("document.querySelector('[name=rated]').click()")
             page.wait(lambda page=page: _counted(page, "1 decisions of 1 workups"))
             assert place(page)["case"] == "T-1" and page.js("document.querySelectorAll('.row b.rated').length") == 1
@@ -459,8 +459,8 @@ def test_beside_another_run_tables_are_whole_and_continuations_have_their_width(
         widths = page.js("[...document.querySelectorAll('td ol')].map(list => [list.offsetWidth, "
                          "list.closest('.wide').clientWidth])")  # fmt: skip
         assert len(widths) > 2 and all(width > 0.85 * table for width, table in widths)
-        told = page.js("document.getElementById('detail').textContent")
-        assert all(f"{symbol}: " in told for symbol in ("p̂", "Û", "N_na", "true value"))
+        text = page.js("document.getElementById('detail').textContent")
+        assert all(f"{symbol}: " in text for symbol in ("p̂", "Û", "N_na", "true value"))
 
 
 @needs_browser

@@ -189,7 +189,7 @@ class Attrition:
                 yield f"{name}: {self.events[rows]:,} rows read, {used:,} used{''.join(others)}"
 
     def count_left_out(self) -> None:
-        """Count the cultures and reports of cases whose note was left out: nobody has looked at them."""
+        """Count the cultures and reports of cases whose note was left out; they were not read."""
         for what in (what for what in self.tables.values() if isinstance(what, str)):
             if left := self.events[what] - self.parts(what).total():
                 self.count(f"{what} of cases whose note was left out", left)

@@ -110,7 +110,7 @@ def _named_by(exam: str, diagnosis: str, loose: bool) -> Mention | None:
 
 
 _SAID = phrases("told_results")
-# A space stands for any white space, so that a line may be wrapped within.
+# A space means any white space, so that a line may be wrapped within.
 _EMERGENCY, _ELSEWHEN, _VISITED, _WORKS = (
     re.compile(_SAID[name].replace(" ", r"\s+"), re.IGNORECASE)
     for name in ("emergency", "elsewhen", "visited", "works")

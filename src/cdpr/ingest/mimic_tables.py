@@ -163,7 +163,7 @@ class Tables:
     # Whether the tables are whole and fit together.
 
     def check_sums(self) -> None:
-        """Hold the tables against the publisher's list, where one lies in the folder or beside them. Raises IngestError
+        """Hold the tables against the publisher's list, where one is in the folder or beside them. Raises IngestError
         for one that differs."""
         for folder in {self.folder, *(path.parent for path in self.paths.values())}:
             listed = folder / CHECKSUMS

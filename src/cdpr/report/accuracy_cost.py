@@ -27,18 +27,18 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     """Accuracy against average cost per case of the agents of :func:`named` on in-domain cases, main decoding, with
     95% intervals. Agents without evaluations are named as missing. Raises as :class:`Results` does."""
     at, notes = _measure(settings, job, [IN_DOMAIN])
-    shown = {method: row for method, row in at[IN_DOMAIN].items() if method.name in named(settings)}
+    chosen = {method: row for method, row in at[IN_DOMAIN].items() if method.name in named(settings)}
     with style.drawing(7.2, 4.4, job.out) as figure:
         panel = figure.subplots()
-        _draw_named(panel, settings, shown)
-        cases = style.cases_of(settings, IN_DOMAIN, shown.values())
+        _draw_named(panel, settings, chosen)
+        cases = style.cases_of(settings, IN_DOMAIN, chosen.values())
         panel.set_title("Accuracy against cost: " + " ".join(cases.splitlines()).replace(
             f"{DATASETS[IN_DOMAIN]}, synthetic", f"synthetic, in {DATASETS[IN_DOMAIN]}'s format"))  # fmt: skip
         panel.set_ylabel("accuracy (%), higher is better →")
         panel.set_xlabel("← lower is better, average cost of the examinations per case (USD)")
         style.foot(figure, settings, notes)
         figure.draw_without_rendering()  # names are placed in the final layout
-        _name_points(panel, settings, shown)
+        _name_points(panel, settings, chosen)
 
 
 def plot_every_agent(settings: Settings, job: Job) -> None:
@@ -56,20 +56,20 @@ def plot_every_agent(settings: Settings, job: Job) -> None:
         handles, labels = every.get_legend_handles_labels()
         if handles:
             legend.legend(handles, labels, loc="center", ncols=3, fontsize=7, columnspacing=1.5)
-        shown = {d: {m: row for m, row in at[d].items() if m.name in named(settings)} for d in panels}
+        chosen = {d: {m: row for m, row in at[d].items() if m.name in named(settings)} for d in panels}
         for dataset, panel in panels.items():
-            _draw_named(panel, settings, shown[dataset])
-            panel.set_title(style.cases_of(settings, dataset, shown[dataset].values()))
+            _draw_named(panel, settings, chosen[dataset])
+            panel.set_title(style.cases_of(settings, dataset, chosen[dataset].values()))
             panel.set_ylabel("accuracy (%)")
             panel.set_xlabel("average cost per case (USD)")
         style.foot(figure, settings, [*notes, "dotted: best reference policies"])
         figure.draw_without_rendering()
         for dataset, panel in panels.items():
-            _name_points(panel, settings, shown[dataset])
+            _name_points(panel, settings, chosen[dataset])
 
 
 def _measure(settings: Settings, job: Job, datasets: Iterable[str]) -> tuple[dict[str, Measured], list[str]]:
-    """By data set the agents that were measured there; and what stands below a figure of them."""
+    """By data set the agents that were measured there; and the text below a figure of them."""
     methods = [method for method in pictured_methods(settings) if method.runs]
     results, decoding = Results(settings, job.inputs["results"], methods), settings.evaluation.decodings[0]
     rows = {d: {method: results.summary(method, d, decoding) for method in methods} for d in datasets}
@@ -105,14 +105,14 @@ def _draw_point(panel: style.Axes, settings: Settings, method: Method, row: Row,
     )  # fmt: skip
 
 
-def _draw_named(panel: style.Axes, settings: Settings, shown: Measured) -> None:
-    for method, row in shown.items():
+def _draw_named(panel: style.Axes, settings: Settings, chosen: Measured) -> None:
+    for method, row in chosen.items():
         _draw_point(panel, settings, method, row, 7)
-    if not shown:
+    if not chosen:
         style.empty(panel, "missing: no evaluations")
     # Intervals of few seeds reach beyond what can be: they do not set the scale.
-    panel.set_xlim(0, max((min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in shown.values()), default=0.0) or 1)
-    heights = [100 * row[f"accuracy{end}"] for row in shown.values() for end in ("_low", "_high")]
+    panel.set_xlim(0, max((min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in chosen.values()), default=0.0) or 1)
+    heights = [100 * row[f"accuracy{end}"] for row in chosen.values() for end in ("_low", "_high")]
     panel.set_ylim(max(0.0, min(heights, default=0.0)) - 4, min(100.0, max(heights, default=100.0)) + 4)
 
 
@@ -137,13 +137,13 @@ def _draw_every(panel: style.Axes, settings: Settings, measured: Measured) -> No
 # Names beside points
 
 
-def _name_points(panel: style.Axes, settings: Settings, shown: Measured) -> None:
+def _name_points(panel: style.Axes, settings: Settings, chosen: Measured) -> None:
     """Write the name of each agent beside its point, with a thin line to it where there is no room close by."""
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
     inverse, scale = panel.transData.inverted(), panel.get_figure().dpi / 72
-    points = {method: tuple(panel.transData.transform(_point(row))) for method, row in shown.items()}
+    points = {method: tuple(panel.transData.transform(_point(row))) for method, row in chosen.items()}
     bounds = panel.get_window_extent()
     obstacles = [Bbox([point, point]).padded(5 * scale) for point in points.values()]
     for method, point in sorted(points.items(), key=lambda item: item[1]):

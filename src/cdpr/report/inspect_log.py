@@ -58,13 +58,13 @@ class Exported:
     @classmethod
     def open(cls, settings: Settings, run: str, dataset: str, evaluation: Path, cases: Path) -> Self:
         """Raises ExportError for a missing file or other cases than those evaluated, ProvenanceError for settings."""
-        place = evaluation.with_suffix(".run.json")
-        if not evaluation.exists() or not place.exists():
+        record_path = evaluation.with_suffix(".run.json")
+        if not evaluation.exists() or not record_path.exists():
             command = shlex.join(["snakemake", str(evaluation)])
             raise ExportError(f"{evaluation}: missing, or without its run.json; correct the name of the run, or "
                               f"evaluate it, with the same settings: {command}")  # fmt: skip
         check_provenance(settings, [evaluation])
-        record = read_record(place)
+        record = read_record(record_path)
         if not cases.exists() or record.digest_of("cases") not in (None, file_digest(cases)):
             raise ExportError(
                 f"{cases}: not the cases of {evaluation} (missing, or their digests differ); evaluate again"
@@ -121,14 +121,14 @@ def workups(exported: Exported) -> Iterator[Workup]:
     prompt = settings.environment.prompt.model_copy(update={} if entry.own_policy else {"style": "full"})
     prompts = PromptBuilder(prompt, None, settings.policy.max_prompt_tokens)
     for row in read_rows(exported.evaluation):
-        place = f"{exported.evaluation}: case {row.note_id}"
+        where = f"{exported.evaluation}: case {row.note_id}"
         if row.replies is None or row.note_id not in cases:
-            raise ExportError(f"{place}: its row holds no replies, or is of no test case; evaluate again")
+            raise ExportError(f"{where}: its row holds no replies, or is of no test case; evaluate again")
         case = cases[row.note_id]
         workup = asyncio.run(replay(environment, case, row.replies, row.forced))
         if not whole and (differences := deviations(row, workup.effort())):
             raise ExportError(
-                f"{place}: its requests are not answered as in its evaluation ({', '.join(differences)}); export it "
+                f"{where}: its requests are not answered as in its evaluation ({', '.join(differences)}); export it "
                 "under the settings of its run.json, or evaluate again"
             )
         before = workup.states[-1]

@@ -27,8 +27,8 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         pairs = [(method, dataset) for method in results.methods for dataset in DATASETS]
         lines = [_line(results, method, dataset, decoding) for method, dataset in pairs]
-        shown = [line | {"heading": label} for d, label in DATASETS.items() for line in lines if line["dataset"] == d]
-        parts.append(layout.part(settings, "leak_control.levels", shown, decoding, **words))
+        rows = [line | {"heading": label} for d, label in DATASETS.items() for line in lines if line["dataset"] == d]
+        parts.append(layout.part(settings, "leak_control.levels", rows, decoding, **words))
         every_line += lines
     return layout.sheet(settings, "leak_control", parts, every_line)
 
