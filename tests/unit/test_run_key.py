@@ -6,9 +6,11 @@ import shutil
 import pytest
 
 from cdpr.files import DigestCache
+from cdpr.records import FileDigest, RunRecord
 from cdpr.run_key import code_digest, import_closure, package_folder
 from cdpr.settings import Settings, merge, parse_settings, variants
 from cdpr.workflow.experiment import Experiment
+from cdpr.workflow.running import contents
 from cdpr.workflow.stages import STAGES
 
 
@@ -259,3 +261,18 @@ def test_what_decides_a_job_can_be_read_again_from_its_record(tmp_path, stage):
     of, some = plan(tmp_path), {"dataset": "private", "run": "cdpr-seed0"}
     parameters = of.parameters(stage, {name: some[name] for name in STAGES[stage].options})
     assert json.loads(json.dumps(parameters)) == parameters
+
+
+def test_a_key_takes_the_content_behind_a_record_and_no_time_of_it(tmp_path):
+    """A record that is read, or whose outputs are, holds the seconds of its job, and a training writes those of its
+    steps."""
+
+    def parts(name, seconds, **outputs):
+        path = tmp_path / f"{name}.run.json"
+        record = RunRecord(wall_seconds=seconds, outputs={k: FileDigest(path=k, sha256=v) for k, v in outputs.items()})
+        path.write_text(record.model_dump_json())
+        return contents(path, f"digest of {seconds}")
+
+    assert parts("a", 1.5, policy="p", timings="t") == parts("b", 2.5, policy="p", timings="u")
+    assert parts("a", 1.5, policy="p") != parts("b", 1.5, policy="q")
+    assert contents(tmp_path / "cases.jsonl", "d") == ["d"]

@@ -88,7 +88,8 @@ def run_stage(
         parameters=experiment.parameters(name, options), code_digest=experiment.code(name, options), inputs=described,
     )  # fmt: skip
     # What a job has begun belongs to its inputs too.
-    about.run_key += f"-{digest([file.sha256 for file in described.values()] + _behind(experiment, name))}"
+    known = [part for file in described.values() for part in contents(Path(file.path), file.sha256)]
+    about.run_key += f"-{digest(known + _behind(experiment, name))}"
     with tracking.stage(about, read, paths, record, Path(experiment.state)) as job:
         job.inputs["results"] = Path(experiment.results)
         modules = {part["rule"]: TABLES.get(part["rule"].removeprefix("write_"), "") for part in page}
@@ -103,10 +104,18 @@ def run_stage(
         own_code.check()
 
 
+def contents(path: Path, sha256: str) -> list[str]:
+    """What a run key takes of a file: its digest; of a run.json, which holds times, the digests of its outputs but for
+    those that hold times themselves. So two runs of the same work have the same keys."""
+    if not path.name.endswith("run.json"):
+        return [sha256]
+    return [output.sha256 for name, output in RunRecord.read(path).outputs.items() if name != "timings"]
+
+
 def _behind(experiment: Experiment, name: str) -> list[str]:
     """Digests of the evaluations that a table or figure is made of, as their records state them."""
     if name not in EVIDENCE:
         return []
     files = (Path(experiment.resolved(path)) for path in experiment.files_behind(name))
-    records = [RunRecord.read(path) for path in files if path.name.endswith("run.json") and path.exists()]
-    return [output.sha256 for record in records for output in record.outputs.values()]
+    records = (path for path in files if path.name.endswith("run.json") and path.exists())
+    return [part for path in records for part in contents(path, "")]
