@@ -291,6 +291,9 @@ def test_all_actions_with_beliefs_at_the_leaves_look_one_step_ahead():
     samples = 2 + 6
     assert by_text[CBC] - stop[0] == pytest.approx((worth(after, effort) - before) * samples / (samples - 1))
     assert stop[1] in (pytest.approx(1 - before), pytest.approx(-before))
+    shares = [w / (2 / samples) for w in (made.weights[0][0], made.weights[1][0])]
+    shares += [o.weights[0] / (2 / samples) for o in made.alternatives if o.turns[0].prompt_ids == prompt]
+    assert shares == pytest.approx([round(share) for share in shares]), "every sample is in the loss"
 
 
 def test_a_policy_scores_a_diagnosis_as_it_would_sample_it(tmp_path):

@@ -53,8 +53,8 @@ class ValueTree:
         return None if ahead is None else self.return_of(False, step.effort) + ahead
 
     def has_value(self, state: State, step: Step) -> bool:
-        """Whether Q(s, a) is known; asks no judge."""
-        return self.ends(state, step) or self.value(state.after(step)) is not None
+        """Whether Q(s, a) is known; asks no judge. With beliefs it always is."""
+        return bool(self.beliefs) or self.ends(state, step) or self.value(state.after(step)) is not None
 
     def ends(self, state: State, step: Step) -> bool:
         """Whether the step is the last of its episode."""
