@@ -29,12 +29,8 @@ def smollm2(folder: Path = FOLDER) -> Path:
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     # Few CPUs have instructions for bfloat16; on the others it takes six times as long as float32.
-    source: dict[str, Any] = {
-        "pretrained_model_name_or_path": place,
-        "gguf_file": FILE_NAME,
-        "trust_remote_code": False,
-    }
-    quantised = AutoModelForCausalLM.from_pretrained(place, **source, dtype=torch.float32)
+    source: dict[str, Any] = {"gguf_file": FILE_NAME, "trust_remote_code": False}
+    quantised = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **source)
     # From transformers 5.17 on it remembers the file's quantisation and cannot be saved; its weights are plain numbers.
     quantised.config.__dict__.pop("quantization_config", None)
     model = type(quantised)(quantised.config)

@@ -1,22 +1,24 @@
 """Does a real small language model learn here? SmolLM2-135M on the synthetic hospital, with the compact prompt.
 
-The model imitates clinicians on in-domain and textbook cases, then GRPO, CDPR and belief gain train it, with three
-seeds each. Accuracy and cost are measured on test cases, greedy and sampled, for each policy, for the supervised start,
-and for its immediate diagnoses, with intervals over cases and seeds.
+The model imitates clinicians on in-domain and textbook cases, then GRPO, CDPR with its short continuations and belief
+gain train it, with three seeds each. Accuracy and cost are measured on test cases, greedy and sampled, for each policy,
+for the supervised start, and for its immediate diagnoses, with intervals over cases and seeds.
 
     make small-model                             all of it
     python benchmarks/small_model.py prepare     the lessons in tokens and the cases, in --folder
     python benchmarks/small_model.py document    the picture of docs/benchmarks/small_model.json
+    python benchmarks/small_model.py start       the supervised start, which `run` makes where it is missing
     python benchmarks/small_model.py run         supervised start, then all trainings side by side; needs torch alone
 
 `run` goes on where it was stopped. On one GPU it takes minutes, on two cores hours. --seconds ends the trainings:
-each then stops after some whole steps and is evaluated.
+each then stops after some whole steps, without checkpoints, and is evaluated.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import gzip
 import json
 import shutil
@@ -43,7 +45,7 @@ from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 
 FILES = ("config.yaml", "config/small_model.yaml")
-LABELS = {"belief_gain": "belief gain", "cdpr": "CDPR", "grpo": "GRPO"}
+LABELS = {"belief_gain": "belief gain", "cdpr_short": "CDPR (H = 0, K = 16)", "grpo": "GRPO"}
 VARIANTS = tuple(LABELS)
 MEASURES = ("accuracy", "usd", "examinations", "utility")
 
@@ -103,8 +105,11 @@ def train(settings: Settings, folder: Path, run: str, device: str, deadline: flo
     state.mkdir(exist_ok=True)
     if variant:
         log = MetricsLog(state / "metrics.jsonl")
-        while trainer.step < trainer.run.steps and time.time() < deadline:
-            loop.train(trainer, state, log, lambda row: None, steps=trainer.step + 10)
+        if deadline == float("inf"):
+            loop.train(trainer, state, log, lambda row: None)
+        while trainer.step < trainer.run.steps and time.time() < deadline:  # without checkpoints and validation
+            log(loop.iterate(trainer))
+            gc.collect()
     trainer.sampler.refresh()
     tests = [case for case in cases if case.split == "test"]
     rows = {}
@@ -152,52 +157,46 @@ def run(folder: Path, model: Path, device: str, seconds: float, seeds: list[int]
 
 
 def summarise(folder: Path, runs: list[str]) -> dict:
-    """Means with 95% intervals: seeds and cases are drawn again, the same cases for every policy."""
-    done = {
-        name: json.loads((folder / name / "rows.json").read_text())
-        for name in runs
-        if (folder / name / "rows.json").exists()
-    }
-    tables: dict[str, dict[str, np.ndarray]] = {}
-    for decoding in ("greedy", "sampled"):
-        for name, content in done.items():
-            for key, rows in content["rows"].items():
-                if key.endswith(decoding):
-                    label = (
-                        "immediate diagnosis"
-                        if key.startswith("immediate")
-                        else name.rpartition("-seed")[0] or "supervised start"
-                    )
-                    tables.setdefault(f"{label}, {decoding}", {})[name] = np.array(rows)
+    """Means of every policy and decoding, and its gain in accuracy over diagnosing at once and over the supervised
+    start, with 95% intervals: cases and seeds are drawn again, the same cases for all."""
+    done = {name: json.loads(path.read_text()) for name in runs if (path := folder / name / "rows.json").exists()}
+    rows: dict[str, list] = {}  # by policy and decoding: those of each seed, [cases, measures]
+    for name, content in done.items():
+        for key, measured in content["rows"].items():
+            policy = "" if key.startswith("immediate") else f"{name.rpartition('-seed')[0] or 'supervised start'}, "
+            rows.setdefault(policy + key.replace("immediate", "immediate diagnosis"), []).append(measured)
+    means = {policy: bootstrap(np.array(seeds)) for policy, seeds in rows.items()}
     results = {}
-    draws = {
-        label: bootstrap(np.stack(list(by_seed.values())), np.random.default_rng(0))
-        for label, by_seed in tables.items()
-    }
-    for label, by_seed in tables.items():
-        mean, spread = np.stack(list(by_seed.values())).mean((0, 1)), np.quantile(draws[label], [0.025, 0.975], axis=0)
-        base = (
-            draws[f"immediate diagnosis, {label.rpartition(', ')[2]}"]
-            if any("immediate" in name for name in tables)
-            else None
-        )
-        results[label] = {"seeds": len(by_seed)} | {
-            measure: [round(float(x), 4) for x in (mean[k], spread[0, k], spread[1, k])]
-            for k, measure in enumerate(MEASURES)
-        }
-        if base is not None:
-            gain = draws[label][:, 0] - base[:, 0]
-            results[label]["accuracy above immediate"] = [round(float(x), 4) for x in np.quantile(gain, [0.025, 0.975])]
-    steps = {name: content["step"] for name, content in done.items()}
-    keep = (
-        "step",
-        "seconds",
-        "train/accuracy",
-        "train/aec",
-        *(f"validation/{x}" for x in ("accuracy", "aec", "utility")),
-    )
+    for policy, drawn in means.items():
+        mean = np.array(rows[policy]).mean((0, 1))
+        results[policy] = {"seeds": len(rows[policy])}
+        results[policy] |= {measure: interval(mean[k], drawn[:, k]) for k, measure in enumerate(MEASURES)}
+        for other in ("immediate diagnosis", "supervised start"):
+            base = f"{other}, {policy.rpartition(', ')[2]}"
+            if base in means and base != policy:
+                gain = mean[0] - np.array(rows[base]).mean((0, 1))[0]
+                results[policy][f"accuracy above {other}"] = interval(gain, drawn[:, 0] - means[base][:, 0])
+    keep = ("step", "seconds", "train/accuracy", "train/aec", "time/rollout", "time/credit", "time/update",
+            *(f"validation/{x}" for x in ("accuracy", "aec", "utility")))  # fmt: skip
     curves = {name: read_rows(folder / name / "metrics.jsonl", keep) for name in runs if name != "start"}
+    steps = {name: content["step"] for name, content in done.items()}
     return {"results": results, "steps": steps, "curves": curves, "start": read_rows(folder / "start.jsonl")}
+
+
+def bootstrap(rows: np.ndarray, draws: int = 2000) -> np.ndarray:
+    """Means (draws, measures) of rows (seeds, cases, measures), with cases and seeds drawn again. Draw k has the same
+    cases whatever the number of seeds."""
+    seeds, cases, _ = rows.shape
+    case_rng, seed_rng = np.random.default_rng(0), np.random.default_rng(1)
+    return np.array([
+        rows[seed_rng.integers(seeds, size=seeds)].mean(0)[case_rng.integers(cases, size=cases)].mean(0)
+        for _ in range(draws)
+    ])  # fmt: skip
+
+
+def interval(mean: float, drawn: np.ndarray) -> list[float]:
+    """Mean with its 95% interval."""
+    return [round(float(x), 4) for x in (mean, *np.quantile(drawn, [0.025, 0.975]))]
 
 
 def read_rows(path: Path, keep: tuple[str, ...] = ()) -> list[dict]:
@@ -230,21 +229,9 @@ def draw(report: dict, out: Path) -> None:
     figure.savefig(out, dpi=120, bbox_inches="tight", metadata={"Software": None})
 
 
-def bootstrap(rows: np.ndarray, rng: np.random.Generator, draws: int = 2000) -> np.ndarray:
-    """Means (draws, measures) of rows (seeds, cases, measures) with seeds and cases drawn again."""
-    seeds, cases, _ = rows.shape
-    means = []
-    for _ in range(draws):
-        drawn = rng.integers(cases, size=cases)
-        means.append(
-            rows.mean(0)[drawn].mean(0) if seeds == 1 else rows[rng.integers(seeds, size=seeds)].mean(0)[drawn].mean(0)
-        )
-    return np.array(means)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["prepare", "run", "train", "document"])
+    parser.add_argument("command", choices=["prepare", "start", "run", "train", "document"])
     parser.add_argument("--folder", type=Path, default=Path("state/small_model"))
     parser.add_argument("--model", type=Path, default=Path("models/smollm2-135m-instruct"))
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
@@ -260,6 +247,8 @@ def main() -> None:
         draw(json.loads(Path("docs/benchmarks/small_model.json").read_text()), Path("docs/images/small_model.png"))
     elif arguments.command == "train":
         train(load_settings(*FILES), arguments.folder, arguments.run, arguments.device, arguments.deadline)
+    elif arguments.command == "start":
+        start(arguments.folder, arguments.model, arguments.device, load_settings(*FILES))
     else:
         run(arguments.folder, arguments.model, arguments.device, arguments.seconds, arguments.seeds)
 
