@@ -21,7 +21,7 @@ from pathlib import Path
 
 from _figures import save
 
-from cdpr.workflow.stages import STAGES
+from cdpr.pipeline.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent

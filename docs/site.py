@@ -115,7 +115,7 @@ def _table(*rows: tuple[str, ...]) -> str:
 def _stages():
     """The stages of the package, whose code needs no installation for this."""
     sys.path.insert(0, str(ROOT / "src"))
-    from cdpr.workflow.stages import STAGES
+    from cdpr.pipeline.stages import STAGES
 
     return STAGES
 
@@ -138,7 +138,7 @@ def _rules() -> str:
     rows = [(f"`{name}`", texts.get(name, ""), _codes(stage.options), _codes(stage.reads))
             for name, stage in stages.items()]  # fmt: skip
     return (
-        "# Rules\n\nMade from `rules/` and `src/cdpr/workflow/stages.py`.\n\n## Targets\n\n"
+        "# Rules\n\nMade from `rules/` and `src/cdpr/pipeline/stages.py`.\n\n## Targets\n\n"
         "`snakemake --cores all TARGET` makes one of these.\n\n"
         + _table(("target", "makes"), *public)
         + "\n## Stages\n\nA stage is a rule and a subcommand of `cdpr`, with one job for each value of its options. A "
@@ -165,7 +165,7 @@ def _files() -> str:
 
 def _commands() -> str:
     _stages()
-    from cdpr.cli import build_parser
+    from cdpr.pipeline.cli import build_parser
 
     parser = build_parser()
     commands = next(action.choices for action in parser._actions if action.dest == "command")

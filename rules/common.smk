@@ -17,10 +17,10 @@ try:
     from cdpr.settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
     from cdpr.settings.queries import check_path
     from cdpr.settings.runs import RUN
-    from cdpr.workflow import machines
-    from cdpr.workflow.evidence import inspected_credit
-    from cdpr.workflow.experiment import Experiment
-    from cdpr.workflow.stages import STAGES
+    from cdpr.pipeline import machines
+    from cdpr.pipeline.evidence import inspected_credit
+    from cdpr.pipeline.experiment import Experiment
+    from cdpr.pipeline.stages import STAGES
 except ImportError as error:
     raise WorkflowError(f"{error}. Install the package first: `make env`, or `pip install -e .`")
 

@@ -4,7 +4,7 @@ Needs  <results>/cases, policies, training; for other agents their models.
 Makes  <results>/evaluations, preflight.json.
 """
 
-from cdpr.workflow import served
+from cdpr.pipeline import served
 
 SERVED = {job.name: job for job in served.served_jobs(experiment)}
 SERVED_BY = {pair: job.name for job in SERVED.values() for pair in job.evaluations}

@@ -1,6 +1,6 @@
 """Tables, figures, claims, results page and inspector. The page shows the results with a chapter, in the order of this file.
 
-Needs  <results>/evaluations, training, study; what is behind each is in src/cdpr/workflow/evidence.py.
+Needs  <results>/evaluations, training, study; what is behind each is in src/cdpr/pipeline/evidence.py.
 Makes  <results>/tables, figures, claims.*, report.html, inspector. A figure or table is `{name}`, which its rule fixes.
 """
 

@@ -7,7 +7,7 @@ at any time, and `snakemake rebuild_tracking` makes it anew. Rules without outpu
 
 from snakemake.logging import logger
 
-from cdpr.workflow.outlook import Outlook, outcome
+from cdpr.pipeline.outlook import Outlook, outcome
 
 ACTING = ("evaluate_agent", "evaluate_on_benchmarks", "train_policy", "sample_states")
 

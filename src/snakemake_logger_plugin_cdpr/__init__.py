@@ -59,7 +59,7 @@ class RunningJob:
 
 @dataclass
 class Run:
-    """Counts jobs by rule; times are seconds of ``clock``. ``outlook`` is a ``cdpr.workflow.outlook.Outlook``."""
+    """Counts jobs by rule; times are seconds of ``clock``. ``outlook`` is a ``cdpr.pipeline.outlook.Outlook``."""
 
     total: Counter[str]
     outlook: Any

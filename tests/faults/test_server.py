@@ -14,9 +14,9 @@ import test_recording as recording
 from served import free_port
 
 from cdpr.cases import write_records
-from cdpr.cli import explain
 from cdpr.evaluation.row import read_rows
 from cdpr.llm import ModelFailure, ModelSpec
+from cdpr.pipeline.cli import explain
 from cdpr.settings import Settings
 
 STUB = Path(recording.__file__).with_name("stub_server.py")

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from target import Outcome, Target
 
-from cdpr.cli import explain
 from cdpr.evaluation.metrics import read_evaluation
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.files import file_digest
@@ -23,6 +22,7 @@ from cdpr.llm import Completion, ModelSpec, Sampling, open_model
 from cdpr.llm.recording import Recordings, canonical, export_recordings, import_recordings, read_answer
 from cdpr.llm.types import Usage
 from cdpr.metrics_log import read_metrics
+from cdpr.pipeline.cli import explain
 from cdpr.records import RunRecord
 from cdpr.results.curves import read_curves
 from cdpr.results.methods import Method

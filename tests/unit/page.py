@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cdpr.job import PageEntry
-from cdpr.workflow.stages import TABLES
+from cdpr.pipeline.stages import TABLES
 
 ROOT = Path(__file__).parents[2]
 _SNAKEFILE = """

@@ -14,13 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from cdpr import cli
 from cdpr.files import disk_problem, write_gz, write_text
+from cdpr.pipeline import cli
+from cdpr.pipeline.experiment import Experiment
+from cdpr.pipeline.stages import STAGES
 from cdpr.records import FileDigest, RunRecord
 from cdpr.report import timings
 from cdpr.settings import Settings, load_settings
-from cdpr.workflow.experiment import Experiment
-from cdpr.workflow.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 LIGHT_ROOMS = ("settings", "cases", "hospital", "costs", "ingest", "llm", "environment", "agents", "credit")
@@ -35,11 +35,11 @@ def imported_by(code: str) -> set[str]:
 
 
 def test_help_loads_nothing_heavy():
-    assert imported_by("from cdpr.cli import build_parser\nbuild_parser().format_help()") == set()
+    assert imported_by("from cdpr.pipeline.cli import build_parser\nbuild_parser().format_help()") == set()
 
 
 def test_reading_the_workflow_loads_nothing_heavy():
-    assert imported_by("from cdpr.workflow.experiment import Experiment\nExperiment({}).current_keys()") == set()
+    assert imported_by("from cdpr.pipeline.experiment import Experiment\nExperiment({}).current_keys()") == set()
 
 
 def test_rooms_up_to_credit_import_without_learning_libraries():
@@ -84,7 +84,7 @@ def test_no_name_of_a_file_commands_the_terminal(tmp_path):
         ["check_export", str(folder), "--template", str(folder)],
         ["check_export", str(folder / "no\x9b2J")],
     ):
-        done = subprocess.run([sys.executable, "-m", "cdpr.cli", *command], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-m", "cdpr.pipeline.cli", *command], capture_output=True, text=True)
         assert "\N{REPLACEMENT CHARACTER}[2Jcases" in done.stdout + done.stderr
         assert not {"\x1b", "\x9b"} & {*done.stdout, *done.stderr}
 

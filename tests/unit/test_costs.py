@@ -34,11 +34,11 @@ from cdpr.environment import DiagnosticEnvironment, Turn
 from cdpr.files import TableError
 from cdpr.ingest.names import exam_key
 from cdpr.job import Job
+from cdpr.pipeline.experiment import Experiment
 from cdpr.settings import Settings, SettingsError, parse_settings
 from cdpr.settings.schema import Costs, Environment
 from cdpr.study.proposals import request_price
 from cdpr.study.simulated import Assessor
-from cdpr.workflow.experiment import Experiment
 
 
 def case(*exam_keys: str, credentialed: bool = False, note_id: str = "n") -> CaseRecord:

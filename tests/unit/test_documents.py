@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 import cdpr
-from cdpr.cli import build_parser
+from cdpr.pipeline.cli import build_parser
+from cdpr.pipeline.experiment import Experiment
+from cdpr.pipeline.stages import STAGES
 from cdpr.settings import Settings, load_settings
-from cdpr.workflow.experiment import Experiment
-from cdpr.workflow.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "config/README.md"])

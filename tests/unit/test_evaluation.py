@@ -25,6 +25,7 @@ from cdpr.llm.agent_model import is_same_model, metering, running
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Completion, Usage
+from cdpr.pipeline.stages import STAGES
 from cdpr.pseudonym import pseudonym
 from cdpr.records import RunRecord
 from cdpr.report.main_table import legend
@@ -34,7 +35,6 @@ from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_s
 from cdpr.settings.datasets import BENCHMARKS
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
-from cdpr.workflow.stages import STAGES
 
 FORCED = "Give your final diagnosis now."
 TINY = TinyModel(hidden_size=32, layers=1, heads=2, intermediate_size=48, vocab_size=320)

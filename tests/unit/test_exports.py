@@ -11,13 +11,13 @@ from statistics import fmean
 import pytest
 from toy import CBC, CT, MRI, RIGHT, WRONG, Script
 
-from cdpr import cli
 from cdpr.cases import write_records
 from cdpr.environment import DiagnosticEnvironment, run_episode
 from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.files import file_digest
 from cdpr.llm.agent_model import Meter
+from cdpr.pipeline import cli
 from cdpr.records import RunRecord
 from cdpr.report.inspect_log import Exported, ExportError, workups, write_inspect_log
 from cdpr.settings import merge, parse_settings

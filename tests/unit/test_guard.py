@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served import Server, answering
 
-from cdpr.cli import explain
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.llm.guard import Disclosure, GovernanceError, allow, disclosed, host_of, is_local
 from cdpr.llm.types import UNREAD
+from cdpr.pipeline.cli import explain
 from cdpr.seeding import derive_seed
 from cdpr.settings.datasets import Governance
 

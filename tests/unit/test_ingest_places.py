@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 import pytest
 from mimic_tables import mimic_tables, settings, write_mimic, write_table
 
-from cdpr import cli
 from cdpr.ingest import IngestError, ingest
 from cdpr.ingest.check import check, write_template
 from cdpr.ingest.texts import LONGEST_TEXT
+from cdpr.pipeline import cli
 
 KINDS = {"mimic_iv": "note/discharge.csv.gz", "clinicalbench": "a.json", "private": "cases.csv",
          "agentclinic": "a.jsonl", "agentclinic_nejm": "a.jsonl", "fhir": "a.ndjson"}  # fmt: skip

@@ -26,13 +26,13 @@ from cdpr.llm.agent_model import metering
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.recording import Recordings
 from cdpr.llm.types import SYSTEM
+from cdpr.pipeline.experiment import Experiment
 from cdpr.report.judge_agreement import write_judge_agreement
 from cdpr.results.methods import main_methods
 from cdpr.results.provenance import ProvenanceError, check_provenance
 from cdpr.results.results import Results
 from cdpr.settings import Settings, SettingsError, merge, parse_settings
 from cdpr.settings.judging import failing
-from cdpr.workflow.experiment import Experiment
 
 TRUTH = "Inflammation of the vermiform appendix"  # no name of a table
 NOWHERE = "http://127.0.0.1:9/v1"

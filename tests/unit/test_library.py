@@ -84,7 +84,7 @@ def test_an_example_is_short_and_runs_in_an_empty_folder(run, name):
 
 
 def test_commands_that_need_no_project_work_in_an_empty_folder_and_others_say_where_to_go(run, tmp_path):
-    cli = ("-m", "cdpr.cli")
+    cli = ("-m", "cdpr.pipeline.cli")
     assert run(*cli, "--version") == f"cdpr {cdpr.__version__}\n"
     run(*cli, "check_export", "--template", "cases")
     assert run(*cli, "check_export", "cases")

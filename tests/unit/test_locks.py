@@ -87,7 +87,7 @@ def test_the_engine_of_tables_works_in_the_temporary_folder_where_records_have_n
 @pytest.mark.parametrize(("program", "path", "setting"), [
     ("from pathlib import Path; from cdpr.llm.journal import Journal; Journal(Path('state/calls'), '')", "state/calls",
      "name a folder on another disk in paths.state"),
-    ("from cdpr.tracking.mlflow_index import MlflowIndex; MlflowIndex('sqlite:///results/mlflow.db')",
+    ("from cdpr.pipeline.mlflow_index import MlflowIndex; MlflowIndex('sqlite:///results/mlflow.db')",
      "results/mlflow.db", "set tracking.mlflow to false"),
 ])  # fmt: skip
 def test_a_database_that_cannot_be_locked_says_which_setting_to_change(run, program, path, setting):

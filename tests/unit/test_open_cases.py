@@ -9,13 +9,13 @@ from page import page
 from toy import CALL_COUNTS
 
 from cdpr.job import Job
+from cdpr.pipeline.experiment import Experiment
+from cdpr.pipeline.stages import STAGES
 from cdpr.report.main_table import sheet
 from cdpr.report.open_cases import write_open_cases
 from cdpr.results.methods import open_methods
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.load import restrict
-from cdpr.workflow.experiment import Experiment
-from cdpr.workflow.stages import STAGES
 
 MEDQA = {"data": {"agentclinic": {"path": "medqa.jsonl"}}}
 TWO = merge(MEDQA, {"data": {"agentclinic_nejm": {"path": "nejm.jsonl"}}})

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from cdpr.pipeline.experiment import Experiment
+from cdpr.pipeline.run_key import code_digest, import_closure
 from cdpr.results.methods import main_methods
-from cdpr.run_key import code_digest, import_closure
 from cdpr.settings import Settings, SettingsError, merge, parse_settings
 from cdpr.settings.section import UndeclaredSetting
 from cdpr.settings.variants import seen_by_algorithm
-from cdpr.workflow.experiment import Experiment
 
 RULE = """
 {head}
@@ -162,7 +162,7 @@ def test_an_edited_helper_or_file_changes_the_digest(tmp_path):
     for helper, table in (("X = 1\n", "1"), ("X = 2\n", "1"), ("X = 2\n", "2"), ("X = 2  # why\n", "2")):
         (tmp_path / "rhelper.py").write_text(helper)
         (tmp_path / "table.csv").write_text(table)
-        code = "from cdpr.run_key import code_digest; print(code_digest(['ruled']))"
+        code = "from cdpr.pipeline.run_key import code_digest; print(code_digest(['ruled']))"
         digests.append(digest_in_new_process(tmp_path, code).stdout)
     assert len({*digests[:3]}) == 3 and digests[2] == digests[3] != ""
 
@@ -196,7 +196,7 @@ def test_a_file_that_a_rule_reads_is_declared_or_an_error(tmp_path, name, code, 
     (tmp_path / "hidden.py").write_text("X = 1\n")
     (tmp_path / f"{name}.py").write_text(RULE.format(head=code, body="pass"))
     change = {"training.algorithm": f"{name}:Rule"}
-    run = ("from cdpr.settings import parse_settings, resolve_variant; from cdpr.workflow import own_code; "
+    run = ("from cdpr.settings import parse_settings, resolve_variant; from cdpr.pipeline import own_code; "
            f"s = parse_settings({{'experiments': {{'variants': {{'x': {{'label': 'X', 'change': {change}}}}}}}}}); "
            "own_code.watch(s); resolve_variant(s, 'x'); own_code.check()")  # fmt: skip
     ended = digest_in_new_process(tmp_path, run)

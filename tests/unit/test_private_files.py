@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from cdpr.pipeline.experiment import Experiment
 from cdpr.settings import SettingsError, parse_settings
-from cdpr.workflow.experiment import Experiment
 
 WRITE = """
 import shutil, sys
 from pathlib import Path
 from cdpr.files import write_bytes, write_csv, write_text
 from cdpr.settings import parse_settings
-from cdpr.workflow.experiment import Experiment
+from cdpr.pipeline.experiment import Experiment
 
 marked, folder = sys.argv[1] == "True", Path(sys.argv[2])
 Experiment(parse_settings({"data": {"private": {"credentialed": marked}}})).keep_private()

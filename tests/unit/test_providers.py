@@ -17,10 +17,10 @@ from served import answering
 from starlette.responses import JSONResponse, Response
 
 from cdpr.cases import write_records
-from cdpr.cli import explain
 from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
 from cdpr.evaluation.row import read_rows
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
+from cdpr.pipeline.cli import explain
 from cdpr.settings import ModelEntry, parse_settings
 
 OPENAI = "https://developers.openai.com/docs/guides/error-codes"

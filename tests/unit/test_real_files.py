@@ -15,12 +15,12 @@ import pytest
 import yaml
 from mimic_tables import NOTES, lab, mimic_tables, settings, write_mimic, write_table
 
-from cdpr import cli
 from cdpr.cases import parse_analytes
 from cdpr.ingest import IngestError, ingest
 from cdpr.ingest.check import check, write_template
 from cdpr.ingest.notes import parse_discharge_note
 from cdpr.ingest.texts import is_absent, is_code, plain_text
+from cdpr.pipeline import cli
 from cdpr.settings import parse_settings
 
 HERE = Path(__file__).parent

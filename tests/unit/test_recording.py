@@ -16,7 +16,6 @@ import pytest
 from served import Server
 
 from cdpr.cases import iterate_records, write_records
-from cdpr.cli import explain, main
 from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
 from cdpr.evaluation.row import read_rows
 from cdpr.llm import Completion, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
@@ -33,6 +32,7 @@ from cdpr.llm.recording import (
     question_of,
     withheld,
 )
+from cdpr.pipeline.cli import explain, main
 from cdpr.pseudonym import pseudonym
 from cdpr.settings import ModelEntry, Settings, parse_settings
 from cdpr.settings.models import Calls

@@ -26,6 +26,7 @@ from cdpr.ledger.verdict import COUNTED
 from cdpr.llm import ModelSpec, Usage
 from cdpr.llm.spending import Spending
 from cdpr.llm.types import SYSTEM
+from cdpr.pipeline.stages import STAGES
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_part
 from cdpr.report.page_runs import Records
@@ -34,7 +35,6 @@ from cdpr.results.methods import DATASETS, main_methods, page_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
 from cdpr.settings import ModelEntry, load_settings, merge, parse_settings
-from cdpr.workflow.stages import STAGES
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.

@@ -6,12 +6,12 @@ import shutil
 import pytest
 
 from cdpr.files import DigestCache
+from cdpr.pipeline.experiment import Experiment
+from cdpr.pipeline.run_key import code_digest, import_closure, package_folder
+from cdpr.pipeline.running import contents
+from cdpr.pipeline.stages import STAGES
 from cdpr.records import FileDigest, RunRecord
-from cdpr.run_key import code_digest, import_closure, package_folder
 from cdpr.settings import Settings, merge, parse_settings, variants
-from cdpr.workflow.experiment import Experiment
-from cdpr.workflow.running import contents
-from cdpr.workflow.stages import STAGES
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def package(tmp_path):
         "rooms/data/units.txt": "mg\n",
         "other/__init__.py": "",
         "other/z.py": "Z = 1\n",
-        "tracking/__init__.py": "",
+        "pipeline/__init__.py": "",
     }
     for name, text in files.items():
         path = tmp_path / "cdpr" / name

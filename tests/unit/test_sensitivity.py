@@ -14,6 +14,7 @@ from matplotlib.text import Text
 from toy import CALL_COUNTS
 
 from cdpr.job import Job
+from cdpr.pipeline.stages import STAGES
 from cdpr.report import style
 from cdpr.report.cost_figures import learned_methods, plot_cost_distribution, share_at_most
 from cdpr.report.sensitivity import (
@@ -28,7 +29,6 @@ from cdpr.report.sensitivity import (
 from cdpr.results.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.load import restrict
-from cdpr.workflow.stages import STAGES
 
 EVERY_POINT = parse_settings({}).experiments.model_copy(update={"swept": None, "points": None})
 SETTINGS = parse_settings(

@@ -25,13 +25,13 @@ from cdpr.llm import Completion, Model, Sampling, open_model
 from cdpr.llm.own_server import OwnServer, command_of
 from cdpr.llm.recording import Recordings
 from cdpr.llm.types import ModelUnavailable
+from cdpr.pipeline.experiment import Experiment
+from cdpr.pipeline.machines import serving_machine
+from cdpr.pipeline.running import run_jobs
+from cdpr.pipeline.served import evaluate_served, key_of, machine_of, own_server, served_jobs, server_of
+from cdpr.pipeline.systems import missing
 from cdpr.settings import Machine, Serving, SettingsError, load_settings, parse_settings
 from cdpr.settings.schema import TinyModel
-from cdpr.workflow.experiment import Experiment
-from cdpr.workflow.machines import serving_machine
-from cdpr.workflow.running import run_jobs
-from cdpr.workflow.served import evaluate_served, key_of, machine_of, own_server, served_jobs, server_of
-from cdpr.workflow.systems import missing
 
 STUB = Path(__file__).parent / "stub_server.py"
 ASK = [{"role": "user", "content": "Case"}]

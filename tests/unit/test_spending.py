@@ -16,14 +16,14 @@ from served import Server
 from test_recording import ASK, GREEDY, NOWHERE, ask, spec_of
 
 from cdpr.cases import write_records
-from cdpr.cli import explain, main
 from cdpr.llm import ModelFailure, ModelUnavailable, Usage, open_model
 from cdpr.llm.spending import Spending, spent, worst_case
 from cdpr.llm.types import SYSTEM
+from cdpr.pipeline.cli import explain, main
+from cdpr.pipeline.experiment import Experiment
+from cdpr.pipeline.spend import plan_spending, render_plan, render_spent
 from cdpr.settings import ModelEntry, SettingsError, load_settings
 from cdpr.settings.models import Calls
-from cdpr.workflow.experiment import Experiment
-from cdpr.workflow.spend import plan_spending, render_plan, render_spent
 
 PRICES = {"input": 1.0, "output": 10.0}  # the server counts 100 and 50 tokens
 CALL = 0.0006

@@ -32,13 +32,13 @@ from served import answering
 from test_headroom import a_case
 
 from cdpr.cases import iterate_records, write_records
-from cdpr.cli import main
 from cdpr.environment import DiagnosticEnvironment, State, Turn
 from cdpr.evaluation.significance import holm
 from cdpr.job import Job
 from cdpr.ledger.claims import read_claims
 from cdpr.ledger.page import make_ledger
 from cdpr.llm.guard import GovernanceError
+from cdpr.pipeline.cli import main
 from cdpr.report import style
 from cdpr.report.expert_study import plot_expert_study, states_table, who, write_expert_study
 from cdpr.settings import SettingsError, merge, parse_settings

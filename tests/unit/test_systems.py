@@ -10,17 +10,17 @@ import pytest
 from test_report import SETTINGS, job, row, write_rows
 from toy import CALL_COUNTS
 
-from cdpr.cli import main
 from cdpr.llm import Completion, Model, ModelSpec, Sampling, open_model
 from cdpr.llm.agent_model import AgentModel, cut_answer, metering
 from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.pipeline.cli import main
+from cdpr.pipeline.experiment import Experiment
+from cdpr.pipeline.systems import missing, refuse_what_lacks, render, systems
 from cdpr.report.effort import write_effort
 from cdpr.settings import ModelEntry, SettingsError, labels_of, load_settings, merge, parse_settings, why_not_run
 from cdpr.settings.models import PROVIDERS
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import CHAT_TEMPLATE, build_tiny_policy
-from cdpr.workflow.experiment import Experiment
-from cdpr.workflow.systems import missing, refuse_what_lacks, render, systems
 
 OPEN = {"data": {"mimic_iv": {"path": "raw", "credentialed": False}, "private": {"path": "raw", "credentialed": False},
                  "clinicalbench": {"path": "raw"}}}  # fmt: skip

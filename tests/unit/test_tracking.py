@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from cdpr.cli import main
 from cdpr.files import TableError
 from cdpr.metrics_log import MetricsLog, read_metrics
+from cdpr.pipeline.cli import main
+from cdpr.pipeline.frame import StageError, stage
+from cdpr.pipeline.mlflow_index import COMPARISON, CURRENT_TAG, MlflowIndex, live_run, load, rebuild_tracking
 from cdpr.records import RunRecord
 from cdpr.settings import merge, parse_settings
-from cdpr.tracking import StageError, stage
-from cdpr.tracking.mlflow_index import COMPARISON, CURRENT_TAG, MlflowIndex, live_run, load, rebuild_tracking
 
 
 def run_stage(folder, key="0" * 16, work=None, name="train", parameters=None, **more):
@@ -149,7 +149,7 @@ def follow(settings, state):
 
 def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     """One test for the whole index: importing MLflow and creating its database takes seconds."""
-    from cdpr.tracking.mlflow_index import MlflowIndex, rebuild_tracking, tracking_uri
+    from cdpr.pipeline.mlflow_index import MlflowIndex, rebuild_tracking, tracking_uri
 
     paths = {"paths": {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}}
     settings = parse_settings(merge(parse_settings({}).model_dump(), paths))
@@ -227,7 +227,7 @@ def test_a_job_waits_for_one_that_a_killed_workflow_left_behind(tmp_path):
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path\n"
         "from cdpr.records import RunRecord\n"
-        "from cdpr.tracking import stage\n"
+        "from cdpr.pipeline.frame import stage\n"
         "here = Path(sys.argv[1])\n"
         "with stage(RunRecord(stage='s'), {}, {'o': here / 'o'}, here / 'run.json', here / 'state') as job:\n"
         "    print('in', flush=True); sys.stdin.read(); job.out['o'].write_text(sys.argv[3])\n"

@@ -11,10 +11,10 @@ from cdpr.agents.reference import ValueOfInformation
 from cdpr.environment import Effort, State
 from cdpr.environment import utility as utility_module
 from cdpr.environment.utility import TERMS, Term, utility, utility_formula
+from cdpr.pipeline.experiment import Experiment
 from cdpr.report.inspector.oracle import Oracle
 from cdpr.report.main_table import main_caption
 from cdpr.settings import SettingsError, parse_settings
-from cdpr.workflow.experiment import Experiment
 
 REWARD = Term("results", "cost_unit_usd", lambda effort, _: effort.available, sign=1)
 MISSES = Term("misses", "lambda_test", lambda effort, _: effort.unavailable + effort.invalid)

@@ -25,7 +25,6 @@ from toy import ToyPolicy, appendicitis
 
 from cdpr.agents.policy import longest_sequence
 from cdpr.cases import iterate_records, write_records
-from cdpr.cli import main
 from cdpr.credit.scores import CreditRow
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
 from cdpr.llm import ModelSpec, open_model
@@ -34,6 +33,7 @@ from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Request as Asked
 from cdpr.metrics_log import read_history, read_metrics
+from cdpr.pipeline.cli import main
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.algorithms import algorithm_class, known_algorithms
 from cdpr.settings.variants import canonical
@@ -736,7 +736,7 @@ def train_with_verl(
     settings = merge(SMALL, {"training": plan, "credit": credit or {}, "tracking": {"mlflow": False}})
     settings["paths"] = {"results": str(folder / "results"), "state": str(folder / "state")}
     (folder / "mine.yaml").write_text(json.dumps(settings))
-    command = [sys.executable, "-W", "ignore", "-m", "cdpr.cli", "train_policy"]
+    command = [sys.executable, "-W", "ignore", "-m", "cdpr.pipeline.cli", "train_policy"]
     command += ["--run", "cdpr-seed0", "--key", "k" * 16]
     inputs = {"cases": taught / "cases.jsonl", "init_policy": taught / "policy"}
     outputs = {"policy": folder / "policy", "metrics": folder / "metrics.jsonl", "timings": folder / "timings.jsonl",

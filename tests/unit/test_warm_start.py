@@ -29,13 +29,13 @@ from cdpr.hospital.posterior import Diagnostician
 from cdpr.hospital.raw_files import write_hospital
 from cdpr.ingest.run import ingest
 from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.pipeline.experiment import Experiment
 from cdpr.settings import load_settings, parse_settings
 from cdpr.training.torch import warm_start
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.update import Piece, token_logprobs
 from cdpr.training.torch.warm_start import Muon
 from cdpr.training.torch.weights import load_model
-from cdpr.workflow.experiment import Experiment
 
 
 @pytest.fixture(scope="module")

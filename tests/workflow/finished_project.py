@@ -7,8 +7,8 @@ from filelock import FileLock
 from page import outputs
 from project import ROOT, Project
 
+from cdpr.pipeline.experiment import Experiment
 from cdpr.settings import load_settings
-from cdpr.workflow.experiment import Experiment
 
 PLAN = Experiment(load_settings(ROOT / "config.yaml", ROOT / "config/ci.yaml"))
 # Files of the report page by stage; a new table or figure appears here by itself.

@@ -18,8 +18,8 @@ from finished_project import finished_project
 from project import RESULTS, Project
 from slurm_cluster import missing_programs, one_node
 
+from cdpr.pipeline.machines import acting_machine, follow_jobs, serving_machine, training_machine, training_threads
 from cdpr.settings import Machine, Settings, parse_settings
-from cdpr.workflow.machines import acting_machine, follow_jobs, serving_machine, training_machine, training_threads
 
 pytestmark = pytest.mark.workflow
 PLUGINS = ("snakemake_executor_plugin_slurm", "snakemake_executor_plugin_kubernetes")
@@ -129,7 +129,7 @@ def test_what_jobs_request_of_kubernetes():
 TOY = """
 import time
 from cdpr.settings import parse_settings
-from cdpr.workflow.machines import acting_machine, training_machine
+from cdpr.pipeline.machines import acting_machine, training_machine
 settings = parse_settings({{"policy": {{"model": "models/some"}}, "training": {training}}})
 rule all:
     input: expand("{{kind}}{{i}}", kind=["train", "evaluate"], i=range(3)), "reference"

@@ -11,9 +11,9 @@ from finished_project import ON_PAGE
 from page import page
 from project import RESULTS, ROOT
 
+from cdpr.pipeline.experiment import Experiment
 from cdpr.records import RunRecord, record_files
 from cdpr.settings import is_trained, load_settings
-from cdpr.workflow.experiment import Experiment
 
 pytestmark = pytest.mark.workflow
 

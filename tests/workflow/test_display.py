@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from project import ROOT, Project
 
+from cdpr.pipeline.experiment import Experiment
+from cdpr.pipeline.outlook import Expectation, Outlook, outcome
 from cdpr.records import RunRecord
 from cdpr.settings import load_settings
-from cdpr.workflow.experiment import Experiment
-from cdpr.workflow.outlook import Expectation, Outlook, outcome
 from snakemake_logger_plugin_cdpr import Run
 
 WORKFLOW = """
 from collections import Counter
 from pathlib import Path
-from cdpr.workflow.outlook import Expectation
+from cdpr.pipeline.outlook import Expectation
 from snakemake.logging import logger
 
 RUNS = ["a", "b", "c"]

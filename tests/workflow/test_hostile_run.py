@@ -200,7 +200,7 @@ def test_what_is_marked_after_the_run_is_in_no_export(project, tmp_path):
         """Whether an export is refused because the data are credentialed; it may need a package that is not here."""
         file = tmp_path / f"{overlay}-{dataset}.eval"
         arguments = ["--inspect", "immediate", str(file), "--dataset", dataset]
-        command = [sys.executable, "-m", "cdpr.cli", "export", *arguments, "--settings", "config.yaml"]
+        command = [sys.executable, "-m", "cdpr.pipeline.cli", "export", *arguments, "--settings", "config.yaml"]
         command += [f"config/{overlay}.yaml"]
         done = subprocess.run(command, cwd=project.folder, env=project.environment, text=True, capture_output=True)
         refusal = "credentialed" in done.stderr

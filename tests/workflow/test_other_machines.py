@@ -72,7 +72,7 @@ def test_another_python_makes_the_same_data(project, tmp_path, python):
     command = [str(tmp_path / "venv/bin/python"), *other.command(*targets, *WITHOUT_MLFLOW)[1:]]
     # The command `cdpr`, which no environment without the package itself has.
     tool = tmp_path / "venv/bin/cdpr"
-    tool.write_text(f'#!/bin/sh\nexec {tmp_path}/venv/bin/python -m cdpr.cli "$@"\n')
+    tool.write_text(f'#!/bin/sh\nexec {tmp_path}/venv/bin/python -m cdpr.pipeline.cli "$@"\n')
     tool.chmod(0o755)
     run(command, other.folder, other.environment | {"PATH": f"{tool.parent}:/usr/bin:/bin"})
     made = {name: path_digest(other.folder / RESULTS / name) for name in FIRST}

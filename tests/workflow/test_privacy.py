@@ -227,7 +227,7 @@ class Marked(Project):
     def cdpr(self, *arguments: str, overlay: str = "marked") -> subprocess.CompletedProcess[str]:
         """Run a command by hand."""
         settings = ["--settings", "config.yaml", f"config/{overlay}.yaml"]
-        return self.run_logged([sys.executable, "-m", "cdpr.cli", *arguments, *settings])
+        return self.run_logged([sys.executable, "-m", "cdpr.pipeline.cli", *arguments, *settings])
 
     def ingest(self, dataset: str) -> subprocess.CompletedProcess[str]:
         """Read a data set by hand."""

@@ -7,7 +7,7 @@ import sys
 import pytest
 from project import ROOT, Project
 
-from cdpr.workflow.stages import STAGES
+from cdpr.pipeline.stages import STAGES
 
 pytestmark = pytest.mark.workflow
 

@@ -49,7 +49,7 @@ def training_runs(stage: str) -> set[str]:
                                                   "write_claims": 1, "write_frames": 1, "credit_workups": None,
                                                   "write_inspector": 1, **LAST, **STUDY,
                                                   **{stage: 1 for stage in ON_PAGE if training_runs(stage)}}),
-        ("src/cdpr/tracking/mlflow_index.py", {}),
+        ("src/cdpr/pipeline/mlflow_index.py", {}),
     ],
 )  # fmt: skip
 def test_an_edit_reruns_what_can_reach_it(project, file, expected):

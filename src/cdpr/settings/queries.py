@@ -57,7 +57,7 @@ def why_not_run(settings: Settings, name: str) -> str:
     """What the settings lack to run an agent, as tables say it; empty: it is run.
 
     The answer depends on the settings alone, so that the same settings make the same table. What the environment
-    lacks, such as a key, stops the run before its first job (:mod:`cdpr.workflow.systems`).
+    lacks, such as a key, stops the run before its first job (:mod:`cdpr.pipeline.systems`).
     """
     agent = settings.agents[name]
     model = model_of(settings, agent)

@@ -27,7 +27,7 @@ def shell_prefix(settings_file: str, source: Path | None) -> str:
     tensors, which it would return to the kernel and request again in every step: a quarter of an update's time.
     """
     beside = f'export PATH="$PATH":{shlex.quote(os.path.dirname(sys.executable))}; '
-    checkout = f'export PYTHONPATH={shlex.quote(str(source))}; cdpr() {{ python -m cdpr.cli "$@"; }}; '
+    checkout = f'export PYTHONPATH={shlex.quote(str(source))}; cdpr() {{ python -m cdpr.pipeline.cli "$@"; }}; '
     prefix = (
         f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(settings_file)}; "
         f"export MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824; {checkout if source else beside}"

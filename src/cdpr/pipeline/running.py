@@ -7,12 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from .. import tracking
 from ..files import path_digest
 from ..job import PageEntry
 from ..records import FileDigest, RunRecord
 from ..settings import SettingsError, TrainedRun, digest
-from . import own_code
+from . import frame, own_code
 from .evidence import EVIDENCE
 from .experiment import Experiment, stage_of
 from .stages import TABLES, Options
@@ -68,12 +67,12 @@ def run_stage(
     Raises StageError for a missing file, UndeclaredSetting and UndeclaredFile for reading what is not declared,
     SettingsError for an unknown stage, and what the stage raises.
     """
-    from ..tracking.mlflow_index import live_run
+    from .mlflow_index import live_run
 
     stage = stage_of(name)
     paths = {label: Path(experiment.resolved(path)) for label, path in outputs.items()}
     if not paths.keys() - {"record"}:
-        raise tracking.StageError(f"{name}: name its outputs (--output NAME=PATH ...), as its rule in rules/ does; "
+        raise frame.StageError(f"{name}: name its outputs (--output NAME=PATH ...), as its rule in rules/ does; "
                                   "snakemake does it for you: snakemake --cores all FILE")  # fmt: skip
     record = paths.pop("record", next(iter(paths.values())).with_suffix(".run.json"))
     settings, seed = experiment.settings_of(name, options)
@@ -90,7 +89,7 @@ def run_stage(
     # What a job has begun belongs to its inputs too.
     known = [part for file in described.values() for part in contents(Path(file.path), file.sha256)]
     about.run_key += f"-{digest(known + _behind(experiment, name))}"
-    with tracking.stage(about, read, paths, record, Path(experiment.state)) as job:
+    with frame.stage(about, read, paths, record, Path(experiment.state)) as job:
         job.inputs["results"] = Path(experiment.results)
         modules = {part["rule"]: TABLES.get(part["rule"].removeprefix("write_"), "") for part in page}
         job.page = tuple(PageEntry(**{n: part[n] for n in part.keys() - {"rule"}}, module=modules[part["rule"]])

@@ -17,17 +17,16 @@ from pathlib import Path
 from typing import Any
 
 # Only modules that load in milliseconds: every job starts here.
-from . import __version__
-from .escape import terminal
-from .problems import explain
-from .settings import Settings, SettingsError, TrainedRun, generate, is_trained, load_settings
-from .settings.datasets import DATASETS, IN_DOMAIN
-from .tracking import mlflow_index
-from .workflow import housekeeping
-from .workflow.experiment import Experiment
-from .workflow.running import run_jobs
-from .workflow.served import evaluate_served, own_server
-from .workflow.stages import STAGES
+from .. import __version__
+from ..escape import terminal
+from ..problems import explain
+from ..settings import Settings, SettingsError, TrainedRun, generate, is_trained, load_settings
+from ..settings.datasets import DATASETS, IN_DOMAIN
+from . import housekeeping, mlflow_index
+from .experiment import Experiment
+from .running import run_jobs
+from .served import evaluate_served, own_server
+from .stages import STAGES
 
 _ABOUT = """\
 Cost-aware sequential diagnosis: raw clinical files become priced cases, an agent works up a case one
@@ -205,7 +204,7 @@ def _paths(flag: str, words: Sequence[str]) -> dict[str, list[str]]:
 )
 def _check_export(args: argparse.Namespace) -> int:
     """List everything that is wrong with a folder of your own cases; writes nothing."""
-    from .ingest.check import LAYOUT, check, write_template
+    from ..ingest.check import LAYOUT, check, write_template
 
     if args.template:
         print("\n".join(f"wrote {path}" for path in write_template(args.template)))
@@ -225,9 +224,9 @@ def _check_export(args: argparse.Namespace) -> int:
 @_command(_argument("files", nargs="+", metavar="FILE", help="forms (JSON, CSV, XLSX, JSONL), or folders of them"))
 def _check_ratings(args: argparse.Namespace) -> int:
     """List everything that is wrong with forms that raters sent back."""
-    from .study.blinding import Items
-    from .study.ratings import check_ratings
-    from .study.records import StudyError
+    from ..study.blinding import Items
+    from ..study.ratings import check_ratings
+    from ..study.records import StudyError
 
     experiment = _experiment(args)
     study = experiment.settings.study
@@ -248,7 +247,7 @@ def _check_ratings(args: argparse.Namespace) -> int:
 )
 def _plan_training(args: argparse.Namespace) -> None:
     """Show how a variant would be trained with verl, and whether it fits."""
-    from .training.verl.configuration import report
+    from ..training.verl.configuration import report
 
     experiment = _experiment(args)
 
@@ -294,7 +293,7 @@ def _clean_state(args: argparse.Namespace) -> None:
 )
 def _recordings(args: argparse.Namespace) -> None:
     """Give recorded answers about open cases to others, or read theirs."""
-    from .workflow import recordings
+    from . import recordings
 
     settings = load_settings(*args.settings)
     export = args.action == "export"
@@ -315,7 +314,7 @@ def _evaluate_served(args: argparse.Namespace) -> None:
 )
 def _export(args: argparse.Namespace) -> None:
     """Write an evaluation in the format of another tool."""
-    from .report.inspect_log import Exported, write_inspect_log
+    from ..report.inspect_log import Exported, write_inspect_log
 
     experiment = _experiment(args)
     inputs, outputs = experiment.evaluation_files(args.run, args.dataset)
@@ -329,7 +328,7 @@ def _export(args: argparse.Namespace) -> None:
 )
 def _spend(args: argparse.Namespace) -> None:
     """Show what was spent on language models, or what a target would cost."""
-    from .workflow.spend import plan_spending, render_plan, render_spent
+    from .spend import plan_spending, render_plan, render_spent
 
     experiment = _experiment(args)
     if args.plan:
@@ -341,7 +340,7 @@ def _spend(args: argparse.Namespace) -> None:
 @_command()
 def _systems(args: argparse.Namespace) -> None:
     """List every row of the main table, what it takes, and what it still needs to run here."""
-    from .workflow.systems import render, systems
+    from .systems import render, systems
 
     print(render(systems(_experiment(args))))
 

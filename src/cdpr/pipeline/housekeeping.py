@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..records import RunRecord, record_files
 from ..settings import SettingsError
-from ..tracking.mlflow_index import flatten
 from .evidence import EVIDENCE
 from .experiment import Experiment
+from .mlflow_index import flatten
 from .stages import STAGES
 
 

@@ -1,8 +1,8 @@
 """Files that modules of the user read: each is in the run key, or an error.
 
 A module outside this package may be an algorithm, an agent or an importer. Its code and that of the user's modules that
-it imports are in the run key (:mod:`cdpr.run_key`), and so are the files in its ``FILES``. An audit hook of Python
-notices other files. It sees what Python opens, not what a library opens in C++ or Rust.
+it imports are in the run key (:mod:`cdpr.pipeline.run_key`), and so are the files in its ``FILES``. An audit hook of
+Python notices other files. It sees what Python opens, not what a library opens in C++ or Rust.
 """
 
 import functools
@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..run_key import PACKAGE, file_of, files_of, import_closure, is_installed, package_folder
 from ..settings import Settings, SettingsError, variants
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS
 from ..settings.queries import user_files
+from .run_key import PACKAGE, file_of, files_of, import_closure, is_installed, package_folder
 
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/opt/")
 _own: dict[str, str] = {}  # files of the user's modules, and the module of each

@@ -12,7 +12,6 @@ from cachetools import cachedmethod
 from ..files import DigestCache, write_text
 from ..locks import hold
 from ..results.methods import unfit
-from ..run_key import code_digest
 from ..settings import (
     Settings,
     SettingsError,
@@ -33,6 +32,7 @@ from ..settings.queries import check_paths
 from ..settings.variants import job_of, resolve_variant, seeds_of
 from . import evidence, own_code
 from .evidence import Evidence
+from .run_key import code_digest
 from .stages import STAGES, Options, Stage
 from .systems import refuse_what_lacks
 
@@ -132,7 +132,7 @@ class Experiment:
         """Files of the evaluations and trainings behind a table or figure; under ``evaluation.partial`` those that
         exist. Raises SettingsError for a name that has none in ``workflow/evidence.py``."""
         if name not in evidence.EVIDENCE:
-            raise SettingsError(f"{name} has no line in src/cdpr/workflow/evidence.py: add one, or name the files that "
+            raise SettingsError(f"{name} has no line in src/cdpr/pipeline/evidence.py: add one, or name the files that "
                                 "it reads in `input:` of its rule")  # fmt: skip
         behind = self.evidence(name)
         pairs, trained = behind.evaluations if evaluations else (), filter(is_trained, behind.runs)
@@ -269,6 +269,6 @@ def _make_private(folder: Path) -> None:
 def stage_of(name: str) -> Stage:
     """The entry of a stage. Raises SettingsError where neither the table nor ``cdpr.report`` has one."""
     if name not in STAGES:
-        raise SettingsError(f"there is no stage {name}: add it to the table in src/cdpr/workflow/stages.py, or write a "
+        raise SettingsError(f"there is no stage {name}: add it to the table in src/cdpr/pipeline/stages.py, or write a "
                             f"function {name}(settings, job) in a module of src/cdpr/report")  # fmt: skip
     return STAGES[name]

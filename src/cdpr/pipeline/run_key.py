@@ -9,13 +9,13 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import PUBLIC
-from .files import DigestCache, file_digest
+from .. import PUBLIC
+from ..files import DigestCache, file_digest
 
 PACKAGE = "cdpr"
 
 # Modules that decide when and where stages run, or record that they ran, but not what they compute.
-BOOKKEEPING = ("cdpr.cli.", "cdpr.run_key.", "cdpr.tracking.", "cdpr.workflow.")
+BOOKKEEPING = ("cdpr.pipeline.",)
 # Values of settings, and what reports print of data sets, enter a key separately: of the settings only the code counts.
 SETTINGS = "cdpr.settings"
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..agents.build import ACTING, DECISIONS
 from ..records import PIPELINE
-from ..run_key import package_folder
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
 from ..settings.load import restrict, without
 from ..settings.variants import RUNTIME
 from . import sources
+from .run_key import package_folder
 
 if TYPE_CHECKING:
     from .experiment import Experiment
@@ -66,7 +66,7 @@ class Stage:
     def view(self, settings: Settings, options: Options, name: str = "") -> Settings:
         """The settings as the stage sees them."""
         ignored = [name.format(**options) for name in (*_NOWHERE, *self.ignores)]
-        remedy = f"add KEY to `reads` of {name} in src/cdpr/workflow/stages.py, or its run key would miss it"
+        remedy = f"add KEY to `reads` of {name} in src/cdpr/pipeline/stages.py, or its run key would miss it"
         return restrict(settings, self._keyed(settings, options) | without(ignored, ()), remedy)
 
     def _keyed(self, settings: Settings, options: Options) -> set[str]:

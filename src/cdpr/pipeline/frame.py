@@ -18,7 +18,7 @@ from ..files import path_digest, write_text
 from ..job import Job
 from ..locks import hold
 from ..records import FileDigest, RunRecord
-from ..run_key import package_folder
+from .run_key import package_folder
 
 _PACKAGES = ["cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake", "verl", "vllm", "sglang", "ray"]
 
