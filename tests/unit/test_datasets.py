@@ -51,16 +51,20 @@ def test_every_mistyped_path_is_found(tmp_path):
     here, gone = str(tmp_path / "here"), str(tmp_path / "gone")
     every = {
         "fee_schedules": dict.fromkeys(("clfs", "pfs", "gpci", "opps"), gone), "price_overrides": gone,
-        "mimic_iv": {"path": gone, "structurer": {"model": gone}}, "clinicalbench": {"path": gone},
+        "mimic_iv": {"path": gone}, "clinicalbench": {"path": gone},
         "private": {"path": gone}, "agentclinic": {"path": gone},
     }  # fmt: skip
     assert missing_paths(parse_settings({"data": every})) == [
         *((f"data.fee_schedules.{name}", gone) for name in every["fee_schedules"]), ("data.price_overrides", gone),
-        ("data.mimic_iv.path", gone), ("data.mimic_iv.structurer.model", gone), ("data.clinicalbench.path", gone),
+        ("data.mimic_iv.path", gone), ("data.clinicalbench.path", gone),
         ("data.private.path", gone), ("data.agentclinic.path", gone),
     ]  # fmt: skip
-    served = {"path": here, "structurer": {"model": "http://127.0.0.1:1/v1", "name": "m"}}
-    there = {"mimic_iv": served, "private": {"path": here}, "price_overrides": here, "fee_schedules": {"clfs": here}}
+    there = {
+        "mimic_iv": {"path": here},
+        "private": {"path": here},
+        "price_overrides": here,
+        "fee_schedules": {"clfs": here},
+    }
     assert missing_paths(parse_settings({"data": there})) == []
 
 

@@ -3,7 +3,6 @@
 import csv
 import gzip
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,29 +63,6 @@ def test_too_few_cases_are_split_in_the_proportion_that_was_set(tmp_path):
     )
     assert Counter(record.split for record in records) == {"train": 20, "validation": 3, "test": 6}
     assert "29 usable cases where 100 are asked for: split in proportion" in attrition.warnings[0]
-
-
-def test_help_with_notes_in_free_form_reaches_the_records(tmp_path, monkeypatch):
-    class Gout:
-        """Finds gout in every note."""
-
-        def __init__(self, source, work):
-            assert work.credentialed and work.attrition.dataset == "mimic_iv"
-            work.attrition.count("asked", 4)
-
-        def improve_all(self, notes):
-            assert all("Brief Hospital Course" in text for _, text in notes)
-            return [replace(note, primary_diagnosis="Gout") for note, _ in notes]
-
-        def tags(self):
-            return {"host": "here"}
-
-    monkeypatch.setattr("cdpr.ingest.structurer.NoteStructurer", Gout)
-    helped = settings(mimic_iv={"path": "real", "structurer": {"model": "m"}}, train_cases=9)
-    tags = {}
-    records, attrition = ingest("mimic_iv", helped, write_mimic(tmp_path), tags=tags)
-    assert [record.diagnosis_results for record in records] == ["Gout"] * len(records) and records
-    assert attrition.events["asked"] == 4 and tags == {"host": "here"}
 
 
 def test_order_of_rows_and_columns_does_not_matter(tmp_path):

@@ -17,7 +17,6 @@ from cdpr.llm import Model, ModelSpec, Sampling, open_model
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import CASE, UNREAD, Completion, ModelFailure
 from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings, why_not_run
-from cdpr.settings.datasets import Governance, Structurer
 
 SECRET = "zqsecret complaint"
 ASK = [{"role": "user", "content": SECRET}]
@@ -200,9 +199,6 @@ def test_what_cannot_be_opened_is_refused_at_once(monkeypatch):
 
 
 def test_settings_name_models(folder):
-    governance = Governance(remote_agreement="DUA 17")
-    helper = ModelSpec.of_structurer(Structurer(model=SERVER, name="m"), governance, credentialed=True)
-    assert (helper.kind, helper.name, helper.at_once, helper.governance) == ("openai", "m", 8, governance)
     verl = {"rollout": "vllm", "frozen": {"url": SERVER, "at_once": 5}}
     settings = parse_settings({"policy": {"model": "models/qwen"}, "training": {"verl": verl}})
     frozen = ModelSpec.of_frozen_server(settings, credentialed=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cases import CaseRecord, is_physical, no_examination
-from ..settings.datasets import Governance, Leaks
+from ..settings.datasets import Leaks
 from .attrition import Attrition
 from .leaks import control
 from .texts import CHINESE, build_summary, illness, is_absent, is_code, one_line, plain_text, tells_something, visible
@@ -46,8 +46,7 @@ class Import:
     records.
 
     ``credentialed`` marks the cases; ``leaks`` says what is taken out of them; ``attrition`` counts. ``path`` is the
-    file or folder with the raw data, ``state`` a folder for work that survives a kill. ``governance`` says what may be
-    sent to a model; ``tags`` end up in ``run.json``.
+    file or folder with the raw data, ``state`` a folder for work that survives a kill.
     """
 
     credentialed: bool
@@ -55,8 +54,6 @@ class Import:
     attrition: Attrition
     path: Path = Path()
     state: Path = Path()
-    governance: Governance = field(default_factory=Governance)
-    tags: dict[str, str] = field(default_factory=dict)
 
     def records(self, drafts: Iterable[Draft]) -> Iterator[CaseRecord]:
         """The drafts that become records; of those with one number only the first does."""

@@ -11,15 +11,14 @@ import logging
 import multiprocessing
 import multiprocessing.connection
 import os
-import pkgutil
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -29,10 +28,8 @@ from .attrition import Attrition
 from .draft import CUT, Draft, Import
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
 from .mimic_tables import OLDEST, QUERIES, Tables, statement
-from .notes import DischargeNote, outline, parse_discharge_note
+from .notes import outline, parse_discharge_note
 from .texts import patient_information
-
-Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 
 _log = logging.getLogger(__name__)
 THREADS = 2  # of the table engine, and as many processes read notes: all of MIMIC-IV takes 12 minutes
@@ -57,16 +54,8 @@ Reading = tuple[list[CaseRecord], Attrition]
 
 
 def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
-    """Records of all usable discharge summaries, read by ``THREADS`` processes; by this one alone where a
-    language model helps with notes in free form.
-
-    Raises IngestError for a missing table or column, a damaged file, or an unreadable age or admission time; and what
-    :class:`cdpr.ingest.structurer.NoteStructurer` raises, before any note is read.
-    """
-    structurer: Any = None
-    if source.structurer.model is not None:
-        # By name: without it, ingestion does not depend on it.
-        structurer = pkgutil.resolve_name("cdpr.ingest.structurer:NoteStructurer")(source.structurer, work)
+    """Records of all usable discharge summaries, read by ``THREADS`` processes. Raises IngestError for a missing table
+    or column, a damaged file, or an unreadable age or admission time."""
     with Tables(work.path, work.state / "tables", work.attrition, THREADS) as tables:
         _open(tables)
         _log.info("numbering notes and admissions in %s", work.path)
@@ -78,13 +67,10 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
         link_microbiology(tables, work.attrition)
         link_radiology(tables, work.attrition)
         tables.check_references()
-        improve = structurer.improve_all if structurer else None
-        for records, attrition_of_chunk in _read_chunks(tables, work, THREADS, improve):
+        for records, attrition_of_chunk in _read_chunks(tables, work, THREADS):
             work.attrition.add(attrition_of_chunk)
             yield from records
     work.attrition.count_left_out()
-    if structurer:
-        work.tags.update(structurer.tags())
 
 
 def _open(tables: Tables) -> None:
@@ -105,7 +91,7 @@ def _open(tables: Tables) -> None:
         tables.check_rows(name, key, key, once, "stands in several rows that disagree")
 
 
-def _read_chunks(tables: Tables, work: Import, processes: int, improve: Improve | None) -> Iterator[Reading]:
+def _read_chunks(tables: Tables, work: Import, processes: int) -> Iterator[Reading]:
     """What each chunk of notes gives, in worker processes where there are many."""
     notes, dataset = int(work.attrition.tables["note/discharge"]), work.attrition.dataset
     stream = map(Note._make, tables.rows(statement("notes")))
@@ -113,8 +99,8 @@ def _read_chunks(tables: Tables, work: Import, processes: int, improve: Improve 
         (chunk, events_of(tables, chunk), replace(work, attrition=Attrition(dataset)))
         for chunk in iter(lambda: list(islice(stream, CHUNK)), [])
     )
-    parallel = processes > 1 and notes > 2 * CHUNK and improve is None
-    done = _in_processes(chunks, processes) if parallel else (_read_chunk(*chunk, improve) for chunk in chunks)
+    parallel = processes > 1 and notes > 2 * CHUNK
+    done = _in_processes(chunks, processes) if parallel else (_read_chunk(*chunk) for chunk in chunks)
     # On a terminal a bar; in a log a line every 30 s; nothing for few notes.
     with tqdm(total=notes, unit=" notes", desc="reading notes", ncols=90, smoothing=0, disable=notes <= 2 * CHUNK,
               mininterval=0.1 if sys.stderr.isatty() else 30) as progress:  # fmt: skip
@@ -123,15 +109,13 @@ def _read_chunks(tables: Tables, work: Import, processes: int, improve: Improve 
             yield records, attrition_of_chunk
 
 
-def _read_chunk(notes: list[Note], events: Events, work: Import, improve: Improve | None = None) -> Reading:
-    parsed = [parse_discharge_note(note.text) for note in notes]
-    if improve is not None:
-        parsed = improve([(sections, note.text) for sections, note in zip(parsed, notes, strict=True)])
-    drafts = (_draft(*pair, events, work.attrition) for pair in zip(notes, parsed, strict=True))
+def _read_chunk(notes: list[Note], events: Events, work: Import) -> Reading:
+    drafts = (_draft(note, events, work.attrition) for note in notes)
     return list(filter(None, map(work.record, drafts))), work.attrition
 
 
-def _draft(note: Note, parsed: DischargeNote, events: Events, attrition: Attrition) -> Draft:
+def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
+    parsed = parse_discharge_note(note.text)
     if parsed.cut:
         attrition.count(CUT)
     years = note.years

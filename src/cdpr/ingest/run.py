@@ -27,7 +27,7 @@ def ingest_dataset(settings: Settings, job: Job) -> None:
     if "raw" not in job.inputs:
         remedy = "name the raw files: --input raw=PATH, or set the path and run snakemake, which names them"
         raise IngestError(f"data.{dataset}.path", "the data set has no files", remedy)
-    records, attrition = ingest(dataset, settings, job.inputs["raw"], job.state, job.tags)
+    records, attrition = ingest(dataset, settings, job.inputs["raw"], job.state)
     write_records(job.out["records"], records)
     write_csv(job.out["findings"], [column.name for column in fields(Incident)], attrition.rows())
     attrition.conclude(job)
@@ -35,14 +35,14 @@ def ingest_dataset(settings: Settings, job: Job) -> None:
 
 
 def ingest(
-    dataset: str, settings: Settings, raw: str | Path, state: Path | None = None, tags: dict[str, str] | None = None
+    dataset: str, settings: Settings, raw: str | Path, state: Path | None = None
 ) -> tuple[list[CaseRecord], Attrition]:
     """Records of a data set with their splits, ordered by ``note_id``, and what became of the others.
 
     In-domain cases are split by patient; the test set is drawn first, so that it does not change with the size of the
     others. All cases of other data sets are test cases. ``state`` is where unfinished work lies (left out: a folder
-    that goes with the import); ``tags`` takes what ``run.json`` must tell. Many notes are read by processes of their
-    own, which needs a main module that may be imported again.
+    that goes with the import). Many notes are read by processes of their own, which needs a main module that may be
+    imported again.
 
     Raises IngestError for raw data that cannot be trusted, and when the synthetic hospital has fewer cases than the
     settings ask for; real data that falls short is split in the same proportions, with a warning.
@@ -51,14 +51,13 @@ def ingest(
         raise ValueError(f"unknown data set {dataset!r}; known: {', '.join(DATASETS)}")
     if state is None:
         with tempfile.TemporaryDirectory(prefix="cdpr-ingest-") as folder:
-            return ingest(dataset, settings, raw, Path(folder), tags)
+            return ingest(dataset, settings, raw, Path(folder))
     source, path, attrition = settings.data.source(dataset), Path(raw), Attrition(dataset)
     if not file_type(path):
         raise IngestError(path, "no such file or folder", f"set data.{dataset}.path, or make the synthetic files first")
     # By name: what one importer needs is no part of another's code.
     importer: Importer = pkgutil.resolve_name(DATASETS[dataset].importer)
-    tags = {} if tags is None else tags
-    work = Import(source.credentialed, settings.data.leaks, attrition, path, state, settings.governance, tags)
+    work = Import(source.credentialed, settings.data.leaks, attrition, path, state)
     try:
         records = sorted(importer(source, work), key=lambda record: record.note_id)
     except PermissionError as error:

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Self
 
 from ..settings import ModelEntry, Settings, SettingsError
-from ..settings.datasets import Governance, Structurer
+from ..settings.datasets import Governance
 from ..settings.models import Calls
 from ..settings.schema import Policy
 from .model_folder import check_folder
@@ -26,7 +26,6 @@ _KINDS = {
 }
 _AGENT_MODEL, _RECORDING = "cdpr.llm.agent_model", "cdpr.llm.recording"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
-_NOTES = 8  # open requests of a structurer
 _FROZEN_RETRIES = 10  # retries for the frozen server, which may be started again
 
 
@@ -123,7 +122,7 @@ class ModelSpec:
         if not self.name:
             raise SettingsError(
                 "a server is set as model, but not which model of it: set the key beside it that names it (`id` of a "
-                "model, `served_as` of an agent, `name` of a structurer)"
+                "model, `served_as` of an agent)"
             )
         from .guard import allow
 
@@ -153,18 +152,6 @@ class ModelSpec:
     def of_folder(cls, folder: str | Path, policy: Policy) -> Self:
         """A Hugging Face folder in this process, with device and template arguments of ``policy``."""
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
-
-    @classmethod
-    def of_structurer(cls, settings: Structurer, governance: Governance, *, credentialed: bool) -> Self:
-        """The model that reads notes in free form."""
-        return cls(
-            where=str(settings.model),
-            name=settings.name or "",
-            credentialed=credentialed,
-            governance=governance,
-            retries=3,  # of many short sections some may well stay without an answer
-            at_once=_NOTES,
-        )
 
     @classmethod
     def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> Self:

@@ -36,12 +36,9 @@ def data_sets_and_paper(experiment: "Experiment", options: Options) -> Mapping[s
 
 
 def data_set(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
-    """How the raw data are read; the weights of a model that reads notes."""
+    """How the raw data are read."""
     entry, source = DATASETS[options["dataset"]], experiment.settings.data.source(options["dataset"])
-    model = experiment.settings.data.mimic_iv.structurer.model if options["dataset"] == IN_DOMAIN else None
-    structurer = {"structurer": experiment.digests.digest(model)} if model else {}
-    return {"data_set": {"role": entry.role, "importer": entry.importer, "credentialed": source.credentialed},
-            **structurer}  # fmt: skip
+    return {"data_set": {"role": entry.role, "importer": entry.importer, "credentialed": source.credentialed}}
 
 
 def judges(*which: str) -> Callable[["Experiment", Options], Mapping[str, Any]]:
@@ -129,9 +126,7 @@ def credit_code(experiment: "Experiment", options: Options) -> list[str]:
 
 
 def importers_code(experiment: "Experiment", options: Options) -> list[str]:
-    model = experiment.settings.data.mimic_iv.structurer.model
-    structurer = ["cdpr.ingest.structurer", "cdpr.llm.recording", module_of(model)] if model else []
-    return [DATASETS[options["dataset"]].importer.partition(":")[0], *structurer]
+    return [DATASETS[options["dataset"]].importer.partition(":")[0]]
 
 
 def writers(experiment: "Experiment", options: Options) -> Mapping[str, Any]:

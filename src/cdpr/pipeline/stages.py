@@ -98,7 +98,7 @@ STAGES = {
     "ingest_dataset": Stage(
         "cdpr.ingest.run:ingest_dataset",
         ("data.{dataset}", "data.leaks", "data.train_cases", "data.validation_cases", "data.test_cases"),
-        ("data.{dataset}.path", "governance"), ("dataset",), sources.data_set, sources.importers_code,
+        ("data.{dataset}.path",), ("dataset",), sources.data_set, sources.importers_code,
     ),
     "build_catalogue": Stage(
         "cdpr.costs.build_catalogue:build_catalogue",

@@ -56,13 +56,6 @@ class AgreementSource(LicensedSource):
     under_agreement = True
 
 
-class Structurer(Section):
-    model: str | None = key(None, place=True)
-    """Language model that splits notes where regular expressions fail: a Hugging Face folder, or the URL of an
-    OpenAI-compatible server. It may only copy from the note."""
-    name: str | None = key(None, "Name of the model on the server.")
-
-
 class MimicSource(AgreementSource):
     hours_before_admission: PositiveFloat = key(24.0, decision="D22")
     """Hours before admission whose events belong to the case."""
@@ -70,7 +63,6 @@ class MimicSource(AgreementSource):
     """Hours after admission whose events belong to the case."""
     held_specimens: Literal["keep", "drop"] = key("keep", decision="D24")
     """Tubes held for later and sample indices, which the paper's sample record has among the examinations."""
-    structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
 
 
 class ClinicalBenchSource(LicensedSource):
