@@ -3,13 +3,15 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from .. import ingest as package
 from ..cases import CaseRecord, is_physical
 from ..costs import Catalogue, load_catalogue, price_of, review, with_overrides
+from ..escape import environment
 from ..files import file_type, parse_yaml, shipped_text, write_csv, write_text
 from ..settings.schema import Costs, Settings
 from .attrition import Attrition
@@ -46,64 +48,27 @@ class Report:
         return not self.problems and bool(self.cases)
 
     def text(self, show_values: bool = False) -> str:
-        """The report for a terminal. Of a credentialed source it quotes no value unless asked to."""
+        """The report for a terminal. Of a credentialed source it quotes no value unless asked to: a name in JSON may be
+        a patient's words, and so may a first line that is no header."""
         quiet = self.credentialed and not show_values
-        problems, doubtful = ([problem.without_text() if quiet else problem for problem in problems]
-                              for problems in (self.problems, doubts(self.export)))  # fmt: skip
-        verdict = "can be ingested" if self.ok else f"would be refused: {_many(len(problems), 'problem')}"
-        lines = [f"{self.path}: {verdict}", *_grouped(problems), *self._ignored(quiet)]
-        if doubtful:
-            lines += ["\nworth a look (no reason to refuse)", *_grouped(doubtful)]
-        if self.attrition.read:
-            title = "what would be ingested" if self.ok else "what the readable part would give"
-            lines += ["", title, *self._ingested(quiet), *self._prices(quiet)]
-        if quiet:
-            lines += ["", "Values are withheld unless data.private.credentialed is false; --show-values shows them."]
-        return "\n".join(lines)
-
-    def _ignored(self, quiet: bool) -> Iterator[str]:
-        if self.export.ignored:
-            yield "\nnot in the layout, and ignored"
-            for (file, name), count in self.export.ignored.most_common(_SHOWN):
-                # A name in JSON may be a patient's words, and so may a first line that is no header.
-                yield f"  {file}: {'(withheld)' if quiet else quoted(name)} ({_many(count, 'row')})"
-        if unlisted := self.export.unlisted():
-            lines = ", ".join(str(row.line) for row in unlisted[:_SHOWN]) + ", ..." * (len(unlisted) > _SHOWN)
-            yield f"\nresults of cases that are not listed, left out: {unlisted[0].path.name}, lines {lines}"
-
-    def _ingested(self, quiet: bool) -> Iterator[str]:
-        yield from self.attrition.lines(identifiers=not quiet)
-        yield from (f"  {count:>8} {event}" for event, count in sorted(self.attrition.events.items()))
-        if not self.cases:
-            return
         free = [sum(map(is_physical, case.key_pertinent_results_dict)) for case in self.cases]
         charged = [len(case.key_pertinent_results_dict) - n for case, n in zip(self.cases, free, strict=True)]
-        for name, counts in (("examinations", charged), ("physical items", free)):
-            yield f"  {name:17} {min(counts)} to {max(counts)} a case, median {median(counts):g}"
-
-    def _prices(self, quiet: bool) -> Iterator[str]:
+        sizes = {"examinations": charged, "physical items": free}
         keys = (key for case in self.cases for key in case.key_pertinent_results_dict if not is_physical(key))
-        names, costs = Counter(keys), self.costs
-        if not names:
-            return
-        missing, total = review(names, costs, self.catalogue), names.total()
-        priced = total - sum(row["cases"] for row in missing)
-        yield f"  prices            {len(names) - len(missing)} of {_many(len(names), 'name')} have one of " \
-              f"their own, {priced / total:.1%} of {_many(total, 'examination')}"  # fmt: skip
-        if own := sum(price_of(name, costs, self.catalogue).how == "override" for name in names):
-            yield f"    your own        {_many(own, 'name')}, from data.price_overrides"
-        if not missing:
-            return
-        fallback = f"{costs.fallback_usd:.2f} USD"
-        yield f"  at the median of their class or the fallback price of {fallback} (correct the name, or set " \
-              "data.price_overrides):"  # fmt: skip
-        rows = [row for row in missing if not quiet or row["cases"] >= _COMMON][:_SHOWN]
-        for row in rows:
-            hint = f"; nearest known name: {row['nearest']}" if row["nearest"] else ""
-            usd = price_of(str(row["examination"]), costs, self.catalogue).usd
-            yield f"    {quoted(row['examination'])} ({_many(row['cases'], 'case')}): {usd:.2f} USD{hint}"
-        if rest := len(missing) - len(rows):
-            yield f"    and {rest} more" + (f" (names of fewer than {_COMMON} cases are withheld)" if quiet else "")
+        names = Counter(keys)
+        prices = {name: price_of(name, self.costs, self.catalogue) for name in names}
+        missing = review(names, self.costs, self.catalogue)
+        listed = [row for row in missing if not quiet or row["cases"] >= _COMMON][:_SHOWN]
+        templates = environment(package)
+        templates.filters |= {"quoted": quoted, "median": median}
+        text = templates.get_template("check_export.txt").render(
+            report=self, quiet=quiet, shown=_SHOWN, common=_COMMON, names=names, missing=missing,
+            problems=_by_kind(self.problems, quiet), doubts=_by_kind(doubts(self.export), quiet),
+            unlisted=self.export.unlisted(), sizes=sizes if self.cases else {},
+            own=sum(price.how == "override" for price in prices.values()),
+            listed=[row | {"usd": prices[row["examination"]].usd} for row in listed],
+        )  # fmt: skip
+        return text.removesuffix("\n")
 
 
 def check(settings: Settings, path: str | Path) -> Report:
@@ -134,24 +99,13 @@ def check(settings: Settings, path: str | Path) -> Report:
     return report
 
 
-def _grouped(problems: Iterable[IngestError]) -> Iterator[str]:
-    """The problems by kind: the first of each kind with their lines, the others counted."""
+def _by_kind(problems: Iterable[IngestError], quiet: bool) -> dict[tuple[str, str, str], list[IngestError]]:
+    """Problems by file, field and remedy, in the order of their lines, without what they quote if ``quiet``."""
     kinds: dict[tuple[str, str, str], list[IngestError]] = {}
-    for problem in problems:
-        place = re.sub(r"\[\d+\]", "[]", problem.field or "")
-        kinds.setdefault((problem.path.name, place, problem.remedy), []).append(problem)
-    for (file, place, remedy), incidents in kinds.items():
-        yield f"\n{file}{', ' + place if place else ''}: {remedy} ({_many(len(incidents), 'time')})"
-        for problem in sorted(incidents, key=lambda p: p.line or 0)[:_SHOWN]:
-            line = f"line {problem.line}: " if problem.line is not None else ""
-            within = f"{problem.field}: " if problem.field != place and problem.field else ""
-            yield f"  {line}{within}{problem.problem}"
-        if len(incidents) > _SHOWN:
-            yield f"  and {len(incidents) - _SHOWN} more"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    for problem in (problem.without_text() if quiet else problem for problem in problems):
+        field = re.sub(r"\[\d+\]", "[]", problem.field or "")
+        kinds.setdefault((problem.path.name, field, problem.remedy), []).append(problem)
+    return {kind: sorted(alike, key=lambda problem: problem.line or 0) for kind, alike in kinds.items()}
 
 
 def write_template(folder: str | Path) -> list[Path]:
