@@ -1,6 +1,7 @@
 """A catalogue from fee schedules; ``examination_codes.csv`` maps examinations to codes."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,7 +50,9 @@ def examination_codes() -> list[SimpleNamespace]:
     return [SimpleNamespace(**row) for row in shipped_table(__package__, "examination_codes.csv")]
 
 
-def write_catalogue(folder: Path, schedules: dict[str, Schedule], before: dict[str, Price] | None = None) -> list[str]:
+def write_catalogue(
+    folder: Path, schedules: Mapping[str, Schedule], before: Mapping[str, Price] | None = None
+) -> list[str]:
     """Write the tables of a catalogue to a folder; returns the examinations at their rate of ``before``.
 
     An examination keeps the rate of ``before`` (default: none) when its schedule is missing, or has no rate for its
@@ -61,8 +64,9 @@ def write_catalogue(folder: Path, schedules: dict[str, Schedule], before: dict[s
         schedule, price = schedules.get(coded.schedule), (before or {}).get(coded.examination)
         usd = schedule.rate(coded.hcpcs) if schedule else None
         if schedule and usd is not None:
-            origin = schedule.source, schedule.year, coded.billing_group, "name", schedule.locality, coded.confidence
-            price = Price(coded.examination, coded.hcpcs, usd, *origin, price.office if price else None)
+            origin = schedule.source, schedule.year, coded.billing_group
+            fit, office = (schedule.locality, coded.confidence), price.office if price else None
+            price = Price(coded.examination, coded.hcpcs, usd, *origin, "name", *fit, office)
         else:
             unchanged.append(coded.examination)
         if price is None:
@@ -84,8 +88,8 @@ def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
     if "clfs" in inputs:
         schedules["CLFS"] = read_clfs(inputs["clfs"])
     if "pfs" in inputs:
-        place = {"locality": chosen.locality, "gpci": inputs.get("gpci")}
-        schedules["PFS"] = read_pfs(inputs["pfs"], conversion_factor=chosen.conversion_factor, **place)
+        factor, gpci = chosen.conversion_factor, inputs.get("gpci")
+        schedules["PFS"] = read_pfs(inputs["pfs"], conversion_factor=factor, locality=chosen.locality, gpci=gpci)
     if "opps" in inputs:
         schedules["OPPS"] = read_opps(inputs["opps"])
     return schedules

@@ -154,10 +154,10 @@ def load_catalogue(folder: Path | None = None, place_of_service: str = "outpatie
     prices: dict[str, Price] = {}
     for where, row in read_table(folder / TABLES[0], COLUMNS):
         name, usd, group = row["examination"], amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None
-        origin = row["source"], row["year"], group, "name", row["locality"], row["confidence"]
         office = amount(where, "office_usd", row["office_usd"]) if row["office_usd"] else None
         usd = usd if office is None or place_of_service == "outpatient" else office
-        prices[name] = Price(name, row["hcpcs"], usd, *origin, office)
+        origin, confidence = (row["source"], row["year"], group), row["confidence"]
+        prices[name] = Price(name, row["hcpcs"], usd, *origin, "name", row["locality"], confidence, office)
     paper = read_table(folder / TABLES[1], ("examination", "price_usd"))
     return Catalogue(prices, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper})
 

@@ -181,8 +181,8 @@ class Schedule:
 
     def rate(self, codes: str) -> float | None:
         """Rate of the codes joined by ``+`` (``71046``, ``71046-26``): their sum; None when one has no rate."""
-        parts = [self.rates.get(item) for item in split_codes(codes)]
-        return None if None in parts else round(math.fsum(parts), 2)
+        rates = [self.rates[item] for item in split_codes(codes) if item in self.rates]
+        return round(math.fsum(rates), 2) if len(rates) == len(split_codes(codes)) else None
 
     def fill(self, rows: Iterable[tuple[int, Cells]], price: Callable[[Cells], Decimal | str]) -> Self:
         """The schedule with the rates of these rows, whose first cell is the code. ``price`` gives the US dollars of a
@@ -239,8 +239,9 @@ class Schedule:
 
 def split_codes(codes: str) -> list[tuple[str, str]]:
     """(code, modifier) of each part. Raises ValueError for what is no list of codes."""
-    items = [_ITEM.fullmatch(part.strip()) for part in codes.split("+")]
-    if None in items:
+    parts = codes.split("+")
+    items = [item for part in parts if (item := _ITEM.fullmatch(part.strip()))]
+    if len(items) < len(parts):
         raise ValueError(f"{codes!r} is not CODE, CODE-MODIFIER or several of them joined by '+'")
     return [(item["code"], item["modifier"] or "") for item in items]
 
@@ -272,14 +273,14 @@ def read_opps(path: Path) -> Schedule:
     Packaged codes and others without a rate are left out, by status indicator. Raises TableError.
     """
     table = Table(path, read_sheet(path), "HCPCS Code", kind="Addendum B")
-    years = [title[1] for row in table.titles for cell in row if (title := _YEAR.search(cell))]
+    titles = (title[1] for row in table.titles for cell in row if (title := _YEAR.search(cell)))
     rows = [(line, cells) for line, cells in table.select("HCPCS CODE", "SI", "PAYMENT RATE") if cells["HCPCS CODE"]]
 
     def price(cells: Cells) -> Decimal | str:
         usd = _amount(cells, "PAYMENT RATE") if cells["PAYMENT RATE"] else None
         return usd or f"no rate, status {cells['SI'] or 'blank'}"
 
-    return Schedule("OPPS", table.path, *years[:1]).fill(rows, price)
+    return Schedule("OPPS", table.path, next(titles, "")).fill(rows, price)
 
 
 def read_pfs(

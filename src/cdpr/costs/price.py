@@ -4,7 +4,7 @@ the names without a code."""
 import functools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from rapidfuzz import fuzz, process
@@ -23,6 +23,11 @@ COVERAGE_COLUMNS = (
     *("source", "year", "locality", "billing_group", "confidence", "how"),
 )
 REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest", "score")
+_GROUP_PRICE: dict[str, Callable[[Iterable[float]], float]] = {
+    "max": max,
+    "sum": lambda amounts: round(math.fsum(amounts), 2),
+    "first": lambda amounts: next(iter(amounts)),
+}
 _RESEMBLES = 75  # of 100, below which a name has no nearest known one
 
 
@@ -78,12 +83,7 @@ def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, floa
     for key, group in groups.items():
         amounts, price = items.setdefault(group, {}), prices[key]
         amounts[price.examination] = max(price.usd, amounts.get(price.examination, 0.0))
-    choose = {
-        "max": max,
-        "sum": lambda amounts: round(math.fsum(amounts), 2),
-        "first": lambda amounts: next(iter(amounts)),
-    }
-    usd = {group: choose[rule](amounts.values()) for group, amounts in items.items()}
+    usd = {group: _GROUP_PRICE[rule](amounts.values()) for group, amounts in items.items()}
     return {key: usd[groups[key]] if key in groups else price.usd for key, price in prices.items()}, groups
 
 
@@ -139,7 +139,7 @@ def _is_known(exam_key: str) -> bool:
     return bool(sense.terms) and sense.whole
 
 
-def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[dict[str, str | int | float]]:
+def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[dict[str, Any]]:
     """Examinations without a code, at the price of their class or at the fallback price, most frequent first, each with
     the most similar known name, if any.
 

@@ -8,7 +8,7 @@ results; what follows under "Auxiliary Examination" repeats the results dictiona
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..cases import CaseRecord, meaning, modality
 from ..settings.datasets import ClinicalBenchSource
@@ -18,11 +18,13 @@ from .flat_files import Element, IngestError, files_at, flat_text, parse_json, r
 from .names import add_text
 from .notes import examination_part, physical_results
 from .texts import (
-    CHINESE,
     LONGEST_NAME,
+    alternatives,
     examination_name,
     headed,
     is_absent,
+    language_of,
+    matched,
     one_line,
     only_refers,
     patterns,
@@ -38,7 +40,7 @@ NOTICE = (
 _WORDS = phrases("clinicalbench")
 _HEADING = re.compile(
     r"(?:^|(?<=[\n。.;；)）\]】]))[^\S\n]*(?:[（(]?(?:\d+|[一二三四五六七八九十]+)[.、)）]\s*)?[*#\[【]*\s*(?:"
-    + "|".join(f"(?P<s{i}>{pattern})" for i, pattern in enumerate(_WORDS["headings"].values()))
+    + alternatives(_WORDS["headings"].values())
     + r")\s*(?:[\]】*]*\s*[:：]|[\]】]+)",
     re.IGNORECASE,
 )
@@ -80,7 +82,7 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
                 attrition.count("fields that the format does not know", len(unknown))
             # What the case says of its language, else what its summary is written in.
             language = _WORDS["languages"].get(str(value.get("language")).strip().casefold())
-            language = language or ("zh" if CHINESE.search(case.text("clinical_case_summary")) else "en")
+            language = language or language_of(case.text("clinical_case_summary"))
             if asked_language not in ("both", language):
                 attrition.count(f"cases in another language ({language})")
                 continue
@@ -100,7 +102,7 @@ def _number(case: Element) -> str:
     return one_line(str(number))
 
 
-def _draft(case: Element, language: str, attrition: Attrition) -> Draft:
+def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -> Draft:
     sections = _sections(case.text("clinical_case_summary"), attrition)
     examination, behind = examination_part(sections.pop("physical", ""))
     physical = physical_results(examination)
@@ -134,7 +136,7 @@ def _sections(text: str, attrition: Attrition) -> dict[str, str]:
         attrition.count("summaries with text before the first heading")
     sections: dict[str, str] = {}
     for heading, body in parts:
-        name = names[int(heading.lastgroup[1:])]
+        name = names[matched(heading)] if heading else ""
         if name != "end":
             sections[name] = f"{sections[name]}\n{body}" if name in sections else body
         elif "physical" in sections:

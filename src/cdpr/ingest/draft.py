@@ -3,13 +3,23 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..cases import CaseRecord, is_physical, no_examination
 from ..settings.datasets import Leaks
 from .attrition import Attrition
-from .leaks import control
-from .texts import CHINESE, build_summary, illness, is_absent, is_code, one_line, plain_text, tells_something, visible
+from .leaks import control, lacking
+from .texts import (
+    build_summary,
+    illness,
+    is_absent,
+    is_code,
+    language_of,
+    one_line,
+    plain_text,
+    tells_something,
+    visible,
+)
 
 # What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
 NO_EXAMINATION = "entries that are no examination"
@@ -33,7 +43,7 @@ class Draft:
     diagnosis: str
     subject_key: str = ""
     final_diagnosis: str = ""
-    language: str = ""
+    language: Literal["en", "zh"] | None = None
     rejected: str | None = None
     needs_physical: bool = False
     physical: dict[str, str] = field(default_factory=dict)
@@ -70,7 +80,8 @@ class Import:
         attrition = self.attrition
         attrition.read += 1
         if rule := draft.rejected or _missing(draft):
-            return attrition.drop(rule, draft.note_id, draft.where)
+            attrition.drop(rule, draft.note_id, draft.where)
+            return None
         wanting = {key for key, text in draft.results.items() if is_absent(text)}
         if wanting:
             attrition.count("results that say that there is none", len(wanting))
@@ -84,10 +95,9 @@ class Import:
         if cleared is None:
             return None
         history, results = cleared
-        if not tells_something(history):
-            return attrition.drop("no complaint and no present illness", draft.note_id, draft.where)
-        if not set(results) - (set(draft.physical) if draft.needs_physical else set()):
-            return attrition.drop("no examination", draft.note_id, draft.where)
+        if rule := lacking(history, set(results).difference(draft.physical if draft.needs_physical else ())):
+            attrition.drop(rule, draft.note_id, draft.where)
+            return None
         return CaseRecord(
             note_id=draft.note_id,
             case_summary=build_summary(history),
@@ -96,7 +106,7 @@ class Import:
             diagnosis_results=draft.diagnosis,
             dataset=attrition.dataset,
             split="test",
-            language=draft.language or ("zh" if CHINESE.search(illness(draft.history)) else "en"),
+            language=draft.language or language_of(illness(draft.history)),
             subject_key=draft.subject_key or draft.note_id,
             credentialed=self.credentialed,
         )

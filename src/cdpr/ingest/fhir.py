@@ -77,7 +77,7 @@ def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
             attrition.count("encounters that did not take place")
         else:
             cases.append(_Case(_patient(encounter), encounter))
-    by_encounter = {case.encounter: case for case in cases}
+    by_encounter = {case.encounter: case for case in cases if case.encounter}
     for encounter, whole in [(one, _whole(one, by_encounter)) for one in by_encounter]:
         if whole is not encounter:
             attrition.count("encounters that are part of another")
@@ -93,8 +93,8 @@ def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
-        if case := _owner(resource, by_encounter, by_patient):
-            case.resources.append(resource)
+        if owner := _owner(resource, by_encounter, by_patient):
+            owner.resources.append(resource)
         elif _is_lasting(resource) and (patient := _patient(resource)) in treated:
             for case in by_patient[patient]:
                 case.resources.append(resource)
@@ -106,7 +106,7 @@ def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
 def _whole(encounter: Resource, known: Collection[Resource]) -> Resource:
     """The encounter that one is part of, directly or by others; itself where none is known, or in a ring."""
     chain = [encounter]
-    while (above := chain[-1].find(chain[-1].one("partOf").text("reference"))) in known:
+    while (above := chain[-1].find(chain[-1].one("partOf").text("reference"))) and above in known:
         if above in chain:
             return encounter
         chain.append(above)
@@ -130,7 +130,8 @@ def _owner(
     """The case that a resource names; naming none, the patient's only one, or the one in whose time it falls."""
     for reference in (resource.one("encounter"), *resource.one("context").many("encounter")):
         if reference:
-            return by_encounter.get(resource.find(reference.text("reference")))
+            encounter = resource.find(reference.text("reference"))
+            return by_encounter.get(encounter) if encounter else None
     patient = _patient(resource)
     cases = by_patient[patient] if patient else []
     if len(cases) == 1:
@@ -165,7 +166,7 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
     # A note tells more than what is coded; what is coded fills its gaps.
     history |= {name: text for name, text in coded.items() if says_something(text) and name not in history}
     return Draft(
-        note_id=(case.encounter or case.patient).identity,
+        note_id=next(one.identity for one in (case.encounter, case.patient) if one),
         subject_key=case.patient.identity if case.patient else "",
         history=history,
         results={key: text for key, text in results.items() if not is_physical(key)},
@@ -235,10 +236,10 @@ def _diagnosis(case: _Case, by_onset: bool, attrition: Attrition) -> tuple[Resou
         # What names its encounter was diagnosed there, where it says nothing else of itself.
         candidates += [(1, 0, one) for one in coded if one.one("encounter") and not one.codes("category")]
         if by_onset:
-            spans = ((one, *(one.moment("onsetDateTime", last) for last in (False, True))) for one in coded)
-            candidates += [(2, 0, one) for one, *span in spans if case.holds(*span)]
+            began = {one: [one.moment("onsetDateTime", last) for last in (False, True)] for one in coded}
+            candidates += [(2, 0, one) for one, span in began.items() if case.holds(*span)]
     first = min((candidate[:2] for candidate in candidates), default=None)
-    primary = sorted((one for *place, one in candidates if tuple(place) == first), key=_finding)
+    primary = sorted((one for *place, one in candidates if tuple(place) == first), key=lambda one: _finding(one) or 0)
     if sum(_finding(one) == _finding(primary[0]) for one in primary) > 1:
         attrition.count("encounters with several diagnoses of the same rank, of which the first was taken")
     return (primary[0] if primary else None), [one_line(text) for text in complaints]

@@ -57,8 +57,9 @@ class FhirElement(Element):
             raise self.wrong(name, f"{quoted(text)} is no date or time") from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         if last and len(text) <= len("2024-03-02"):
-            days, start = {4: (366, {"month": 1, "day": 1}), 7: (32, {"day": 1}), 10: (1, {})}[len(text)]
-            moment = (moment + timedelta(days)).replace(**start) - timedelta(microseconds=1)
+            after = moment + timedelta({4: 366, 7: 32, 10: 1}[len(text)])
+            start = after.replace(month=1 if len(text) == 4 else after.month, day=1 if len(text) < 10 else after.day)
+            moment = start - timedelta(microseconds=1)
         return moment
 
     def concept(self, name: str) -> str:

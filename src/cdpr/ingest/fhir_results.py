@@ -46,18 +46,19 @@ def find_results(
 ) -> tuple[dict[str, str], list[str]]:
     """Results by examination, those of the physical one among them, and social history, of the resources of one case in
     the order of their times. What cannot be used is counted."""
-    workup, social = Workup(), []
+    workup = Workup()
+    social: list[str] = []
     listed, panels = _panels(resources, attrition)
     cultures = {
         _specimen(one): _key(one, _analytes(one, person), listed.get(id(one.value), "")) or ""
         for one in of_kind(resources, "Observation")
-        if not _PATTERN.susceptibility.search(one.concept("code"))
+        if _specimen(one) and not _PATTERN.susceptibility.search(one.concept("code"))
     }
     for resource in resources:
         if resource.kind == "Observation" and id(resource.value) not in panels:
             name = listed.get(id(resource.value), "")
             if not name and _PATTERN.susceptibility.search(resource.concept("code")):  # part of what was cultured
-                name = cultures.get(_specimen(resource) or None, "Antibiotic Susceptibility")
+                name = cultures.get(_specimen(resource), "Antibiotic Susceptibility")
             _add_observation(resource, name, person, workup, social, attrition)
         elif resource.kind == "DiagnosticReport":
             _add_report(resource, workup, attrition)
@@ -231,8 +232,8 @@ def _range(content: FhirElement, person: Person) -> tuple[float | None, float | 
     text = one_line(first.text("text"))
     if low or high:
         text = "" if low and high else f"at least {low}" if low else f"at most {high}"
-    limits = (float(limit) if limit else None for limit in (low, high))
-    return *limits, f"reference {text}" if says_something(text) else ""
+    remark = f"reference {text}" if says_something(text) else ""
+    return float(low) if low else None, float(high) if high else None, remark
 
 
 def _is_for(span: FhirElement, person: Person) -> bool:

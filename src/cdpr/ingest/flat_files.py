@@ -84,8 +84,8 @@ def files_at(path: Path, ending: str) -> list[Path]:
 def file_called(folder: Path, name: str, *endings: str) -> Path | None:
     """The one file of a folder that has this name with one of the endings, compressed or not; None without any. Raises
     IngestError for several."""
-    names = (f"{name}{ending}{packed}" for ending in endings or ("",) for packed in _PACKED_ENDINGS)
-    paths = [path for one in names if file_type(path := folder / one) == "file"]
+    spellings = (f"{name}{ending}{packed}" for ending in endings or ("",) for packed in _PACKED_ENDINGS)
+    paths = [path for one in spellings if file_type(path := folder / one) == "file"]
     if len(paths) > 1:
         names = " and ".join(path.name for path in paths)
         raise IngestError(paths[0].parent, f"holds {names}", "keep the one that is right")
@@ -96,7 +96,8 @@ def content_of(path: Path) -> tuple[str, list[str], io.BufferedReader]:
     """What a file holds once it is unpacked, however often and whatever its name says: ``text`` or another kind of
     ``phrases.yaml``; how it was packed; and a stream of it. Raises IngestError for an archive of several files or a
     workbook."""
-    stream, layers = io.BufferedReader(path.open("rb", buffering=0)), []  # type: ignore[arg-type]
+    layers: list[str] = []
+    stream: io.BufferedReader[Any] = path.open("rb")
     while True:
         start = stream.peek(16)[:16]
         kind = next((kind for kind, magic in _MAGIC.items() if start.startswith(magic)), "text")
@@ -107,7 +108,7 @@ def content_of(path: Path) -> tuple[str, list[str], io.BufferedReader]:
                 raise IngestError(path, "an Excel workbook", "save its sheet as CSV UTF-8")
             if len(members) != 1:
                 raise IngestError(path, f"an archive of {len(members)} files", "unpack it into a folder")
-            stream = io.BufferedReader(archive.open(members[0]))  # type: ignore[arg-type]
+            stream = io.BufferedReader(archive.open(members[0]))
         elif kind in _PACKED and len(layers) < _LAYERS:
             stream = io.BufferedReader(_PACKED[kind](stream))
         else:

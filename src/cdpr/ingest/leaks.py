@@ -6,7 +6,7 @@ the impressions of reports. ``data.leaks`` says whether each costs the case, is 
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..cases import examinations, meaning
@@ -19,7 +19,9 @@ from .diagnosis_names import TEST, Mention, blanked, mentions
 from .texts import build_summary, clause_start, patterns, phrases, says_something, spans, tells_something
 
 _BLANKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
-STRICT = Leaks(**dict.fromkeys(_BLANKED, "mask"), results_in_history="all", impression="drop", names="loose")
+STRICT = Leaks.model_validate(
+    dict.fromkeys(_BLANKED, "mask") | {"results_in_history": "all", "impression": "drop", "names": "loose"}
+)
 Texts = dict[str, str]  # by section of the history, or by examination
 _BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
 _PAST = ("Past Medical History", "Personal History")
@@ -38,7 +40,8 @@ def control(
     history_mentions = list(_named_by_history(history, diagnosis, leaks))
     for section, what, action, mentions_here in history_mentions:
         if action == "drop":
-            return attrition.drop(what, case, section, mentions_here[0].words)
+            attrition.drop(what, case, section, mentions_here[0].words)
+            return None
     masked: dict[str, list[Mention]] = defaultdict(list)
     for section, what, action, mentions_here in history_mentions:
         done = "masked" if action == "mask" else "kept"
@@ -48,6 +51,13 @@ def control(
         history[section] = blanked(history[section], mentions_here)
     cleared = {exam: _cleared_result(case, exam, text, diagnosis, leaks, attrition) for exam, text in results.items()}
     return history, {exam: text for exam, text in cleared.items() if says_something(text)}
+
+
+def lacking(history: Texts, results: Collection[str]) -> str | None:
+    """The rule by which a case of this history and these examinations is none."""
+    if not tells_something(history):
+        return "no complaint and no present illness"
+    return None if results else "no examination"
 
 
 def _named_by_history(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tuple[str, str, str, list[Mention]]]:
@@ -191,10 +201,9 @@ def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:
     history = parse_summary(record.case_summary)
     cleared = control(record.note_id, record.diagnosis_results, history, results, STRICT, attrition)
     history, results = cleared or ({}, {})
-    if not tells_something(history):
-        return attrition.drop("no complaint and no present illness", record.note_id)
-    if not results:
-        return attrition.drop("no examination", record.note_id)
+    if rule := lacking(history, results):
+        attrition.drop(rule, record.note_id)
+        return None
     attrition.kept += 1
     return record.model_copy(update={
         "case_summary": build_summary(history),

@@ -131,7 +131,7 @@ def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
         subject_key=note.subject_id,
         history={"Patient Information": patient_information(years, note.gender)} | parsed.history,
         physical=parsed.physical,
-        results={} if note.rejected else results_of(note.hadm_id, events, attrition),
+        results={} if note.rejected else results_of(note.hadm_id or "", events, attrition),
         diagnosis=parsed.primary_diagnosis,
         final_diagnosis=parsed.final_diagnosis,
         rejected=note.rejected,
@@ -156,10 +156,10 @@ def _in_processes(chunks: Iterable[Chunk], processes: int) -> Iterator[Reading]:
 
 def end_with_parent() -> None:
     """End this process as soon as its parent has ended, even killed; it would keep the parent's log open for ever."""
-    parent = multiprocessing.parent_process()
 
     def wait() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
+        if parent := multiprocessing.parent_process():
+            multiprocessing.connection.wait([parent.sentinel])
+            os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -59,7 +59,7 @@ class Tables:
             raise IngestError(self._scratch, NO_RECORD_LOCKS, "set TMPDIR to a folder on another disk")
         self.folder, self.attrition = folder, attrition
         # Not knowing how many rows a compressed file has, the optimiser would hash the event tables, not the cases.
-        options = {"temp_directory": str(self._scratch), "memory_limit": _MEMORY, "threads": threads,
+        options: dict[str, Any] = {"temp_directory": str(self._scratch), "memory_limit": _MEMORY, "threads": threads,
                    "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
         self.connection = duckdb.connect(str(self._scratch / "tables.duckdb"), config=options)
         # A time with a zone is shown as it was written to a Parquet file, not as this machine's clock would.
@@ -99,8 +99,8 @@ class Tables:
             names = [name.strip() or f"(column {number})" for number, name in enumerate(header, 1)]
             self._widths[path] = len(names)
             longest_line = LONGEST_NOTE if name in ("note/discharge", "note/radiology") else LONGEST_ROW
-            types = ", ".join(f"{_literal(column)}: 'VARCHAR'" for column in names)
-            source = (f"read_csv({quoted_path}, auto_detect=false, header=true, skip={line - 1}, columns={{{types}}}, "
+            kinds = ", ".join(f"{_literal(column)}: 'VARCHAR'" for column in names)
+            source = (f"read_csv({quoted_path}, auto_detect=false, header=true, skip={line - 1}, columns={{{kinds}}}, "
                       f"delim=',', quote='\"', escape='\"', max_line_size={longest_line}, "
                       f"compression='{packing}')")  # fmt: skip
         remedies = dict.fromkeys(columns, "use the table as its publisher wrote it")

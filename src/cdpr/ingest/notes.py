@@ -15,14 +15,27 @@ from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from .names import add_text, physical_key
-from .texts import gaps, headed, one_line, only_refers, patterns, phrases, plain_text, says_something, shape, visible
+from .texts import (
+    alternatives,
+    gaps,
+    headed,
+    matched,
+    one_line,
+    only_refers,
+    patterns,
+    phrases,
+    plain_text,
+    says_something,
+    shape,
+    visible,
+)
 
 _HEADINGS, _SHORT = (phrases("notes")[name] for name in ("headings", "short"))
 _ALL = [*_HEADINGS, *_SHORT]
 _NOTE, _REPORT, _EXAM = map(patterns, ("notes", "radiology", "physical"))
 _HEADING = re.compile(
     r"^[^\S\n]*(?:(?:\*+|#+|[=_]+)[^\S\n]*)?(?:"
-    + "|".join(f"(?P<s{i}>{pattern})" for i, (_, pattern) in enumerate(_ALL))
+    + alternatives(pattern for _, pattern in _ALL)
     + r")[^\S\n]*(?:[*=_]+[^\S\n]*)?(?::\**|$)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -108,7 +121,7 @@ def _headings(text: str) -> Iterator[_Heading]:
     for line in text.split("\n"):
         alone = line[:1].isupper() and 2 <= len(line.split()) <= 5
         if (":" in line or alone or _stands_out(line)) and (match := _HEADING.match(text, start)):
-            number = int(match.lastgroup[1:])
+            number = matched(match)
             heading = _Heading(*match.span(), number, _ALL[number][0], number >= len(_HEADINGS))
             if ":" in match[0] or ((_stands_out(match[0]) or alone) and not heading.short):
                 yield heading
@@ -263,7 +276,7 @@ def physical_results(text: str) -> dict[str, str]:
 
 def _kind(name: str) -> str | None:
     term = examinations().find(name)
-    return term and term.kind
+    return term.kind if term else None
 
 
 def _is_title(name: str, rest: str) -> bool:

@@ -97,7 +97,7 @@ def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition:
             divided.append(record.model_copy(update={"split": split[record.subject_key]}))
         else:
             attrition.drop("beyond the number of cases asked for", record.note_id)
-    counts = Counter(record.split for record in divided)
+    counts = Counter[str](record.split for record in divided)
     if synthetic and counts["train"] < data.train_cases:
         requested_sizes = ", ".join(f"{size} {name}" for name, size in sizes.items())
         problem = f"{there} usable cases do not fill the splits asked for ({requested_sizes})"

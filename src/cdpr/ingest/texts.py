@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from ..cases import PHYSICAL_SUFFIX, SECTIONS
 from ..cases.patterns import compile_patterns, compile_rewriting, fill, rewrite
@@ -117,6 +117,21 @@ def examination_name(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
+def language_of(text: str) -> Literal["en", "zh"]:
+    """``zh`` for a text with Chinese characters, else ``en``."""
+    return "zh" if CHINESE.search(text) else "en"
+
+
+def alternatives(expressions: Iterable[str]) -> str:
+    """A regular expression for any of these, which :func:`matched` tells apart."""
+    return "|".join(f"(?P<s{i}>{expression})" for i, expression in enumerate(expressions))
+
+
+def matched(match: re.Match[str]) -> int:
+    """Which of some :func:`alternatives` a match is of."""
+    return int(str(match.lastgroup)[1:])
+
+
 def only_refers(text: str) -> bool:
     """Whether an impression says nothing but "see above"."""
     return _PATTERN.reference.fullmatch(text.strip()) is not None
@@ -131,9 +146,9 @@ def build_summary(sections: Mapping[str, str]) -> str:
 def patient_information(years: float | None, sex: str) -> str:
     """``58 year old male``, ``5 month old female``, ``12 day old``; what is unknown is left out."""
     word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
-    number, unit = (years, "year") if years is None or years >= 1 or years == int(years) else (years * 12, "month")
-    if unit == "month" and number < 2:
-        number, unit = round(years * 365.25), "day"
+    number, unit = years, "year"
+    if years is not None and 0 < years < 1:
+        number, unit = (years * 12, "month") if years * 12 >= 2 else (round(years * 365.25), "day")
     return " ".join(part for part in (f"{int(number)} {unit} old" if number is not None else "", word) if part)
 
 
