@@ -26,9 +26,9 @@ from cdpr.evaluation.significance import (
     smallest_difference,
     wilson_interval,
 )
-from cdpr.ledger.judge import agrees_with
-from cdpr.ledger.training import final_accuracy, over_seeds
-from cdpr.ledger.verdict import Effect, directional
+from cdpr.report.ledger.judge import agrees_with
+from cdpr.report.ledger.training import final_accuracy, over_seeds
+from cdpr.report.ledger.verdict import Effect, directional
 from cdpr.settings import parse_settings
 from cdpr.study import statistics
 

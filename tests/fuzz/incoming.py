@@ -24,9 +24,9 @@ from cdpr.llm.types import Usage
 from cdpr.metrics_log import read_metrics
 from cdpr.pipeline.cli import explain
 from cdpr.records import RunRecord
-from cdpr.results.curves import read_curves
-from cdpr.results.methods import Method
-from cdpr.results.provenance import check_provenance, check_training
+from cdpr.report.curves import read_curves
+from cdpr.report.methods import Method
+from cdpr.report.provenance import check_provenance, check_training
 from cdpr.settings import ModelEntry, parse_settings
 from cdpr.settings.models import Calls
 

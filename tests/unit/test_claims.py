@@ -12,14 +12,14 @@ import yaml
 from toy import CALL_COUNTS
 
 from cdpr.job import Job
-from cdpr.ledger.claims import ClaimsError, read_claims
-from cdpr.ledger.evidence import Evidence
-from cdpr.ledger.page import make_ledger, write_claims
-from cdpr.ledger.training import final_accuracy
-from cdpr.ledger.verdict import Effect, directional
 from cdpr.metrics_log import write_apart
-from cdpr.results.methods import DATASETS
-from cdpr.results.paper import sample_prices
+from cdpr.report.ledger.claims import ClaimsError, read_claims
+from cdpr.report.ledger.evidence import Evidence
+from cdpr.report.ledger.page import make_ledger, write_claims
+from cdpr.report.ledger.training import final_accuracy
+from cdpr.report.ledger.verdict import Effect, directional
+from cdpr.report.methods import DATASETS
+from cdpr.report.paper import sample_prices
 from cdpr.settings import Settings, merge, parse_settings, sweeps, value_at
 from cdpr.settings.judging import Judge
 from cdpr.study.analysis import Analysis

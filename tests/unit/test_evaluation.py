@@ -29,8 +29,8 @@ from cdpr.pipeline.stages import STAGES
 from cdpr.pseudonym import pseudonym
 from cdpr.records import RunRecord
 from cdpr.report.main_table import legend
-from cdpr.results.methods import main_methods
-from cdpr.results.results import Results
+from cdpr.report.methods import main_methods
+from cdpr.report.results import Results
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.datasets import BENCHMARKS
 from cdpr.settings.schema import TinyModel

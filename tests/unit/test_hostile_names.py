@@ -24,7 +24,7 @@ from cdpr.job import Job
 from cdpr.report import style
 from cdpr.report.data_card import write_data_card
 from cdpr.report.sample_case import _case_table, _examination_table
-from cdpr.results.table import Column, Sheet, Table, to_markdown
+from cdpr.report.table import Column, Sheet, Table, to_markdown
 from cdpr.settings import parse_settings
 from cdpr.study import spreadsheet
 

@@ -31,8 +31,8 @@ from cdpr.report.inspector.data import read_data, write_data
 from cdpr.report.inspector.oracle import Oracle
 from cdpr.report.inspector.workups import exam_names
 from cdpr.report.inspector.write import credit_file, write_inspector
+from cdpr.report.methods import DATASETS
 from cdpr.report.report_page import write_report
-from cdpr.results.methods import DATASETS
 from cdpr.seeding import derive_seed, stratified_sample
 from cdpr.settings import Settings
 from cdpr.study.analysis import Analysis, Interval

@@ -19,8 +19,6 @@ from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_c
 from cdpr.evaluation.row import Judging, read_rows
 from cdpr.evaluation.significance import agreement, cohens_kappa
 from cdpr.job import Job
-from cdpr.ledger.claims import read_claims
-from cdpr.ledger.page import make_ledger
 from cdpr.llm import Completion, Model, ModelFailure
 from cdpr.llm.agent_model import metering
 from cdpr.llm.guard import GovernanceError
@@ -28,9 +26,11 @@ from cdpr.llm.recording import Recordings
 from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.experiment import Experiment
 from cdpr.report.judge_agreement import write_judge_agreement
-from cdpr.results.methods import main_methods
-from cdpr.results.provenance import ProvenanceError, check_provenance
-from cdpr.results.results import Results
+from cdpr.report.ledger.claims import read_claims
+from cdpr.report.ledger.page import make_ledger
+from cdpr.report.methods import main_methods
+from cdpr.report.provenance import ProvenanceError, check_provenance
+from cdpr.report.results import Results
 from cdpr.settings import Settings, SettingsError, merge, parse_settings
 from cdpr.settings.judging import failing
 

@@ -20,7 +20,7 @@ import cdpr
 from cdpr.environment import DiagnosticEnvironment
 from cdpr.report import style
 from cdpr.report.accuracy_cost import named
-from cdpr.results.methods import pictured_methods
+from cdpr.report.methods import pictured_methods
 from cdpr.settings import resolve_variant
 from cdpr.training.algorithm import Context, open_algorithm
 

@@ -12,8 +12,8 @@ from cdpr.job import Job
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.stages import STAGES
 from cdpr.report.main_table import sheet
+from cdpr.report.methods import open_methods
 from cdpr.report.open_cases import write_open_cases
-from cdpr.results.methods import open_methods
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.load import restrict
 

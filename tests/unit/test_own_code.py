@@ -8,7 +8,7 @@ import pytest
 
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.run_key import code_digest, import_closure
-from cdpr.results.methods import main_methods
+from cdpr.report.methods import main_methods
 from cdpr.settings import Settings, SettingsError, merge, parse_settings
 from cdpr.settings.section import UndeclaredSetting
 from cdpr.settings.variants import seen_by_algorithm

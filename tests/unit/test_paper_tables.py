@@ -22,10 +22,10 @@ from cdpr.evaluation.metrics import EvaluationError
 from cdpr.evaluation.significance import detectable_difference, few_units, holm
 from cdpr.job import Job
 from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
-from cdpr.results.frame import ACCURACY, AEC, IN_DOMAIN_METRICS, METHOD, interval_columns, reading
-from cdpr.results.methods import IN_DOMAIN, REFERENCE, dynamic_methods, main_methods, trained
-from cdpr.results.results import Results
-from cdpr.results.table import Table
+from cdpr.report.comparisons import ACCURACY, AEC, IN_DOMAIN_METRICS, METHOD, interval_columns, reading
+from cdpr.report.methods import IN_DOMAIN, REFERENCE, dynamic_methods, main_methods, trained
+from cdpr.report.results import Results
+from cdpr.report.table import Table
 from cdpr.settings import parse_settings
 from cdpr.settings.datasets import controlled_name
 

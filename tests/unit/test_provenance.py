@@ -9,7 +9,7 @@ import pytest
 from cdpr.files import file_digest, path_digest
 from cdpr.pipeline.cli import main
 from cdpr.records import RunRecord
-from cdpr.results.provenance import ProvenanceError, check_prices, check_provenance, check_training
+from cdpr.report.provenance import ProvenanceError, check_prices, check_provenance, check_training
 from cdpr.settings import parse_settings
 
 SETTINGS = parse_settings({})

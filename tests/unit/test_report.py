@@ -20,9 +20,10 @@ from toy import CALL_COUNTS
 from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, of_rows, read_evaluation
 from cdpr.job import Job
 from cdpr.metrics_log import write_apart
-from cdpr.report import learning_curves, main_table, style
+from cdpr.report import learning_curves, main_table, methods, style
 from cdpr.report.accuracy_cost import frontier, named, plot_accuracy_cost, plot_every_agent
 from cdpr.report.comparators import write_comparators
+from cdpr.report.curves import CurveError, diverged_at, read_curves
 from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
 from cdpr.report.learning_curves import (
     efficiency_curves,
@@ -31,12 +32,10 @@ from cdpr.report.learning_curves import (
     plot_training_time,
 )
 from cdpr.report.main_table import sheet, write_main_table
-from cdpr.results import methods
-from cdpr.results.curves import CurveError, diverged_at, read_curves
-from cdpr.results.methods import main_methods, pictured_methods, trained
-from cdpr.results.paper import read_paper
-from cdpr.results.provenance import ProvenanceError
-from cdpr.results.table import Column, Table, interval, marks, number, to_csv, to_latex, to_markdown
+from cdpr.report.methods import main_methods, pictured_methods, trained
+from cdpr.report.paper import read_paper
+from cdpr.report.provenance import ProvenanceError
+from cdpr.report.table import Column, Table, interval, marks, number, to_csv, to_latex, to_markdown
 from cdpr.settings import labels_of, parse_settings
 from cdpr.settings.load import merge, restrict
 

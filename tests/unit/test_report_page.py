@@ -22,18 +22,18 @@ from toy import CALL_COUNTS
 from cdpr.cases import CaseRecord, write_records
 from cdpr.ingest.attrition import AttritionReport
 from cdpr.job import Job, PageEntry
-from cdpr.ledger.verdict import COUNTED
 from cdpr.llm import ModelSpec, Usage
 from cdpr.llm.spending import Spending
 from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.stages import STAGES
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_part
+from cdpr.report.ledger.verdict import COUNTED
+from cdpr.report.methods import DATASETS, main_methods, page_methods
 from cdpr.report.page_runs import Records
+from cdpr.report.provenance import ProvenanceError
 from cdpr.report.report_page import banner, headline, shared_runs, write_report
-from cdpr.results.methods import DATASETS, main_methods, page_methods
-from cdpr.results.provenance import ProvenanceError
-from cdpr.results.results import Results
+from cdpr.report.results import Results
 from cdpr.settings import ModelEntry, load_settings, merge, parse_settings
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"

@@ -26,7 +26,7 @@ from cdpr.report.sensitivity import (
     sweep_rows,
     verdict,
 )
-from cdpr.results.table import to_csv
+from cdpr.report.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.load import restrict
 

@@ -35,12 +35,12 @@ from cdpr.cases import iterate_records, write_records
 from cdpr.environment import DiagnosticEnvironment, State, Turn
 from cdpr.evaluation.significance import holm
 from cdpr.job import Job
-from cdpr.ledger.claims import read_claims
-from cdpr.ledger.page import make_ledger
 from cdpr.llm.guard import GovernanceError
 from cdpr.pipeline.cli import main
 from cdpr.report import style
 from cdpr.report.expert_study import plot_expert_study, states_table, who, write_expert_study
+from cdpr.report.ledger.claims import read_claims
+from cdpr.report.ledger.page import make_ledger
 from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics

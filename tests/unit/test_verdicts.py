@@ -10,9 +10,9 @@ from test_claims import PAPER, SYNTHETIC, judged, results, write_evaluation, wri
 from toy import CALL_COUNTS
 
 from cdpr.evaluation.metrics import METRICS
-from cdpr.results.frame import favour
-from cdpr.results.methods import TRAINED, Method
-from cdpr.results.results import Results
+from cdpr.report.comparisons import favour
+from cdpr.report.methods import TRAINED, Method
+from cdpr.report.results import Results
 from cdpr.settings.datasets import BENCHMARKS
 
 

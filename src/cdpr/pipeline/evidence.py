@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from ..results import methods
-from ..results.methods import Method
+from ..report import methods
+from ..report.methods import Method
 from ..settings import AgentEntry, Settings, job_of, labels_of, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
 

@@ -11,7 +11,7 @@ from cachetools import cachedmethod
 
 from ..files import DigestCache, write_text
 from ..locks import hold
-from ..results.methods import unfit
+from ..report.methods import unfit
 from ..settings import (
     Settings,
     SettingsError,

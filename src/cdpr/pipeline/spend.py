@@ -13,7 +13,7 @@ from ..cases import iterate_records
 from ..environment.prompt import opening_messages
 from ..llm.recording import Recordings
 from ..llm.spending import Spent, spent, unpriced
-from ..results.paper import read_paper
+from ..report.paper import read_paper
 from ..settings import AgentEntry, ModelEntry, Settings, SettingsError, model_of
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from .evidence import EVIDENCE

@@ -170,7 +170,7 @@ STAGES = {
         "cdpr.study.analysis:analyse_study",
         ("study", "evaluation.bootstrap"), ("study.ratings", "study.kept", "data"), also=sources.synthetic,
     ),
-    "write_claims": _result("cdpr.ledger.page:write_claims"),
+    "write_claims": _result("cdpr.report.ledger.page:write_claims"),
     "write_frames": Stage("cdpr.report.frames:write_frames", _REPORTED, ("training.save_every",),
                           also=sources.data_sets),
     "write_report": Stage(

@@ -13,7 +13,7 @@ from ..files import file_type
 from ..llm.model_folder import check_folder, refuse_code
 from ..llm.own_server import program_missing
 from ..llm.spec import kind_of
-from ..results import methods
+from ..report import methods
 from ..settings import ModelEntry, Settings, SettingsError, judging_models, model_of, served, value_at
 from ..settings.datasets import BENCHMARKS
 from ..settings.judging import ASKERS

@@ -4,14 +4,14 @@ import math
 from pathlib import Path
 
 from ..evaluation.significance import detectable_difference
-from ..results import frame, layout
-from ..results.methods import IN_DOMAIN, ablation_methods
-from ..results.paper import printed_rows
-from ..results.results import Results
-from ..results.table import Row, Sheet
 from ..settings import Settings, job_of, labels_of, variants
+from . import comparisons, layout
+from .methods import IN_DOMAIN, ablation_methods
+from .paper import printed_rows
+from .results import Results
+from .table import Row, Sheet
 
-METRICS = frame.IN_DOMAIN_METRICS
+METRICS = comparisons.IN_DOMAIN_METRICS
 _PRINTED = ("acc", "aen", "aec")
 _TESTS = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant", "detectable")
 
@@ -23,7 +23,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, ablation_methods(settings))
     base, *others = results.methods
     labels, paper = labels_of(settings, "ablations"), printed_rows("ablation.csv", *_PRINTED)
-    by_variant = {row["variant"]: frame.paper_cells(row, _PRINTED) for row in paper}
+    by_variant = {row["variant"]: comparisons.paper_cells(row, _PRINTED) for row in paper}
     jobs = {m: job for m in results.methods if (job := job_of(settings, m.name)) != m.name}
     shared = [f"{m.label} trains what {variants(settings)[job].label} trains: one job, and these are its runs."
               for m, job in jobs.items()]  # fmt: skip
@@ -31,28 +31,28 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts, rows = [], []
     for decoding in results.decodings:
         levels = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
-        changes = frame.changes(results, [(method, base, IN_DOMAIN) for method in others], decoding)
+        changes = comparisons.changes(results, [(method, base, IN_DOMAIN) for method in others], decoding)
         tested = [row if "hole" in row else row | _tests(row) for row in changes]
-        words["readings"] = frame.readings(changes, METRICS)
+        words["readings"] = comparisons.readings(changes, METRICS)
         parts += [layout.part(settings, f"ablations.{table}", shown, decoding, **words)
                   for table, shown in (("levels", levels), ("changes", changes), ("power", tested))]  # fmt: skip
         for method, level, change in zip(results.methods, levels, [{}, *tested], strict=True):
             row = level | by_variant.get(method.name, {})
             row |= {"variant": method.name, "method": method.label, "job": job_of(settings, method.name)}
-            rows.append(row | frame.prefixed("change_", change) | {name: change.get(name) for name in _TESTS})
+            rows.append(row | comparisons.prefixed("change_", change) | {name: change.get(name) for name in _TESTS})
     parts.append(
         layout.part(settings, "ablations.paper", [row | {"ours": labels.get(row["variant"])} for row in paper])
     )
-    return layout.sheet(settings, "ablations", parts, rows)
+    return layout.declared_sheet(settings, "ablations", parts, rows)
 
 
-write_ablations = frame.writer(sheet)
+write_ablations = comparisons.writer(sheet)
 
 
 def _tests(change: Row) -> Row:
     """McNemar's tests of a change as plain numbers, the share of discordant cases, and the smallest difference that it
     could have shown, as a share: infinite where none is, None where the two never differ, which says nothing."""
-    tests, share = change["tests"], frame.discordant_share(change)
+    tests, share = change["tests"], comparisons.discordant_share(change)
     smallest = detectable_difference(change["cases"], share) if share else None
     return {
         "only_this": "+".join(str(test.only_first) for test in tests),

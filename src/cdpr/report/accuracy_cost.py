@@ -6,13 +6,13 @@ from math import cos, hypot, pi, sin
 import numpy as np
 
 from ..job import Job
-from ..results.methods import DATASETS, IN_DOMAIN, OURS, Method, pictured_methods
-from ..results.results import Results
-from ..results.sources import notices
-from ..results.table import Row
 from ..settings import Settings, labels_of
 from . import style
 from .cost_figures import cost_axis
+from .methods import DATASETS, IN_DOMAIN, OURS, Method, pictured_methods
+from .results import Results
+from .sources import notices
+from .table import Row
 
 Measured = Mapping[Method, Row]
 

@@ -22,9 +22,9 @@ from ..cases import (
 from ..costs.price import COVERAGE_COLUMNS
 from ..ingest.attrition import AttritionReport
 from ..ingest.draft import NO_EXAMINATION
-from ..results.methods import synthetic
-from ..results.sources import source_of
 from ..settings import Settings
+from .methods import synthetic
+from .sources import source_of
 
 # Rows of the coverage table of `map_costs`.
 Prices = Sequence[Mapping[str, str]]

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ..results import frame, layout
-from ..results.curves import read_curves
-from ..results.methods import IN_DOMAIN, OURS, TRAINED, comparator_methods
-from ..results.results import Results
-from ..results.table import Row, Sheet
 from ..settings import Settings
+from . import comparisons, layout
+from .curves import read_curves
+from .methods import IN_DOMAIN, OURS, TRAINED, comparator_methods
+from .results import Results
+from .table import Row, Sheet
 
-METRICS = frame.IN_DOMAIN_METRICS
+METRICS = comparisons.IN_DOMAIN_METRICS
 _ENDS = ("", "_low", "_high", "_seed_sd")
 
 
@@ -23,21 +23,21 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     ours, others = results.method(OURS), [m for m in results.methods if m.learned and m.name != OURS]
     parts, lines = [], []
     for decoding in results.decodings:
-        changes = frame.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
-        rows, readings = with_tokens(results, decoding), frame.readings(changes, METRICS)
+        changes = comparisons.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
+        rows, readings = with_tokens(results, decoding), comparisons.readings(changes, METRICS)
         words = {"remarks": results.remarks(), "base": ours.label, "readings": readings}
         parts += [layout.part(settings, "comparators.levels", rows, decoding, **words),
                   layout.part(settings, "comparators.changes", changes, decoding, **words)]  # fmt: skip
-        differences = {m.name: frame.prefixed("change_", row) for m, row in zip(others, changes, strict=True)}
+        differences = {m.name: comparisons.prefixed("change_", row) for m, row in zip(others, changes, strict=True)}
         for row in rows:
             printed = {f"{m.name}{end}": m.factor * row[f"{m.name}{end}"] for m in METRICS for end in _ENDS
                        if row.get(f"{m.name}{end}") is not None}  # fmt: skip
             lines.append(row | differences.get(row["method"], {}) | printed | {
                 "decoding": decoding, "variant": row["method"], "method": row["label"]})  # fmt: skip
-    return layout.sheet(settings, "comparators", parts, lines)
+    return layout.declared_sheet(settings, "comparators", parts, lines)
 
 
-write_comparators = frame.writer(sheet)
+write_comparators = comparisons.writer(sheet)
 
 
 def with_tokens(results: Results, decoding: str) -> list[Row]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..job import Job
-from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods
-from ..results.results import NotMeasured, Results
-from ..results.sources import notices
-from ..results.table import number
 from ..settings import Settings
 from . import style
+from .methods import DATASETS, IN_DOMAIN, Method, main_methods
+from .results import NotMeasured, Results
+from .sources import notices
+from .table import number
 
 
 def plot_cost_distribution(settings: Settings, job: Job) -> None:

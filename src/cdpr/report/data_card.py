@@ -13,11 +13,10 @@ from ..costs.price import COVERAGE_COLUMNS
 from ..files import path_digest, read_table, write_text
 from ..job import Job
 from ..records import RunRecord
-from ..results import layout
-from ..results.table import Block, Table, Warned, markdown_page
 from ..settings import Settings
-from . import style
+from . import layout, style
 from .card_counts import FEWEST_PATIENTS, KINDS, CardError, count_cases, data_card, mark, others, read_report
+from .table import Block, Table, Warned, markdown_page
 
 _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
           "fallback": "at the fallback price"}  # fmt: skip

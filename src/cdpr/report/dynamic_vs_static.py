@@ -3,15 +3,15 @@
 from pathlib import Path
 
 from ..evaluation.metrics import METRICS, estimate
-from ..results import frame, layout
-from ..results.methods import IN_DOMAIN, dynamic_methods
-from ..results.paper import printed_rows
-from ..results.results import Results
-from ..results.table import Row, Sheet
 from ..settings import Settings
+from . import comparisons, layout
+from .methods import IN_DOMAIN, dynamic_methods
+from .paper import printed_rows
+from .results import Results
+from .table import Row, Sheet
 
 STATIC, DYNAMIC = "static", "cdpr"
-COMPARED = (frame.ACCURACY, frame.AEC, frame.UTILITY)
+COMPARED = (comparisons.ACCURACY, comparisons.AEC, comparisons.UTILITY)
 REDUCTION = "aec_reduction"
 _PRINTED = ("acc", "aec", "aec_reduction_percent")
 _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
@@ -27,21 +27,21 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     rows = {_COUNTERPARTS[row["method"]]: row for row in printed_rows("dynamic_vs_static.csv", *_PRINTED)}
     parts, lines = [], []
     for decoding in results.decodings:
-        (change,) = frame.changes(results, [(dynamic, static, IN_DOMAIN)], decoding)
+        (change,) = comparisons.changes(results, [(dynamic, static, IN_DOMAIN)], decoding)
         before, after = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
         after = after | reduction(results, decoding)
-        words |= {"readings": frame.readings([change], COMPARED)}
+        words |= {"readings": comparisons.readings([change], COMPARED)}
         parts += [layout.part(settings, "dynamic_vs_static.levels", [before, after], decoding, **words),
                   layout.part(settings, "dynamic_vs_static.changes", [change], decoding, **words)]  # fmt: skip
         # A row that is a hole itself shows no change either.
-        lines += [before, after if "hole" in after else after | frame.prefixed("change_", change)]
-    lines = [row | frame.paper_cells(rows[row["method"]], _PRINTED) for row in lines]
+        lines += [before, after if "hole" in after else after | comparisons.prefixed("change_", change)]
+    lines = [row | comparisons.paper_cells(rows[row["method"]], _PRINTED) for row in lines]
     printed = [row | {"ours": results.method(name).label} for name, row in rows.items()]
     parts.append(layout.part(settings, "dynamic_vs_static.paper", printed))
-    return layout.sheet(settings, "dynamic_vs_static", parts, lines)
+    return layout.declared_sheet(settings, "dynamic_vs_static", parts, lines)
 
 
-write_dynamic_vs_static = frame.writer(sheet)
+write_dynamic_vs_static = comparisons.writer(sheet)
 
 
 def reduction(results: Results, decoding: str) -> Row:

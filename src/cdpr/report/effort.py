@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..llm.spending import spent
-from ..results import frame, layout
-from ..results.methods import Method, main_methods, tier_mark
-from ..results.results import NotMeasured, Results
-from ..results.table import Row, Sheet, Table
 from ..settings import Settings, model_of
 from ..settings.models import Prices
+from . import comparisons, layout
+from .methods import Method, main_methods, tier_mark
+from .results import NotMeasured, Results
+from .table import Row, Sheet, Table
 
 _FIGURES = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked", "silent", "too_long", "refused",
             "failed", "cut", "cut_results", "forced", "usd", "usd_in_all")  # fmt: skip
@@ -22,10 +22,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding what each system took. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     parts = [effort_table(results, decoding, tier_mark(settings)) for decoding in results.decodings]
-    return layout.sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])
+    return layout.declared_sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])
 
 
-write_effort = frame.writer(sheet)
+write_effort = comparisons.writer(sheet)
 
 
 def spent_part(settings: Settings) -> list[tuple[str, Table]]:

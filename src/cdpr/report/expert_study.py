@@ -7,17 +7,16 @@ from pathlib import Path
 from statistics import fmean
 
 from ..job import Job
-from ..results import layout
-from ..results.methods import DATASETS, agent, tier_mark, trained
-from ..results.paper import read_paper
-from ..results.table import EMPTY, Column, Row, Sheet, Table, interval
 from ..settings import Settings, TrainedRun
 from ..study.analysis import Analysis
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.records import StateMeans, read_lines
 from ..study.rubric import rubric
-from . import style
+from . import layout, style
 from .inspector.data import address
+from .methods import DATASETS, agent, tier_mark, trained
+from .paper import read_paper
+from .table import EMPTY, Column, Row, Sheet, Table, interval
 
 # Rows of `workflow/paper/expert_study.csv`.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")
@@ -130,7 +129,7 @@ def _sheet(settings: Settings, analysis: Analysis) -> Sheet:
     parts += [_tests(settings, analysis, raters)] if analysis.comparisons else []
     parts += [_agreement(settings, analysis, raters)] if analysis.alpha else []
     title = f"Expert study: {raters} ({tier_mark(settings)})"
-    return layout.sheet(settings, "expert_study", parts, _long(settings, analysis), title)
+    return layout.declared_sheet(settings, "expert_study", parts, _long(settings, analysis), title)
 
 
 def _scores(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:

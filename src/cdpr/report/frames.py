@@ -13,10 +13,10 @@ from ..environment.utility import TERMS
 from ..evaluation.replay import COUNTS
 from ..files import replacing
 from ..job import Job
-from ..results.curves import read_training
-from ..results.methods import Method, page_methods
-from ..results.results import Results
 from ..settings import Settings, TrainedRun
+from .curves import read_training
+from .methods import Method, page_methods
+from .results import Results
 
 
 def write_frames(settings: Settings, job: Job) -> None:

@@ -13,12 +13,11 @@ import pandas as pd
 
 from ..evaluation.metrics import by_run, estimate
 from ..job import Job
-from ..results import frame, layout
-from ..results.methods import DATASETS, OURS, Method, domain, frontier_methods
-from ..results.results import NotMeasured, Results
-from ..results.table import Row, Sheet
 from ..settings import Settings
-from . import style
+from . import comparisons, layout, style
+from .methods import DATASETS, OURS, Method, domain, frontier_methods
+from .results import NotMeasured, Results
+from .table import Row, Sheet
 
 START, OUTCOME_ALONE = "immediate", "grpo"
 AREA_USD = (20.0, 60.0)  # where the area below a frontier is taken, as a mean
@@ -113,10 +112,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                 lines += [shown[-1]] if "hole" not in shown[-1] else []
         words = {"remarks": frontiers.results.remarks(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
         parts.append(layout.part(settings, "frontier.levels", shown, decoding, **words))
-    return layout.sheet(settings, "frontier", parts, lines)
+    return layout.declared_sheet(settings, "frontier", parts, lines)
 
 
-write_frontier = frame.writer(sheet)
+write_frontier = comparisons.writer(sheet)
 
 
 def plot_frontier(settings: Settings, job: Job) -> None:

@@ -6,13 +6,13 @@ from statistics import fmean
 
 from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
-from ..results import frame, layout
-from ..results.curves import read_curves
-from ..results.methods import IN_DOMAIN, Method, grid_methods, part_methods, synthetic
-from ..results.results import Results
-from ..results.table import Column, Row, Sheet, Table
 from ..settings import Settings, resolve_variant
+from . import comparisons, layout
 from .comparators import with_tokens
+from .curves import read_curves
+from .methods import IN_DOMAIN, Method, grid_methods, part_methods, synthetic
+from .results import Results
+from .table import Column, Row, Sheet, Table
 
 GRID_WEIGHT = 3.0  # weight of correctness in the figure by which the grid is judged, of every rule
 
@@ -27,10 +27,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         parts.append(layout.part(settings, "frontier_parts.levels", rows, decoding, remarks=results.remarks()))
         lines += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
     parts.append(_grid(settings, folder))
-    return layout.sheet(settings, "frontier_parts", parts, lines)
+    return layout.declared_sheet(settings, "frontier_parts", parts, lines)
 
 
-write_frontier_parts = frame.writer(sheet)
+write_frontier_parts = comparisons.writer(sheet)
 
 
 def _exact(results: Results, method: Method, decoding: str) -> Row:

@@ -16,11 +16,10 @@ from ..evaluation.preflight import (
     verdict,
 )
 from ..job import Job
-from ..results import frame, layout
-from ..results.methods import DATASETS, backbone, domain
-from ..results.table import Row, Sheet
 from ..settings import Settings
-from . import style
+from . import comparisons, layout, style
+from .methods import DATASETS, backbone, domain
+from .table import Row, Sheet
 
 # Steps of the figure: from one accuracy to the next, label and colour.
 _STEPS = (
@@ -48,10 +47,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         weaknesses=[f"{text}." for text in preflight.weaknesses],
         unavailable=[f"{DATASETS[dataset]}: not available: {why}." for dataset, why in preflight.unavailable.items()],
     )  # fmt: skip
-    return layout.sheet(settings, "headroom", [answer, gain], rows)
+    return layout.declared_sheet(settings, "headroom", [answer, gain], rows)
 
 
-write_headroom = frame.writer(sheet)
+write_headroom = comparisons.writer(sheet)
 
 
 def plot_headroom(settings: Settings, job: Job) -> None:

@@ -25,10 +25,10 @@ from ..evaluation.replay import deviations, replay
 from ..evaluation.row import EvaluationRow, read_rows
 from ..files import file_digest
 from ..records import RunRecord
-from ..results.methods import synthetic
-from ..results.provenance import check_provenance, read_record
-from ..results.sources import source_of
 from ..settings import Settings, model_of
+from .methods import synthetic
+from .provenance import check_provenance, read_record
+from .sources import source_of
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample, EvalScore

@@ -8,13 +8,13 @@ import pandas as pd
 
 from ..evaluation.metrics import EvaluationError
 from ..evaluation.significance import agreement
-from ..results import frame, layout
-from ..results.methods import DATASETS, judges, main_methods
-from ..results.results import NotMeasured, Results
-from ..results.table import Row, Sheet, number
 from ..settings import Settings, SettingsError
 from ..settings.judging import TABLES
+from . import comparisons, layout
 from .main_table import DECIMALS
+from .methods import DATASETS, judges, main_methods
+from .results import NotMeasured, Results
+from .table import Row, Sheet, number
 
 _ALL = "all"
 _COLUMNS = ("dataset", "note_id", "method", "correct", "judging_by", "judging_second", "judging_second_invalid")
@@ -36,10 +36,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         flips, groups = _flips(results, rows), rows.groupby(["method", "dataset"]).ngroups
         parts.append(layout.part(settings, "judge_agreement.flips", flips, decoding, differ=len(flips), all=groups))
         every_line += lines
-    return layout.sheet(settings, "judge_agreement", parts, every_line)
+    return layout.declared_sheet(settings, "judge_agreement", parts, every_line)
 
 
-write_judge_agreement = frame.writer(sheet)
+write_judge_agreement = comparisons.writer(sheet)
 
 
 def _judged(results: Results, decoding: str) -> tuple[pd.DataFrame, list[str]]:

@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 
 from ..evaluation.metrics import METRICS, EvaluationError, by_run, metric_fields
-from ..results import frame, layout
-from ..results.methods import DATASETS, Method, leak_methods
-from ..results.provenance import check_provenance
-from ..results.results import NotMeasured, Results
-from ..results.sources import notices
-from ..results.table import Row, Sheet, number
 from ..settings import Settings
 from ..settings.datasets import controlled_name
+from . import comparisons, layout
+from .methods import DATASETS, Method, leak_methods
+from .provenance import check_provenance
+from .results import NotMeasured, Results
+from .sources import notices
+from .table import Row, Sheet, number
 
-SHOWN = (frame.ACCURACY, frame.AEC)
+SHOWN = (comparisons.ACCURACY, comparisons.AEC)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -30,10 +30,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         rows = [line | {"heading": label} for d, label in DATASETS.items() for line in lines if line["dataset"] == d]
         parts.append(layout.part(settings, "leak_control.levels", rows, decoding, **words))
         every_line += lines
-    return layout.sheet(settings, "leak_control", parts, every_line)
+    return layout.declared_sheet(settings, "leak_control", parts, every_line)
 
 
-write_leak_control = frame.writer(sheet)
+write_leak_control = comparisons.writer(sheet)
 
 
 def _line(results: Results, method: Method, dataset: str, decoding: str) -> Row:

@@ -10,11 +10,11 @@ import numpy as np
 
 from ..files import write_csv
 from ..job import Job
-from ..results.curves import Curves, read_curves
-from ..results.methods import trained
-from ..results.provenance import check_training
 from ..settings import Settings, labels_of, resolve_variant, seeds_of_runs
 from . import style
+from .curves import Curves, read_curves
+from .methods import trained
+from .provenance import check_training
 
 # Metric of a panel: label of its axis and factor for printing.
 PANELS = {

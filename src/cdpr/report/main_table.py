@@ -7,13 +7,13 @@ from pathlib import Path
 
 from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS
-from ..results import frame, layout
-from ..results.methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judges, main_methods, tier_mark
-from ..results.paper import printed_rows
-from ..results.results import Results
-from ..results.sources import notices
-from ..results.table import EMPTY, Column, Row, Sheet, Table
 from ..settings import Settings
+from . import comparisons, layout
+from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judges, main_methods, tier_mark
+from .paper import printed_rows
+from .results import Results
+from .sources import notices
+from .table import EMPTY, Column, Row, Sheet, Table
 
 # Metrics of every data set, and of the average; the utility stands with the average alone.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
@@ -36,10 +36,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             parts.append(_paired(results, first, second, decoding))
     parts += [intervals(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     parts.append(_printed(settings, results.methods))
-    return layout.sheet(settings, "main_table", parts, long(results))
+    return layout.declared_sheet(settings, "main_table", parts, long(results))
 
 
-write_main_table = frame.writer(sheet)
+write_main_table = comparisons.writer(sheet)
 
 
 def places(results: Results) -> dict[str, str]:
@@ -69,7 +69,7 @@ def wide(results: Results, decoding: str, text: str, notes: list[str], label: st
                "seeds": len(method.runs) if method.learned else None,
                "hole": method.why or (holes[0]["hole"] if nowhere else "")}  # fmt: skip
         for place, figures in at.items():
-            row |= frame.prefixed(f"{place}.", figures)
+            row |= comparisons.prefixed(f"{place}.", figures)
             if "hole" in figures:
                 gap = "missing" if figures["missing"] else EMPTY
                 row |= {f"{column.key}_text": gap for column in columns if column.key.startswith(f"{place}.")}
@@ -80,13 +80,13 @@ def wide(results: Results, decoding: str, text: str, notes: list[str], label: st
 
 def _paired(results: Results, first: Method, second: Method, decoding: str) -> tuple[str, Table]:
     """First minus second per data set. Holm's family: the McNemar tests of this table (data sets and seeds)."""
-    changes = frame.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
+    changes = comparisons.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
     columns = [
-        *frame.interval_columns(COMPARED, "Δ ", short=True),
+        *comparisons.interval_columns(COMPARED, "Δ ", short=True),
         *layout.shared("seed_sd", "discordant", "p", "p_holm"),
     ]
     words = {"pair": f"{first.label} against {second.label}", "names": f"{first.name}_{second.name}",
-             "readings": frame.readings(changes, COMPARED), "judging": results.judging()}  # fmt: skip
+             "readings": comparisons.readings(changes, COMPARED), "judging": results.judging()}  # fmt: skip
     return layout.part(results.settings, "main_table.paired", changes, decoding, columns, **words)
 
 
@@ -98,7 +98,7 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
         "aec": [Column("aec_seed_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")],
     }
     columns: list[Column] = []
-    for column in frame.interval_columns(COMPARED, short=True):
+    for column in comparisons.interval_columns(COMPARED, short=True):
         columns += [column, *beside.get(column.key, ())]
     columns += [Column(metric.name, metric.header, factor=metric.factor) for metric in BEHIND]
     pairs = itertools.product((method for method in results.methods if method.runs), results.datasets)
@@ -111,7 +111,7 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
 
 def long(results: Results) -> list[Row]:
     """One row per method, place and decoding; ``paper_*`` holds what the paper prints."""
-    paper = {(row["method"], row["dataset"]): frame.paper_cells(row, _PRINTED)
+    paper = {(row["method"], row["dataset"]): comparisons.paper_cells(row, _PRINTED)
              for row in printed_rows(_FILE, *_PRINTED)}  # fmt: skip
     rows = []
     for decoding, method in itertools.product(results.decodings, results.methods):

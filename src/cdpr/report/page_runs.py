@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..records import KEY_TAG
-from ..results.methods import DATASETS, Method, synthetic
-from ..results.provenance import check_tier, read_record
-from ..results.table import Runs
 from ..settings import Settings
 from .inspector.data import address
+from .methods import DATASETS, Method, synthetic
+from .provenance import check_tier, read_record
+from .table import Runs
 
 
 @dataclass(frozen=True)

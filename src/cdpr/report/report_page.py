@@ -16,9 +16,13 @@ from .. import escape
 from ..evaluation.metrics import Metric
 from ..files import write_text
 from ..job import Job, PageEntry
-from ..ledger.verdict import COUNTED, NOT_RUN, read_ledger
-from ..results.frame import ACCURACY, AEC, METHOD, UTILITY, favour, interval_columns
-from ..results.methods import (
+from ..settings import Settings
+from . import templates
+from .comparisons import ACCURACY, AEC, METHOD, UTILITY, favour, interval_columns
+from .data_card import card_parts
+from .effort import spent_part
+from .ledger.verdict import COUNTED, NOT_RUN, read_ledger
+from .methods import (
     DATASETS,
     IN_DOMAIN,
     Method,
@@ -28,15 +32,11 @@ from ..results.methods import (
     synthetic,
     tier_mark,
 )
-from ..results.results import Results
-from ..results.sources import notices
-from ..results.table import Block, Row, Table, interval, number
-from ..settings import Settings
-from . import templates
-from .data_card import card_parts
-from .effort import spent_part
 from .page_runs import Artifact, Links, Records
+from .results import Results
 from .sample_case import CREDENTIALED
+from .sources import notices
+from .table import Block, Row, Table, interval, number
 
 OURS, RIVALS = "cdpr", ("grpo", "utility_grpo", "warm_start")
 PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}

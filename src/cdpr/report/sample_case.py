@@ -12,14 +12,14 @@ from ..cases import CaseRecord, iterate_records
 from ..evaluation.metrics import EvaluationError
 from ..evaluation.row import read_rows
 from ..job import Job
-from ..results import layout
-from ..results.methods import IN_DOMAIN, main_methods
-from ..results.results import NotMeasured, Results
-from ..results.sources import source_of
-from ..results.table import Row, Sheet, Table
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
+from . import layout
 from .card_counts import whole_record_usd
+from .methods import IN_DOMAIN, main_methods
+from .results import NotMeasured, Results
+from .sources import source_of
+from .table import Row, Sheet, Table
 
 CREDENTIALED = "not shown: cases are credentialed"
 NOT_EVALUATED = "not evaluated on this case"
@@ -47,12 +47,12 @@ def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     except NotMeasured as error:
         hidden = layout.part(settings, "sample_case.hidden", [{"field": "Sample case", "hole": error.reason}])
         rows = [{"part": "case", "name": "status", "text": error.reason}]
-        return layout.sheet(settings, "sample_case", [hidden], rows)
+        return layout.declared_sheet(settings, "sample_case", [hidden], rows)
     workups = list(workups_on(settings, case, folder))
     parts = [_case_table(settings, case, among), _examination_table(settings, case), _workup_table(settings, workups)]
     about, examinations, agents = (table for _, table in parts)
     rows = list(_plain_lines(case, among, workups))
-    return layout.sheet(settings, "sample_case", parts, rows, printed=[about, *_pages(examinations), agents])
+    return layout.declared_sheet(settings, "sample_case", parts, rows, printed=[about, *_pages(examinations), agents])
 
 
 def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int]:

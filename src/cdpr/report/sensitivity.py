@@ -11,12 +11,12 @@ import numpy as np
 
 from ..files import write_text
 from ..job import Job
-from ..results.frame import ACCURACY, favour
-from ..results.methods import IN_DOMAIN, LEAST_SEEDS, OURS, trained
-from ..results.results import Results
-from ..results.table import Row, interval, number, to_csv
 from ..settings import Settings, Sweep, job_of, sweeps, value_at
 from . import style
+from .comparisons import ACCURACY, favour
+from .methods import IN_DOMAIN, LEAST_SEEDS, OURS, trained
+from .results import Results
+from .table import Row, interval, number, to_csv
 
 # Label of a metric's axis. Below the accuracy stands the cost; for a weight of the utility, what it puts a price on.
 LABELS = {"accuracy": "accuracy (%)", "aec": "USD", "aen": "examinations", "n_na": "unavailable"}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import escape
 from ..files import write_bytes
-from ..results.methods import DATASETS, IN_DOMAIN, domain, synthetic, tier_mark
-from ..results.table import Row
 from ..settings import Look, Settings
+from .methods import DATASETS, IN_DOMAIN, domain, synthetic, tier_mark
+from .table import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

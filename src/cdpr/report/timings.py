@@ -13,9 +13,9 @@ import pandas as pd
 from ..files import write_text
 from ..job import Job
 from ..records import RunRecord, record_files
-from ..results import layout
-from ..results.table import markdown_page
 from ..settings import Settings
+from . import layout
+from .table import markdown_page
 
 SLOWEST = 15
 

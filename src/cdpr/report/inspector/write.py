@@ -13,11 +13,11 @@ from ...evaluation.credit_workups import chosen_cases, read_credit
 from ...evaluation.row import public_text, read_rows
 from ...job import Job
 from ...pseudonym import pseudonym
-from ...results.methods import DATASETS, synthetic, tier_mark, unfit
-from ...results.provenance import check_provenance
-from ...results.sources import notices, source_of
 from ...settings import Settings
 from ...study.records import StateMeans, read_lines
+from ..methods import DATASETS, synthetic, tier_mark, unfit
+from ..provenance import check_provenance
+from ..sources import notices, source_of
 from . import site
 from .data import write_data
 from .oracle import Oracle

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from ..costs import price_of
-from ..results.methods import AGENTS, DATASETS
-from ..results.results import NotMeasured
-from ..settings import job_of, labels_of, sweeps, value_at
+from ...costs import price_of
+from ...settings import job_of, labels_of, sweeps, value_at
+from ..methods import AGENTS, DATASETS
+from ..results import NotMeasured
 from .claims import Claim
 from .evidence import Evidence
 from .verdict import OTHERWISE, STATED, Verdict

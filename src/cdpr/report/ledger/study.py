@@ -1,10 +1,10 @@
 """Claims of the expert study, judged from its analysis. Simulated raters are no physicians: what they show is at most
 the same direction, and says so."""
 
-from ..results.results import NotMeasured
-from ..study.analysis import Analysis, Interval
-from ..study.ratings import PHYSICIAN, SIMULATED
-from ..study.rubric import dimensions
+from ...study.analysis import Analysis, Interval
+from ...study.ratings import PHYSICIAN, SIMULATED
+from ...study.rubric import dimensions
+from ..results import NotMeasured
 from .claims import Claim
 from .evidence import Evidence, training_seeds
 from .verdict import OPEN, Effect, Verdict, verdict_on, weakest

@@ -3,11 +3,11 @@ training has no cases to resample; final accuracy resamples seeds and validation
 
 import numpy as np
 
-from ..evaluation.significance import crossed_bootstrap, percentile_interval
-from ..results.curves import Curves, final_verdicts
-from ..results.methods import IN_DOMAIN
-from ..results.results import NotMeasured
-from ..settings import Settings
+from ...evaluation.significance import crossed_bootstrap, percentile_interval
+from ...settings import Settings
+from ..curves import Curves, final_verdicts
+from ..methods import IN_DOMAIN
+from ..results import NotMeasured
 from .claims import Claim
 from .evidence import Evidence, training_seeds
 from .verdict import Effect, Verdict, verdict_on

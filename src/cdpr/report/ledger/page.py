@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..files import write_text
-from ..job import Job
-from ..results import layout
-from ..results.methods import tier_mark
-from ..results.sources import notices
-from ..results.table import interval, markdown_page, number, to_csv
-from ..settings import Settings
+from ...files import write_text
+from ...job import Job
+from ...settings import Settings
+from .. import layout
+from ..methods import tier_mark
+from ..sources import notices
+from ..table import interval, markdown_page, number, to_csv
 from .claims import Claim, read_claims
 from .evidence import Evidence
 from .judge import judge

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..evaluation.metrics import METRICS, by_run
-from ..evaluation.significance import percentile_interval
-from ..results.curves import Curves, read_curves
-from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
-from ..results.results import NotMeasured, Results, Row, data_sets
-from ..settings import Settings, labels_of, seeds_of_runs, sweeps, variants
+from ...evaluation.metrics import METRICS, by_run
+from ...evaluation.significance import percentile_interval
+from ...settings import Settings, labels_of, seeds_of_runs, sweeps, variants
+from ..curves import Curves, read_curves
+from ..methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
+from ..results import NotMeasured, Results, Row, data_sets
 from .verdict import Effect
 
 # Figures as the paper prints them: accuracy in %.

@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ..evaluation.significance import percentile_interval, wilson_interval
-from ..results.curves import final_verdicts
-from ..results.methods import DATASETS, LEAST_SEEDS, TRAINED
-from ..results.paper import read_paper
-from ..results.results import NotMeasured
-from ..settings import sweeps
+from ...evaluation.significance import percentile_interval, wilson_interval
+from ...settings import sweeps
+from ..curves import final_verdicts
+from ..methods import DATASETS, LEAST_SEEDS, TRAINED
+from ..paper import read_paper
+from ..results import NotMeasured
 from .claims import Claim
 from .evidence import FACTOR, Evidence, training_seeds
 from .setup import compare_setup

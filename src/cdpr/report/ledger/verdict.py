@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter
 
-from ..results.provenance import ProvenanceError, check_tier
-from ..results.table import interval
-from ..settings import Settings
+from ...settings import Settings
+from ..provenance import ProvenanceError, check_tier
+from ..table import interval
 
 REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
 NOT_RUN, APART, STATED, OTHERWISE = "not run", "timed apart", "as stated", "set otherwise"

@@ -13,13 +13,13 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from ..files import read_table
-from ..results.methods import DATASETS, IN_DOMAIN
-from ..results.paper import facts_folder, sample_prices
-from ..settings import parse_settings
-from ..settings.experiments import Value
-from ..settings.section import Section
-from ..study.rubric import dimensions
+from ...files import read_table
+from ...settings import parse_settings
+from ...settings.experiments import Value
+from ...settings.section import Section
+from ...study.rubric import dimensions
+from ..methods import DATASETS, IN_DOMAIN
+from ..paper import facts_folder, sample_prices
 
 On = Literal["mimic_iv", "clinicalbench", "private", "average"]
 Metric = Literal["accuracy", "aen", "aec", "n_na", "utility"]

@@ -7,7 +7,7 @@ from typing import Any
 from ..evaluation.metrics import METRICS
 from ..files import parse_yaml, shipped_text
 from ..settings import Settings
-from . import frame
+from . import comparisons
 from .methods import tier_mark
 from .table import Column, Row, Sheet, Table
 
@@ -22,8 +22,8 @@ _WORDS: dict[str, Callable[[Settings, str], str]] = {
     "decoding": lambda settings, decoding: decoding,
     "Decoding": lambda settings, decoding: decoding.capitalize(),
     "mark": lambda settings, decoding: tier_mark(settings),
-    "in_domain": frame.in_domain_caption,
-    "paired": lambda settings, decoding: frame.PAIRED_INTERVALS,
+    "in_domain": comparisons.in_domain_caption,
+    "paired": lambda settings, decoding: comparisons.PAIRED_INTERVALS,
     "paper": _paper,
 }
 
@@ -38,7 +38,7 @@ def title(settings: Settings, group: str) -> str:
     return f"{_declared()[group]['title']} ({tier_mark(settings)})"
 
 
-def sheet(
+def declared_sheet(
     settings: Settings, group: str, parts: Sequence[tuple[str, Table]], rows: Sequence[Row], heading: str = "",
     printed: Sequence[Table] = (),
 ) -> Sheet:  # fmt: skip
@@ -50,7 +50,7 @@ def sheet(
 
 def _estimates(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
     """For each estimate the columns of its mean, interval and seed deviation; ``all``: of all metrics."""
-    named = {"all": list(METRICS), "in_domain": [metric.name for metric in frame.IN_DOMAIN_METRICS]}
+    named = {"all": list(METRICS), "in_domain": [metric.name for metric in comparisons.IN_DOMAIN_METRICS]}
     for name in named[estimates] if isinstance(estimates, str) else estimates:
         yield from (f"{prefix}{name}{end}" for end in ("", "_low", "_high", "_seed_sd"))
 
@@ -85,8 +85,8 @@ def _columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[
         return shared(entry)
     if "metrics" in entry:
         names = entry["metrics"]
-        metrics = frame.IN_DOMAIN_METRICS if names == "in_domain" else [METRICS[name] for name in names]
-        return frame.interval_columns(**entry | {"metrics": metrics})
+        metrics = comparisons.IN_DOMAIN_METRICS if names == "in_domain" else [METRICS[name] for name in names]
+        return comparisons.interval_columns(**entry | {"metrics": metrics})
     return [Column(**entry | {"header": entry["header"].format(**words)})]
 
 

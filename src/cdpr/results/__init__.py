@@ -1,1 +1,0 @@
-"""What was measured, asked for in one way, and typed tables."""
