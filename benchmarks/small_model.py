@@ -48,6 +48,8 @@ FILES = ("config.yaml", "config/small_model.yaml")
 LABELS = {"belief_gain": "belief gain", "cdpr_short": "CDPR (H = 0, K = 16)", "grpo": "GRPO"}
 VARIANTS = tuple(LABELS)
 MEASURES = ("accuracy", "usd", "examinations", "utility")
+WINDOW = 10  # steps that a point of the picture is the mean of
+RUN_GB = 25.0  # GPU memory of a training or evaluation
 
 
 def prepare(folder: Path) -> None:
@@ -131,25 +133,29 @@ def measures(settings: Settings, workup: Trajectory) -> list[float]:
 
 
 def run(folder: Path, model: Path, device: str, seconds: float, seeds: list[int]) -> None:
-    """Start, all trainings side by side, and the summary."""
-    settings, deadline = load_settings(*FILES), time.time() + seconds
+    """Start, all trainings, as many at a time as fit the memory, each with an equal share of the time; summary."""
+    settings = load_settings(*FILES)
     if not (folder / "start").exists():
         start(folder, model, device, settings)
     runs = ["start", *(f"{variant}-seed{seed}" for seed in seeds for variant in VARIANTS)]
+    left = [name for name in runs if not (folder / name / "rows.json").exists()]
+    free = torch.cuda.mem_get_info()[0] / 1e9 if device == "cuda" else 0.0
+    side_by_side = max(1, int(free / RUN_GB))
     command = [sys.executable, __file__, "train", "--folder", str(folder), "--device", device]
-    begun, running = time.time(), {}
-    for name in runs:
-        if not (folder / name / "rows.json").exists():
-            log = (folder / f"{name}.log").open("w")
-            running[name] = subprocess.Popen(
-                [*command, "--run", name, "--deadline", str(deadline)], stdout=log, stderr=log
-            )
-            if device == "cpu":
-                running[name].wait()
-    failed = [name for name, process in running.items() if process.wait()]
-    for name in failed:
-        print(name, "failed:", *(folder / f"{name}.log").read_text().splitlines()[-5:], sep="\n  ")
-    summary = summarise(folder, runs) | {"seconds_of_trainings": round(time.time() - begun)}
+    begun, failed = time.time(), {}
+    for done in range(0, len(left), side_by_side):
+        together = left[done : done + side_by_side]
+        deadline = begun + seconds * (done + len(together)) / len(left)
+        running = {}
+        for name in together:
+            with (folder / f"{name}.log").open("w") as log:
+                arguments = [*command, "--run", name, "--deadline", str(deadline)]
+                running[name] = subprocess.Popen(arguments, stdout=log, stderr=log)
+        for name, process in running.items():
+            if process.wait():
+                failed[name] = (folder / f"{name}.log").read_text().strip().splitlines()[-1:]
+                print(name, "failed:", *failed[name])
+    summary = summarise(folder, runs) | {"failed": failed, "seconds_of_trainings": round(time.time() - begun)}
     if device == "cuda":
         summary["device"] = torch.cuda.get_device_name()
     write_text(folder / "small_model.json", json.dumps(summary, indent=1))
@@ -157,8 +163,8 @@ def run(folder: Path, model: Path, device: str, seconds: float, seeds: list[int]
 
 
 def summarise(folder: Path, runs: list[str]) -> dict:
-    """Means of every policy and decoding, and its gain in accuracy over diagnosing at once and over the supervised
-    start, with 95% intervals: cases and seeds are drawn again, the same cases for all."""
+    """Means of every policy and decoding, and its gains over diagnosing at once and over the supervised start, with
+    95% intervals: cases and seeds are drawn again, the same cases for all."""
     done = {name: json.loads(path.read_text()) for name in runs if (path := folder / name / "rows.json").exists()}
     rows: dict[str, list] = {}  # by policy and decoding: those of each seed, [cases, measures]
     for name, content in done.items():
@@ -174,8 +180,9 @@ def summarise(folder: Path, runs: list[str]) -> dict:
         for other in ("immediate diagnosis", "supervised start"):
             base = f"{other}, {policy.rpartition(', ')[2]}"
             if base in means and base != policy:
-                gain = mean[0] - np.array(rows[base]).mean((0, 1))[0]
-                results[policy][f"accuracy above {other}"] = interval(gain, drawn[:, 0] - means[base][:, 0])
+                gain, draws = mean - np.array(rows[base]).mean((0, 1)), drawn - means[base]
+                for k in (MEASURES.index("accuracy"), MEASURES.index("utility")):
+                    results[policy][f"{MEASURES[k]} above {other}"] = interval(gain[k], draws[:, k])
     keep = ("step", "seconds", "train/accuracy", "train/aec", "time/rollout", "time/credit", "time/update",
             *(f"validation/{x}" for x in ("accuracy", "aec", "utility")))  # fmt: skip
     curves = {name: read_rows(folder / name / "metrics.jsonl", keep) for name in runs if name != "start"}
@@ -206,26 +213,33 @@ def read_rows(path: Path, keep: tuple[str, ...] = ()) -> list[dict]:
 
 
 def draw(report: dict, out: Path) -> None:
-    """Training accuracy by step, means over seeds, between the immediate diagnosis and the supervised start."""
+    """Accuracy and cost of the training episodes by step, means over seeds and ten steps, with those of the immediate
+    diagnosis and the supervised start."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 4))
-    for variant in VARIANTS:
-        curves = [[r["train/accuracy"] for r in rows if "train/accuracy" in r]
-                  for name, rows in report["curves"].items() if name.startswith(variant + "-seed")]  # fmt: skip
-        steps = min(map(len, curves), default=0)
-        values = np.array([curve[:steps] for curve in curves])
-        if steps:
-            axes.plot(
-                range(1, steps + 1), values.mean(0), marker="o", label=f"{LABELS[variant]}, mean of {len(curves)} seeds"
-            )
-    for name, style in (("immediate diagnosis", ":"), ("supervised start", "--")):
-        mean, low, high = report["results"][f"{name}, sampled"]["accuracy"]
-        line = axes.axhline(mean, linestyle=style, color="0.3", label=f"{name}, test cases, 95% interval")
-        axes.axhspan(low, high, alpha=0.15, color=line.get_color())
-    axes.set(xlabel="training step (64 sampled episodes each)", ylabel="accuracy (higher is better)", ylim=(0, 1))
-    axes.set_title("SmolLM2-135M on the synthetic hospital, sampled decisions")
-    axes.legend(fontsize=8)
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4))
+    for axes, column, measure in zip(panels, ("train/accuracy", "train/aec"), ("accuracy", "usd"), strict=True):
+        for variant in VARIANTS:
+            curves = [[row[column] for row in rows if column in row]
+                      for name, rows in report["curves"].items() if name.startswith(variant + "-seed")]  # fmt: skip
+            curves = [curve for curve in curves if len(curve) >= WINDOW]
+            if not curves:
+                continue
+            values = np.array([curve[: min(map(len, curves))] for curve in curves]).mean(0)
+            smooth = np.convolve(values, np.ones(WINDOW) / WINDOW, "valid")
+            seeds = "1 seed" if len(curves) == 1 else f"{len(curves)} seeds"
+            axes.plot(range(WINDOW, len(values) + 1), smooth, label=f"{LABELS[variant]}, {seeds}")
+        for name, style in (("immediate diagnosis", ":"), ("supervised start", "--")):
+            mean, low, high = report["results"][f"{name}, sampled"][measure]
+            line = axes.axhline(mean, linestyle=style, color="0.3", label=f"{name}, test cases, 95% interval")
+            axes.axhspan(low, high, alpha=0.15, color=line.get_color())
+        axes.set_xlabel(f"training step (64 sampled episodes each, mean of {WINDOW} steps)")
+        axes.set_ylim(bottom=0)
+    panels[0].set_ylabel("accuracy (higher is better)")
+    panels[1].set_ylabel("cost of an episode, USD (lower is better)")
+    panels[0].legend(fontsize=8, loc="lower right")
+    figure.suptitle("SmolLM2-135M on the synthetic hospital, sampled decisions")
+    figure.tight_layout()
     figure.savefig(out, dpi=120, bbox_inches="tight", metadata={"Software": None})
 
 
