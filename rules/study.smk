@@ -57,7 +57,7 @@ rule make_forms:
         states=f"<results>/{STUDY_STATES}",
     output:
         cards="<results>/study/cards.json",  # the forms of each rater, without the agents behind the proposals
-        forms=directory("<results>/study/forms"),  # HTML and XLSX per rater; REDCap, Label Studio
+        forms=directory("<results>/study/forms"),  # a page of HTML per rater
         sealed="<results>/study/sealed/key.json",  # who proposed what; the analysis alone opens it
         protocol="<results>/study/protocol.md",  # sample, load and power; not for raters
         record="<results>/study/cards.run.json",
@@ -84,26 +84,12 @@ use rule make_forms as simulate_ratings with:
         **job("simulate_ratings"),
 
 
-use rule make_forms as rate_by_model with:
-    """Let a language model fill in a form of the expert study."""
-    input:
-        **HANDED_OUT,
-    output:
-        ratings="<results>/study/model_rater/ratings.json",
-        record="<results>/study/model_rater/ratings.run.json",
-    log:
-        "<logs>/rate_by_model.log",
-    params:
-        **job("rate_by_model"),
-
-
 use rule make_forms as analyse_study with:
     """Read the forms that came back, open the key, and test."""
     input:
         **HANDED_OUT,
         sealed=given(f"{KEPT}/sealed/key.json") if KEPT else "<results>/study/sealed/key.json",
         ratings=given(settings.study.ratings) if settings.study.ratings else SIMULATED,
-        model_ratings="<results>/study/model_rater/ratings.json" if settings.study.model_rater else [],
     output:
         analysis="<results>/study/analysis.json",  # agreement, means, tests
         means="<results>/study/means.jsonl",  # means by state and run, unsealed; as private as the cases

@@ -40,19 +40,6 @@ def csv_text(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
 
 
-_XLSX_ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # in XML
-_XLSX_LONGEST = 32_000  # characters that a cell holds
-
-
-def fill_xlsx(cell: Any, value: Any) -> None:
-    """Set the value of openpyxl's ``cell``: a text is a text, also one that begins with ``=``."""
-    if isinstance(value, str):
-        cell.value = _XLSX_ILLEGAL.sub(" ", value)[:_XLSX_LONGEST]
-        cell.data_type = "s"
-    else:
-        cell.value = value
-
-
 _TAGS = r"<(?=[A-Za-z/!?])|\](?=[(\[:])|&(?=#?\w+;)"
 _NAME = re.compile(rf"[\\|`*~$]|(?<!\w)_|_(?!\w)|(?<=\bwww)\.|:(?=//)|{_TAGS}", re.IGNORECASE)
 _SENTENCE = re.compile(rf"\A[#>+=|-]|{_TAGS}")

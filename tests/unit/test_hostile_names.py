@@ -12,7 +12,6 @@ import warnings
 
 import pytest
 from markdown_it import MarkdownIt
-from openpyxl import load_workbook
 from test_data_card import changed, write_inputs
 
 from cdpr import escape
@@ -26,7 +25,6 @@ from cdpr.report.data_card import write_data_card
 from cdpr.report.sample_case import _case_table, _examination_table
 from cdpr.report.table import Column, Sheet, Table, to_markdown
 from cdpr.settings import parse_settings
-from cdpr.study import spreadsheet
 
 HOSTILE = (
     '=HYPERLINK("http://x.example","CT")',
@@ -179,15 +177,6 @@ def test_a_sample_case(hostile_case):
     settings = parse_settings({})
     for _, table in (_case_table(settings, hostile_case, 1), _examination_table(settings, hostile_case)):
         assert {len(row) for row in markdown_cells(to_markdown(table))} == {len(table.columns)}
-
-
-def test_a_form_as_a_workbook(tmp_path):
-    rows = [{"study": "s", "rater": "r", "code": str(n), "form": 1, "page": 1, "patient": name, "proposed": name}
-            for n, name in enumerate(HOSTILE)]  # fmt: skip
-    spreadsheet.write(tmp_path / "form.xlsx", rows, "title")
-    cells = [cell for sheet in load_workbook(tmp_path / "form.xlsx") for row in sheet.iter_rows() for cell in row]
-    assert not [cell.value for cell in cells if cell.data_type == "f"]
-    assert HOSTILE[0] in {cell.value for cell in cells}
 
 
 def test_a_name_in_a_figure_is_no_mathematics(tmp_path):

@@ -221,7 +221,7 @@ def _check_export(args: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-@_command(_argument("files", nargs="+", metavar="FILE", help="forms (JSON, CSV, XLSX, JSONL), or folders of them"))
+@_command(_argument("files", nargs="+", metavar="FILE", help="exported forms (JSON), or folders of them"))
 def _check_ratings(args: argparse.Namespace) -> int:
     """List everything that is wrong with forms that raters sent back."""
     from ..study.blinding import Items

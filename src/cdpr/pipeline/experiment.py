@@ -156,7 +156,7 @@ class Experiment:
             **{
                 stage: [self.initial_policy()] for stage in ("train_policy", "measure_credit_quality", "credit_workups")
             },
-            **{stage: of_study for stage in ("simulate_ratings", "rate_by_model", "analyse_study")},
+            **{stage: of_study for stage in ("simulate_ratings", "analyse_study")},
         }
         own = (path for path in files.get(name, []) if path and path != "tiny" and not path.startswith("<results>"))
         return {path: self.digests.digest(path) for path in own}

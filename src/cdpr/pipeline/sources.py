@@ -11,7 +11,7 @@ from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN
 from ..settings.judging import DECIDING, SECOND, TABLES
 from ..settings.load import without
-from ..settings.queries import named_model, user_files
+from ..settings.queries import user_files
 from ..study.methods import all_synthetic, left_out
 
 if TYPE_CHECKING:
@@ -170,13 +170,3 @@ def compared(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
     """Why methods are left out of the comparison, whether all cases are synthetic, and names of the data sets."""
     both = {**synthetic(experiment, options), **data_sets(experiment, options)}
     return {"left_out": left_out(experiment.settings), **both}
-
-
-def model_rater(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
-    name = experiment.settings.study.model_rater
-    return {"model": named_model(experiment.settings, name).request_settings()} if name else {}
-
-
-def model_rater_code(experiment: "Experiment", options: Options) -> list[str]:
-    name = experiment.settings.study.model_rater
-    return list(modules_of(named_model(experiment.settings, name))) if name else []

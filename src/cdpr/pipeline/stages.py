@@ -161,11 +161,6 @@ STAGES = {
         ("agents", "models", "serving", "data"), also=sources.compared,
     ),
     "simulate_ratings": Stage("cdpr.study.simulated:simulate_ratings", ("study.seed", "costs")),
-    "rate_by_model": Stage(
-        "cdpr.study.model_rater:rate_by_model",
-        ("study.model_rater", "policy"), ("models", "calls", "governance"),
-        also=sources.model_rater, more_code=sources.model_rater_code,
-    ),
     "analyse_study": Stage(
         "cdpr.study.analysis:analyse_study",
         ("study", "evaluation.bootstrap"), ("study.ratings", "study.kept", "data"), also=sources.synthetic,

@@ -176,14 +176,13 @@ def _tests(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Ta
 
 
 def _agreement(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
-    columns = [Column("model", "Language model, raters")] if analysis.model_rater else []
     lines = []
     for d in rubric():
-        at, model = analysis.alpha[d.name], analysis.model_rater
+        at = analysis.alpha[d.name]
+        undefined = "undefined" if None in (at.value, at.low, at.high) else None
         lines.append({"dimension": d.title, "alpha": at.value, "alpha_low": at.low, "alpha_high": at.high,
-                      "alpha_text": "undefined" if None in (at.value, at.low, at.high) else None,
-                      "model": model[d.name].value if model else None})  # fmt: skip
-    return layout.part(settings, "expert_study.agreement", lines, columns=columns, raters=raters)
+                      "alpha_text": undefined})  # fmt: skip
+    return layout.part(settings, "expert_study.agreement", lines, raters=raters)
 
 
 def _long(settings: Settings, analysis: Analysis) -> list[Row]:

@@ -286,8 +286,6 @@ class Study(Section):
     kept: str | None = key(None, place=True)
     """Copy of `results/study` from when the forms were handed out; the analysis reads states, forms and key there."""
     allow_missing: bool = key(False, "Analyse although ratings are missing; tables say how many.")
-    model_rater: str | None = key(None)
-    """A language model that rates the same forms: an entry of `workflow/models.yaml`, or a Hugging Face folder."""
     permutations: NonNegativeInt = key(5000, "Sign flips of the permutation test.")
 
     @field_validator("methods", "raters")

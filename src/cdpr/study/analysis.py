@@ -60,8 +60,7 @@ class Comparison(Record):
 class Analysis(Record):
     """What the study found. ``kind`` says who rated (empty: nobody has yet), ``runs`` are compared, ours first;
     ``scores`` by dimension and run, ``datasets`` means by data set, dimension and run; ``lead`` by dimension is ours
-    above the best baseline, ``ahead`` that lead above the largest other one. ``model_rater`` is how a language model's
-    ratings agree with the raters' means (Krippendorff's alpha), ``model_scores`` what it gave.
+    above the best baseline, ``ahead`` that lead above the largest other one.
     ``synthetic``: all cases are."""
 
     study: str
@@ -82,8 +81,6 @@ class Analysis(Record):
     ahead: dict[str, Interval] = Field(default_factory=dict)
     level: float = statistics.LEVEL
     target: float = statistics.TARGET
-    model_rater: dict[str, Interval] = Field(default_factory=dict)
-    model_scores: dict[str, dict[str, float]] = Field(default_factory=dict)
 
     @property
     def ours(self) -> str:
@@ -106,15 +103,12 @@ def analyse_study(settings: Settings, job: Job) -> None:
     items = Items.read(job.inputs["cards"])
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
-    ratings = model = None
+    ratings = None
     if place := job.inputs.get("ratings"):
         ratings = read_ratings([place], items, allow_missing=settings.study.allow_missing)
         if settings.study.ratings and ratings.kind != PHYSICIAN:
             raise StudyError(f"{place}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
-    if place := job.inputs.get("model_ratings"):  # a model fills in the form of the first rater
-        first = dict(list(items.forms.items())[:1])
-        model = read_ratings([place], items.model_copy(update={"forms": first}))
-    analysis = analyse(settings, states, items, key, ratings, model)
+    analysis = analyse(settings, states, items, key, ratings)
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
     write_lines(job.out["means"], Means(states, items, key, ratings).lines() if ratings else ())
     job.metrics.update({f"alpha/{name}": at.value for name, at in analysis.alpha.items() if at.value is not None})
@@ -126,9 +120,8 @@ def analyse_study(settings: Settings, job: Job) -> None:
 
 
 def analyse(
-    settings: Settings, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings | None,
-    model: Ratings | None = None,
-) -> Analysis:  # fmt: skip
+    settings: Settings, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings | None
+) -> Analysis:
     """Everything that tables, figures and the ledger show."""
     cases = [(state.dataset, state.note_id) for state in states]
     head = Analysis(
@@ -148,8 +141,6 @@ def analyse(
     }  # fmt: skip
     if len(table.runs) > 1:
         fields |= {"comparisons": _comparisons(settings, table, draws), **_leads(table, draws)}
-    if model is not None:
-        fields |= _beside_model(table, Means(states, items, key, model))
     return head.model_copy(update=fields)
 
 
@@ -268,11 +259,3 @@ def _leads(table: Means, draws: np.ndarray) -> dict[str, dict[str, Interval]]:
     ahead = {name: _interval(lead[d] - np.delete(lead, d).max(), drawn[d] - np.delete(drawn, d, axis=0).max(axis=0))
              for d, name in enumerate(dimensions())}  # fmt: skip
     return {"lead": {name: _interval(lead[d], drawn[d]) for d, name in enumerate(dimensions())}, "ahead": ahead}
-
-
-def _beside_model(table: Means, model: Means) -> dict[str, dict]:
-    """How the language model agrees with the rounded means of the raters, and its means by method."""
-    pairs = np.stack([np.rint(table.of_content), model.of_content])
-    agreement = {name: Interval(value=statistics.alpha(pairs[:, d])) for d, name in enumerate(dimensions())}
-    means = {name: dict(zip(table.runs, model.mean(d).tolist(), strict=True)) for d, name in enumerate(dimensions())}
-    return {"model_rater": agreement, "model_scores": means}

@@ -1,146 +1,42 @@
-"""Ratings that came back, from whatever tool and whatever programs do to files on the way: read, put together, and
-everything that is wrong with them."""
+"""Ratings that came back: read, put together, and everything that is wrong with them."""
 
-import codecs
-import csv
-import io
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
 
 from ..files import file_type, write_text
 from .blinding import Items
 from .records import StudyError
 from .rubric import SCALE, dimensions
 
-PHYSICIAN, SIMULATED, MODEL = "physician", "simulated", "language model"
+PHYSICIAN, SIMULATED = "physician", "simulated"
 FORMAT = "cdpr-study-ratings"
-_BESIDE = (".", "~$")  # names of files that systems and office programs leave beside others
+_IGNORED = (".", "~$")  # names of files that systems and office programs leave beside others
 _HTML = "it is the form itself, and ratings stay in the browser: open it there, press Export JSON, and send that file"
-_INSTEAD = {".html": _HTML, ".zip": "unpack it, and put the files that are in it here", ".xls": "save it as .xlsx",
-            ".ods": "save it as .xlsx"}  # fmt: skip
-
-Row = Mapping[str, Any]
+_NO_FORM = "it is no whole export of our form (JSON): have it exported and sent again, and put nothing else here"
 _SHOWN = 30  # problems that a message lists
 _QUOTED = 12  # characters of a cell that a message quotes: somebody may have written of a patient there
 
-
-class Unreadable(Exception):
-    """A file that is no form of ours; says why."""
-
-
-class Returned:
-    """One file: the studies and raters that its rows name, who filled it in (empty: it does not say), what ``kind`` of
-    rater, and its ``rows``, each with its ``code`` and its cells by the name of the dimension."""
-
-    def __init__(self, path: Path, rows: Sequence[Row], kind: str = PHYSICIAN):
-        self.path, self.rows, self.kind = path, rows, kind
-        self.studies, self.raters, people = (
-            {str(row[name]) for row in rows if row.get(name)} for name in ("study", "rater", "filled_by")
-        )
-        if len(people) > 1:
-            raise Unreadable(f"two raters under one name: {len(people)} people filled it in; one file each")
-        self.filled_by = next(iter(people), "")
+Scores = dict[str, dict[str, int]]
+"""Scores of one rater by content and dimension."""
 
 
-def returned_files(paths: Iterable[Path]) -> list[Path]:
-    """Files, and all those in folders but what programs leave there. Raises StudyError where there are none."""
-    files: list[Path] = []
-    for path in map(Path, paths):
-        if not file_type(path):
-            raise StudyError(f"{path}: there is no such file or folder")
-        inside = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file()
-                                                      and not p.name.startswith(_BESIDE))  # fmt: skip
-        if not inside:
-            raise StudyError(f"{path}: holds no form: expected files that end in {', '.join(sorted(_READERS))}")
-        files += inside
-    return files
+class Returned(BaseModel):
+    """One file, as the HTML form exports it: the ``kind`` of rater, who filled it in (empty: it does not say), and a
+    row per proposal with its ``code`` and its scores by dimension."""
 
-
-def read_returned(path: Path) -> Returned:
-    """What a file holds. Raises Unreadable for one that is no form."""
-    ending = path.suffix.lower()
-    if ending not in _READERS:
-        expected = f"expected a file that ends in {', '.join(sorted(_READERS))}; put nothing else here"
-        raise Unreadable(_INSTEAD.get(ending, expected))
-    try:
-        return _READERS[ending](path)
-    except json.JSONDecodeError as error:
-        raise Unreadable(f"it is cut off or was edited: line {error.lineno} is no JSON; have it sent again") from error
-    except (UnicodeDecodeError, KeyError, TypeError, AttributeError, csv.Error) as error:
-        raise Unreadable("it is no file that our forms export") from error
-
-
-def _text(path: Path) -> str:
-    """Spreadsheet programs save in encodings of their own; codes and scores are the same in all of them."""
-    raw = path.read_bytes()
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return raw.decode("utf-16")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return raw.decode("cp1252", errors="replace")
-
-
-def _json(path: Path) -> Returned:
-    content = json.loads(_text(path))
-    if isinstance(content, list):
-        return Returned(path, list(_label_studio(content)))
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise Unreadable(f"neither an export of our form (format: {FORMAT}) nor a list of Label Studio's tasks")
-    head = {name: content[name] for name in ("study", "rater", "filled_by")}
-    return Returned(path, [{**row, "code": str(row["code"]), **head} for row in content["ratings"]], content["kind"])
-
-
-def _label_studio(tasks: Sequence[Row]) -> Iterator[Row]:
-    """Every finished annotation of a task; two of one task are two rows, hence a duplicate."""
-    if not all("annotations" in task and "data" in task for task in tasks):
-        raise Unreadable("it is no whole export of Label Studio: choose JSON there, not JSON-MIN")
-    for task in tasks:
-        for annotation in task["annotations"]:
-            if not annotation.get("was_cancelled"):
-                who = annotation.get("completed_by")
-                rated = {one["from_name"]: one["value"]["rating"] for one in annotation["result"]
-                         if one["type"] == "rating"}  # fmt: skip
-                yield {**task["data"], **rated, "filled_by": str(who.get("id") if isinstance(who, dict) else who)}
-
-
-def _csv(path: Path) -> Returned:
-    """Our own CSV, or REDCap's export; where commas are decimal points, programs write semicolons."""
-    text = _text(path)
-    head = text.partition("\n")[0]
-    return _table(path, csv.reader(io.StringIO(text), delimiter=max(",;\t", key=head.count)))
-
-
-def _xlsx(path: Path) -> Returned:
-    from openpyxl import load_workbook
-
-    try:
-        book = load_workbook(path, read_only=True, data_only=True)
-    except Exception as error:  # whatever a broken archive raises
-        raise Unreadable("it is no workbook") from error
-    if "ratings" not in book.sheetnames:
-        raise Unreadable("it has no sheet 'ratings'")
-    return _table(path, book["ratings"].iter_rows(values_only=True))
-
-
-def _table(path: Path, lines: Iterator[Sequence[Any]]) -> Returned:
-    """A table with a header; lines without a cell are passed over. REDCap calls the code ``record_id``."""
-    names = ["" if name is None else str(name).strip() for name in next(lines, ())]
-    code = "code" if "code" in names else "record_id"
-    if missing := {code, "study", "rater", *dimensions()} - set(names):
-        raise Unreadable(f"no column {', '.join(sorted(missing))}")
-    rows = [dict(zip(names, line, strict=False)) for line in lines if any(cell not in (None, "") for cell in line)]
-    return Returned(path, [row | {"code": str(row.get(code) or "").strip()} for row in rows])
-
-
-_READERS: dict[str, Callable[[Path], Returned]] = {".json": _json, ".csv": _csv, ".xlsx": _xlsx}
-
-
-# All files together
+    path: Path = Field(exclude=True)
+    format: Literal["cdpr-study-ratings"]
+    study: str
+    rater: str
+    kind: str
+    filled_by: str
+    ratings: list[dict[str, Any]]
 
 
 @dataclass
@@ -149,8 +45,21 @@ class Ratings:
     ``missing`` how many ratings there should have been besides."""
 
     kind: str
-    scores: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    scores: dict[str, Scores] = field(default_factory=dict)
     missing: int = 0
+
+
+def returned_files(paths: Iterable[Path]) -> list[Path]:
+    """Files, and all those in folders but what programs leave there. Raises StudyError where there are none."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if not file_type(path):
+            raise StudyError(f"{path}: there is no such file or folder")
+        inside = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(_IGNORED))
+        if not inside and not path.is_file():
+            raise StudyError(f"{path}: holds no form: expected the JSON files that forms export")
+        files += inside or [path]
+    return files
 
 
 def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> Ratings:
@@ -168,104 +77,78 @@ def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = 
     files: dict[str, list[Returned]] = defaultdict(list)
     for path in returned_files(paths):
         try:
-            returned = read_returned(path)
-            files[_whose(returned, items)].append(returned)
-        except Unreadable as why:
-            problems.append(f"{path}: cannot be read: {why}")
-        except StudyError as why:
-            problems.append(str(why))
+            returned = Returned(path=path, **json.loads(path.read_bytes()))
+        except (ValueError, TypeError, RecursionError):
+            problems.append(f"{path}: cannot be read: {_HTML if path.suffix.lower() == '.html' else _NO_FORM}")
+            continue
+        if returned.study != items.study:
+            known = f"wrong study: it is of {_quoted(returned.study)}, these forms are of {items.study}"
+            problems.append(f"{path}: {known}")
+        elif returned.rater not in items.forms:
+            known = f"unknown rater {_quoted(returned.rater)}; the study has {', '.join(items.forms)}"
+            problems.append(f"{path}: {known}")
+        else:
+            files[returned.rater].append(returned)
     kinds = {returned.kind for those in files.values() for returned in those}
     if len(kinds) > 1:
-        problems.append(f"raters of different kinds ({', '.join(sorted(kinds))}) lie in one folder; keep them apart")
+        problems.append(f"raters of different kinds ({', '.join(sorted(kinds))}) are in one folder; keep them apart")
     ratings = Ratings(next(iter(kinds), PHYSICIAN))
     for rater in items.forms:
-        problems += _together(rater, files[rater], items, ratings, allow_missing)
+        problems += _add(ratings, rater, files[rater], items, allow_missing)
     if not ratings.scores and not problems:
         problems.append("missing: no form came back")
     return ratings, problems
 
 
-def _whose(returned: Returned, items: Items) -> str:
-    """The rater of a file. Raises StudyError for a file of another study, and for none or several raters."""
-    path = returned.path
-    if foreign := returned.studies - {items.study}:
-        raise StudyError(f"{path}: wrong study: it is of {_quoted(min(foreign))}, these forms are of {items.study}")
-    if not returned.raters:
-        raise StudyError(f"{path}: holds no rating that names its rater; have it exported again")
-    if len(returned.raters) > 1:
-        several = ", ".join(map(_quoted, sorted(returned.raters)[:3]))
-        raise StudyError(f"{path}: holds ratings of several raters ({several}); one file each, please")
-    (rater,) = returned.raters
-    if rater not in items.forms:
-        raise StudyError(f"{path}: unknown rater {_quoted(rater)}; the study has {', '.join(items.forms)}")
-    return rater
-
-
-def _together(rater: str, files: Sequence[Returned], items: Items, ratings: Ratings, allow_missing: bool) -> list[str]:
+def _add(ratings: Ratings, rater: str, files: Sequence[Returned], items: Items, allow_missing: bool) -> list[str]:
     """Put a rater's scores into ``ratings``; what is wrong with them."""
-    pages = items.forms[rater]
-    everything = sum(len(page.cards) for page in pages) * len(dimensions())
-    if not files:
-        ratings.missing += everything
-        return [] if allow_missing else [f"{rater}: missing: no form came back, or none that can be read"]
+    contents = [card.content for page in items.forms[rater] for card in page.cards]
+    expected = len(contents) * len(dimensions())
     if len(files) > 1:
-        return [_several(rater, files, items)]
-    scores, problems = _scores(files[0], rater, items)
+        names = ", ".join(str(returned.path) for returned in files)
+        if len({returned.filled_by for returned in files if returned.filled_by}) > 1:
+            return [
+                f"{rater}: two raters under one name: {names}; give each rater the form of their own name. Where "
+                "one rater used two machines: load one file after the other into the form, and export again"
+            ]
+        return [f"{rater}: duplicate: {names} are of one form; keep the latest"]
+    if not files:
+        ratings.missing += expected
+        return [] if allow_missing else [f"{rater}: missing: no form came back, or none that can be read"]
+    scores, problems = _scores(files[0], items)
+    missing = expected - sum(map(len, scores.values()))
     ratings.scores[rater] = scores
-    missing = everything - sum(map(len, scores.values()))
     ratings.missing += missing
     if missing and not allow_missing and not problems:
-        open_states = sum(any(len(scores.get(card.content, ())) < len(dimensions()) for card in page.cards)
-                          for page in pages)  # fmt: skip
-        problems.append(f"{files[0].path}: missing: {missing} of {everything} ratings of {rater}, in "
-                        f"{open_states} states; have it finished, or set study.allow_missing")  # fmt: skip
+        unfinished = sum(len(scores.get(content, ())) < len(dimensions()) for content in contents)
+        problems.append(f"{files[0].path}: missing: {missing} of {expected} ratings of {rater}, of {unfinished} "
+                        "proposals; have it finished, or set study.allow_missing")  # fmt: skip
     return problems
 
 
-def _several(rater: str, files: Sequence[Returned], items: Items) -> str:
-    names = ", ".join(str(returned.path) for returned in files)
-    first, *others = (_scores(returned, rater, items)[0] for returned in files)
-    people = {returned.filled_by for returned in files if returned.filled_by}
-    if all(scores == first for scores in others):
-        return f"{rater}: duplicate: the same ratings in {names}; keep one of the files"
-    if len(people) == 1:
-        return f"{rater}: duplicate: {names} are two versions of one form; keep the later one"
-    return (f"{rater}: two raters under one name: {names} differ and come from different forms; give each rater "
-            "the form of their own name. Where one rater used two machines: load one file after the other into the "
-            "form, and export once more")  # fmt: skip
-
-
-def _scores(returned: Returned, rater: str, items: Items) -> tuple[dict[str, dict[str, int]], list[str]]:
-    codes, path = items.codes(), returned.path
-    scores: dict[str, dict[str, int]] = {}
+def _scores(returned: Returned, items: Items) -> tuple[Scores, list[str]]:
+    """The scores of a file, and what is wrong with them."""
+    codes, path, scores = items.codes(), returned.path, Scores()
     problems = []
-    for row in returned.rows:
-        code = row["code"]
-        owner, content = codes.get(code, ("", ""))
-        if not code:
-            problems.append(f"{path}: edited key: a row without a code; take out rows that were added")
-        elif not owner:
-            problems.append(f"{path}: edited key: {_quoted(code)} is no code of study {items.study}")
-        elif owner != rater:
-            problems.append(f"{path}: edited key: {code} is of the form of {owner}, not of {rater}")
-        elif content in scores:
+    for code, count in Counter(str(row.get("code")) for row in returned.ratings).items():
+        owner, _ = codes.get(code, ("", ""))
+        if owner != returned.rater:
+            of = f"is of the form of {owner}, not of {returned.rater}" if owner else f"is no code of {items.study}"
+            problems.append(f"{path}: edited key: {_quoted(code)} {of}")
+        elif count > 1:
             problems.append(f"{path}: duplicate: {code} stands twice")
-        else:
-            cells = {name: row.get(name) for name in dimensions()}
-            cells = {name: cell for name, cell in cells.items() if cell is not None and str(cell).strip()}
-            rated = {name: _score(cell) for name, cell in cells.items()}
-            scores[content] = {name: score for name, score in rated.items() if score is not None}
-            problems += [f"{path}: out of range: {code}, {name}: {_quoted(cells[name])} is no whole number from 1 to 5"
-                         for name, score in rated.items() if score is None]  # fmt: skip
+    if problems:
+        return {}, problems
+    for row in returned.ratings:
+        given = {name: row[name] for name in dimensions() if row.get(name) is not None}
+        scores[codes[row["code"]][1]] = {name: int(value) for name, value in given.items() if _is_score(value)}
+        problems += [f"{path}: out of range: {row['code']}, {name}: {_quoted(value)} is no whole number from 1 to 5"
+                     for name, value in given.items() if not _is_score(value)]  # fmt: skip
     return scores, problems
 
 
-def _score(value: Any) -> int | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return int(number) if number in SCALE and not isinstance(value, bool) else None
+def _is_score(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value in SCALE
 
 
 def _quoted(value: Any) -> str:

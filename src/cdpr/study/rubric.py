@@ -18,11 +18,6 @@ class Dimension:
     asks: str
     anchors: dict[int, str]
 
-    @property
-    def text(self) -> str:
-        """Question and anchors in one line."""
-        return f"{self.title}: {self.asks} " + " ".join(f"{value}: {text}" for value, text in self.anchors.items())
-
 
 @functools.cache
 def rubric() -> tuple[Dimension, ...]:
