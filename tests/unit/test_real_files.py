@@ -175,6 +175,18 @@ def test_a_rule_that_drops_many_says_where_without_a_word_of_a_case(tmp_path):
     assert "history of present illness" in told.casefold() and "Smith" not in told and "Secret" not in told
 
 
+def test_cases_without_any_examination_say_what_is_in_their_window(tmp_path):
+    folder = write_mimic(tmp_path / "raw")
+    for name in ("hosp/labevents", "hosp/microbiologyevents", "note/radiology"):
+        columns, _ = mimic_tables()[name]
+        write_table(folder / f"{name}.csv.gz", columns, [])
+    with pytest.raises(IngestError) as error:
+        ingest("mimic_iv", settings(), folder)
+    told = str(error.value)
+    assert "the rule 'no examination' drops" in told and ", for example (1) headings " in told
+    assert "in the window 0 laboratory results, 0 rows of microbiology, 0 reports" in told
+
+
 def private(folder: Path, *rows: str, cases: tuple[str, ...] = ("K1,P1,40,F,Cough,,,,,,Pneumonia",), **chosen):
     """The check of an export with these rows of results and cases."""
     write_template(folder)

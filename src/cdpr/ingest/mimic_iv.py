@@ -126,17 +126,25 @@ def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
         attrition.count("admissions at an unknown age")
     if not note.rejected and not patient_information(None, note.gender):
         attrition.count("admissions without a sex that is known, left out of the summary")
+    case = note.hadm_id or ""
+    results = {} if note.rejected else results_of(case, events, attrition)
+    where = ""
+    if not (parsed.physical and parsed.primary_diagnosis and (results or note.rejected)):
+        counts = "{} laboratory results, {} rows of microbiology, {} reports".format(
+            *(len(r.get(case, ())) for r in events)
+        )
+        where = f"headings {outline(note.text)}; in the window {counts}"
     return Draft(
         note_id=note.note_id,
         subject_key=note.subject_id,
         history={"Patient Information": patient_information(years, note.gender)} | parsed.history,
         physical=parsed.physical,
-        results={} if note.rejected else results_of(note.hadm_id or "", events, attrition),
+        results=results,
         diagnosis=parsed.primary_diagnosis,
         final_diagnosis=parsed.final_diagnosis,
         rejected=note.rejected,
         needs_physical=True,
-        where="" if parsed.physical and parsed.primary_diagnosis else f"headings {outline(note.text)}",
+        where=where,
     )
 
 
