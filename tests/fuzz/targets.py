@@ -142,9 +142,6 @@ TARGETS = {target.name: target for target in (
     Target("private_objects", _raw(_private_objects), _importer("private"), "json"),
     Target("agentclinic", _raw(lambda folder: _lines(folder, [
         benchmarks.osce(), benchmarks.osce(Correct_Diagnosis="Influenza")])), _importer("agentclinic"), "json"),
-    Target("agentclinic_nejm", _raw(lambda folder: _lines(folder, [
-        benchmarks.challenge(), benchmarks.challenge(right="Amoebic abscess")])),
-           _importer("agentclinic_nejm"), "json"),
     Target("fhir_bundle", _raw(lambda folder: fhir.write(folder, _BULK)), _importer("fhir"), "json"),
     Target("fhir_bulk", _raw(lambda folder: (folder / "all.ndjson").write_text("\n".join(map(json.dumps, _BULK)))),
            _importer("fhir"), "json"),

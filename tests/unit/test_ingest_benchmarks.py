@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cdpr.cases import is_physical, meaning, parse_analytes
+from cdpr.cases import is_physical, parse_analytes
 from cdpr.costs import load_catalogue
 from cdpr.files import TableError
 from cdpr.ingest import IngestError, ingest
@@ -560,102 +560,6 @@ def test_all_real_agentclinic_cases_are_accounted_for():
     assert attrition.events["results"] + attrition.events["entries without a result"] == there
     keys = [key for record in records for key in orderable(record)]
     assert sum(load_catalogue().find(key) is not None for key in keys) / len(keys) > 0.85
-
-
-NEJM = (
-    "A 40-year-old man with low blood counts was admitted with cough and blood in his sputum. He had lost weight. On "
-    "physical examination, crackles were heard. His blood pressure was 90/50 mm Hg. Laboratory testing (left) was "
-    "notable for eosinophilia. A chest radiograph was obtained. A CT scan of the chest showed a cyst (arrow). The wall "
-    "of it was thick. Tests for fungi were negative. What is the most likely diagnosis?"
-)
-
-
-def challenge(question: str = NEJM, right: str = "Cystic echinococcosis") -> dict:
-    answers = [{"text": "Gout", "correct": False}, {"text": right, "correct": True}]
-    return {"question": question, "answers": answers, "patient_info": "You have a cyst.", "type": ["CT scan"]}
-
-
-def test_image_challenges_are_sorted_sentence_by_sentence(tmp_path):
-    """What only the image shows is no result, and a question about something else no case."""
-    file = tmp_path / "cases.jsonl"
-    other = NEJM.replace("diagnosis", "vector")
-    blind = "A 9-year-old girl had a rash. A biopsy was performed. What is the diagnosis?"
-    cases = (challenge(), challenge(), challenge(other), challenge(blind), challenge(right="Cough"))
-    file.write_text("\n".join(map(json.dumps, cases)))
-    (record,), attrition = ingest("agentclinic_nejm", Settings(), tmp_path)
-    assert record.case_summary.splitlines() == [
-        "- Patient Information: 40-year-old man",
-        "- History of Present Illness: A 40-year-old man with low blood counts was admitted with cough and blood in "
-        "his sputum. He had lost weight."]  # fmt: skip
-    assert record.key_pertinent_results_dict == {
-        "General Appearance (Physical Examination)":
-            "On physical examination, crackles were heard. His blood pressure was 90/50 mm Hg.",
-        "Laboratory testing": "Laboratory testing (left) was notable for eosinophilia.",
-        "CT Chest": "A CT scan of the chest showed a cyst (arrow). The wall of it was thick.",
-        "Tests for fungi": "Tests for fungi were negative."}  # fmt: skip
-    assert record.diagnosis_results == "Cystic echinococcosis" and not record.credentialed
-    assert {rule: len(ids) for rule, ids in attrition.dropped.items()} == {
-        "same case twice": 1, "question about something else than the diagnosis": 1, "no examination": 1,
-        "diagnosis stated in the summary": 1}  # fmt: skip
-    assert attrition.events["tests whose result only the image shows"] == 5
-    for broken, field in (({"answers": []}, "question"), ({"question": "x", "answers": [{"text": "a"}]}, "answers")):
-        file.write_text(json.dumps(challenge()) + "\n" + json.dumps(broken))
-        with pytest.raises(IngestError) as error:
-            ingest("agentclinic_nejm", Settings(), file)
-        assert (error.value.line, error.value.field) == (2, field)
-
-
-@pytest.mark.parametrize(
-    ("question", "asked"),
-    [
-        ("Which of the following is the most likely diagnosis?", True),
-        ("What is this patient's underlying diagnosis?", True),
-        ("Which diagnosis explains it?", True),
-        ("Which substance is elevated in this diagnosis?", False),
-        ("What delayed the diagnosis?", False),
-        ("Which test is best to confirm the diagnosis?", False),
-    ],
-)
-def test_a_challenge_asks_for_the_diagnosis_itself(tmp_path, question, asked):
-    other = NEJM.replace("What is the most likely diagnosis?", question).replace("cyst", "node")
-    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge()) + "\n" + json.dumps(challenge(other)))
-    assert len(ingest("agentclinic_nejm", Settings(), tmp_path)[0]) == 1 + asked
-
-
-def results_of(tmp_path, text: str) -> dict[str, str]:
-    """What can be ordered in the case of an image challenge."""
-    (tmp_path / "cases.jsonl").write_text(json.dumps(challenge(text)))
-    (record,), _ = ingest("agentclinic_nejm", Settings(), tmp_path)
-    return record.key_pertinent_results_dict
-
-
-def test_each_test_of_a_sentence_is_ordered_by_itself(tmp_path):
-    text = (
-        "A 9-year-old girl had a cough. High-resolution CT of the chest, with contrast, was performed, and blood was "
-        "drawn. Strength testing was normal. A CT scan of the chest showed a cyst and a rim, and serologic testing was "
-        "positive for echinococcus. TSH was elevated. Molecular testing revealed plasmodium. What is the diagnosis?"
-    )
-    assert results_of(tmp_path, text) == {
-        "General Appearance (Physical Examination)": "Strength testing was normal.",
-        "CT Chest": "A CT scan of the chest showed a cyst and a rim",
-        "Infectious Disease Panel": "serologic testing was positive for echinococcus.",
-        "Thyroid Function Tests": "TSH was elevated.",
-        "Molecular testing": "Molecular testing revealed plasmodium."}  # fmt: skip
-    assert (
-        load_catalogue().class_rates["molecular test"].usd < 100
-        and meaning("Molecular testing").kind == "molecular test"
-    )
-
-
-def test_several_sentences_about_one_study_are_one_order(tmp_path):
-    text = (
-        "A 9-year-old girl had a cough. Ultrasonography revealed ascites. Positron-emission tomography and computed "
-        "tomography showed uptake. A PET scan showed no other lesion. CT of the chest showed a cyst. Computed "
-        "tomography also showed a rim. An 18F-fluorodeoxyglucose PET–CT showed less uptake. What is the diagnosis?"
-    )
-    results = results_of(tmp_path, text)
-    assert list(results) == ["Ultrasonography", "PET/CT", "CT Chest"] and "a rim" in results["CT Chest"]
-    assert results["PET/CT"].count("showed") == 3
 
 
 def test_clinicalbench_headings_behind_a_bracket_are_cut(tmp_path):

@@ -52,7 +52,7 @@ def test_damage_in_credentialed_tables_is_told_without_their_words(tmp_path):
         assert ("sixtyish" in str(error.value)) == (credentialed is False) and error.value.line == 3
 
 
-def test_parquet_tables_and_worker_processes_give_the_same_records(tmp_path):
+def test_parquet_tables_give_the_same_records(tmp_path):
     import duckdb
 
     plain, attrition = ingest("mimic_iv", settings(), write_mimic(tmp_path / "csv"))
@@ -65,14 +65,11 @@ def test_parquet_tables_and_worker_processes_give_the_same_records(tmp_path):
     assert (other, told.report()) == (plain, attrition.report())
 
 
-def test_worker_processes_change_nothing(tmp_path, monkeypatch):
-    from cdpr.ingest import mimic_iv
-
-    monkeypatch.setattr(mimic_iv, "CHUNK", 1)
-    told = []
-    for processes in (1, 2):
-        monkeypatch.setattr(mimic_iv, "THREADS", processes)
-        told.append(ingest("mimic_iv", settings(), write_mimic(tmp_path)))
+def test_the_size_of_a_chunk_of_notes_changes_nothing(tmp_path, monkeypatch):
+    folder, told = write_mimic(tmp_path), []
+    for notes in (1, 500):
+        monkeypatch.setattr("cdpr.ingest.mimic_iv.CHUNK", notes)
+        told.append(ingest("mimic_iv", settings(), folder))
     assert told[0][0] == told[1][0] and told[0][1].report() == told[1][1].report()
 
 

@@ -13,7 +13,7 @@ from cdpr.ingest.texts import LONGEST_TEXT
 from cdpr.pipeline import cli
 
 KINDS = {"mimic_iv": "note/discharge.csv.gz", "clinicalbench": "a.json", "private": "cases.csv",
-         "agentclinic": "a.jsonl", "agentclinic_nejm": "a.jsonl", "fhir": "a.ndjson"}  # fmt: skip
+         "agentclinic": "a.jsonl", "agentclinic_extended": "a.jsonl", "fhir": "a.ndjson"}  # fmt: skip
 
 
 @contextmanager

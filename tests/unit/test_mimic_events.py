@@ -1,9 +1,5 @@
 """MIMIC-IV importer: which event belongs to which admission, which note counts, and what becomes of odd tables."""
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -208,35 +204,3 @@ def test_linked_tables_lie_where_they_are_told_to_and_do_not_stay(tmp_path):
     left.write_bytes(b"what a killed import left")
     ingest("mimic_iv", settings(), write_mimic(tmp_path / "raw"), state=left.parent.parent)
     assert not left.parent.exists() and left.parent.parent.exists()
-
-
-PARENT = """
-import multiprocessing, time
-from cdpr.ingest.mimic_iv import end_with_parent
-
-def wait(go):
-    end_with_parent()
-    go.set()
-    time.sleep(600)
-
-if __name__ == "__main__":
-    context = multiprocessing.get_context("spawn")
-    go = context.Event()
-    worker = context.Process(target=wait, args=(go,))
-    worker.start()
-    go.wait(60)
-    print(worker.pid, flush=True)
-    worker.join()
-"""
-
-
-def test_workers_end_when_their_parent_is_killed(tmp_path):
-    """Otherwise they would hold the pipe of a killed import open, and whoever reads it would wait for ever."""
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    worker = int(parent.stdout.readline())
-    os.kill(worker, 0)
-    parent.send_signal(signal.SIGKILL)
-    assert parent.stdout.read() == ""  # the pipe closes only when the worker is gone too
-    assert parent.wait(30) == -signal.SIGKILL

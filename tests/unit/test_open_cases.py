@@ -18,7 +18,7 @@ from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_s
 from cdpr.settings.load import restrict
 
 MEDQA = {"data": {"agentclinic": {"path": "medqa.jsonl"}}}
-TWO = merge(MEDQA, {"data": {"agentclinic_nejm": {"path": "nejm.jsonl"}}})
+TWO = merge(MEDQA, {"data": {"agentclinic_extended": {"path": "extended.jsonl"}}})
 REAL = {"policy": {"model": "models/real"}}
 MINE = {"agents": {"mine": {"label": "Mine", "group": "open", "model": "models/mine"},
                    "other": {"label": "Other", "group": "open", "model": "models/other"}}}  # fmt: skip
@@ -42,7 +42,9 @@ def evaluated(tmp_path: Path, *changes: dict) -> dict[str, set[str]]:
 def test_who_is_evaluated_on_what(tmp_path):
     assert evaluated(tmp_path) == evaluated(tmp_path, REAL, MINE) == {}, "no path, no cases"
     assert evaluated(tmp_path, MEDQA) == {}, "the tiny policy does not read them, and nothing is trained for them"
-    assert evaluated(tmp_path, TWO, MINE) == {name: {"agentclinic", "agentclinic_nejm"} for name in ("mine", "other")}
+    assert evaluated(tmp_path, TWO, MINE) == {
+        name: {"agentclinic", "agentclinic_extended"} for name in ("mine", "other")
+    }
     assert evaluated(tmp_path, MEDQA, REAL).keys() == {"warm_start", "immediate", "static"}
     trained = evaluated(tmp_path, MEDQA, REAL, {"evaluation": {"open_cases": {"trained": True}}})
     assert {"warm_start", "cdpr-seed0", "grpo-seed4"} < trained.keys() and "random" not in trained
@@ -92,7 +94,7 @@ def test_the_table(tmp_path):
     shown = settings(tmp_path, TWO, MINE, {"evaluation": {"bootstrap": 100}})
     for run, dataset, right in (
         ("mine", "agentclinic", 5),
-        ("mine", "agentclinic_nejm", 2),
+        ("mine", "agentclinic_extended", 2),
         ("other", "agentclinic", 3),
     ):
         rows = [{"note_id": f"c{n}", "decoding": decoding, "correct": n < right, "diagnosis": "a", "gold": f"b{n}",
@@ -105,16 +107,16 @@ def test_the_table(tmp_path):
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = write(tmp_path, shown)
     head = next(line for line in made["md"].splitlines() if line.startswith("| Method"))
-    assert head == ("| Method | Seeds | MedQA Acc. | MedQA AEN | MedQA AEC | NEJM, no images Acc. | "
-                    "NEJM, no images AEN | NEJM, no images AEC |")  # fmt: skip
+    assert head == ("| Method | Seeds | MedQA Acc. | MedQA AEN | MedQA AEC | MedQA extended Acc. | "
+                    "MedQA extended AEN | MedQA extended AEC |")  # fmt: skip
     assert "| Mine | 1 | **50.00** | **1.00** | **8.00** | 20.00 |" in made["md"]
     assert "| Other | 1 | <ins>30.00</ins> | **1.00** | **8.00** | missing |" in made["md"]
-    assert "missing: evaluations/other/agentclinic_nejm.jsonl" in made["md"]
+    assert "missing: evaluations/other/agentclinic_extended.jsonl" in made["md"]
     assert "Warm-started tiny policy — *not run: the tiny policy reads only the words" in made["md"]
     assert "50.00 [23.66, 76.34]" in made["md"], "Wilson's interval of 5 in 10"
     assert "Random" not in made["md"] and "verage:" not in made["md"] and "CDPR (ours)" not in made["md"]
     lines = list(csv.DictReader(made["csv"].splitlines()))
-    assert {line["dataset"] for line in lines} == {"agentclinic", "agentclinic_nejm"}
+    assert {line["dataset"] for line in lines} == {"agentclinic", "agentclinic_extended"}
     assert [line["k"] for line in lines if line["method"] == "mine" and line["decoding"] == "greedy"] == ["5", "2"]
     main = sheet(shown, tmp_path / "results")
     assert not any("agentclinic" in column.key for _, table in main.parts for column in table.columns)

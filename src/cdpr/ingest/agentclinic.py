@@ -1,18 +1,10 @@
-"""AgentClinic -> case records: cases built from MedQA questions, and image challenges of the New England Journal of
-Medicine; one JSON object a line.
+"""AgentClinic -> case records: cases built from MedQA questions, one JSON object a line.
 
-Of the cases, test results nest one to three levels deep under free names. A heading ("Blood_Tests", "Imaging") only
+Test results nest one to three levels deep under free names. A heading ("Blood_Tests", "Imaging") only
 holds examinations. A quantity that stands alone under a heading belongs to the examination that reports it, as in
 MIMIC-IV: hemoglobin to the blood count. Names are brought to the vocabulary's; sides and places go into the result.
-
-Of a challenge, the vignette is sorted sentence by sentence: history up to the first sentence about an examination,
-findings of the physical examination, and tests under the name that their sentence begins with. The images are not read,
-and so a test whose result only the image shows is none. What AgentClinic's language model made of a vignette is not
-read either: it tells the patient's actor of findings. Questions that ask for something else than the diagnosis make no
-case.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,16 +14,15 @@ from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
 from .flat_files import Element, flat_text, json_lines, number_of
-from .names import Workup, add_text, covers, examination_of, physical_key, term_of, usual_name
-from .texts import examination_name, is_absent, one_line, patterns, phrases, spans
+from .names import Workup, covers, examination_of, physical_key, term_of, usual_name
+from .texts import examination_name, is_absent, one_line, patterns, phrases
 
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
 _PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
 # What a Doppler of a limb is where its name has no vessel, unless its results describe arteries alone.
 _OPEN_DOPPLER = "Venous Duplex Ultrasound"
-_PATTERN, _CHALLENGE = patterns("agentclinic"), patterns("agentclinic_nejm")
-_FINDINGS_KEY = physical_key("General Appearance")
+_PATTERN = patterns("agentclinic")
 
 
 def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
@@ -170,85 +161,3 @@ def _text(content: Any) -> str:
 def readable(name: str) -> str:
     """``Chest_X-ray`` as ``Chest X-ray``."""
     return examination_name(name.replace("_", " "))
-
-
-# Image challenges
-
-
-def read_agentclinic_nejm(source: Source, work: Import) -> Iterator[CaseRecord]:
-    """Records of all usable cases of a ``.jsonl`` file (or the one such file of a folder). Raises IngestError."""
-    yield from work.records(_challenge(challenge, work.attrition) for challenge in json_lines(work.path))
-
-
-def _challenge(challenge: Element, attrition: Attrition) -> Draft:
-    question = challenge.text("question")
-    if not question:
-        raise challenge.wrong("question", "expected text")
-    right = [answer.text("text") for answer in challenge.many("answers") if answer.value.get("correct") is True]
-    if len(right) != 1:
-        raise challenge.wrong("answers", f"{len(right)} right answers where one text is expected")
-    diagnosis = one_line(right[0]).rstrip(".")
-    sentences = [one_line(question[start:end]) for start, end in spans(question)]
-    question_text = " ".join(sentence for sentence in sentences if sentence.endswith("?"))
-    history, results = _sorted([sentence for sentence in sentences if not sentence.endswith("?")], attrition)
-    patient, of_diagnosis = _CHALLENGE.patient.search(history), _CHALLENGE.asks_for_diagnosis.search(question_text)
-    return Draft(
-        note_id=number_of("nejm", [question, diagnosis]),
-        history={"Patient Information": patient[0] if patient else "", "History of Present Illness": history},
-        results=results,
-        diagnosis=diagnosis,
-        where=f"line {challenge.line}",
-        rejected=None if of_diagnosis else "question about something else than the diagnosis",
-    )
-
-
-def _subject(sentence: str) -> str:
-    """What a sentence begins with before it tells a result."""
-    match = None if _CHALLENGE.patient.search(sentence) else _CHALLENGE.statement.match(sentence)
-    return _CHALLENGE.aside.sub("", match[1]) if match else ""
-
-
-def _names_test(name: str) -> bool:
-    return bool(_CHALLENGE.test.search(name) or meaning(name).terms)
-
-
-def _clauses(sentence: str) -> list[str]:
-    """A sentence, cut where it turns to the result of another test: each is ordered by itself."""
-    clauses = [sentence]
-    while _names_test(_subject(clauses[-1])):
-        rest = clauses[-1]
-        statement = _CHALLENGE.statement.match(rest)
-        cuts = (
-            j
-            for j in _CHALLENGE.joint.finditer(rest, statement.end())
-            if _names_test(_CHALLENGE.joint.split(_subject(rest[j.end() :]))[0])
-        )
-        if (cut := next(cuts, None)) is None:
-            break
-        clauses[-1:] = [rest[: cut.start()], rest[cut.end() :]]
-    return clauses
-
-
-def _sorted(sentences: list[str], attrition: Attrition) -> tuple[str, dict[str, str]]:
-    """History and results; a sentence without a name of its own continues the one before."""
-    history: list[str] = []
-    results: dict[str, str] = {}
-    place: str | None = None
-    for sentence in itertools.chain.from_iterable(map(_clauses, sentences)):
-        name = _subject(sentence)
-        if _CHALLENGE.physical.search(name or sentence) or meaning(name).kind in PHYSICAL:
-            place = _FINDINGS_KEY
-        elif _CHALLENGE.test.search(sentence) and _CHALLENGE.only_shown.search(sentence):
-            attrition.count("tests whose result only the image shows")
-            continue
-        elif _names_test(name):
-            # Without a place "the CT" is the last one before.
-            how, term = modality(name) if names_no_place(name) else None, term_of(name)
-            before = [key for key in results if how and modality(key) == how]
-            place = before[-1] if before else term.name if term else examination_name(usual_name(name))
-        if place is None:
-            history.append(sentence)
-        else:
-            attrition.count("results")
-            add_text(results, place, sentence)
-    return " ".join(history), results

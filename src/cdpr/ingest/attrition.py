@@ -117,12 +117,6 @@ class Attrition:
         """The event counts that begin with these words, by the words that follow."""
         return Counter({e.removeprefix(f"{what} "): n for e, n in self.events.items() if e.startswith(f"{what} ")})
 
-    def add(self, other: Self) -> None:
-        """Take over what another process counted."""
-        self.read += other.read
-        self.incidents += other.incidents
-        self.events += other.events
-
     @property
     def dropped(self) -> dict[str, list[str]]:
         """Identifiers of the dropped cases by rule, in the order of the rules."""

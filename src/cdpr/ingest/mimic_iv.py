@@ -3,20 +3,13 @@
 Reads ``hosp/{patients,admissions,labevents,d_labitems,microbiologyevents}`` and
 ``note/{discharge,radiology,radiology_detail}`` below one folder, as published (``.csv.gz``, ``.csv`` or ``.parquet``).
 
-The table engine links events to admissions once, out of core; then notes are streamed in chunks, each with its events,
-and read by worker processes. Nothing but the finished records is ever held whole.
+The table engine links events to admissions once, out of core; then notes are streamed in chunks, each with its events.
+Nothing but the finished records is ever held whole.
 """
 
 import logging
-import multiprocessing
-import multiprocessing.connection
-import os
 import sys
-import threading
-from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -32,8 +25,7 @@ from .notes import outline, parse_discharge_note
 from .texts import patient_information
 
 _log = logging.getLogger(__name__)
-THREADS = 2  # of the table engine, and as many processes read notes: all of MIMIC-IV takes 12 minutes
-CHUNK = 500  # notes; also the smallest import for which worker processes pay
+CHUNK = 500  # notes
 
 
 class Note(NamedTuple):
@@ -49,14 +41,10 @@ class Note(NamedTuple):
     text: str
 
 
-Chunk = tuple[list[Note], Events, Import]
-Reading = tuple[list[CaseRecord], Attrition]
-
-
 def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
-    """Records of all usable discharge summaries, read by ``THREADS`` processes. Raises IngestError for a missing table
-    or column, a damaged file, or an unreadable age or admission time."""
-    with Tables(work.path, work.state / "tables", work.attrition, THREADS) as tables:
+    """Records of all usable discharge summaries. Raises IngestError for a missing table or column, a damaged file, or an
+    unreadable age or admission time."""
+    with Tables(work.path, work.state / "tables", work.attrition) as tables:
         _open(tables)
         _log.info("numbering notes and admissions in %s", work.path)
         tables.query("note_ids")
@@ -67,9 +55,7 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
         link_microbiology(tables, work.attrition)
         link_radiology(tables, work.attrition)
         tables.check_references()
-        for records, attrition_of_chunk in _read_chunks(tables, work, THREADS):
-            work.attrition.add(attrition_of_chunk)
-            yield from records
+        yield from _read_notes(tables, work)
     work.attrition.count_left_out()
 
 
@@ -91,27 +77,17 @@ def _open(tables: Tables) -> None:
         tables.check_rows(name, key, key, once, "stands in several rows that disagree")
 
 
-def _read_chunks(tables: Tables, work: Import, processes: int) -> Iterator[Reading]:
-    """What each chunk of notes gives, in worker processes where there are many."""
-    notes, dataset = int(work.attrition.tables["note/discharge"]), work.attrition.dataset
-    stream = map(Note._make, tables.rows(statement("notes")))
-    chunks = (
-        (chunk, events_of(tables, chunk), replace(work, attrition=Attrition(dataset)))
-        for chunk in iter(lambda: list(islice(stream, CHUNK)), [])
-    )
-    parallel = processes > 1 and notes > 2 * CHUNK
-    done = _in_processes(chunks, processes) if parallel else (_read_chunk(*chunk) for chunk in chunks)
+def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
+    """The records of all notes, in chunks, each with its events."""
+    number = int(work.attrition.tables["note/discharge"])
+    notes = map(Note._make, tables.rows(statement("notes")))
     # On a terminal a bar; in a log a line every 30 s; nothing for few notes.
-    with tqdm(total=notes, unit=" notes", desc="reading notes", ncols=90, smoothing=0, disable=notes <= 2 * CHUNK,
+    with tqdm(total=number, unit=" notes", desc="reading notes", ncols=90, smoothing=0, disable=number <= 2 * CHUNK,
               mininterval=0.1 if sys.stderr.isatty() else 30) as progress:  # fmt: skip
-        for records, attrition_of_chunk in done:
-            progress.update(attrition_of_chunk.read)
-            yield records, attrition_of_chunk
-
-
-def _read_chunk(notes: list[Note], events: Events, work: Import) -> Reading:
-    drafts = (_draft(note, events, work.attrition) for note in notes)
-    return list(filter(None, map(work.record, drafts))), work.attrition
+        while chunk := list(islice(notes, CHUNK)):
+            events = events_of(tables, chunk)
+            yield from filter(None, (work.record(_draft(note, events, work.attrition)) for note in chunk))
+            progress.update(len(chunk))
 
 
 def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
@@ -146,28 +122,3 @@ def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
         needs_physical=True,
         where=where,
     )
-
-
-def _in_processes(chunks: Iterable[Chunk], processes: int) -> Iterator[Reading]:
-    """What each chunk gives, in their order; at most twice as many chunks as processes wait in memory."""
-    # Not forked: the threads of a table engine would not come along.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent) as pool:
-        waiting: deque[Future[Reading]] = deque()
-        for chunk in chunks:
-            waiting.append(pool.submit(_read_chunk, *chunk))
-            if len(waiting) >= 2 * processes:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def end_with_parent() -> None:
-    """End this process as soon as its parent has ended, even killed; it would keep the parent's log open for ever."""
-
-    def wait() -> None:
-        if parent := multiprocessing.parent_process():
-            multiprocessing.connection.wait([parent.sentinel])
-            os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

@@ -41,8 +41,7 @@ def ingest(
 
     In-domain cases are split by patient; the test set is drawn first, so that it does not change with the size of the
     others. All cases of other data sets are test cases. ``state`` is where unfinished work lies (left out: a folder
-    that goes with the import). Many notes are read by processes of their own, which needs a main module that may be
-    imported again.
+    that goes with the import).
 
     Raises IngestError for raw data that cannot be trusted, and when the synthetic hospital has fewer cases than the
     settings ask for; real data that falls short is split in the same proportions, with a warning.
