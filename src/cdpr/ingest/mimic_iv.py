@@ -42,8 +42,8 @@ class Note(NamedTuple):
 
 
 def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
-    """Records of all usable discharge summaries. Raises IngestError for a missing table or column, a damaged file, or an
-    unreadable age or admission time."""
+    """Records of all usable discharge summaries. Raises IngestError for a missing table or column, a damaged file, or
+    an unreadable age or admission time."""
     with Tables(work.path, work.state / "tables", work.attrition) as tables:
         _open(tables)
         _log.info("numbering notes and admissions in %s", work.path)
