@@ -9,14 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from toy import CALL_COUNTS
 
-from cdpr.cases import CaseRecord, iterate_records, write_records
+from cdpr.cases import SECTIONS, CaseRecord, iterate_records, write_records
 from cdpr.costs import charge
 from cdpr.costs.price import COVERAGE_COLUMNS, POOLED
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.files import write_csv
 from cdpr.ingest.attrition import RULES, Attrition
 from cdpr.ingest.leaks import controlled, parse_summary, remove_leaks
-from cdpr.ingest.texts import SECTIONS, build_summary
+from cdpr.ingest.summary import build_summary
 from cdpr.job import Job
 from cdpr.report.card_counts import (
     FEWEST_PATIENTS,

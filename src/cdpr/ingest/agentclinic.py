@@ -14,8 +14,8 @@ from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
 from .flat_files import Element, flat_text, json_lines, number_of
-from .names import Workup, covers, examination_of, physical_key, term_of, usual_name
-from .texts import examination_name, is_absent, one_line, patterns, phrases
+from .names import Workup, covers, examination_name, examination_of, physical_key, term_of, usual_name
+from .texts import is_absent, one_line, patterns, phrases
 
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]

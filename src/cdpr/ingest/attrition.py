@@ -110,8 +110,9 @@ class Attrition:
         self.warnings.append(f"WARNING: {what}")
 
     def count(self, what: str, number: int = 1) -> None:
-        """Add to an event count."""
-        self.events[what] += number
+        """Add to an event count; none is no event."""
+        if number:
+            self.events[what] += number
 
     def parts(self, what: str) -> Counter[str]:
         """The event counts that begin with these words, by the words that follow."""

@@ -15,23 +15,10 @@ from ..settings.datasets import ClinicalBenchSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
 from .flat_files import Element, IngestError, files_at, flat_text, parse_json, read_text
-from .names import add_text
-from .notes import examination_part, physical_results
-from .texts import (
-    LONGEST_NAME,
-    alternatives,
-    examination_name,
-    headed,
-    is_absent,
-    language_of,
-    matched,
-    one_line,
-    only_refers,
-    patterns,
-    phrases,
-    quoted,
-    says_something,
-)
+from .headings import alternatives, headed, matched
+from .names import add_text, examination_name
+from .notes import examination_part, only_refers, physical_results
+from .texts import LONGEST_NAME, is_absent, language_of, one_line, patterns, phrases, quoted, says_something
 
 NOTICE = (
     "Evaluated using ClinicalBench (https://github.com/WeixiangYAN/ClinicalLab, arXiv 2406.13890). Its licence allows "

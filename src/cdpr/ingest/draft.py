@@ -9,17 +9,8 @@ from ..cases import CaseRecord, is_physical, no_examination
 from ..settings.datasets import Leaks
 from .attrition import Attrition
 from .leaks import control, lacking
-from .texts import (
-    build_summary,
-    illness,
-    is_absent,
-    is_code,
-    language_of,
-    one_line,
-    plain_text,
-    tells_something,
-    visible,
-)
+from .summary import build_summary, illness, tells_something
+from .texts import is_absent, is_code, language_of, one_line, plain_text, visible
 
 # What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
 NO_EXAMINATION = "entries that are no examination"

@@ -19,7 +19,8 @@ from .draft import CUT, Draft, Import
 from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources
 from .fhir_results import FINAL, Person, find_results, time_of
 from .notes import parse_discharge_note
-from .texts import one_line, patient_information, patterns, phrases, says_something, unmarked
+from .summary import patient_information
+from .texts import one_line, patterns, phrases, says_something, unmarked
 
 _WORDS = phrases("fhir")
 _ROLES, _SECTIONS = _WORDS["roles"], _WORDS["sections"]

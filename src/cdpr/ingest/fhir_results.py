@@ -13,9 +13,9 @@ from typing import NamedTuple
 from ..cases import Analyte, examinations
 from .attrition import Attrition
 from .fhir_resources import FhirElement, Resource, concept_text, of_kind
-from .names import Workup, covers, examination_of, physical_key, result_part, term_of
+from .names import Workup, covers, examination_name, examination_of, physical_key, result_part, term_of
 from .notes import report_text
-from .texts import examination_name, is_absent, one_line, patterns, phrases, says_something
+from .texts import is_absent, one_line, patterns, phrases, says_something
 
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
 FINAL, _NO_EXAMINATION, _ABNORMAL, _IMAGING = (

@@ -10,20 +10,21 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..cases import examinations, meaning
-from ..cases.record import PHYSICAL_SUFFIX, SECTIONS, CaseRecord, RecordError, iterate_records, write_records
+from ..cases.record import PHYSICAL_SUFFIX, CaseRecord, RecordError, iterate_records, write_records
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import Leaks
 from .attrition import Attrition
 from .diagnosis_names import TEST, Mention, blanked, mentions
-from .texts import build_summary, clause_start, patterns, phrases, says_something, spans, tells_something
+from .headings import clause_start, spans
+from .summary import build_summary, parse_summary, tells_something
+from .texts import patterns, phrases, says_something
 
 _BLANKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
 STRICT = Leaks.model_validate(
     dict.fromkeys(_BLANKED, "mask") | {"results_in_history": "all", "impression": "drop", "names": "loose"}
 )
 Texts = dict[str, str]  # by section of the history, or by examination
-_BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
 _PRESENT = ("Patient Information", "Chief Complaint", "History of Present Illness", "Allergy History")
@@ -172,21 +173,6 @@ def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
             raise RecordError(f"{path}:{line}: {error}") from None
         if case is not None:
             yield case
-
-
-def parse_summary(summary: str) -> Texts:
-    """Text by section; the inverse of :func:`cdpr.ingest.texts.build_summary`.
-
-    Raises RecordError for a line that is no ``- Section: text``; the message does not quote it.
-    """
-    sections: dict[str, str] = {}
-    for number, line in enumerate(summary.split("\n"), 1):
-        match = _BULLET.fullmatch(line)
-        if match is None or match[1] in sections:
-            raise RecordError(f"field 'case_summary': line {number} is not '- Section: text', each section once; "
-                              "ingest the data set again")  # fmt: skip
-        sections[match[1]] = match[2]
-    return sections
 
 
 def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:

@@ -22,7 +22,7 @@ from .draft import CUT, Draft, Import
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
 from .mimic_tables import OLDEST, QUERIES, Tables, statement
 from .notes import outline, parse_discharge_note
-from .texts import patient_information
+from .summary import patient_information
 
 _log = logging.getLogger(__name__)
 CHUNK = 500  # notes

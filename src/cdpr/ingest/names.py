@@ -7,7 +7,7 @@ import re
 from ..cases import PHYSICAL_SUFFIX, VITAL_SIGNS, Analyte, Term, examinations, format_analytes, meaning, normalise
 from ..cases.patterns import compile_rewriting, rewrite
 from ..files import shipped_table
-from .texts import one_line, patterns, phrases
+from .texts import LONGEST_NAME, one_line, patterns, phrases, visible
 
 _WORDS = phrases("names")
 ANY_LABEL = "*"
@@ -18,6 +18,14 @@ _LONG = compile_rewriting((long, short) for short, long in _WORDS["long"].items(
 def exam_key(name: str) -> str:
     """The general name where the vocabulary knows the spelling, else the source's own, cleaned."""
     return examinations().general_name(one_line(name))
+
+
+def examination_name(name: str) -> str:
+    """A name on one line, without the mark of physical examinations, which are free; "…" ends what is cut."""
+    name = one_line(visible(name))
+    while name.endswith(PHYSICAL_SUFFIX):
+        name = name.removesuffix(PHYSICAL_SUFFIX).rstrip()
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def physical_key(name: str) -> str:

@@ -14,21 +14,9 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
+from .headings import alternatives, gaps, headed, matched
 from .names import add_text, physical_key
-from .texts import (
-    alternatives,
-    gaps,
-    headed,
-    matched,
-    one_line,
-    only_refers,
-    patterns,
-    phrases,
-    plain_text,
-    says_something,
-    shape,
-    visible,
-)
+from .texts import one_line, patterns, phrases, plain_text, says_something, shape, visible
 
 _HEADINGS, _SHORT = (phrases("notes")[name] for name in ("headings", "short"))
 _ALL = [*_HEADINGS, *_SHORT]
@@ -178,6 +166,11 @@ def examination_heading(text: str) -> str | None:
         if heading in ("EXAMINATION", "EXAM", "STUDY") and says_something(body):
             return one_line(body.strip().splitlines()[0])
     return None
+
+
+def only_refers(text: str) -> bool:
+    """Whether an impression says nothing but "see above"."""
+    return _REPORT.reference.fullmatch(text.strip()) is not None
 
 
 def _report_sections(text: str) -> list[tuple[str, str]]:

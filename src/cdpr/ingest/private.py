@@ -20,7 +20,8 @@ from .attrition import Attrition
 from .draft import Draft, Import
 from .flat_files import Element, IngestError, collected, csv_lines, file_called, filled_lines, header_faults, parse_json
 from .names import Workup, result_part
-from .texts import LONGEST_TEXT, filled, is_absent, one_line, patient_information, quoted, visible
+from .summary import patient_information
+from .texts import LONGEST_TEXT, filled, is_absent, one_line, quoted, visible
 
 FORMAT = parse_yaml(shipped_text(__package__, "private_format.yaml"))
 CASE_COLUMNS, RESULT_COLUMNS = FORMAT["case_columns"], FORMAT["result_columns"]

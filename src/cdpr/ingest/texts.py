@@ -1,15 +1,12 @@
-"""Texts of clinical files: the words by which they are read (``phrases.yaml``), what a text says, where its parts begin
-and end, and the case summary (paper, appendix "Unified data format")."""
+"""Texts of clinical files: the words by which they are read (``phrases.yaml``), and what a text says."""
 
 import functools
 import html
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from ..cases import PHYSICAL_SUFFIX, SECTIONS
 from ..cases.patterns import compile_patterns, compile_rewriting, fill, rewrite
 from ..files import parse_yaml, shipped_text
 
@@ -19,7 +16,7 @@ HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 _BLANKED = re.compile(r"_{2,}")
 _ALPHANUMERIC = re.compile(r"[^\W_]")
 CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
-_LONG_CLAUSE = 80  # characters
+LONG_CLAUSE = 80  # characters
 
 
 def phrases(module: str, **words: str) -> dict[str, Any]:
@@ -103,86 +100,12 @@ def is_absent(text: str) -> bool:
     if not says_something(filled(plain)) or _PATTERN.imagined.fullmatch(plain) or _PATTERN.chinese.fullmatch(plain):
         return True
     rest, undone = _PATTERN.undone.subn(" ", plain)
-    if undone and len(rest) <= _LONG_CLAUSE and not _PATTERN.finding.search(rest):
+    if undone and len(rest) <= LONG_CLAUSE and not _PATTERN.finding.search(rest):
         return True
     rest, spoilt = _PATTERN.spoilt.subn(" ", rest)
     return bool(undone + spoilt) and _NEUTRAL.issuperset(re.findall(r"[^\W\d_]+|\d+[.,]\d+|\d{4,}", rest.casefold()))
 
 
-def examination_name(name: str) -> str:
-    """A name on one line, without the mark of physical examinations, which are free; "…" ends what is cut."""
-    name = one_line(visible(name))
-    while name.endswith(PHYSICAL_SUFFIX):
-        name = name.removesuffix(PHYSICAL_SUFFIX).rstrip()
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
-
-
 def language_of(text: str) -> Literal["en", "zh"]:
     """``zh`` for a text with Chinese characters, else ``en``."""
     return "zh" if CHINESE.search(text) else "en"
-
-
-def alternatives(expressions: Iterable[str]) -> str:
-    """A regular expression for any of these, which :func:`matched` tells apart."""
-    return "|".join(f"(?P<s{i}>{expression})" for i, expression in enumerate(expressions))
-
-
-def matched(match: re.Match[str]) -> int:
-    """Which of some :func:`alternatives` a match is of."""
-    return int(str(match.lastgroup)[1:])
-
-
-def only_refers(text: str) -> bool:
-    """Whether an impression says nothing but "see above"."""
-    return _PATTERN.reference.fullmatch(text.strip()) is not None
-
-
-def build_summary(sections: Mapping[str, str]) -> str:
-    """Bullet lines ``- Section: text`` in the order of :data:`SECTIONS`; sections that say nothing are left out."""
-    texts = {name: one_line(sections.get(name, "")) for name in SECTIONS}
-    return "\n".join(f"- {name}: {text}" for name, text in texts.items() if says_something(text))
-
-
-def patient_information(years: float | None, sex: str) -> str:
-    """``58 year old male``, ``5 month old female``, ``12 day old``; what is unknown is left out."""
-    word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
-    number, unit = years, "year"
-    if years is not None and 0 < years < 1:
-        number, unit = (years * 12, "month") if years * 12 >= 2 else (round(years * 365.25), "day")
-    return " ".join(part for part in (f"{int(number)} {unit} old" if number is not None else "", word) if part)
-
-
-def tells_something(history: Mapping[str, str]) -> bool:
-    """Whether there is a complaint or a present illness."""
-    return says_something(illness(history))
-
-
-def illness(history: Mapping[str, str]) -> str:
-    """Complaint and present illness."""
-    return history.get("Chief Complaint", "") + " " + history.get("History of Present Illness", "")
-
-
-def gaps(text: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Start and end of what stands before the first of some places, between them, and behind the last."""
-    return list(zip([0, *(end for _, end in places)], [*(start for start, _ in places), len(text)], strict=True))
-
-
-def headed(text: str, headings: Iterable[re.Match[str]]) -> list[tuple[re.Match[str] | None, str]]:
-    """What stands before the first heading, then each heading with the text below it."""
-    headings = list(headings)
-    bodies = [text[start:end].strip() for start, end in gaps(text, [heading.span() for heading in headings])]
-    return list(zip([None, *headings], bodies, strict=True))
-
-
-@functools.lru_cache(maxsize=8)  # several readers of one text need them
-def spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Start and end of every sentence, without the white space between them."""
-    ends = [match.span() for match in _PATTERN.sentence_end.finditer(text)]
-    return tuple((start, end) for start, end in gaps(text, ends) if text[start:end].strip())
-
-
-def clause_start(text: str, sentence: int, place: int) -> int:
-    """Where the clause that holds ``place`` begins, in the sentence from ``sentence`` on; ``place`` itself where the
-    clause is too long to be one."""
-    starts = [sentence, *(sentence + match.end() for match in _PATTERN.clause.finditer(text[sentence:place]))]
-    return starts[-1] if place - starts[-1] <= _LONG_CLAUSE else place
