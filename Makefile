@@ -71,10 +71,11 @@ test: env
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not verl"
 
 # Which lines and branches of the code the unit tests run: in the terminal, and page by page in state/coverage/index.html.
-# Commands that a test starts as a process of their own do not count.
+# Commands that a test starts as a process of their own do not count. benchmarks/mutations.py reads which test runs a line.
 coverage: env
 	COVERAGE_FILE=state/coverage.sqlite $(BIN)/python -m pytest tests/unit --numprocesses $(WORKERS) --dist loadfile \
-	  -m "not verl" --cov cdpr --cov-branch --cov-report term-missing:skip-covered --cov-report html:state/coverage
+	  -m "not verl" --junitxml state/coverage.xml --cov cdpr --cov-branch --cov-context test --cov-report term-missing:skip-covered \
+	  --cov-report html:state/coverage
 
 # Tests that need the engine verl, whose processes take minutes to start.
 test-verl: verl

@@ -1,12 +1,13 @@
 """What days of use take: a long evaluation that is killed and goes on, and a full cache of continuations.
 
-    python benchmarks/load.py --cases 10000
+    python benchmarks/load.py                    10,000 cases, half an hour
+    python benchmarks/load.py --seconds 1        the same with quicker answers
 
-An agent of two turns works up made-up cases through a local server whose answers take a second, 64 at a time, recorded
-and metered. Memory, open files and threads of the process are sampled every second into a table. It is killed (SIGKILL)
-at a moment that `--seed` draws and started again; its rows must be those of an evaluation that was never killed.
-Then a cache of `credit.cache.capacity` states with as many continuations as are kept is
-filled, read, saved as in a checkpoint and read back. Writes flat keys to results/benchmarks/load.json.
+An agent of two turns works up made-up cases through a local server that answers after ``--seconds``, 64 at a time,
+recorded and metered. Memory, open files and threads of the process are sampled every second into a table. It is killed
+(SIGKILL) at a moment that `--seed` draws and started again; its rows must be those of an evaluation that was never
+killed. Then a cache of `credit.cache.capacity` states with as many continuations as are kept is filled, read, saved as
+in a checkpoint and read back. Writes flat keys to results/benchmarks/load.json.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from cdpr.environment import DiagnosticEnvironment, Effort
 from cdpr.evaluation import evaluate_agent
 from cdpr.settings import Settings, parse_settings
 
-IN_FLIGHT, SECONDS = 64, 1.0
+IN_FLIGHT = 64
 SERVER = """
 import asyncio, sys, uvicorn
 from starlette.applications import Starlette
@@ -111,14 +112,14 @@ def watch(process: subprocess.Popen, rows: list[dict], began: float, until: floa
     return process.poll() is not None
 
 
-def long_evaluation(folder: Path, count: int, seed: int, samples: Path) -> dict[str, object]:
+def long_evaluation(folder: Path, count: int, answer: float, seed: int, samples: Path) -> dict[str, object]:
     """Figures of an evaluation that is killed once, and whether its rows are those of an undisturbed one."""
     write_cases(folder / "cases.jsonl", count)
-    expected = 2 * SECONDS * count / IN_FLIGHT  # seconds, two turns a case
+    expected = 2 * answer * count / IN_FLIGHT  # seconds, two turns a case
     moment = random.Random(seed).uniform(0.2, 0.8) * expected
     rows: list[dict] = []
     began = time.monotonic()
-    with serving(SECONDS) as url:
+    with serving(answer) as url:
         process = start(folder, url, "killed")
         if watch(process, rows, began, moment):
             raise SystemExit(f"the evaluation ended after {time.monotonic() - began:.0f} s, before it could be killed")
@@ -142,7 +143,7 @@ def long_evaluation(folder: Path, count: int, seed: int, samples: Path) -> dict[
     last = [row for row in rows if row["process"] == process.pid]
     quarter, end = last[len(last) // 4], last[-1]
     return {
-        "cases": count, "in_flight": IN_FLIGHT, "evaluation_seconds": round(seconds),
+        "cases": count, "in_flight": IN_FLIGHT, "answer_seconds": answer, "evaluation_seconds": round(seconds),
         "killed_after_seconds": round(moment),
         "rows_kept_at_the_kill": kept, "same_rows": made[0] == made[1] and len(made[0]) == count,
         "same_bytes": (folder / "killed.jsonl").read_bytes() == (folder / "whole.jsonl").read_bytes(),
@@ -203,6 +204,7 @@ def full_cache() -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=5.6, help="of an answer (default: 5.6)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/load.json"))
     parser.add_argument("--evaluate", nargs=3, help=argparse.SUPPRESS)
@@ -211,7 +213,8 @@ def main() -> None:
         return evaluate(*arguments.evaluate)
     figures = full_cache()
     with tempfile.TemporaryDirectory() as folder:
-        figures |= long_evaluation(Path(folder), arguments.cases, arguments.seed, arguments.out.with_suffix(".csv"))
+        figures |= long_evaluation(Path(folder), arguments.cases, arguments.seconds, arguments.seed,
+                                   arguments.out.with_suffix(".csv"))  # fmt: skip
     save(arguments.out, figures)
 
 

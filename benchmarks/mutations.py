@@ -1,6 +1,6 @@
 """Small mutations of the code, and whether a test notices each.
 
-    python benchmarks/mutations.py --cover                       once: which test runs which line
+    make coverage                                                once: which test runs which line
     python benchmarks/mutations.py credit training --count 60    draw mutations of these packages, and test them
 
     python benchmarks/mutations.py --at credit/states.py:115     every mutation of a line
@@ -28,12 +28,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 LISTED = Path(__file__).with_suffix(".tsv")  # file, text, and what stands in its place
-COVERAGE = ROOT / "state" / "mutations" / "coverage"
-TIMES = COVERAGE.with_name("durations.json")
-PACKAGES = ("credit", "training", "evaluation", "results", "ledger", "study", "llm", "costs", "environment")
+COVERAGE = ROOT / "state" / "coverage.sqlite"  # `make coverage` writes it, and the seconds of each test beside it
+RESULTS = ROOT / "state" / "mutations.jsonl"
 MOST_TESTS = 60  # of one mutation
 TIMEOUT = 240.0  # seconds of the tests of one mutation; an endless loop counts as noticed
 
@@ -134,39 +134,24 @@ def _changes(node: ast.AST) -> Iterator[ast.AST | str]:
         yield ast.Subscript(node.value, ast.Slice(node.slice.lower, None, node.slice.step))
 
 
-def cover() -> None:
-    """Run the unit tests and keep which test runs which line, and how long each test takes."""
-    COVERAGE.parent.mkdir(parents=True, exist_ok=True)
-    report = COVERAGE.with_name("report.xml")
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not verl", "tests/unit", "--numprocesses", "3", "--dist",
-               "loadfile", "--cov", "cdpr", "--cov-context", "test", "--cov-report", "",
-               "--junitxml", str(report)]  # fmt: skip
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(COVERAGE)}, check=False)
-    import xml.etree.ElementTree as tree
-
-    times = {f"{case.get('classname')}::{case.get('name')}": float(case.get("time") or 0)
-             for case in tree.parse(report).iter("testcase")}  # fmt: skip
-    TIMES.write_text(json.dumps(times), encoding="utf-8")
-
-
 class Covering:
     """Tests by the line that they run, quickest first."""
 
     def __init__(self) -> None:
         self.base = sqlite3.connect(COVERAGE, check_same_thread=False)
-        self.times = json.loads(TIMES.read_text(encoding="utf-8"))
-        self.files = {Path(path).as_posix().split("/src/")[-1]: n for n, path in
-                      self.base.execute("SELECT id, path FROM file")}  # fmt: skip
+        cases = ElementTree.parse(COVERAGE.with_suffix(".xml")).iter("testcase")
+        self.times = {f"{case.get('classname')}::{case.get('name')}": float(case.get("time") or 0) for case in cases}
+        files = self.base.execute("SELECT path, id FROM file")
+        self.files = {Path(path).as_posix().split("/src/")[-1]: number for path, number in files}
 
     def tests(self, mutation: Mutation) -> list[str]:
         number = self.files.get(mutation.file.removeprefix("src/"))
-        rows = self.base.execute("SELECT context, numbits FROM line_bits JOIN context ON context.id = context_id "
-                                 "WHERE file_id = ?", (number,)).fetchall()  # fmt: skip
-        at = mutation.line
-        contexts = [context for context, bits in rows
-                    if context and at // 8 < len(bits) and bits[at // 8] & (1 << (at % 8))]  # fmt: skip
+        lines = _lines_of_statement(ROOT / mutation.file, mutation.line)
+        # An arc is a step from a line to the next one.
+        arcs = "SELECT DISTINCT context FROM arc JOIN context ON context.id = context_id WHERE file_id = ? AND context"
+        contexts = [row[0] for row in self.base.execute(f"{arcs} != '' AND tono BETWEEN ? AND ?", (number, *lines))]
         # A line that runs at import alone, such as a default, belongs to every test of the file.
-        contexts = contexts or [context for context, _ in rows if context]
+        contexts = contexts or [row[0] for row in self.base.execute(f"{arcs} != ''", (number,))]
         names = {context.partition("|")[0] for context in contexts}
         # Of a fixture that tests share only the first one's name is known: all tests of its file may look at it.
         files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
@@ -175,6 +160,17 @@ class Covering:
     def _seconds(self, test: str) -> float:
         file, _, name = test.partition("::")
         return self.times.get(f"{file.removesuffix('.py').replace('/', '.')}::{name}", 0.0)
+
+
+def _lines_of_statement(path: Path, line: int) -> tuple[int, int]:
+    """The first and last line of the innermost statement at a line, without the block below it."""
+    first = last = line
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= node.end_lineno:  # outer ones come first
+            first, last = node.lineno, node.end_lineno
+            if block := getattr(node, "body", None):
+                last = max(first, block[0].lineno - 1)
+    return first, last
 
 
 def test(mutation: Mutation, tests: list[str]) -> str:
@@ -197,7 +193,7 @@ def test(mutation: Mutation, tests: list[str]) -> str:
 
 def draw(packages: list[str], count: int, seed: int) -> list[Mutation]:
     """``count`` mutations, spread over packages and files as their code is."""
-    paths = [path for package in packages for path in sorted((ROOT / "src/cdpr" / package).rglob("*.py"))]
+    paths = [path for package in packages or [""] for path in sorted((ROOT / "src/cdpr" / package).rglob("*.py"))]
     every = [mutation for path in paths for mutation in mutations(path)]
     return random.Random(seed).sample(every, min(count, len(every)))
 
@@ -227,17 +223,14 @@ def listed() -> list[Mutation]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("packages", nargs="*", default=PACKAGES, help="packages of src/cdpr")
+    parser.add_argument("packages", nargs="*", help="packages of src/cdpr (default: all)")
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=COVERAGE.with_name("results.jsonl"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--at", nargs="+", default=[], metavar="FILE:LINE", help="mutations of these lines of src/cdpr")
     parser.add_argument("--listed", action="store_true", help=f"the mutations of {LISTED.name}")
-    parser.add_argument("--cover", action="store_true", help="find out which test runs which line")
     args = parser.parse_args()
-    if args.cover:
-        return cover()
     covering = Covering()
     if args.listed or args.at:
         chosen = listed() if args.listed else at_lines(args.at)
