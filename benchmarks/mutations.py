@@ -19,6 +19,7 @@ import ast
 import json
 import os
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -173,10 +174,10 @@ def _lines_of_statement(path: Path, line: int) -> tuple[int, int]:
     return first, last
 
 
-def test(mutation: Mutation, tests: list[str]) -> str:
-    """``caught``, ``survived``, or ``not run`` where no unit test runs the line."""
+def test(mutation: Mutation, tests: list[str]) -> tuple[str, str]:
+    """``caught`` and by which test, ``survived``, or ``not run`` where no unit test runs the line."""
     if not tests:
-        return "not run"
+        return "not run", ""
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         source = Path(folder) / "src"
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
@@ -185,10 +186,11 @@ def test(mutation: Mutation, tests: list[str]) -> str:
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
         environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
         try:
-            done = subprocess.run(command, cwd=ROOT, env=environment, timeout=TIMEOUT, capture_output=True)
+            done = subprocess.run(command, cwd=ROOT, env=environment, timeout=TIMEOUT, capture_output=True, text=True)
         except subprocess.TimeoutExpired:
-            return "caught"
-    return "survived" if done.returncode == 0 else "caught"
+            return "caught", f"no end within {TIMEOUT:.0f} s"
+    failed = re.search(r"^(?:FAILED|ERROR) tests/unit/(\S+)", done.stdout, re.MULTILINE)
+    return ("caught", failed[1] if failed else "pytest") if done.returncode else ("survived", "")
 
 
 def draw(packages: list[str], count: int, seed: int) -> list[Mutation]:
@@ -208,13 +210,15 @@ def at_lines(places: list[str]) -> list[Mutation]:
 
 
 def listed() -> list[Mutation]:
-    """The mutations of :data:`LISTED`. Raises ValueError for one whose text is not in its file exactly once."""
+    """The mutations of :data:`LISTED`. One whose text is not in its file exactly once is printed and left out."""
     chosen: list[Mutation] = []
     for row in LISTED.read_text(encoding="utf-8").splitlines():
         file, before, after = row.split("\t")
-        text = (ROOT / "src/cdpr" / file).read_text(encoding="utf-8")
+        path = ROOT / "src/cdpr" / file
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
         if text.count(before) != 1:
-            raise ValueError(f"{LISTED.name}: {file} has {before!r} {text.count(before)} times, not once")
+            print(f"{LISTED.name}: {file} has {before!r} {text.count(before)} times, not once: write it anew")
+            continue
         start = text.index(before)
         line = text.count("\n", 0, start) + 1
         chosen.append(Mutation(f"src/cdpr/{file}", line, before, after, start, start + len(before)))
@@ -242,9 +246,9 @@ def main() -> None:
     remaining = [m for m in chosen if (m.file, m.line, m.before, m.after) not in done]
     tests = {mutation: covering.tests(mutation) for mutation in remaining}
     with ThreadPoolExecutor(args.jobs) as pool, args.out.open("a") as out:
-        for mutation, result in zip(remaining, pool.map(lambda m: test(m, tests[m]), remaining), strict=True):
+        for mutation, (result, by) in zip(remaining, pool.map(lambda m: test(m, tests[m]), remaining), strict=True):
             row = {"file": mutation.file, "line": mutation.line, "before": mutation.before, "after": mutation.after,
-                   "result": result, "tests": len(tests[mutation])}  # fmt: skip
+                   "result": result, "test": by, "tests": len(tests[mutation])}  # fmt: skip
             rows.append(row)
             out.write(json.dumps(row) + "\n")
             out.flush()

@@ -34,7 +34,8 @@ from project import RESULTS, Project
 
 TARGETS = ("main process", "process group", "job", "any process")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
-LONGEST_DELAY = 0.2  # of the seconds of an undisturbed run: a round takes about ten kills
+LONGEST_DELAY = 0.2  # of the seconds of an undisturbed run
+MOST_KILLS = 12  # of a round
 PATIENCE = 5  # seconds for which a kill waits for its target before another one goes first
 STUCK = 400  # seconds without any change of a file
 MOST_FAILURES = 3  # starts that fail by themselves, one after another
@@ -295,13 +296,14 @@ def kill_until(args: argparse.Namespace, kills: list[Kill], place: Path) -> None
             done: list[Kill] = []
             project = new_project(place / str(number))
             try:
-                one_round(wanted, done, project, reference.seconds, bar)
+                one_round(wanted[:MOST_KILLS], done, project, reference.seconds, bar)
                 changed, left = judged(project, reference)
             except TimeoutError as error:
                 changed, left = [], [f"{error}; {(project.folder / 'output.txt').read_text()[-3000:]}"]
                 end(project.folder)
             for kill in done:
                 kill.round, kill.differing, kill.left = number, len(changed), len(left)
+                wanted.remove(kill)
             kills += done
             write_kills(args.out, kills)
             if changed or left:
