@@ -7,9 +7,9 @@
     python benchmarks/mutations.py --listed                      those of mutations.tsv, which no test once noticed
 
 A mutation changes one expression or removes one statement: another comparison, sign, constant, argument order or
-branch. Each is tested in a copy of `src` by the unit tests that run its line, quickest first. `--seed` draws others.
-Results are appended to `--out`, so a run that was stopped goes on. A survivor is either a missing test or an equivalent
-mutation: one that changes nothing that can be observed.
+branch. Each is tested in a copy of the project by the unit tests that run its line, quickest first. `--seed` draws
+others. Results are appended to `--out`, so a run that was stopped goes on. A survivor is either a missing test or an
+equivalent mutation: one that changes nothing that can be observed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
@@ -174,23 +175,53 @@ def _lines_of_statement(path: Path, line: int) -> tuple[int, int]:
     return first, last
 
 
-def test(mutation: Mutation, tests: list[str]) -> tuple[str, str]:
-    """``caught`` and by which test, ``survived``, or ``not run`` where no unit test runs the line."""
+class Checkout:
+    """A copy of the project, made where its ``with`` begins; tests run in it."""
+
+    def __init__(self, mutation: Mutation | None = None) -> None:
+        self.mutation = mutation
+
+    def __enter__(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix="mutation-"))
+        listing = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True,
+                                 text=True, check=True).stdout  # fmt: skip
+        for name in filter(lambda name: (ROOT / name).is_file(), listing.splitlines()):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, self.folder / name)
+        (self.folder / ".venv").symlink_to(ROOT / ".venv")
+        if self.mutation:
+            path = self.folder / self.mutation.file
+            path.write_text(self.mutation.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.folder)
+
+    def failing(self, tests: Sequence[str]) -> str:
+        """The first of these tests that fails; empty where none does."""
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
+        environment = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            done = subprocess.run(command, cwd=self.folder, env=environment, timeout=TIMEOUT, capture_output=True,
+                                  text=True)  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"no end within {TIMEOUT:.0f} s"
+        failed = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+        return (failed[1] if failed else f"pytest ends with {done.returncode}") if done.returncode else ""
+
+
+def test(mutation: Mutation, tests: list[str], unsound: set[str]) -> tuple[str, str]:
+    """``caught`` and by which test, ``survived``, or ``not run`` where no unit test runs the line. A test that fails in
+    a copy without the mutation too notices nothing; it is added to ``unsound``."""
     if not tests:
         return "not run", ""
-    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-        source = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
-        path = Path(folder) / mutation.file
-        path.write_text(mutation.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
-        environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            done = subprocess.run(command, cwd=ROOT, env=environment, timeout=TIMEOUT, capture_output=True, text=True)
-        except subprocess.TimeoutExpired:
-            return "caught", f"no end within {TIMEOUT:.0f} s"
-    failed = re.search(r"^(?:FAILED|ERROR) tests/unit/(\S+)", done.stdout, re.MULTILINE)
-    return ("caught", failed[1] if failed else "pytest") if done.returncode else ("survived", "")
+    with Checkout(mutation) as changed:
+        while failed := changed.failing([*tests, *(f"--deselect={name}" for name in list(unsound))]):
+            with Checkout() as same:
+                if not failed.startswith("tests/") or not same.failing([failed]):
+                    return "caught", failed
+            unsound.add(failed)
+    return "survived", ""
 
 
 def draw(packages: list[str], count: int, seed: int) -> list[Mutation]:
@@ -245,8 +276,11 @@ def main() -> None:
     done = {(row["file"], row["line"], row["before"], row["after"]) for row in rows}
     remaining = [m for m in chosen if (m.file, m.line, m.before, m.after) not in done]
     tests = {mutation: covering.tests(mutation) for mutation in remaining}
+    unsound: set[str] = set()
     with ThreadPoolExecutor(args.jobs) as pool, args.out.open("a") as out:
-        for mutation, (result, by) in zip(remaining, pool.map(lambda m: test(m, tests[m]), remaining), strict=True):
+        for mutation, (result, by) in zip(
+            remaining, pool.map(lambda m: test(m, tests[m], unsound), remaining), strict=True
+        ):
             row = {"file": mutation.file, "line": mutation.line, "before": mutation.before, "after": mutation.after,
                    "result": result, "test": by, "tests": len(tests[mutation])}  # fmt: skip
             rows.append(row)

@@ -183,6 +183,7 @@ def test_a_state_of_a_credentialed_case_is_named_by_pseudonyms(case, tmp_path):
 def test_words_beside_the_action_are_kept_and_give_nobody_away():
     reply = "THINKING: As GPT-5.4 I suspect sepsis.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
     assert blanked(reasons(reply), []) == "As [model] I suspect sepsis.\nperfusion"
+    assert blanked("I am Our-Model Large.", ["Our-Model", "Our-Model Large"]) == "I am [model]."
     assert reasons("REQUEST_TEST: Lactate") == ""
     assert (
         blanked("Gram stain of a medial swab; GPT 80 U/L.", ["Our-Model 7B"])

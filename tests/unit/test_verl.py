@@ -689,6 +689,17 @@ def test_a_budget_and_scores_are_planned(tmp_path):
     assert scored.work["scoring"].prompt > 500_000, "vLLM reads a scored prompt without its cache"
 
 
+def test_many_short_texts_take_as_long_as_their_arithmetic(tmp_path):
+    """The weights are read once for all of them, so that reading them is no limit."""
+
+    def rollouts(group):
+        change = {"training": {"algorithm": "grpo", "group_size": group}, "environment": {"max_turns": 1}}
+        change["policy"] = {"max_prompt_tokens": 64, "max_turn_tokens": 32}
+        return estimate_step(paper(tmp_path, **change)).seconds["rollouts"]
+
+    assert rollouts(128) > 1.9 * rollouts(64)
+
+
 def test_vllm_without_a_gpu_is_the_servers_own(taught, tmp_path):
     verl = {"rollout": "vllm_cpu"}
     session = session_of(taught, tmp_path, training={"verl": verl})
