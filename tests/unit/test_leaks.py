@@ -119,8 +119,8 @@ def test_other_words_and_negated_names_are_no_leak(text, diagnosis):
         ("Mother is well. COPD on oxygen.", "COPD exacerbation", False),
         ("Pneumonia in April; mother is well.", "Pneumonia", False),
         ("His daughter found him after a seizure", "Seizure", False),
-        ("Mother of the patient" + " with a very long list of things" * 3 + " and breast cancer", "Breast cancer", True),
-        ("Mother of the patient" + " with a very long list of things" * 9 + " and breast cancer", "Breast cancer", False),
+        ("Mother" + " with a very long list of things" * 3 + " and breast cancer", "Breast cancer", True),
+        ("Mother" + " with a very long list of things" * 9 + " and breast cancer", "Breast cancer", False),
     ],
 )
 def test_what_a_relative_has_is_told_apart(text, diagnosis, relative):

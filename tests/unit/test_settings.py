@@ -73,6 +73,7 @@ def test_the_paper_overlay_takes_back_every_constant_of_the_demo():
         ({"data": {"fihr": {"path": "x"}}}, r"unknown key 'data\.fihr'; did you mean 'data\.fhir'"),
         ({"data": {"agentclinic": {"credentialed": True}}}, r"did you mean 'data\.clinicalbench\.credentialed'"),
         ({"lambda_test": 1}, r"unknown key 'lambda_test'; did you mean 'utility\.lambda_test'"),
+        ({"environment": {"turns": 5}}, r"did you mean 'environment\.max_turns'"),  # its own section first
         ({"zzz": 1}, r"unknown key 'zzz'; see config/README\.md"),
         ({"training": {"group_size": 0}}, r"key 'training\.group_size'.*greater than 0.*got 0"),
         ({"tier": "huge"}, r"key 'tier'.*got 'huge'"),
