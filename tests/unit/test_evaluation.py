@@ -245,6 +245,17 @@ def test_who_judges_by_a_model_is_not_charged_to_the_agent():
     assert (agent.calls, agent.prompt_tokens, judge.calls, judge.completion_tokens) == (2, 20, 3, 6)
 
 
+@pytest.mark.parametrize(
+    ("ending", "counts"),
+    [("too_long", "too_long"), ("refusal", "refused"), ("failed", "failed"), ("stop", None), ("length", None)],
+)
+def test_a_call_without_a_word_counts_by_its_reason(ending, counts):
+    with metering() as agent:
+        running().count([Completion("x", (), (), "stop"), Completion(" ", (), (), ending)])
+    reasons = {name for name in ("too_long", "refused", "failed") if getattr(agent, name)}
+    assert (agent.calls, agent.silent) == (2, 1) and reasons == {counts} - {None}
+
+
 def test_an_agent_without_a_model_has_one_decoding(cases, tmp_path):
     rows = evaluated(load_settings(), "zero_test", cases)
     assert [row.decoding for row in rows] == ["greedy"] * 8

@@ -614,6 +614,8 @@ def test_table_forms_agree():
     assert to_markdown(table).splitlines()[2:] == ["| x_y | **+1.3** | — |", "| gone — *missing: f* | — | — |"]
     assert r"x\_y & \textbf{+1.3} & ---" in to_latex(table)
     assert r"gone & \multicolumn{2}{l}{\textit{missing: f}} \\" in to_latex(table)
+    header = to_latex(table).partition(r"\toprule")[2].splitlines()[1:3]
+    assert header == [r" & \multicolumn{2}{c}{\textbf{G}} \\", r"\cmidrule(lr){2-3}"]  # below both columns of G
 
 
 def test_only_the_declared_settings_are_read(pristine, tmp_path):
