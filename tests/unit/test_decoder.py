@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from toy import Grouped
 
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
@@ -17,6 +18,14 @@ def folder(request, tmp_path_factory):
     layers, heads = request.param
     tiny = TinyModel(hidden_size=64, layers=layers, heads=heads, intermediate_size=96, vocab_size=400)
     return build_tiny_policy(tmp_path_factory.mktemp("tiny") / "policy", tiny, ["fever, cough and 12 more."] * 30)
+
+
+@pytest.mark.parametrize(
+    "tiny", [TinyModel(hidden_size=60, heads=4), Grouped(hidden_size=48, heads=3)], ids=["width", "pairs"]
+)
+def test_widths_that_do_not_divide_are_refused(tiny, tmp_path):
+    with pytest.raises(ValueError, match=r"policy\.tiny"):
+        build_tiny_policy(tmp_path / "policy", tiny, ["fever"])
 
 
 def ids(count: int, seed: int) -> list[int]:
