@@ -187,4 +187,4 @@ docs: .venv-docs/.installed
 	@touch $@
 
 clean-state: env
-	$(BIN)/snakemake --cores 1 clean_state
+	$(BIN)/cdpr clean_state

@@ -6,11 +6,24 @@ snakemake --cores all --configfile config/ci.yaml           the same in miniatur
 snakemake --list-rules                                      all rules, with what they make
 """
 
+import difflib
 from pathlib import Path
 
+from snakemake.logging import logger
+from snakemake.settings.types import DeploymentMethod
 from snakemake.utils import min_version
 
 min_version("9.20")
+try:
+    from cdpr.pipeline import machines, outlook, page
+    from cdpr.pipeline.evidence import inspected_credit
+    from cdpr.pipeline.experiment import Experiment
+    from cdpr.settings import SettingsError, digest
+    from cdpr.settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
+    from cdpr.settings.queries import check_path
+    from cdpr.settings.runs import RUN
+except ImportError as error:
+    raise WorkflowError(f"{error}. Install the package first: `make env`, or `pip install -e .`")
 
 # Beside this file, so that `snakemake -s` and `module` work from any folder; results go to the working directory.
 HERE = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).resolve()
@@ -22,7 +35,14 @@ configfile: HERE / "workflow/models.yaml"
 configfile: HERE / "config.yaml"
 
 
-include: "rules/common.smk"
+check_path("the folder of the project", str(HERE))
+experiment = Experiment(config)
+experiment.keep_private()
+if workflow.is_main_process:
+    experiment.check_plan()
+settings, evidence = experiment.settings, experiment.files_behind
+with_conda = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
+shell.prefix(machines.shell_prefix(experiment.resolved_settings, HERE / "src" if with_conda else None))
 
 
 pathvars:
@@ -36,24 +56,38 @@ wildcard_constraints:
 
 
 # The main process writes when work begins (`onstart`), which the workflow that uses this one as a module does not call.
-if not workflow.is_main_process or Path(workflow.main_snakefile).resolve().parent not in (HERE, HERE / "workflow"):
+IS_MAIN = Path(workflow.main_snakefile).resolve().parent in (HERE, HERE / "workflow")
+if not (workflow.is_main_process and IS_MAIN):
     experiment.write_settings()
 
 
+include: "rules/common.smk"  #      helpers
 include: "rules/data.smk"  #        raw files -> priced cases
 include: "rules/training.smk"  #    cases -> policies
 include: "rules/evaluation.smk"  #  policies and agents -> evaluations
 include: "rules/analysis.smk"  #    evaluations -> quality of credit
 include: "rules/study.smk"  #       decisions -> blind ratings
 include: "rules/report.smk"  #      all of them -> tables, figures, claims, page
-include: "rules/tracking.smk"  #    the MLflow index; what is shown of a run
 include: "rules/targets.smk"  #     what a user asks for
 
 
-# Other jobs take seconds and run on the machine that submits. `use rule` does not inherit `localrule: True`.
-HEAVY = {"make_hospital", "ingest_dataset", "map_costs", "remove_leaks", "warm_start_policy", "train_policy"}
-HEAVY |= {"evaluate_agent", "measure_credit_quality", "credit_workups", "sample_states", "propose_actions"}
-workflow.localrules(*STAGES.keys() - HEAVY, "rebuild_tracking", "index_runs", "clean_state")
+# These take seconds and run on the machine that submits. `use rule` does not inherit `localrule: True`.
+localrules:
+    build_catalogue,
+    data_cards,
+    check_headroom,
+    make_forms,
+    simulate_ratings,
+    analyse_study,
+    write_table,
+    plot_figure,
+    plot_points,
+    claims,
+    write_frames,
+    write_report,
+    inspector,
+    index_runs,
+    write_timings,
 
 
 rule reproduce_paper:
@@ -63,7 +97,7 @@ rule reproduce_paper:
         rules.check_headroom.output,
         rules.write_report.input,
         rules.write_report.output,
-        rules.write_inspector.output,
+        rules.inspector.output,
         rules.write_frames.output,
         rules.index_runs.output,
         # Snakemake does not remake a deleted file between two existing ones: so each result is named.
@@ -79,3 +113,54 @@ rule reproduce_paper:
         expand("<results>/costs/{dataset}.csv", dataset=experiment.datasets),
         rules.warm_start_policy.output if settings.policy.warm_started else [],
         experiment.files_behind("write_report", ("policy", "credit.jsonl.gz", "timings.jsonl"), evaluations=False),
+
+
+def nearest_targets(wildcards):
+    """Raise an error that names the targets most like a mistyped one."""
+    names = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    near = (
+        " or ".join(difflib.get_close_matches(wildcards.target, names, 3)) or "one of `snakemake --list-target-rules`"
+    )
+    raise SettingsError(f"there is no target {wildcards.target}; did you mean {near}?")
+
+
+rule unknown_target:
+    """Answer a mistyped target; it makes nothing."""
+    input:
+        nearest_targets,
+    output:
+        "{target}",
+    wildcard_constraints:
+        target="[a-z_]+" if IS_MAIN else "(?!)",
+
+
+onstart:
+    if not log:  # Snakemake has said why
+        raise SettingsError("Nothing was started: the log of the run cannot be written below .snakemake/")
+    jobs = list(workflow.dag.needrun_jobs())
+    acting_rules = ("evaluate_agent", "evaluate_on_benchmarks", "train_policy", "sample_states")
+    acting = {str(job.wildcards.get("run")): None for job in jobs if job.rule.name in acting_rules}
+    acting |= dict.fromkeys(study_runs(settings) if "propose_actions" in {job.rule.name for job in jobs} else ())
+    experiment.begin(acting)
+    cores = workflow.cores if workflow.local_exec else None
+    rules_and_threads = [(job.rule.name, job.threads) for job in jobs]
+    plan = outlook.Outlook(experiment, rules_and_threads, cores, workflow.overwrite_configfiles)
+    targets = ", ".join(sorted(job.rule.name for job in workflow.dag.targetjobs)[:5])
+    logs = f"Full log: {os.path.relpath(log[0])}; each job's own: {experiment.results}/logs/"
+    follows = machines.follow_jobs(workflow.executor_settings)
+    logger.info(f"{targets}: {plan}\n{logs}{follows}", extra={"outlook": plan})
+
+
+onsuccess:
+    jobs = workflow.dag.targetjobs
+    files = [str(file) for job in jobs for file in job.output or job.input]
+    message = outlook.outcome(experiment, files, [str(file) for job in jobs for file in job.log])
+    logger.info(message, extra={"outcome": True})
+
+
+onerror:
+    logger.info(
+        "Not everything was made. When the cause is mended, the same command continues where the work stopped.\n"
+        f"Full log: {os.path.relpath(log[0])}",
+        extra={"outcome": False},
+    )

@@ -6,6 +6,7 @@
 - The results page and the inspector of the last run as a live example, if they exist (`RESULTS=results/ci make docs`).
 """
 
+import ast
 import os
 import posixpath
 import re
@@ -131,11 +132,20 @@ def _rule_texts() -> dict[str, tuple[str, str]]:
     return {name: (about, rest) for text in texts for name, about, rest in re.findall(head, text, re.DOTALL | re.M)}
 
 
+def _summary(call: str) -> str:
+    """First sentence about a function `module:name`, without importing it."""
+    module, _, name = call.partition(":")
+    tree = ast.parse((ROOT / "src" / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8"))
+    texts = [ast.get_docstring(node) or "" for node in tree.body if getattr(node, "name", "") == name]
+    return texts[0].partition("\n\n")[0].replace("\n", " ") if texts else ""
+
+
 def _rules() -> str:
     stages = _stages()
-    texts = {name: about for name, (about, _) in _rule_texts().items()}
-    public = [(f"`{name}`", about) for name, about in texts.items() if name not in stages]
-    rows = [(f"`{name}`", texts.get(name, ""), _codes(stage.options), _codes(stage.reads))
+    rules = _rule_texts()
+    by_stage = {stage: about for about, text in rules.values() for stage in re.findall(r'job\("(\w+)"', text)}
+    public = [(f"`{name}`", about) for name, (about, text) in rules.items() if "job(" not in text]
+    rows = [(f"`{name}`", by_stage.get(name) or _summary(stage.call), _codes(stage.options), _codes(stage.reads))
             for name, stage in stages.items()]  # fmt: skip
     return (
         "# Rules\n\nMade from `rules/` and `src/cdpr/pipeline/stages.py`.\n\n## Targets\n\n"

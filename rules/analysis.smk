@@ -5,7 +5,7 @@ Makes  <results>/analysis.
 """
 
 
-rule measure_credit_quality:
+use rule evaluate_agent as measure_credit_quality with:
     """Measure how well process rewards estimate the true advantage, and at what price."""
     input:
         cases=f"<results>/cases/{IN_DOMAIN}.jsonl",
@@ -15,19 +15,16 @@ rule measure_credit_quality:
         record="<results>/analysis/credit_quality.run.json",
     log:
         "<logs>/measure_credit_quality.log",
-    conda:
-        "../envs/cdpr.yaml"
-    threads: machines.acting_threads(settings)
+    wildcard_constraints:
+        run=RUN,
     resources:
         **machines.acting_machine(settings),
-        runtime=120,
+        runtime=240,
     params:
-        **job("measure_credit_quality"),
-    shell:
-        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+        command=job("measure_credit_quality"),
 
 
-use rule evaluate_agent as credit_workups with:
+use rule measure_credit_quality as credit_workups with:
     """Credit the decisions of a policy on test cases of all benchmarks, as CDPR's training would have done."""
     input:
         cases=expand("<results>/cases/{dataset}.jsonl", dataset=BENCHMARKS),
@@ -40,10 +37,5 @@ use rule evaluate_agent as credit_workups with:
         record=expand("<results>/analysis/credit/{{run}}/{dataset}.jsonl.run.json", dataset=BENCHMARKS),
     log:
         "<logs>/credit_workups/{run}.log",
-    wildcard_constraints:
-        run=RUN,
-    resources:
-        **machines.acting_machine(settings),
-        runtime=120,
     params:
-        **job("credit_workups", dataset=BENCHMARKS),
+        command=job("credit_workups", dataset=BENCHMARKS),

@@ -24,9 +24,9 @@ rule ingest_dataset:
         mem_mb=8000,
         runtime=120,
     params:
-        **job("ingest_dataset"),
+        command=job("ingest_dataset"),
     shell:
-        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
 use rule ingest_dataset as make_hospital with:
@@ -42,11 +42,8 @@ use rule ingest_dataset as make_hospital with:
     log:
         "<logs>/make_hospital.log",
     threads: 2
-    resources:
-        mem_mb=2000,
-        runtime=10,
     params:
-        **job("make_hospital"),
+        command=job("make_hospital"),
 
 
 use rule ingest_dataset as build_catalogue with:
@@ -59,7 +56,7 @@ use rule ingest_dataset as build_catalogue with:
     log:
         "<logs>/build_catalogue.log",
     params:
-        **job("build_catalogue"),
+        command=job("build_catalogue"),
 
 
 use rule ingest_dataset as map_costs with:
@@ -79,7 +76,7 @@ use rule ingest_dataset as map_costs with:
         mem_mb=2000,
         runtime=30,
     params:
-        **job("map_costs"),
+        command=job("map_costs"),
 
 
 use rule map_costs as remove_leaks with:
@@ -93,10 +90,10 @@ use rule map_costs as remove_leaks with:
     log:
         "<logs>/remove_leaks/{dataset}.log",
     params:
-        **job("remove_leaks"),
+        command=job("remove_leaks"),
 
 
-use rule map_costs as write_data_card with:
+use rule map_costs as data_cards with:
     """Write the data sets' cards: counts, attrition, leaks, distributions, price coverage, licence."""
     input:
         cases=expand("<results>/cases/{dataset}.jsonl", dataset=experiment.datasets),
@@ -110,12 +107,6 @@ use rule map_costs as write_data_card with:
         pdf=expand("<results>/cards/{dataset}.pdf", dataset=experiment.datasets),
         record=expand("<results>/cards/{dataset}.run.json", dataset=experiment.datasets),
     log:
-        "<logs>/write_data_card.log",
+        "<logs>/data_cards.log",
     params:
-        **job("write_data_card", dataset=experiment.datasets),
-
-
-rule data_cards:
-    """A description of every data set, without training."""
-    input:
-        rules.write_data_card.output,
+        command=job("write_data_card", dataset=experiment.datasets),

@@ -31,9 +31,9 @@ rule evaluate_agent:
         **machines.acting_machine(settings, {run for run, _ in SERVED_BY}),
         runtime=720,
     params:
-        **job("evaluate_agent"),
+        command=job("evaluate_agent"),
     shell:
-        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
 use rule evaluate_agent as evaluate_on_benchmarks with:
@@ -49,10 +49,10 @@ use rule evaluate_agent as evaluate_on_benchmarks with:
     wildcard_constraints:
         run=TOGETHER,
     params:
-        **job("evaluate_agent", dataset=BENCHMARKS),
+        command=job("evaluate_agent", dataset=BENCHMARKS),
 
 
-rule evaluate_served:
+use rule evaluate_agent as evaluate_served with:
     """Start the server of a model, run the episodes of all agents that use it, end the server."""
     input:
         lambda wildcards: [f"<results>/cases/{dataset}.jsonl" for _, dataset in SERVED[wildcards.model].evaluations],
@@ -63,31 +63,23 @@ rule evaluate_served:
         "<logs>/evaluate_served/{model}.log",
     wildcard_constraints:
         model="|".join(map(re.escape, SERVED)) or "(?!)",
-    conda:
-        "../envs/cdpr.yaml"
     threads: lambda wildcards: served.machine_of(experiment, SERVED[wildcards.model]).cpus
     resources:
-        **machines.by_job(
-            lambda wildcards: machines.serving_machine(served.machine_of(experiment, SERVED[wildcards.model])),
-            ["gpu", "gpu_manufacturer", "scale", "mem_mb", "runtime", "servers"],
-        ),
+        **machines.serving_machines(lambda wildcards: served.machine_of(experiment, SERVED[wildcards.model])),
     params:
+        command=lambda wildcards: f"evaluate_served {shlex.quote(wildcards.model)}",
         key=lambda wildcards: served.key_of(experiment, SERVED[wildcards.model].evaluations),
-    shell:
-        "cdpr evaluate_served {wildcards.model} > {log:q} 2>&1"
 
 
 UNTRAINED = ("warm_start", "immediate", "value_of_information", "discounted_information", "zero_test")
+UNTRAINED = [f"{run}/{dataset}" for run, dataset in experiment.evaluations(UNTRAINED)]
 HOSPITAL_CASES = {d: f"<results>/cases/{d}.jsonl" for d in BENCHMARKS if experiment.raw_path(d) is None}
 
 
-rule check_headroom:
+use rule data_cards as check_headroom with:
     """Measure what the policy leaves to learn, and the smallest difference that can be shown."""
     input:
-        **{
-            f"{run}_{dataset}": f"<results>/evaluations/{run}/{dataset}.jsonl"
-            for run, dataset in experiment.evaluations(UNTRAINED)
-        },
+        **{name.replace("/", "_"): f"<results>/evaluations/{name}.jsonl" for name in UNTRAINED},
         **{f"cases_{dataset}": path for dataset, path in HOSPITAL_CASES.items()},
     output:
         preflight="<results>/preflight.json",  # headrooms, obstacles, and what can be shown
@@ -95,9 +87,5 @@ rule check_headroom:
     log:
         "<logs>/check_headroom.log",
     priority: 100  # it says whether the experiment can show a difference
-    conda:
-        "../envs/cdpr.yaml"
     params:
-        **job("check_headroom"),
-    shell:
-        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+        command=job("check_headroom"),

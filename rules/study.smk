@@ -6,17 +6,14 @@ Makes  <results>/study.
 
 from cdpr.study.methods import all_synthetic, study_run, study_runs
 
-STUDY_STATES = f"study/states/{study_run(settings, settings.study.source)}.jsonl"
-# The study that was handed out: a copy (`study.kept`), or what this configuration makes.
-KEPT = settings.study.kept
-HANDED_OUT = {
-    "states": given(f"{KEPT}/{STUDY_STATES.removeprefix('study/')}") if KEPT else f"<results>/{STUDY_STATES}",
-    "cards": given(f"{KEPT}/cards.json") if KEPT else "<results>/study/cards.json",
-}
+STATES = f"states/{study_run(settings, settings.study.source)}.jsonl"
 SIMULATED = "<results>/study/simulated" if all_synthetic(settings) else []
+# The study that was handed out: a copy (`study.kept`), or what this configuration makes.
+STUDY = settings.study.kept or "<results>/study"
+HANDED_OUT = {"states": given(f"{STUDY}/{STATES}"), "cards": given(f"{STUDY}/cards.json")}
 
 
-use rule evaluate_agent as sample_states with:
+use rule measure_credit_quality as sample_states with:
     """Sample decision states of one policy's workups, for the expert study."""
     input:
         **{name: f"<results>/cases/{name}.jsonl" for name in BENCHMARKS},
@@ -26,13 +23,8 @@ use rule evaluate_agent as sample_states with:
         record="<results>/study/states/{run}.run.json",
     log:
         "<logs>/sample_states/{run}.log",
-    wildcard_constraints:
-        run=RUN,
-    resources:
-        **machines.acting_machine(settings),
-        runtime=240,
     params:
-        **job("sample_states"),
+        command=job("sample_states"),
 
 
 use rule sample_states as propose_actions with:
@@ -40,21 +32,21 @@ use rule sample_states as propose_actions with:
     input:
         [given(experiment.acting_policy(run)) for run in study_runs(settings)],
         **{name: f"<results>/cases/{name}.jsonl" for name in BENCHMARKS},
-        states=f"<results>/{STUDY_STATES}",
+        states=f"<results>/study/{STATES}",
     output:
         proposals=expand("<results>/study/proposals/{run}.jsonl", run=study_runs(settings)),  # one proposal a line
         record=expand("<results>/study/proposals/{run}.run.json", run=study_runs(settings)),
     log:
         "<logs>/propose_actions.log",
     params:
-        **job("propose_actions", run=study_runs(settings)),
+        command=job("propose_actions", run=study_runs(settings)),
 
 
-rule make_forms:
+use rule data_cards as make_forms with:
     """Blind the proposals, and write what raters fill in."""
     input:
         **{f"proposals_{n}": f"<results>/study/proposals/{run}.jsonl" for n, run in enumerate(study_runs(settings), 1)},
-        states=f"<results>/{STUDY_STATES}",
+        states=f"<results>/study/{STATES}",
     output:
         cards="<results>/study/cards.json",  # the forms of each rater, without the agents behind the proposals
         forms=directory("<results>/study/forms"),  # a page of HTML per rater
@@ -63,12 +55,8 @@ rule make_forms:
         record="<results>/study/cards.run.json",
     log:
         "<logs>/make_forms.log",
-    conda:
-        "../envs/cdpr.yaml"
     params:
-        **job("make_forms"),
-    shell:
-        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+        command=job("make_forms"),
 
 
 use rule make_forms as simulate_ratings with:
@@ -81,14 +69,14 @@ use rule make_forms as simulate_ratings with:
     log:
         "<logs>/simulate_ratings.log",
     params:
-        **job("simulate_ratings"),
+        command=job("simulate_ratings"),
 
 
 use rule make_forms as analyse_study with:
     """Read the forms that came back, open the key, and test."""
     input:
         **HANDED_OUT,
-        sealed=given(f"{KEPT}/sealed/key.json") if KEPT else "<results>/study/sealed/key.json",
+        sealed=given(f"{STUDY}/sealed/key.json"),
         ratings=given(settings.study.ratings) if settings.study.ratings else SIMULATED,
     output:
         analysis="<results>/study/analysis.json",  # agreement, means, tests
@@ -97,4 +85,4 @@ use rule make_forms as analyse_study with:
     log:
         "<logs>/analyse_study.log",
     params:
-        **job("analyse_study"),
+        command=job("analyse_study"),

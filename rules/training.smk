@@ -5,7 +5,7 @@ Makes  <results>/policies, training.
 """
 
 
-rule warm_start_policy:
+use rule ingest_dataset as warm_start_policy with:
     """Teach a policy medicine and the habits of clinicians; the tiny one is built first."""
     input:
         **{name: f"<results>/cases/{name}.jsonl" for name in LESSONS},
@@ -16,16 +16,12 @@ rule warm_start_policy:
         record="<results>/policies/warm_start.run.json",
     log:
         "<logs>/warm_start_policy.log",
-    conda:
-        "../envs/cdpr.yaml"
     threads: max(settings.warm_start.threads, machines.acting_threads(settings))
     resources:
         **machines.acting_machine(settings),
         runtime=240,
     params:
-        **job("warm_start_policy"),
-    shell:
-        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+        command=job("warm_start_policy"),
 
 
 rule train_policy:
@@ -48,6 +44,6 @@ rule train_policy:
         **machines.training_machine(settings),
         runtime=2880,  # a longer training goes on from its checkpoint in the next attempt (`retries` of the profile)
     params:
-        **job("train_policy"),
+        command=job("train_policy"),
     shell:
-        "cdpr {params.stage} --key {params.key} {params.flags} > {log:q} 2>&1"
+        "cdpr {params.command} > {log:q} 2>&1"

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -36,20 +36,18 @@ _HIDDEN = ("Config file ", "Assuming unrestricted", "Building DAG", "CalledProce
 
 @dataclass
 class RunningJob:
-    """A running job; ``first_step`` is the step that an earlier attempt had reached."""
+    """A running job."""
 
     rule: str
     options: Mapping[str, str]
     log: Path
     threads: int
-    started: float
-    first_step: int = 0
+    started: float = field(default_factory=time.monotonic)
 
     @property
     def name(self) -> str:
-        """``train_policy cdpr-seed0``; the rule alone names a table or figure."""
-        chosen = [value for name, value in self.options.items() if name not in ("table", "figure")]
-        return f"{self.rule} {'/'.join(chosen)}".strip()
+        """``train_policy cdpr-seed0``."""
+        return " ".join([self.rule, "/".join(self.options.values())]).strip()
 
     def end_of_log(self) -> list[str]:
         """Its last lines, or why there are none."""
@@ -59,41 +57,29 @@ class RunningJob:
 
 @dataclass
 class Run:
-    """Counts jobs by rule; times are seconds of ``clock``. ``outlook`` is a ``cdpr.pipeline.outlook.Outlook``."""
+    """Counts jobs by rule. ``outlook`` is a ``cdpr.pipeline.outlook.Outlook``."""
 
-    total: Counter[str]
     outlook: Any
-    clock: Callable[[], float] = time.monotonic
     running: dict[Any, RunningJob] = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
-    core_seconds: dict[str, list[float]] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
-    def start(self, jobid: Any, rule: str, options: Mapping[str, str], log: Path, threads: int) -> None:
-        first_step, _ = self.outlook.progress(rule, options)
-        self.running[jobid] = RunningJob(rule, options, log, threads, self.clock(), first_step)
-
-    def finish(self, jobid: Any) -> None:
-        if job := self.running.pop(jobid, None):
-            self.done[job.rule] += 1
-            self.core_seconds.setdefault(job.rule, []).append((self.clock() - job.started) * job.threads)
-
-    def since(self, start: float) -> str:
-        """``0:12:05``."""
-        return str(timedelta(seconds=int(self.clock() - start)))
-
     def counts(self) -> str:
-        return f"{self.done.total()} of {self.total.total()} jobs"
+        return f"{self.done.total()} of {self.outlook.jobs.total()} jobs"
+
+    def time_left(self) -> str:
+        elapsed = sum((time.monotonic() - job.started) * job.threads for job in list(self.running.values()))
+        return f"{self.outlook.time(self.done, elapsed)} left"
 
     def ended(self, stopped: bool) -> str:
         """What the run has done, and which jobs failed; of one that was ``stopped`` by its user the counts alone."""
         names = f", {len(self.failed)} failed ({', '.join(self.failed[:6])})" if self.failed and not stopped else ""
-        return f"{self.counts()} done in {self.since(self.began)}{names}."
+        return f"{self.counts()} done in {since(self.began)}{names}."
 
     def kinds(self) -> str:
         """Finished and all jobs by kind (``trainings 3/38  evaluations 0/90``); empty for a single kind."""
-        done, kinds = self.outlook.kinds(self.done), self.outlook.kinds(self.total)
+        done, kinds = self.outlook.kinds(self.done), self.outlook.kinds(self.outlook.jobs)
         return "  ".join(f"{name} {done[name]}/{count}" for name, count in kinds.items()) if len(kinds) > 1 else ""
 
     def jobs(self) -> list[tuple[str, str, str]]:
@@ -103,8 +89,13 @@ class Run:
             step, steps = self.outlook.progress(job.rule, job.options)
             last = job.end_of_log()[-1]
             state = last if "waiting for" in last else f"step {step} of {steps}" if steps else ""
-            rows.append((job.name, state, self.since(job.started)))
+            rows.append((job.name, state, since(job.started)))
         return rows
+
+
+def since(start: float) -> str:
+    """``0:12:05``."""
+    return str(timedelta(seconds=int(time.monotonic() - start)))
 
 
 @dataclass
@@ -147,7 +138,7 @@ class LogHandler(LogHandlerBase):
         self._planned |= event == LogEvent.WORKFLOW_STARTED
         if "outlook" in details:
             self._print(message)
-            self._run = Run(details["outlook"].jobs, details["outlook"])
+            self._run = Run(details["outlook"])
             if self._console.is_terminal and not self._console.is_dumb_terminal:
                 self._live = Live(None, console=self._console, get_renderable=self._view, transient=True)
                 self._live.start()
@@ -165,9 +156,11 @@ class LogHandler(LogHandlerBase):
             self._print(without_stack(message) if shown else "", "red" * fault)  # the full log keeps the stack
         elif event == LogEvent.JOB_INFO and self._run:
             log = Path(next(iter(details["log"]), ""))
-            self._run.start(details["jobid"], details["rule_name"], {**details["wildcards"]}, log, details["threads"])
-        elif event == LogEvent.JOB_FINISHED and self._run:
-            self._run.finish(details["job_id"])
+            self._run.running[details["jobid"]] = RunningJob(
+                details["rule_name"], {**details["wildcards"]}, log, details["threads"]
+            )
+        elif event == LogEvent.JOB_FINISHED and self._run and (job := self._run.running.pop(details["job_id"], None)):
+            self._run.done[job.rule] += 1
         elif event == LogEvent.JOB_ERROR and self._run and (job := self._run.running.pop(details["jobid"], None)):
             self._run.failed.append(job.name)
             why = [f"{job.name} failed. Its log, {job.log}, ends:", *job.end_of_log()]
@@ -179,12 +172,12 @@ class LogHandler(LogHandlerBase):
             names = ", ".join(f"{name} ({step})" if step else name for name, step, _ in jobs[:3])
             now = f"; now {names}{f' and {len(jobs) - 3} more' if len(jobs) > 3 else ''}" if jobs else ""
             kinds = f" ({run.kinds()})" if run.kinds() else ""
-            self._print(f"{time.strftime('%H:%M:%S')}  {run.counts()} done{kinds}{now}; {run.outlook.time_left(run)}")
+            self._print(f"{time.strftime('%H:%M:%S')}  {run.counts()} done{kinds}{now}; {run.time_left()}")
 
     def _view(self) -> Group:
         head, jobs, run = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2)), self._run
-        bar = ProgressBar(run.total.total(), run.done.total(), width=30)
-        head.add_row(bar, run.counts(), f"{run.since(run.began)} elapsed, {run.outlook.time_left(run)}")
+        bar = ProgressBar(run.outlook.jobs.total(), run.done.total(), width=30)
+        head.add_row(bar, run.counts(), f"{since(run.began)} elapsed, {run.time_left()}")
         for row in run.jobs()[:8]:
             jobs.add_row(*row)
         return Group(head, Text(run.kinds(), style="dim"), jobs)

@@ -1,42 +1,25 @@
-"""Tables and figures of the results page, as the rules list them."""
+"""Tables and figures of the results page by stage, in its order."""
 
-import functools
-import json
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
 from cdpr.job import PageEntry
-from cdpr.pipeline.stages import TABLES
+from cdpr.pipeline.experiment import Experiment
+from cdpr.pipeline.page import stage_of_result
+from cdpr.settings import load_settings
 
 ROOT = Path(__file__).parents[2]
-_SNAKEFILE = """
-include: "{root}/Snakefile"
-files = {{part["rule"]: [experiment.resolved(file) for file in made(part["rule"])] for part in PAGE}}
-print("PAGE", json.dumps([part | {{"outputs": files[part["rule"]]}} for part in json.loads(page())]))
-"""
 
 
 def page(*overlays: str) -> dict[str, PageEntry]:
-    """The parts of the page by rule, in its order. ``overlays`` are files after ``--configfile``."""
-    parts = {part["rule"]: {n: part[n] for n in part.keys() - {"rule", "outputs"}} for part in _parts(*overlays)}
-    return {rule: PageEntry(**part, module=TABLES.get(rule.removeprefix("write_"), "")) for rule, part in parts.items()}
+    """The parts of the page. ``overlays`` are files after ``--configfile``."""
+    parts = Experiment(load_settings(ROOT / "config.yaml", *overlays)).page()
+    return {stage_of_result(path): part for path, part in parts.items()}
 
 
 def outputs(*overlays: str) -> dict[str, list[str]]:
-    """Files of these parts by rule."""
-    return {part["rule"]: part["outputs"] for part in _parts(*overlays)}
-
-
-@functools.cache
-def _parts(*overlays: str) -> list[dict[str, Any]]:
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "Snakefile").write_text(_SNAKEFILE.format(root=ROOT))
-        more = ["--configfile", *overlays] if overlays else []
-        command = [sys.executable, "-m", "snakemake", "-d", folder, "-s", f"{folder}/Snakefile", "--list-rules", *more]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-2000:]
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("PAGE ")]
-    return json.loads(line.removeprefix("PAGE "))
+    """Files of these parts below the results."""
+    kinds = {"tables": ["md", "csv", "tex", "run.json"], "figures": ["png", "pdf", "run.json"]}
+    stems = {stage: part.file.rpartition(".")[0] for stage, part in page(*overlays).items()}
+    files = {stage: [f"{stem}.{kind}" for kind in kinds[stem.partition("/")[0]]] for stage, stem in stems.items()}
+    files["plot_sensitivity"].append("figures/sensitivity.csv")
+    return files

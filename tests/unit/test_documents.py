@@ -239,8 +239,11 @@ def test_every_line_of_the_changelog_is_short():
     assert not [item for item in items if len(item.split()) > 25], "one line of at most 25 words for each change"
 
 
-def test_every_stage_has_a_rule():
-    assert STAGES.keys() <= RULES.keys()
+def test_every_stage_is_run_by_a_rule():
+    texts = [path.read_text("utf-8") for path in ROOT.glob("rules/*.smk")]
+    run = {stage for text in texts for stage in re.findall(r'job\("(\w+)"', text)} | {"write_timings"}
+    assert run <= STAGES.keys() and {"write_table", "plot_figure", "plot_points"} <= RULES.keys()
+    assert {name for name in STAGES.keys() - run if not re.match(r"(write|plot)_", name)} == set()
 
 
 # Words that were private to this project, and what they were for: the field's word replaces each.

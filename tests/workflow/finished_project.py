@@ -12,12 +12,11 @@ from cdpr.settings import load_settings
 
 PLAN = Experiment(load_settings(ROOT / "config.yaml", ROOT / "config/ci.yaml"))
 # Files of the report page by stage; a new table or figure appears here by itself.
-OUTPUTS = outputs(str(ROOT / "config/ci.yaml"))
-ON_PAGE = {rule: [path.removeprefix(f"{PLAN.results}/") for path in paths] for rule, paths in OUTPUTS.items()}
+ON_PAGE = outputs(str(ROOT / "config/ci.yaml"))
 TABLES = [path for stage in ON_PAGE if stage.startswith("write_") for path in ON_PAGE[stage] if "run.json" not in path]
 PICTURES = [path for paths in ON_PAGE.values() for path in paths if path.endswith(".png")]
 LAST = {"write_report": 1, "index_runs": 1, "reproduce_paper": 1}
-REPORTS = dict.fromkeys([*ON_PAGE, "write_claims", "write_frames", "write_inspector"], 1) | LAST
+REPORTS = dict.fromkeys([*ON_PAGE, "claims", "write_frames", "inspector"], 1) | LAST
 
 
 def finished_project(folder: Path, shared: Path) -> Project:

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cdpr.pipeline.page import stage_of_result
+
 ROOT = Path(__file__).parents[2]
 PARTS = ("Snakefile", "config.yaml", "config", "rules", "profiles", "workflow", "envs", "src")
 RESULTS = "results/ci"
@@ -78,13 +80,23 @@ class Project:
         assert result.returncode == 0, result.stdout[-4000:]
         return result.stdout
 
+    def call(self, *arguments: str, overlay: str = "ci") -> str:
+        """Run the command `cdpr`, which must succeed; returns its output."""
+        command = [sys.executable, "-m", "cdpr.pipeline.cli", *arguments, "--configfile", f"config/{overlay}.yaml"]
+        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
     def would_run(self, *more: str) -> dict[str, int]:
-        """Number of jobs of the next run by rule."""
+        """Number of jobs of the next run by rule; those of tables and figures by stage."""
         text = self.snakemake("-n", *more)
         if "Nothing to be done" in text:
             return {}
         table = text.partition("Job stats:")[2].partition("total")[0]
-        return {name: int(count) for name, count in re.findall(r"^([a-z_]+) +(\d+)$", table, re.MULTILINE)}
+        jobs = {name: int(count) for name, count in re.findall(r"^([a-z_]+) +(\d+)$", table, re.MULTILINE)}
+        results = [f"{kind}s/{name}" for kind, name in re.findall(r"wildcards: (table|figure)=(\w+)", text)]
+        assert len(results) == sum(jobs.pop(rule, 0) for rule in ("write_table", "plot_figure", "plot_points"))
+        return jobs | {stage_of_result(path): 1 for path in results}
 
     def read(self, name: str) -> bytes:
         return (self.folder / RESULTS / name).read_bytes()

@@ -40,7 +40,7 @@ def test_odd_names_work_and_no_other_file_is_touched(odd):
     made = [f"{results}/cases/private.jsonl", f"{results}/cases/mimic_iv.jsonl"]
     first = odd.run("--", *made, overlay=file)
     assert first.returncode == 0, first.stdout[-3000:]
-    assert odd.run("--", "rebuild_tracking", overlay=file).returncode == 0
+    odd.call("rebuild_tracking", overlay=file)
     assert (folder / results / "mlflow.db").exists()
     assert [path.read_text() for path in precious] == ["my only copy"] * 4 and not (folder / "y").exists()
     for dataset in ("private", "mimic_iv"):  # the same cases from raw files below such a name

@@ -34,7 +34,7 @@ def test_missing_results_are_labelled_on_demand_and_remade_byte_for_byte(project
     for name in DELETED:
         (project.folder / RESULTS / name).unlink()
     partial = {"write_ablations": 1}  # its table was made with a missing result
-    expected = {"write_sample_case": 1, "plot_sensitivity": 1, "write_claims": 1, **LAST}
+    expected = {"write_sample_case": 1, "plot_sensitivity": 1, "claims": 1, **LAST}
     assert project.would_run() == partial | expected
     (project.folder / RESULTS / EVALUATION).unlink()
     jobs = project.would_run()
@@ -86,10 +86,10 @@ def test_state_of_other_configurations_is_removed(project):
     stray = project.folder / "state" / "ci" / ("0" * 16)
     stray.mkdir()
     names = {p.name for p in stray.parent.iterdir()} - {stray.name}
-    project.snakemake("clean_state")
+    project.call("clean_state")
     assert not stray.exists() and {p.name for p in stray.parent.iterdir()} >= names
 
 
 def test_the_index_can_be_made_anew(project):
     (project.folder / RESULTS / "mlflow.db").unlink()
-    assert re.search(r"(\d+) records, \1 new, 0 superseded", project.snakemake("rebuild_tracking"))
+    assert re.search(r"(\d+) records, \1 new, 0 superseded", project.call("rebuild_tracking"))

@@ -1,11 +1,25 @@
-"""The ``cdpr`` command: one subcommand per stage, with the stage's name, and some about the whole project."""
+"""Cost-aware sequential diagnosis: raw clinical files become priced cases, an agent works up a case one
+examination at a time, counterfactual credit turns workups into rewards, a policy is trained on them, and
+every agent is evaluated on the same benchmarks.
+
+Snakemake calls these subcommands in the right order; `snakemake --cores all` makes everything. Called by
+hand, each one does one step on the given files.
+
+examples (all commands: docs/reference/commands.md):
+  snakemake --cores all reproduce_paper             everything, from raw files to the main table
+  snakemake main_table --configfile config/ci.yaml  the same in miniature
+  cdpr ingest_dataset --help                        what one stage reads and writes
+  cdpr config --explain credit.beta                 what a setting does, its value, its source in the paper
+  cdpr systems --configfile mine.yaml               what each row of Table 1 still needs to run here
+  cdpr why results/tables/main_results.md           what has changed since a result was made
+"""
+# This text is the head of `cdpr --help`. Each stage is a subcommand of its name.
 
 import argparse
 import atexit
 import difflib
 import functools
 import gc
-import json
 import logging
 import os
 import shlex
@@ -27,24 +41,6 @@ from .experiment import Experiment
 from .running import run_jobs
 from .served import evaluate_served, own_server
 from .stages import STAGES
-
-_ABOUT = """\
-Cost-aware sequential diagnosis: raw clinical files become priced cases, an agent works up a case one
-examination at a time, counterfactual credit turns workups into rewards, a policy is trained on them, and
-every agent is evaluated on the same benchmarks.
-
-Snakemake calls these subcommands in the right order; `snakemake --cores all` makes everything. Called by
-hand, each one does one step on the given files."""
-
-_EXAMPLES = """\
-examples (all commands: docs/reference/commands.md):
-  snakemake --cores all reproduce_paper             everything, from raw files to the main table
-  snakemake main_table --configfile config/ci.yaml  the same in miniature
-  cdpr ingest_dataset --help                        what one stage reads and writes
-  cdpr config --explain credit.beta                 what a setting does, its value, its source in the paper
-  cdpr systems --configfile mine.yaml               what each row of Table 1 still needs to run here
-  cdpr why results/tables/main_results.md           what has changed since a result was made
-"""
 
 _SETTINGS_FILE = "config.yaml"
 _SETTINGS_HELP = "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"
@@ -129,11 +125,11 @@ def build_parser() -> argparse.ArgumentParser:
     """The whole command line; stages come from the catalogue."""
     # Wide enough for the longest stage name.
     layout = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30, width=110)
-    parser = argparse.ArgumentParser("cdpr", description=_ABOUT, epilog=_EXAMPLES, formatter_class=layout)
+    parser = argparse.ArgumentParser("cdpr", description=__doc__, formatter_class=layout)
     parser.add_argument("--version", action="version", version=f"cdpr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="stages and commands")
 
-    def add(name: str, call: _Command, summary: str | None, **more: str) -> argparse.ArgumentParser:
+    def add(name: str, call: _Command, summary: str | None, **more: Any) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=summary, formatter_class=layout, **{"description": summary, **more})
         command.set_defaults(call=call)
         command.add_argument("--settings", nargs="+", metavar="FILE", help=_SETTINGS_HELP)
@@ -142,15 +138,14 @@ def build_parser() -> argparse.ArgumentParser:
         return command
 
     for name, stage in STAGES.items():
-        call = stage.call if isinstance(stage.call, str) else "by training.engine"
-        about = f"stage {name}: {call}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
-        command = add(name, _run_stage, call, description=about, epilog=_STAGE_EXAMPLE)
+        target = stage.call if isinstance(stage.call, str) else "by training.engine"
+        about = f"stage {name}: {target}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
+        command = add(name, _run_stage, target, description=about, epilog=_STAGE_EXAMPLE)
         for option in stage.options:
             command.add_argument(f"--{option}", required=True, nargs="+", metavar="NAME", help=_OPTIONS[option])
         for flag, text in (("--input", "files that it reads"), ("--output", "files that it writes, and its record")):
             command.add_argument(flag, nargs="+", default=[], metavar="NAME=PATH", help=f"{text}, as named in its rule")
         command.add_argument("--key", help="run key (default: computed)")
-        command.add_argument("--page", type=json.loads, default=[], metavar="JSON", help="parts of the results page")
     for name, (call, arguments) in _COMMANDS.items():
         command = add(name, call, call.__doc__)
         for flags, options in arguments:
@@ -183,7 +178,7 @@ def _run_stage(args: argparse.Namespace) -> None:
     names = STAGES[args.command].options
     options = [dict(zip(names, values, strict=True)) for values in product(*(vars(args)[name] for name in names))]
     files = [_paths(flag, words) for flag, words in (("--input", args.input), ("--output", args.output))]
-    run_jobs(_experiment(args), args.command, options, *files, key=args.key, page=args.page, server_of=own_server)
+    run_jobs(_experiment(args), args.command, options, *files, key=args.key, server_of=own_server)
 
 
 def _paths(flag: str, words: Sequence[str]) -> dict[str, list[str]]:
@@ -271,7 +266,7 @@ def _plan_training(args: argparse.Namespace) -> None:
 @_command()
 def _rebuild_tracking(args: argparse.Namespace) -> None:
     """Bring the MLflow index up to date with all run.json files."""
-    settings = load_settings(*args.settings)
+    settings = _experiment(args).settings
     if not settings.tracking.mlflow:
         print("tracking.mlflow is off: nothing to do")
         return
@@ -282,7 +277,9 @@ def _rebuild_tracking(args: argparse.Namespace) -> None:
 @_command()
 def _clean_state(args: argparse.Namespace) -> None:
     """Remove checkpoints and caches that belong to no job of this configuration."""
-    removed, remaining = housekeeping.clean_state(_experiment(args))
+    experiment = _experiment(args)
+    experiment.lock()
+    removed, remaining = housekeeping.clean_state(experiment)
     print(f"removed {len(removed)} state folders of other configurations, kept {len(remaining)}")
 
 

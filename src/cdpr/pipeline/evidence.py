@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ..report import methods
 from ..report.methods import Method
@@ -20,9 +20,9 @@ class Evidence:
     evaluations: tuple[tuple[str, str], ...] = ()
     training: tuple[str, ...] = ()
 
-    def __or__(self, other: Self) -> Self:
-        pairs = zip((self.evaluations, self.training), (other.evaluations, other.training), strict=True)
-        return Evidence(*(tuple(dict.fromkeys((*mine, *theirs))) for mine, theirs in pairs))
+    def __or__(self, other: "Evidence") -> "Evidence":
+        evaluations = dict.fromkeys((*self.evaluations, *other.evaluations))
+        return Evidence(tuple(evaluations), tuple(dict.fromkeys((*self.training, *other.training))))
 
     @property
     def runs(self) -> list[str]:
@@ -123,6 +123,9 @@ EVIDENCE: dict[str, _EvidenceOf] = ON_PAGE | {
     "plot_sensitivity_all": swept("sensitivity", every=True),
     "plot_further_sensitivity": swept("further_sensitivity", every=True),
     "plot_engines": curves("engines"),
+    # Each reads one file, which its rule names.
+    **dict.fromkeys(("plot_credit_quality", "plot_headroom", "write_headroom", "plot_expert_study",
+                     "write_expert_study"), lambda experiment: Evidence()),
     "write_inspector": inspected,
     **dict.fromkeys(("write_claims", "write_frames", "write_report"), _all(*ON_PAGE.values())),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 from cachetools import cachedmethod
 
 from ..files import DigestCache, write_text
+from ..job import PageEntry
 from ..locks import hold
 from ..report.methods import unfit
 from ..settings import (
@@ -32,6 +33,7 @@ from ..settings.queries import check_paths
 from ..settings.variants import job_of, resolve_variant, seeds_of
 from . import evidence, own_code
 from .evidence import Evidence
+from .page import read_page
 from .run_key import code_digest
 from .stages import STAGES, Options, Stage
 from .systems import refuse_what_lacks
@@ -92,6 +94,11 @@ class Experiment:
         """The evaluations and trainings behind a table or figure."""
         return evidence.EVIDENCE.get(name, lambda experiment: Evidence())(self)
 
+    def page(self) -> dict[str, PageEntry]:
+        """What the results page shows, by file without its ending: open cases where agents are evaluated on some."""
+        open_cases = self.evidence("write_open_cases").evaluations
+        return {path: part for path, part in read_page().items() if open_cases or path != "tables/open_cases"}
+
     def evaluated_together(self) -> list[str]:
         """Runs that one job evaluates on all benchmarks: those of the tiny policy and of reference policies beside it,
         for their jobs start for longer than they work."""
@@ -132,8 +139,7 @@ class Experiment:
         """Files of the evaluations and trainings behind a table or figure; under ``evaluation.partial`` those that
         exist. Raises SettingsError for a name that has none in ``workflow/evidence.py``."""
         if name not in evidence.EVIDENCE:
-            raise SettingsError(f"{name} has no line in src/cdpr/pipeline/evidence.py: add one, or name the files that "
-                                "it reads in `input:` of its rule")  # fmt: skip
+            raise SettingsError(f"{name}: no line in src/cdpr/pipeline/evidence.py; correct the name, or add one")
         behind = self.evidence(name)
         pairs, trained = behind.evaluations if evaluations else (), filter(is_trained, behind.runs)
         paths = [path for pair in pairs for path in self.evaluation_files(*pair)[1].values()]
@@ -184,7 +190,7 @@ class Experiment:
     def parameters(self, name: str, options: Options) -> dict[str, Any]:
         """The settings and other values that decide a job's outputs, as JSON."""
         stage, (settings, _) = stage_of(name), self.settings_of(name, options)
-        return stage.parameters(settings, options) | stage.also(self, options)
+        return {**stage.parameters(settings, options), **stage.also(self, options)}
 
     def roots(self, name: str, options: Options) -> list[str]:
         """Modules whose import closure is a job's code."""
@@ -234,14 +240,19 @@ class Experiment:
         check_terms()
 
     def begin(self, runs: Iterable[str] = ()) -> None:
-        """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
-        other workflows out until this process ends, however it ends, and write the settings. Raises SettingsError for
-        such paths and runs, and where another process holds the results."""
+        """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, lock
+        the results, and write the settings. Raises SettingsError for such paths and runs, and as :meth:`lock`."""
         if missing := missing_paths(self.settings):
             lines = "\n".join(f"  {key}: {path}" for key, path in missing)
             raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
                                 "Correct them, or set a key to null to do without.")  # fmt: skip
         refuse_what_lacks(self, runs)
+        self.lock()
+        self.write_settings()
+
+    def lock(self) -> None:
+        """Keep other workflows out of the results and the state until this process ends, however it ends. Raises
+        SettingsError where another process holds them."""
         for folder in map(Path, (self.results, self.state)):
             if self.settings.data.credentialed:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -253,7 +264,6 @@ class Experiment:
                     f"Another snakemake is at work here.\n{folder.absolute()} ({error})\n"
                     "Wait for its end, or start this one with other paths.results and paths.state."
                 ) from None
-        self.write_settings()
 
 
 def _make_private(folder: Path) -> None:

@@ -105,6 +105,12 @@ def serving_machine(machine: Machine) -> dict[str, Any]:
     return {**gpus, "mem_mb": 1000 * machine.memory_gb, "runtime": 60 * machine.hours, "servers": 1}
 
 
+def serving_machines(machine_of: Callable[[Any], Machine]) -> dict[str, Callable[[Any], Any]]:
+    """These resources by a job's wildcards."""
+    names = ("gpu", "gpu_manufacturer", "scale", "mem_mb", "runtime", "servers")
+    return by_job(lambda wildcards: serving_machine(machine_of(wildcards)), names)
+
+
 def _uses_gpu(settings: Settings) -> bool:
     """Whether the policy computes on a GPU; the tiny one is as quick on a CPU."""
     return settings.policy.model != "tiny" and settings.policy.device != "cpu"

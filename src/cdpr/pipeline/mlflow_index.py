@@ -194,7 +194,7 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
     except Exception as error:  # of MLflow, its database or its server
         raise TrackingError(
             f"{tracking_uri(settings)}: no usable MLflow index ({type(error).__name__}); everything in it comes from "
-            "run.json files: remove it, or correct its address, and run `snakemake rebuild_tracking`"
+            "run.json files: remove it, or correct its address, and run `cdpr rebuild_tracking`"
         ) from error
     for record in method_records(Path(settings.paths.results)):
         keys.add(record.run_key)

@@ -6,119 +6,77 @@ Times are guesses: the median of earlier jobs under the same results, or a figur
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from ..metrics_log import read_metrics
 from ..records import RunRecord, record_files
 from ..settings.datasets import BENCHMARKS
 from ..settings.section import read_shipped
 from .experiment import Experiment
-from .stages import STAGES
 
-if TYPE_CHECKING:
-    from snakemake_logger_plugin_cdpr import Run, RunningJob
-
-_SHORT = 2.0  # seconds of a job that nothing is known of and that does not compute with tensors
+_SHORT = 2.0  # seconds of a job that does not compute with tensors
 _EVALUATIONS = ("evaluate_agent", "evaluate_on_benchmarks", "evaluate_served")
-_KINDS = {"train_policy": "trainings", **dict.fromkeys(_EVALUATIONS, "evaluations"),
-          **{name: "tables and figures" for name in STAGES if name.startswith(("plot_", "write_"))}}  # fmt: skip
 _SLOW = ("warm_start_policy", "train_policy", *_EVALUATIONS, "sample_states", "propose_actions",
          "measure_credit_quality", "credit_workups")  # fmt: skip
+_KINDS = {
+    "train_policy": "trainings",
+    **dict.fromkeys(_EVALUATIONS, "evaluations"),
+    **dict.fromkeys(("write_table", "plot_figure", "plot_points"), "tables and figures"),
+}
 
 
-class Expectation:
-    """How long the rest of a run takes. A subclass has the number of ``cores`` (None on a cluster), expected
-    core-seconds of one job by rule (``seconds``), the ``kind`` of a rule, and the steps of a job (``progress``)."""
-
-    cores: int | None
-    seconds: Mapping[str, float]
-
-    def kind(self, rule: str) -> str:
-        """What a user calls the jobs of a rule."""
-        raise NotImplementedError
-
-    def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int]:
-        """Finished steps and all steps of a job; (0, 0) for a job without steps."""
-        raise NotImplementedError
-
-    def kinds(self, jobs: Mapping[str, int]) -> Counter[str]:
-        """Numbers of jobs by kind, from those by rule."""
-        kinds: Counter[str] = Counter()
-        for rule, count in jobs.items():
-            kinds[self.kind(rule)] += count
-        return kinds
-
-    def time_left(self, run: "Run") -> str:
-        """The time left in words."""
-        seconds = self.left(run)
-        return "time left not known yet" if seconds is None else f"about {duration(seconds)} left"
-
-    def left(self, run: "Run") -> float | None:
-        """Seconds until the end if all cores stay busy; None when the time of some rule is unknown."""
-        expected = {**self.seconds, **{rule: median(times) for rule, times in run.core_seconds.items()}}
-        jobs = list(run.running.values())
-        waiting = run.total - run.done - Counter(job.rule for job in jobs)
-        if self.cores is None or {*waiting, *(job.rule for job in jobs)} - expected.keys():
-            return None
-        rest = [self._rest(job, run.clock() - job.started, expected[job.rule] / job.threads) for job in jobs]
-        work = sum(seconds * job.threads for seconds, job in zip(rest, jobs, strict=True))
-        work += sum(expected[rule] * count for rule, count in waiting.items())
-        return max([work / self.cores, *rest])
-
-    def _rest(self, job: "RunningJob", elapsed: float, expected: float) -> float:
-        """Remaining seconds of a running job: by its steps after the first one, else by the expected time. An overdue
-        job is expected to need a quarter of its time more."""
-        step, total = self.progress(job.rule, job.options)
-        by_steps = step > job.first_step
-        return elapsed * (total - step) / (step - job.first_step) if by_steps else max(expected - elapsed, elapsed / 4)
-
-
-class Outlook(Expectation):
-    """What lies ahead of a run.
+class Outlook:
+    """The jobs of a run, the time that they take, and the steps of each.
 
     ``jobs`` are (rule, threads) of every job to be done, ``overlays`` the files after ``--configfile``; ``cores`` is
-    None on a cluster. ``seconds`` holds core-seconds of one job by rule, for as many rules as are known.
+    None on a cluster.
     """
 
     def __init__(
         self,
         experiment: Experiment,
         jobs: Sequence[tuple[str, int]],
-        cores: int | None,
+        cores: int | None = None,
         overlays: Iterable[str | Path] = (),
     ):
-        self._experiment, self.cores = experiment, cores
+        self._experiment, self._cores, self._threads = experiment, cores, dict(jobs)
+        self.jobs = Counter(rule for rule, _ in jobs)
         configuration = "+".join(Path(overlay).stem for overlay in overlays) or "config"
         known = read_shipped("workflow/durations.yaml").get(configuration, {}) | measured(experiment.results)
         if evaluation := known.get("evaluate_agent"):
             known["evaluate_on_benchmarks"] = evaluation * len(BENCHMARKS)
-        self.jobs = Counter(rule for rule, _ in jobs)
-        short = [rule for rule in self.jobs if rule not in _SLOW]
-        known = {**dict.fromkeys(short, _SHORT), **known}
-        self.seconds = {rule: known[rule] * threads for rule, threads in jobs if rule in known}
-        # One job of every stage, one after another: what no number of cores shortens.
-        self._chain = sum(known[rule] for rule in self.seconds)
+        self._seconds = dict.fromkeys(self.jobs.keys() - {*_SLOW}, _SHORT) | known
 
     def __str__(self) -> str:
-        kinds = self.kinds(self.jobs)
-        parts = ", ".join(
-            f"{kinds[kind]} {kind}" for kind in dict.fromkeys((*_KINDS.values(), "others")) if kinds[kind]
-        )
-        jobs = "1 job" if self.jobs.total() == 1 else f"{self.jobs.total()} jobs"
-        time = "nothing is known yet of how long they take"
-        if self.cores is not None and not self.jobs.keys() - self.seconds.keys():
-            work = sum(self.seconds[rule] * count for rule, count in self.jobs.items())
-            time = f"about {duration(max(work / self.cores, self._chain))} on {self.cores} cores"
-        return f"{jobs}{f' ({parts})' if len(kinds) > 1 else ''}, {time}."
+        kinds, jobs = self.kinds(self.jobs), "1 job" if self.jobs.total() == 1 else f"{self.jobs.total()} jobs"
+        parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        return f"{jobs}{f' ({parts})' if len(kinds) > 1 else ''}, {self.time()}."
 
-    def kind(self, rule: str) -> str:
-        return _KINDS.get(rule, "others")
+    def time(self, done: Mapping[str, int] | None = None, elapsed: float = 0.0) -> str:
+        """How long the jobs take that are not ``done`` (by rule), on which running jobs have spent ``elapsed`` seconds
+        of a core."""
+        rest, seconds = self.jobs - Counter(done), self._seconds
+        if self._cores is None or rest.keys() - seconds.keys():
+            return "for an unknown time"
+        work = sum(seconds[rule] * self._threads[rule] * count for rule, count in rest.items()) - elapsed
+        # One job of every rule, one after another: what no number of cores shortens.
+        left = max(work, sum(seconds[rule] for rule in rest) * self._cores - elapsed, 0.0) / self._cores
+        amount = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min" if left < 5400 else f"{left / 3600:.1f} h"
+        return f"about {amount} on {self._cores} cores"
+
+    def kinds(self, jobs: Mapping[str, int]) -> Counter[str]:
+        """Numbers of jobs by what a user calls them, from those by rule."""
+        kinds = Counter(dict.fromkeys((*_KINDS.values(), "others"), 0))
+        for rule, count in jobs.items():
+            kinds[_KINDS.get(rule, "others")] += count
+        return +kinds
 
     def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int]:
+        """Finished steps and all steps of a job; (0, 0) for a job without steps."""
         if rule == "train_policy":
-            total = self._experiment.settings_of(rule, options)[0].training.steps
+            total = self._experiment.settings_of(rule, options)[0].training.steps or 0
         elif rule == "warm_start_policy":
             total = self._experiment.settings.warm_start.epochs
         else:
@@ -131,22 +89,13 @@ class Outlook(Expectation):
         return max((row["step"] for row in rows), default=0), total
 
 
-def duration(seconds: float) -> str:
-    """``40 s``, ``25 min``, ``3.5 h``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
-
-
 def measured(results: str) -> dict[str, float]:
     """Median seconds of one job by stage, from the records of earlier jobs; unreadable records are ignored."""
     seconds: dict[str, list[float]] = {}
     for path in record_files(Path(results)):
-        try:
+        with suppress(OSError, ValueError):
             record = RunRecord.read(path)
-        except (OSError, ValueError):
-            continue
-        seconds.setdefault(record.stage, []).append(record.wall_seconds)
+            seconds.setdefault(record.stage, []).append(record.wall_seconds)
     return {stage: median(of_stage) for stage, of_stage in seconds.items()}
 
 

@@ -3,11 +3,12 @@
 import ast
 import functools
 import hashlib
-import importlib.util
 import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
+
+import cdpr
 
 from .. import PUBLIC
 from ..files import DigestCache, file_digest
@@ -33,13 +34,13 @@ def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestC
     for name in modules:
         digest.update(f"{name}={_module(name, source, cache)[0]}\n".encode())
     own = [name for name in modules if not _is_ours(name)]
-    for path in sorted({path for name in own for path in files_of(name)}):
-        digest.update(f"{path.name}={cache.digest(path)}\n".encode())
+    for file in sorted({file for name in own for file in files_of(name)}):
+        digest.update(f"{file.name}={cache.digest(file)}\n".encode())
     # Files other than Python in the packages of these modules.
     ours = [name for name in modules if name not in own and not name.startswith(SETTINGS)]
     for folder in sorted({path.parent for name in ours if (path := file_of(name, source))} - {source}):
-        for path, content in _data_of(folder):
-            digest.update(f"{path.relative_to(source).as_posix()}={content}\n".encode())
+        for file, content in _data_of(folder):
+            digest.update(f"{file.relative_to(source).as_posix()}={content}\n".encode())
     cache.save()
     return digest.hexdigest()[:16]
 
@@ -90,9 +91,8 @@ def files_of(name: str) -> list[Path]:
 
 
 def package_folder() -> Path:
-    """Folder of the installed package, without importing it."""
-    spec = importlib.util.find_spec(PACKAGE)
-    return Path(spec.origin).parent
+    """Folder of the installed package."""
+    return Path(cdpr.__file__).parent
 
 
 # The caches below last as long as the process: one planning asks for the same file many times.
@@ -114,6 +114,7 @@ def file_of(name: str, source: Path) -> Path | None:
 def _module(name: str, source: Path, cache: DigestCache) -> tuple[str, list[str]]:
     """Digest of a module, and all names that it may import; some of them are no modules."""
     path = file_of(name, source)
+    assert path  # of a name that has a file
     stamp = [[f.stat().st_size, f.stat().st_mtime_ns] for f in (path, Path(__file__))]
     return cache.remember(f"module {path.resolve()}", stamp, lambda: _read_module(path, name))
 

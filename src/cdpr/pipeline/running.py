@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from ..files import path_digest
-from ..job import PageEntry
 from ..records import FileDigest, RunRecord
 from ..settings import SettingsError, TrainedRun, digest
 from . import frame, own_code
 from .evidence import EVIDENCE
 from .experiment import Experiment, stage_of
-from .stages import TABLES, Options
+from .stages import Options
 
 
 def run_jobs(
     experiment: Experiment, stage: str, jobs: Sequence[Options], inputs: Mapping[str, Sequence[str]],
-    outputs: Mapping[str, Sequence[str]], *, key: str | None = None, page: tuple[Mapping[str, Any], ...] = (),
+    outputs: Mapping[str, Sequence[str]], *, key: str | None = None,
     server_of: Callable[[Experiment, str, Options], AbstractContextManager[Any]] = lambda *job: nullcontext(),
 ) -> None:  # fmt: skip
     """Run jobs of a stage in this process, one after another. Inputs and outputs are paths by name: one for all jobs,
@@ -29,7 +28,7 @@ def run_jobs(
     have ended, and a rerun continues after them. ``server_of`` gives each job its server of models. Raises
     SettingsError for another number of paths, and as :func:`run_stage`.
     """
-    if wrong := [name for name, paths in (inputs | outputs).items() if len(paths) not in (1, len(jobs))]:
+    if wrong := [name for name, paths in {**inputs, **outputs}.items() if len(paths) not in (1, len(jobs))]:
         raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
     finished = []
     for n, options in enumerate(jobs):
@@ -37,9 +36,7 @@ def run_jobs(
         if len(jobs) > 1 and "run" in options and (policy := experiment.acting_policy(options["run"])):
             read.setdefault("policy", policy)
         with server_of(experiment, stage, options) as server:
-            run_stage(
-                experiment, stage, options, read, written, key=None if jobs[1:] else key, page=page, server=server
-            )
+            run_stage(experiment, stage, options, read, written, key=None if jobs[1:] else key, server=server)
         if jobs[1:] and "evaluation" in written:
             finished.append(keep_rows(experiment, written["evaluation"]))
     for rows in finished:
@@ -57,12 +54,11 @@ def keep_rows(experiment: Experiment, evaluation: str) -> Path:
 
 def run_stage(
     experiment: Experiment, name: str, options: Options, inputs: Mapping[str, str], outputs: Mapping[str, str], *,
-    key: str | None = None, page: tuple[Mapping[str, Any], ...] = (), server: Any = None,
+    key: str | None = None, server: Any = None,
 ) -> None:  # fmt: skip
     """Run the stage ``name``. ``inputs`` and ``outputs`` are paths by name, ``<results>`` standing for the results
     folder; the output ``record`` is its run.json, by default beside the first output. ``key`` is its run key, computed
-    when left out; ``page`` lists the tables and figures of the results page. ``server`` is the job's own server of
-    models, if it has one.
+    when left out. ``server`` is the job's own server of models, if it has one.
 
     Raises StageError for a missing file, UndeclaredSetting and UndeclaredFile for reading what is not declared,
     SettingsError for an unknown stage, and what the stage raises.
@@ -91,9 +87,7 @@ def run_stage(
     about.run_key += f"-{digest(known + _behind(experiment, name))}"
     with frame.stage(about, read, paths, record, Path(experiment.state)) as job:
         job.inputs["results"] = Path(experiment.results)
-        modules = {part["rule"]: TABLES.get(part["rule"].removeprefix("write_"), "") for part in page}
-        job.page = tuple(PageEntry(**{n: part[n] for n in part.keys() - {"rule"}}, module=modules[part["rule"]])
-                         for part in page)  # fmt: skip
+        job.page = tuple(experiment.page().values()) if name == "write_report" else ()
         job.server = server
         is_live = stage.live and settings.tracking.mlflow
         following = live_run(settings, about, job.state) if is_live else nullcontext()

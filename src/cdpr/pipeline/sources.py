@@ -1,6 +1,7 @@
 """What decides the outputs of stages beside settings and inputs: values, files, and modules imported by name."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,11 @@ def data_sets_and_paper(experiment: "Experiment", options: Options) -> Mapping[s
     """Those, and the digest of the paper's figures and claims, which no rule has as input."""
     facts = experiment.digests.digest(str(project_folder() / "workflow/paper"))
     return {**data_sets(experiment, options), "paper": facts}
+
+
+def data_sets_and_page(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
+    """Those, and what the results page shows."""
+    return {**data_sets(experiment, options), "page": digest([asdict(part) for part in experiment.page().values()])}
 
 
 def data_set(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
@@ -123,6 +129,11 @@ def agents_code(experiment: "Experiment", options: Options) -> list[str]:
 def credit_code(experiment: "Experiment", options: Options) -> list[str]:
     """A policy of this process, and the judges."""
     return [module_of(""), *judging_code(experiment.settings)]
+
+
+def inspector_code(experiment: "Experiment", options: Options) -> list[str]:
+    """The judges, and the prompts of the policy."""
+    return [*judging_code(experiment.settings), "cdpr.agents.policy"]
 
 
 def importers_code(experiment: "Experiment", options: Options) -> list[str]:

@@ -141,8 +141,9 @@ def _workup(settings: Settings, entry: AgentEntry, model: ModelEntry, turns: flo
     at_once = kind.whole_record or entry.acts.endswith(":ImmediateAgent")
     most = 1 if at_once else settings.environment.max_turns + (settings.environment.forced_turn == "extra")
     acts = np.array([1, min(turns, most), most])
-    count = np.array(calls.turn) * acts + calls.once
-    history = calls.turn * acts * (acts - 1) / 2 * (_RESULT + _REPLY)  # every turn reads all results before it
+    turn = np.array(calls.turn)
+    count = turn * acts + calls.once
+    history = turn * acts * (acts - 1) / 2 * (_RESULT + _REPLY)  # every turn reads all results before it
     return np.array([count, count * opening + history, count * reply])
 
 

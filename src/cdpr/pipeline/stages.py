@@ -170,13 +170,13 @@ STAGES = {
                           also=sources.data_sets),
     "write_report": Stage(
         "cdpr.report.report_page:write_report",
-        (*_REPORTED, "inspector.runs"), ("training.save_every",), also=sources.data_sets,
+        (*_REPORTED, "inspector.runs"), ("training.save_every",), also=sources.data_sets_and_page,
         more_code=lambda experiment, options: [*TABLES.values()],
     ),
     "write_timings": Stage("cdpr.report.timings:write_timings"),
     "write_inspector": Stage(
         "cdpr.report.inspector.write:write_inspector",
         (*_REPORTED, "inspector"), ("training.save_every", "governance", "calls"), also=sources.data_sets,
-        more_code=lambda experiment, options: [*sources.judging_code(experiment.settings), "cdpr.agents.policy"],
+        more_code=sources.inspector_code,
     ),
 }  # fmt: skip
