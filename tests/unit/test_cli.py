@@ -122,8 +122,7 @@ def test_a_damaged_file_of_the_workflow_is_named_with_its_remedy(tmp_path, capsy
     record.parent.mkdir(parents=True)
     record.write_bytes(DAMAGED[damage])
     evaluation.touch()
-    export = ["export", "--inspect", "oracle", str(tmp_path / "x"), "--dataset", "private"]
-    for command in (["verify"], ["why", str(record)], ["rebuild_tracking"], export):
+    for command in (["verify"], ["why", str(record)], ["rebuild_tracking"]):
         assert cli.main([*command, "--settings", str(mine)]) == 2, command
         error = capsys.readouterr().err
         assert "run.json: no run.json (" in error and "remove it and run snakemake again" in error, command

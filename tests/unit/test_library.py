@@ -96,7 +96,7 @@ def test_commands_that_need_no_project_work_in_an_empty_folder_and_others_say_wh
 
 def test_every_room_can_be_imported_in_an_empty_folder(run):
     """All modules but those whose packages are optional."""
-    optional = ("cdpr.training.verl", "cdpr.report.inspect_log")
+    optional = ("cdpr.training.verl",)
     code = (
         "import importlib, pkgutil, cdpr\n"
         "for module in pkgutil.walk_packages(cdpr.__path__, 'cdpr.'):\n"

@@ -16,7 +16,6 @@ from toy import CALL_COUNTS
 from cdpr.job import Job
 from cdpr.pipeline.stages import STAGES
 from cdpr.report import style
-from cdpr.report.cost_figures import learned_methods, plot_cost_distribution, share_at_most
 from cdpr.report.sensitivity import (
     _COLUMNS,
     Panel,
@@ -72,14 +71,6 @@ def fake_sweeps(results: Path, settings=SETTINGS, where=("sensitivity", "further
                                  ("without_lambda_na", 0.63, 33)):  # fmt: skip
         for seed in settings.seeds:
             write_run(results, f"{variant}-seed{seed}", "mimic_iv", right + 0.015 * (seed - 1), cost + 4 * seed)
-
-
-def fake_agents(results: Path, settings=SETTINGS) -> None:
-    """The main agents on every data set."""
-    for place, method in enumerate(learned_methods(settings)):
-        for run in method.runs:
-            for dataset in CASES:
-                write_run(results, run, dataset, 0.5, 900.0 if run == "static" else 60.0 / (place + 1))
 
 
 @pytest.fixture(scope="module")
@@ -198,31 +189,25 @@ def test_a_missing_point_is_a_hole_in_its_own_place(results, tmp_path):
 
 
 def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp_path):
-    fake_agents(results)
     done = job(results, tmp_path / "a")
     plot_sensitivity(SETTINGS, done)
     first = {kind: path.read_bytes() for kind, path in done.out.items()}
-    for name, plot in (("sensitivity", plot_sensitivity), ("cost_distribution", plot_cost_distribution)):
-        again = job(results, tmp_path / name)
-        plot(restrict(SETTINGS, STAGES[f"plot_{name}"].reads), again)
-        assert again.out["png"].read_bytes().startswith(b"\x89PNG")
-        assert b"CreationDate" not in again.out["pdf"].read_bytes()
-        if plot is plot_sensitivity:
-            assert first == {kind: path.read_bytes() for kind, path in again.out.items()}
+    again = job(results, tmp_path / "again")
+    plot_sensitivity(restrict(SETTINGS, STAGES["plot_sensitivity"].reads), again)
+    assert again.out["png"].read_bytes().startswith(b"\x89PNG")
+    assert b"CreationDate" not in again.out["pdf"].read_bytes()
+    assert first == {kind: path.read_bytes() for kind, path in again.out.items()}
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_words_keep_off_each_other_and_the_tier_is_told(results, tmp_path, monkeypatch):
-    fake_agents(results)
     fake_sweeps(results)
     lose(results, "beta_0.25-seed0", "candidates_8-seed0", "utility_grpo-seed1")
     drawn = []
     monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure) or [])
     plot_sensitivity(SETTINGS, job(results, tmp_path / "a"))
     plot_further_sensitivity(SETTINGS, job(results, tmp_path / "b"))
-    plot_cost_distribution(SETTINGS, job(results, tmp_path / "c"))
     plot_sensitivity(SETTINGS, job(tmp_path / "nowhere", tmp_path / "d"))
-    plot_cost_distribution(SETTINGS, job(tmp_path / "nowhere", tmp_path / "e"))
     for figure in drawn:
         with matplotlib.rc_context(fname=style.PARAMETERS):
             figure.canvas.draw()
@@ -262,7 +247,6 @@ def diverge(results: Path, run: str, step: int) -> None:
 
 
 def test_a_diverged_run_is_told_in_the_numbers_and_below_the_figures(results, tmp_path, monkeypatch):
-    fake_agents(results)
     whole = lines(results)
     diverge(results, "candidates_8-seed0", 7)
     diverge(results, "cdpr-seed2", 9)
@@ -279,12 +263,5 @@ def test_a_diverged_run_is_told_in_the_numbers_and_below_the_figures(results, tm
     drawn = []
     monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure) or [])
     plot_sensitivity(SETTINGS, job(results, tmp_path / "a"))
-    plot_cost_distribution(SETTINGS, job(results, tmp_path / "b"))
-    sweep, cost = (figure.texts[1].get_text().replace("\n", " ") for figure in drawn)
+    (sweep,) = (figure.texts[1].get_text().replace("\n", " ") for figure in drawn)
     assert "candidates_8-seed0 diverged at step 7" in sweep and sweep.count("cdpr-seed2 diverged at step 9") == 1
-    assert "CDPR (ours): training diverged (cdpr-seed2 at step 9)" in cost and "candidates_8" not in cost
-
-
-def test_shares_grow_from_nothing_to_all():
-    x, y = share_at_most(np.array([0.0, 0.0, 5.0, 20.0]))
-    assert x.tolist() == [-1, 0, 5, 20, 1e6] and y.tolist() == [0, 0.5, 0.75, 1, 1]

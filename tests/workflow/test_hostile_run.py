@@ -5,8 +5,6 @@ import csv
 import html.parser
 import json
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -182,24 +180,3 @@ def test_every_name_has_glyphs_and_nothing_commands_the_terminal(results):
     output = [results.parents[1] / "output.txt", *files(results / "logs", ".log")]
     texts = [path.read_text(encoding="utf-8") for path in output]
     assert not [text for text in texts if re.search("Glyph|\x1b|\u202e", text)]
-
-
-def test_what_is_marked_after_the_run_is_in_no_export(project, tmp_path):
-    settings = yaml.safe_load((project.folder / "config/hostile.yaml").read_text())
-    for dataset in DATASETS:
-        settings["data"][dataset]["credentialed"] = True
-    (project.folder / "config/marked.yaml").write_text(yaml.safe_dump(settings))
-
-    def refused(overlay, dataset):
-        """Whether an export is refused because the data are credentialed; it may need a package that is not here."""
-        file = tmp_path / f"{overlay}-{dataset}.eval"
-        arguments = ["--inspect", "immediate", str(file), "--dataset", dataset]
-        command = [sys.executable, "-m", "cdpr.pipeline.cli", "export", *arguments, "--settings", "config.yaml"]
-        command += [f"config/{overlay}.yaml"]
-        done = subprocess.run(command, cwd=project.folder, env=project.environment, text=True, capture_output=True)
-        refusal = "credentialed" in done.stderr
-        assert MARK not in done.stdout + done.stderr and not (refusal and (file.exists() or done.returncode == 0))
-        return refusal
-
-    for dataset in DATASETS:
-        assert not refused("hostile", dataset) and refused("marked", dataset)

@@ -281,11 +281,6 @@ def test_results_and_state_are_for_their_owner_alone(project):
 @pytest.mark.parametrize("overlay", ["marked", "unmarked"])
 def test_no_command_shows_or_exports_text_of_what_was_marked_at_the_run(project, overlay):
     """Whatever the settings say now."""
-    for dataset in DATASETS:
-        done = project.cdpr(
-            "export", "--inspect", "immediate", f"{dataset}.eval", "--dataset", dataset, overlay=overlay
-        )
-        assert done.returncode == 2 and "credentialed" in done.stdout, done.stdout
     for command in ("recordings export answers.zip", "spend", "systems", "verify", f"why {RESULTS}/report.html",
                     "plan_training"):  # fmt: skip
         done = project.cdpr(*command.split(), overlay=overlay)

@@ -304,23 +304,6 @@ def _evaluate_served(args: argparse.Namespace) -> None:
 
 
 @_command(
-    _argument("--inspect", action="store_true", required=True, help="a log of Inspect (.eval); open cases only"),
-    _argument("run", metavar="RUN", help="an evaluated run, such as cdpr-seed0 or an agent"),
-    _argument("file", metavar="FILE", help="the file to write"),
-    _argument("--dataset", choices=[*DATASETS], default=IN_DOMAIN, help="the data set (default: the in-domain one)"),
-)
-def _export(args: argparse.Namespace) -> None:
-    """Write an evaluation in the format of another tool."""
-    from ..report.inspect_log import Exported, write_inspect_log
-
-    experiment = _experiment(args)
-    inputs, outputs = experiment.evaluation_files(args.run, args.dataset)
-    evaluation, cases = (Path(experiment.resolved(path)) for path in (outputs["evaluation"], inputs["cases"]))
-    exported = Exported.open(experiment.settings, args.run, args.dataset, evaluation, cases)
-    print(f"{args.file}: {write_inspect_log(exported, Path(args.file)):,} samples")
-
-
-@_command(
     _argument("--plan", metavar="TARGET", help="a table or figure, such as main_table: show what it would cost"),
 )
 def _spend(args: argparse.Namespace) -> None:

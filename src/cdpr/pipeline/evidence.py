@@ -109,7 +109,6 @@ ON_PAGE: dict[str, _EvidenceOf] = {
     "plot_sensitivity": swept("sensitivity"),
     "plot_learning_curves": curves("learning_curves"),
     "plot_learning_path": curves("learning_path"),
-    "plot_cost_distribution": main_runs,
     "write_sample_case": of(methods.main_methods, [IN_DOMAIN]),
 }
 EVIDENCE: dict[str, _EvidenceOf] = ON_PAGE | {

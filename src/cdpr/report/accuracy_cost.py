@@ -8,7 +8,6 @@ import numpy as np
 from ..job import Job
 from ..settings import Settings, labels_of
 from . import style
-from .cost_figures import cost_axis
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, pictured_methods
 from .results import Results
 from .sources import notices
@@ -131,7 +130,13 @@ def _draw_every(panel: style.Axes, settings: Settings, measured: Measured) -> No
     panel.set_title(f"Every agent, {style.cases_of(settings, IN_DOMAIN, measured.values(), ' ')}")
     panel.set_ylabel("accuracy (%)")
     highest = max((row["aec_high"] for row in measured.values()), default=0.0)
-    cost_axis(panel, highest, "average cost per case (USD; linear up to 10, logarithmic beyond)")
+    # Linear up to 10 USD, where free workups are, and logarithmic beyond.
+    panel.set_xscale("symlog", linthresh=10, linscale=0.6)
+    panel.set_xticks([0, 5, 10, 20, 50, 200, 1000, 5000])
+    panel.minorticks_off()
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.set_xlim(-1.0, max(100.0, highest * 1.25))
+    panel.set_xlabel("average cost per case (USD; linear up to 10, logarithmic beyond)")
 
 
 # Names beside points
