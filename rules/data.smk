@@ -103,8 +103,6 @@ use rule map_costs as data_cards with:
     output:
         md=report(expand("<results>/cards/{dataset}.md", dataset=experiment.datasets), category="Data sets"),
         json=expand("<results>/cards/{dataset}.json", dataset=experiment.datasets),
-        png=report(expand("<results>/cards/{dataset}.png", dataset=experiment.datasets), category="Data sets"),
-        pdf=expand("<results>/cards/{dataset}.pdf", dataset=experiment.datasets),
         record=expand("<results>/cards/{dataset}.run.json", dataset=experiment.datasets),
     log:
         "<logs>/data_cards.log",

@@ -52,7 +52,7 @@ def write_inputs(folder: Path, cases: list[CaseRecord], **report) -> Job:
     write_csv(folder / "coverage.csv", COVERAGE_COLUMNS, rows)
     inputs = {name: folder / f"{name}.{kind}" for name, kind in
               (("cases", "jsonl"), ("report", "json"), ("coverage", "csv"))}  # fmt: skip
-    out = {kind: folder / "out" / f"private.{kind}" for kind in ("md", "json", "png", "pdf")}
+    out = {kind: folder / "out" / f"private.{kind}" for kind in ("md", "json")}
     return Job("data_card", "0" * 16, inputs, out, options={"dataset": "private"})
 
 

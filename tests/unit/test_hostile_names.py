@@ -159,7 +159,7 @@ def test_what_ingestion_and_pricing_write(tmp_path, hostile_case):
         assert not [cell for cell in csv_cells(out[name].read_text()) if FORMULA.match(cell)]
 
 
-def test_a_data_card_and_its_figure(tmp_path, hostile_case):
+def test_a_data_card(tmp_path, hostile_case):
     names = [name for name in HOSTILE if name.strip()]
     cases = [
         changed(hostile_case, note_id=f"n{n}-{k}", subject_key=f"s{n}-{k}", diagnosis_results=name,
@@ -170,7 +170,6 @@ def test_a_data_card_and_its_figure(tmp_path, hostile_case):
     write_data_card(parse_settings({}), job)
     rows = markdown_cells(job.out["md"].read_text())
     assert {cell for row in rows for cell in row} & {*names}, "names are in it"
-    assert job.out["png"].stat().st_size > 1000
 
 
 def test_a_sample_case(hostile_case):

@@ -202,7 +202,7 @@ def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_words_keep_off_each_other_and_the_tier_is_told(results, tmp_path, monkeypatch):
     fake_sweeps(results)
-    lose(results, "beta_0.25-seed0", "candidates_8-seed0", "utility_grpo-seed1")
+    lose(results, "beta_0.25-seed0", "candidates_8-seed0")
     drawn = []
     monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure) or [])
     plot_sensitivity(SETTINGS, job(results, tmp_path / "a"))

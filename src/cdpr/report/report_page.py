@@ -142,8 +142,6 @@ def _card(name: str, label: str, records: Records) -> Chapter:
     file = records.results / (path := f"cards/{name}.json")
     card = Chapter(name, label, artifact=records.artifact(path), hole="" if file.exists() else f"missing: {path}")
     if not card.hole:
-        alt = f"Distributions over the cases of {label}, as in the card."
-        card.pictures.append(_picture(records, f"cards/{name}.png", alt))
         card.parts = card_parts(records.settings, json.loads(file.read_text(encoding="utf-8")))
     return card
 
