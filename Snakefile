@@ -38,8 +38,6 @@ configfile: HERE / "config.yaml"
 check_path("the folder of the project", str(HERE))
 experiment = Experiment(config)
 experiment.keep_private()
-if workflow.is_main_process:
-    experiment.check_plan()
 settings, evidence = experiment.settings, experiment.files_behind
 with_conda = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
 shell.prefix(machines.shell_prefix(experiment.resolved_settings, HERE / "src" if with_conda else None))

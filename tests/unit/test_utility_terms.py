@@ -10,11 +10,12 @@ import pytest
 from cdpr.agents.reference import ValueOfInformation
 from cdpr.environment import Effort, State
 from cdpr.environment import utility as utility_module
-from cdpr.environment.utility import TERMS, Term, utility, utility_formula
-from cdpr.pipeline.experiment import Experiment
+from cdpr.environment.utility import TERMS, Term, declared_terms, utility, utility_formula
 from cdpr.report.inspector.oracle import Oracle
 from cdpr.report.main_table import main_caption
-from cdpr.settings import SettingsError, parse_settings
+from cdpr.settings import parse_settings
+from cdpr.settings.schema import Utility
+from cdpr.settings.section import weight
 
 REWARD = Term("results", "cost_unit_usd", lambda effort, _: effort.available, sign=1)
 MISSES = Term("misses", "lambda_test", lambda effort, _: effort.unavailable + effort.invalid)
@@ -31,21 +32,31 @@ def test_a_term_of_weight_zero_is_in_no_formula():
     assert formula == "Acc. as a share - 0.05 tests - 0.1 N_na"
 
 
-@pytest.mark.parametrize("terms", [TERMS[1:], [*TERMS, Term("results", "lambda_result", lambda effort, _: 1)]])
-def test_a_term_without_its_weight_and_a_weight_without_its_term_stop_the_plan(monkeypatch, terms):
-    Experiment({}).check_plan()
-    monkeypatch.setattr(utility_module, "TERMS", terms)
-    with pytest.raises(SettingsError, match=r"TERMS and the section `utility` differ in \['lambda_(test|result)'\]"):
-        Experiment({}).check_plan()
+class WithPhysical(Utility):
+    lambda_physical: float = weight(0.01, "physical", "Price of a physical examination.", symbol="bedside")
+
+
+class Unknown(Utility):
+    lambda_smile: float = weight(0.01, "smiles", "Price of a smile.")
+
+
+def test_a_weight_declares_its_term():
+    *shipped, added = declared_terms(WithPhysical)
+    assert [term.symbol for term in shipped] == [term.symbol for term in TERMS] == ["tests", "cost", "N_na"]
+    weights, counting = WithPhysical(lambda_physical=0.5), parse_settings({}).environment.tests
+    assert added.value(EFFORT, weights, counting) == -0.5 * EFFORT.physical
+    assert added.formula(weights) == " - 0.5 bedside"
+    with pytest.raises(AttributeError, match="smiles"):
+        declared_terms(Unknown)
 
 
 def value_of(formula: str, correct: float, amounts: dict[str, float]) -> float:
     """A stated formula, computed."""
     total = correct
-    for sign, weight, name, unit in re.findall(
+    for sign, price, name, unit in re.findall(
         r" ([-+]) ([\d.]+) ([A-Za-z_ ]+?)(?: / ([\d.]+) USD)?(?= [-+]|$)", formula
     ):
-        total += (1 if sign == "+" else -1) * float(weight) * amounts[name] / float(unit or 1)
+        total += (1 if sign == "+" else -1) * float(price) * amounts[name] / float(unit or 1)
     return total
 
 

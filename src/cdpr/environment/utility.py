@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from ..settings import SettingsError
 from ..settings.schema import Settings, Tests, Utility
+from ..settings.section import Section
 from .state import Effort, Trajectory
 
 
@@ -23,7 +24,8 @@ def count_tests(effort: Effort, tests: Tests) -> int:
 class Term:
     """A term of U beside correctness: ``sign * weight * amount``, per ``unit`` where it has one.
 
-    ``weight`` and ``unit`` (in US dollars) are keys of the section ``utility``. Formulas call the amount ``symbol``.
+    ``weight`` and ``unit`` (in US dollars) are keys of the section ``utility``, whose declarations hold these terms.
+    Formulas call the amount ``symbol``.
     """
 
     symbol: str
@@ -43,12 +45,22 @@ class Term:
         return f" {'-' if self.sign < 0 else '+'} {getattr(weights, self.weight):g} {self.symbol}{per_unit}"
 
 
-# Formulas and planners follow this list: a new term needs a line here and its weight in the settings.
-TERMS: list[Term] = [
-    Term("tests", "lambda_test", count_tests),
-    Term("cost", "lambda_cost", lambda effort, _: effort.cost_usd, unit="cost_unit_usd"),
-    Term("N_na", "lambda_na", lambda effort, _: effort.infeasible),
-]
+def declared_terms(section: type[Section]) -> list[Term]:
+    """The terms of a section's weights. Raises AttributeError for an amount that :class:`Effort` does not count."""
+    extras = ((name, field.json_schema_extra) for name, field in section.model_fields.items())
+    terms: Any = {name: extra["term"] for name, extra in extras if isinstance(extra, dict) and "term" in extra}
+    return [Term(**{**term, "weight": name, "amount": _amount(term["amount"])}) for name, term in terms.items()]
+
+
+def _amount(name: str) -> Callable[[Effort, Tests], float]:
+    if name == "tests":
+        return count_tests
+    getattr(Effort(), name)
+    return lambda effort, _: getattr(effort, name)
+
+
+# Formulas and planners follow this list.
+TERMS = declared_terms(Utility)
 
 
 def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> float:
@@ -65,13 +77,6 @@ def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> f
 def utility_formula(weights: Utility) -> str:
     """U with the weights of the settings, in the symbols of the paper's tables; terms of weight 0 are left out."""
     return "Acc. as a share" + "".join(term.formula(weights) for term in TERMS if getattr(weights, term.weight))
-
-
-def check_terms() -> None:
-    """Raise SettingsError where terms and weights do not belong together: a weight without a term would do nothing."""
-    named = {name for term in TERMS for name in (term.weight, term.unit) if name}
-    if odd := sorted(named ^ set(Utility.model_fields)):
-        raise SettingsError(f"src/cdpr/environment/utility.py: TERMS and the section `utility` differ in {odd}")
 
 
 ReturnOf = Callable[[float, Effort], float]

@@ -232,13 +232,6 @@ class Experiment:
         if self.settings.data.credentialed:
             os.umask(0o077)
 
-    def check_plan(self) -> None:
-        """When a workflow is planned, also by a dry run: raise SettingsError where the terms of the utility and their
-        weights differ. Jobs, which this would slow down, do not call it."""
-        from ..environment.utility import check_terms
-
-        check_terms()
-
     def begin(self, runs: Iterable[str] = ()) -> None:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, lock
         the results, and write the settings. Raises SettingsError for such paths and runs, and as :meth:`lock`."""

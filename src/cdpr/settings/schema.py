@@ -17,7 +17,7 @@ from .experiments import AGENTS_FILE, FILE, AgentEntry, Experiments, Frameworks
 from .judging import Judge, Matcher
 from .models import MODELS_FILE, Calls, ModelEntry, Serving
 from .runs import check_agent
-from .section import Section, key
+from .section import Section, key, weight
 
 MOST_METHODS = 8  # of the expert study
 
@@ -132,9 +132,13 @@ class WarmStart(Section):
 
 
 class Utility(Section):
-    lambda_test: NonNegativeFloat = key(0.05, "Price of one examination.", paper="lambda_test = 0.05")
-    lambda_cost: NonNegativeFloat = key(0.02, "Price of one cost unit.", paper="lambda_cost = 0.02")
-    lambda_na: NonNegativeFloat = key(0.10, "Price of one unavailable or unparsable request.", paper="lambda_na = 0.10")
+    lambda_test: NonNegativeFloat = weight(0.05, "tests", "Price of one examination.", paper="lambda_test = 0.05")
+    lambda_cost: NonNegativeFloat = weight(
+        0.02, "cost_usd", "Price of one cost unit.", symbol="cost", unit="cost_unit_usd", paper="lambda_cost = 0.02"
+    )
+    lambda_na: NonNegativeFloat = weight(
+        0.10, "infeasible", "Price of one unavailable or unparsable request.", symbol="N_na", paper="lambda_na = 0.10"
+    )
     cost_unit_usd: PositiveFloat = key(1.0, decision="D10")
     """US dollars in one cost unit; at 1 the optimum is never to test (docs/deviations.md)."""
 

@@ -21,6 +21,17 @@ def key(default: Any, description: str = "", *, paper="", decision="", place: bo
     return Field(**start, description=description or None, json_schema_extra=extra or None, **bounds)
 
 
+def weight(
+    default: float, amount: str, description: str, *, symbol: str = "", sign: int = -1, unit: str = "", paper: str = ""
+) -> Any:
+    """A weight of the utility with its term, ``sign * weight * amount``, per the setting ``unit`` of the same section
+    where it has one. ``amount`` names a count of :class:`cdpr.environment.state.Effort`, or ``tests``; formulas call it
+    ``symbol``. Run keys hold this declaration, unlike that of a :func:`key`."""
+    term: Any = {"symbol": symbol or amount, "amount": amount, "sign": sign, "unit": unit}
+    extra = {"paper": paper, "term": term} if paper else {"term": term}
+    return Field(default, description=description, json_schema_extra=extra)
+
+
 class SettingsError(ValueError):
     """A configuration that cannot be used; the message names the key, the problem and a remedy."""
 
