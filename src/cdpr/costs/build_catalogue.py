@@ -99,11 +99,9 @@ def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, obj
     """What a file gave, also printed: ``priced`` of the ``examinations`` of its kind."""
     kind, rates, left_out = schedule.kind, len(schedule.rates), dict(sorted(schedule.left_out.items()))
     if not priced:
-        raise TableError(
-            f"{schedule.path}: sets the rate of none of the {examinations} examinations that the {kind} prices; its "
-            f"{rates} rates{schedule.place} are of other codes. Give the whole file, or leave "
-            f"data.fee_schedules.{kind.lower()} empty"
-        )
+        problem = f"sets the rate of none of the {examinations} examinations that the {kind} prices"
+        remedy = f"give the whole file, or leave data.fee_schedules.{kind.lower()} empty"
+        raise TableError(f"{schedule.path}: {problem}; {remedy}")
     unpriced = f", {examinations - priced} keep the shipped rate" if priced < examinations else ""
     print(
         f"{schedule.source}{schedule.place}: {rates} rates from {schedule.rows} rows ({sum(left_out.values())} left "

@@ -28,8 +28,6 @@ _ORIGIN = ("source", "year", "locality")
 COLUMNS = ("examination", "hcpcs", "rate_usd", *_ORIGIN, "billing_group", "confidence", "office_usd")
 NO_GROUP = "none"  # in overrides: the examination leaves its billing group
 _AMOUNT = re.compile(r"\d{1,6}(\.\d+)?")
-# Kinds of the vocabulary whose class has another name.
-_KINDS = {"laboratory": "laboratory test"}
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Catalogue:
         for name, price in self.prices.items():
             term = examinations().terms.get(name)
             if term is not None:
-                for kind in {class_of(term), _KINDS.get(term.kind, term.kind)}:
+                for kind in {class_of(term), "laboratory test" if term.kind == "laboratory" else term.kind}:
                     rates.setdefault(kind, []).append(price.usd)
         return {
             kind: Price("", "", round(median(usd), 2), f"median of {kind} ({len(usd)} rates)", "", None, "class")

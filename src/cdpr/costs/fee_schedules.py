@@ -197,10 +197,8 @@ class Schedule:
                 self._add(code.upper(), cells.get("MOD", ""), price(cells))
             except BadRow as why:
                 self.rejected.append(f"line {line}: {why}")
-        if len(self.rejected) * 2 > self.rows:
-            raise TableError(
-                f"{self.path}: {len(self.rejected)} of {self.rows} rows cannot be read; the first: {self.rejected[0]}"
-            )
+        if (bad := len(self.rejected)) * 2 > self.rows:
+            raise TableError(f"{self.path}: {bad} of {self.rows} rows cannot be read; the first: {self.rejected[0]}")
         if not self.rates:
             raise TableError(f"{self.path}: no row has a rate; is the file whole?")
         if len(self.rates) >= _WHOLE and (odd := self._oddity()):
@@ -297,10 +295,7 @@ def read_pfs(
     """
     table = Table(path, read_csv(path), "HCPCS", kind="the PPRRVU file")
     if locality == NATIONAL and gpci is not None:
-        raise TableError(
-            f"{gpci}: sets nothing for national prices; set data.fee_schedules.locality, or leave "
-            "data.fee_schedules.gpci empty"
-        )
+        raise TableError(f"{gpci}: sets nothing for national prices; set data.fee_schedules.locality or leave it out")
     if locality != NATIONAL and gpci is None:
         raise TableError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
     schedule = Schedule("PFS", table.path, *_release(table), locality=locality)
@@ -357,10 +352,8 @@ def read_gpci(path: Path, locality: str, year: str = "") -> tuple[Decimal, ...]:
     for a file that is not of the ``year``.
     """
     if not re.fullmatch(r"\d{5}-\d{2}", locality):
-        raise TableError(
-            f"data.fee_schedules.locality: {locality!r} is neither 'national' nor contractor and locality such as "
-            "'10112-00'"
-        )
+        problem = f"{locality!r} is neither 'national' nor contractor and locality, such as '10112-00'"
+        raise TableError(f"data.fee_schedules.locality: {problem}")
     table = Table(path, read_csv(path), "Locality Number", kind="the GPCI file")
     contractor, *columns = (table.find_part(part) for part in ("CONTRACTOR", *_INDICES))
     _check_year(table, columns, year)
@@ -388,9 +381,7 @@ def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
     )
     if year and {*years} != {year}:
         problem = f"indices of {' and '.join(sorted({*years})) or 'no stated year'} beside relative values of {year}"
-        raise TableError(
-            f"{table.path}:{table.line}: {problem}; set data.fee_schedules.gpci to the file of the same year"
-        )
+        raise TableError(f"{table.path}:{table.line}: {problem}; set data.fee_schedules.gpci to that year's file")
 
 
 def _amount(cells: Cells, name: str) -> Decimal:

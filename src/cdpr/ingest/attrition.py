@@ -110,7 +110,7 @@ class Attrition:
         self.warnings.append(f"WARNING: {what}")
 
     def count(self, what: str, number: int = 1) -> None:
-        """Add to an event count; none is no event."""
+        """Add to an event count, nothing where the number is 0 or False."""
         if number:
             self.events[what] += number
 
@@ -186,8 +186,7 @@ class Attrition:
     def count_left_out(self) -> None:
         """Count the cultures and reports of cases whose note was left out; they were not read."""
         for what in (what for what in self.tables.values() if isinstance(what, str)):
-            if left := self.events[what] - self.parts(what).total():
-                self.count(f"{what} of cases whose note was left out", left)
+            self.count(f"{what} of cases whose note was left out", self.events[what] - self.parts(what).total())
 
     def rows(self) -> list[dict[str, str]]:
         """Every incident as a table row, sorted; notes without an identifier look alike and are listed one by one."""

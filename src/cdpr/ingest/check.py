@@ -1,6 +1,5 @@
 """``cdpr check_export``: every problem of a private export, and what would be ingested."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -12,14 +11,15 @@ from .. import ingest as package
 from ..cases import CaseRecord, is_physical
 from ..costs import Catalogue, load_catalogue, price_of, review, with_overrides
 from ..escape import environment
-from ..files import file_type, parse_yaml, shipped_text, write_csv, write_text
+from ..files import file_type, shipped_text, write_text
 from ..settings.schema import Costs, Settings
 from .attrition import Attrition
 from .draft import Import
 from .flat_files import IngestError, collected
-from .private import CASE_COLUMNS, FORMAT, RESULT_COLUMNS, Export, doubts, drafts, read_export
+from .private import FORMAT, Export, doubts, drafts, read_export
 from .texts import quoted
 
+_TEMPLATE = ("cases.csv", "results.csv", "jsonl/cases.jsonl")
 _SHOWN = 20  # problems of one kind, and names
 _COMMON = 3  # cases in which a name stands before it is shown without asking
 LAYOUT = FORMAT["summary"].format(**{name: ", ".join(columns) for name, columns in FORMAT.items() if "columns" in name})
@@ -109,21 +109,9 @@ def _by_kind(problems: Iterable[IngestError], quiet: bool) -> dict[tuple[str, st
 
 
 def write_template(folder: str | Path) -> list[Path]:
-    """Write ``cases.csv``, ``results.csv`` and, as the other layout, ``jsonl/cases.jsonl``; returns their paths.
-
-    Raises IngestError rather than overwrite a file.
-    """
-    cases, results, objects = (Path(folder) / name for name in ("cases.csv", "results.csv", "jsonl/cases.jsonl"))
-    for path in (cases, results, objects):
-        if path.exists():
-            raise IngestError(path, "stands there already", "give a new folder")
-    examples = parse_yaml(shipped_text(__package__, "template.yaml"))
-    write_text(objects, "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in examples))
-    rows = [
-        {"case_id": case["case_id"], "sequence": number} | result
-        for case in examples
-        for number, result in enumerate(case.pop("results"), 1)
-    ]
-    write_csv(cases, CASE_COLUMNS, examples, for_people=False)
-    write_csv(results, RESULT_COLUMNS, rows, for_people=False)
-    return [cases, results, objects]
+    """Write the example: ``cases.csv``, ``results.csv`` and, as the other layout, ``jsonl/cases.jsonl``; returns their
+    paths. Raises IngestError rather than overwrite a file."""
+    for name in _TEMPLATE:
+        if Path(folder, name).exists():
+            raise IngestError(Path(folder, name), "stands there already", "give a new folder")
+    return [write_text(Path(folder, name), shipped_text(__package__, "template", name)) for name in _TEMPLATE]

@@ -65,8 +65,8 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
         cases = parse_json(file, repair_backslashes(read_text(file)))
         for index, value in enumerate(cases if isinstance(cases, list) else [cases]):
             case = Element(value, file, place=f"[{index}]")
-            if unknown := set(value).difference(_WORDS["fields"], _BLOCKS):
-                attrition.count("fields that the format does not know", len(unknown))
+            unknown = set(value).difference(_WORDS["fields"], _BLOCKS)
+            attrition.count("fields that the format does not know", len(unknown))
             # What the case says of its language, else what its summary is written in.
             language = _WORDS["languages"].get(str(value.get("language")).strip().casefold())
             language = language or language_of(case.text("clinical_case_summary"))
@@ -93,10 +93,8 @@ def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -
     sections = _sections(case.text("clinical_case_summary"), attrition)
     examination, behind = examination_part(sections.pop("physical", ""))
     physical = physical_results(examination)
-    if says_something(behind):
-        attrition.count(CUT)
-    if not physical:
-        attrition.count("summaries without a physical examination")
+    attrition.count(CUT, says_something(behind))
+    attrition.count("summaries without a physical examination", not physical)
     number = _number(case)
     results: dict[str, str] = {}
     for name in _BLOCKS:
@@ -119,8 +117,7 @@ def _sections(text: str, attrition: Attrition) -> dict[str, str]:
     """Text by section, up to the auxiliary examinations; a section named twice keeps both texts."""
     names = list(_WORDS["headings"])
     (_, before), *parts = headed(text, _HEADING.finditer(text))
-    if parts and says_something(before):
-        attrition.count("summaries with text before the first heading")
+    attrition.count("summaries with text before the first heading", bool(parts) and says_something(before))
     sections: dict[str, str] = {}
     for heading, body in parts:
         name = names[matched(heading)] if heading else ""
@@ -134,8 +131,7 @@ def _sections(text: str, attrition: Attrition) -> dict[str, str]:
 def _add_examinations(results: dict[str, str], case: Element, kind: str, language: str, attrition: Attrition) -> None:
     """Add the results of a dictionary of examinations, or of the text that stands for one."""
     if isinstance(block := case.value.get(kind), str):
-        if _text(block) and kind != "pathological_examination":
-            attrition.count(f"{kind} given as text")
+        attrition.count(f"{kind} given as text", bool(_text(block)) and kind != "pathological_examination")
         for name, text in _labelled(block) if _text(block) else ():
             add_text(results, name or _BLOCKS[kind], text)
         return

@@ -74,11 +74,9 @@ class Import:
             attrition.drop(rule, draft.note_id, draft.where)
             return None
         wanting = {key for key, text in draft.results.items() if is_absent(text)}
-        if wanting:
-            attrition.count("results that say that there is none", len(wanting))
+        attrition.count("results that say that there is none", len(wanting))
         remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
-        if remarks:
-            attrition.count(NO_EXAMINATION, len(remarks))
+        attrition.count(NO_EXAMINATION, len(remarks))
         results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks | wanting}
         results = {visible(key): visible(plain_text(text)) for key, text in results.items()}
         history = _history(draft)

@@ -17,7 +17,7 @@ from ..settings.datasets import FhirSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
 from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources
-from .fhir_results import FINAL, Person, find_results, time_of
+from .fhir_results import FINAL, Person, find_results, time_of, value_of
 from .notes import parse_discharge_note
 from .summary import patient_information
 from .texts import one_line, patterns, phrases, says_something, unmarked
@@ -241,8 +241,8 @@ def _diagnosis(case: _Case, by_onset: bool, attrition: Attrition) -> tuple[Resou
             candidates += [(2, 0, one) for one, span in began.items() if case.holds(*span)]
     first = min((candidate[:2] for candidate in candidates), default=None)
     primary = sorted((one for *place, one in candidates if tuple(place) == first), key=lambda one: _finding(one) or 0)
-    if sum(_finding(one) == _finding(primary[0]) for one in primary) > 1:
-        attrition.count("encounters with several diagnoses of the same rank, of which the first was taken")
+    several = sum(_finding(one) == _finding(primary[0]) for one in primary) > 1
+    attrition.count("encounters with several diagnoses of the same rank, of which the first was taken", several)
     return (primary[0] if primary else None), [one_line(text) for text in complaints]
 
 
@@ -299,10 +299,8 @@ def _notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str,
     for text, whole in _texts(case, attrition):
         note = parse_discharge_note(text)
         history, physical = note.history | history, note.physical | physical
-        if note.cut:
-            attrition.count(CUT)
-        if whole and not (note.history or note.physical):
-            attrition.count("notes without a known heading")
+        attrition.count(CUT, note.cut)
+        attrition.count("notes without a known heading", whole and not (note.history or note.physical))
     return history, physical
 
 
@@ -337,11 +335,8 @@ def _sections(content: FhirElement) -> Iterator[str]:
 def _items(content: FhirElement) -> Iterator[str]:
     """Questions and answers, each question as a heading."""
     for item in content.many("item"):
-        answers = []
-        for answer in item.many("answer"):
-            coded = answer.one("valueCoding").text("display")
-            answers.append(answer.text("valueString") or coded or answer.number("valueInteger"))
-        if text := "; ".join(filter(says_something, answers)):
+        values = filter(None, map(value_of, item.many("answer")))
+        if text := "; ".join(" ".join(filter(None, value)) for value in values):
             yield f"{one_line(item.text('text')).rstrip(':?')}:\n{text}"
         yield from _items(item)
 

@@ -201,10 +201,8 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
             attrition.count(f"resources that are not read: {kind}")
         else:
             resource = Resource(content, scope, shared)
-            if resource.older:
-                attrition.count(_STU3)
-            if scope.add(resource, address):
-                attrition.count("resources that stand twice")
+            attrition.count(_STU3, resource.older)
+            attrition.count("resources that stand twice", scope.add(resource, address))
 
     for file in files:
         elements = list(_elements(file))

@@ -83,7 +83,7 @@ def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[i
             known = listed.setdefault(id(member.value), name)
             if examinations().find(known) is None and examinations().find(name) is not None:
                 listed[id(member.value)] = name
-            if members == "hasMember" and not _value(resource):
+            if members == "hasMember" and not value_of(resource):
                 panels.add(id(resource.value))
     return listed, panels
 
@@ -99,7 +99,7 @@ def _add_observation(
         return
     analytes = list(_analytes(resource, person))
     if not analytes:
-        nameless = not resource.concept("code") and _value(resource)
+        nameless = not resource.concept("code") and value_of(resource)
         attrition.count("observations whose code has no name" if nameless else "observations without a result")
     if _SOCIAL in categories:
         social += [f"{one.label}: {one.value}" for one in analytes]
@@ -118,8 +118,7 @@ def _usable(content: FhirElement, attrition: Attrition, what: str) -> bool:
     """Whether a resource is final, as far as it says so; counted."""
     attrition.count(what)
     final = content.text("status") in ("", *FINAL)
-    if not final:
-        attrition.count(f"{what} that are withdrawn or not there yet")
+    attrition.count(f"{what} that are withdrawn or not there yet", not final)
     return final
 
 
@@ -179,7 +178,7 @@ def _add_text(workup: Workup, name: str, text: str) -> None:
 
 def _analytes(content: FhirElement, person: Person, within: str = "") -> Iterable[Analyte]:
     """What an observation and its components measured."""
-    value_text, flags = _value(content), content.codes("interpretation")
+    value_text, flags = value_of(content), content.codes("interpretation")
     words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]
     notes = [*(note.text("text") for note in content.many("note")), content.text("comment")]
     value, unit = value_text if value_text else (words.pop(0) if words else "", "")
@@ -198,7 +197,7 @@ def _analytes(content: FhirElement, person: Person, within: str = "") -> Iterabl
         yield from _analytes(component, person, label)
 
 
-def _value(content: FhirElement) -> tuple[str, str] | None:
+def value_of(content: FhirElement) -> tuple[str, str] | None:
     """What ``value[x]`` says, and its unit; None for an observation without a value, or with one that is no text."""
     if content.one("dataAbsentReason"):
         return None
@@ -216,7 +215,8 @@ def _value(content: FhirElement) -> tuple[str, str] | None:
         if not isinstance(flag, bool):
             raise content.wrong("valueBoolean", f"expected true or false, found {type(flag).__name__}")
         return ("yes" if flag else "no", "")
-    text = concept_text(content.one("valueCodeableConcept")) or content.text("valueString")
+    coded = concept_text(content.one("valueCodeableConcept")) or content.one("valueCoding").text("display")
+    text = coded or content.text("valueString")
     text = text or content.number("valueInteger") or content.text("valueDateTime") or content.text("valueTime")
     return None if is_absent(text) else (text, "")
 

@@ -202,16 +202,18 @@ class Tables:
             problem = f"its times have a zone, those of {lacking} have none, so that neither can be moved to the other"
             raise IngestError(self.paths[having], problem, f"{AS_PUBLISHED}, without a zone")
         message = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
-        if unread * 2 > filled:
-            raise IngestError(self.paths[name], message, AS_PUBLISHED, field=column)
+        known = filled - unread
+        dated = f"{midnight:,} of {known:,} times have no time of day, which the window of a case needs"
+        halved = f"{known:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"
+        for is_wrong, problem in (
+            (unread * 2 > filled, message),
+            (known >= _FEW and midnight > 0.9 * known, dated),
+            (known >= _CLOCK and hours == _HALF_A_DAY, halved),
+        ):
+            if is_wrong:
+                raise IngestError(self.paths[name], problem, AS_PUBLISHED, field=column)
         if unread > filled * _LOST:
             self.attrition.warn(f"{name}, {column}: {message}")
-        if filled - unread >= _FEW and midnight > 0.9 * (filled - unread):
-            problem = f"{midnight:,} of {filled - unread:,} times have no time of day, which the window of a case needs"
-            raise IngestError(self.paths[name], problem, AS_PUBLISHED, field=column)
-        if filled - unread >= _CLOCK and hours == _HALF_A_DAY:
-            problem = f"{filled - unread:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"
-            raise IngestError(self.paths[name], problem, AS_PUBLISHED, field=column)
 
     def check_rows(self, table: str, key: str, column: str, fits: str, problem: str) -> None:
         """Raise IngestError for the first row, in the order of its key, whose column does not fit the condition."""
@@ -263,7 +265,7 @@ def _clean(columns: Sequence[str], source: str, texts: Mapping[str, str]) -> str
     """A query for columns as text without white space (``texts``: how to read those that are none), NULL where nothing
     is left or a word says so; whole numbers that another tool wrote as ``20044587.0`` as they were. In steps, or the
     engine would trim a field once for each use."""
-    steps = [{column: f"trim({texts.get(column, _column(column))}::VARCHAR)" for column in columns}]
+    steps = [{column: f"trim({texts.get(column, column)}::VARCHAR)" for column in columns}]
     steps.append({column: f"CASE WHEN ends_with({column}, '.0') THEN {column}[:-3] ELSE {column} END"
                   for column in columns if _WHOLE_NUMBER.fullmatch(column)})  # fmt: skip
     # A number; in its place tools write NA, 0, ... where there is none.
@@ -276,10 +278,6 @@ def _clean(columns: Sequence[str], source: str, texts: Mapping[str, str]) -> str
     for step in filter(None, steps):
         source = f"(SELECT {', '.join(f'{step.get(column, column)} AS {column}' for column in columns)} FROM {source})"
     return source
-
-
-def _column(name: str) -> str:
-    return f'"{name}"'
 
 
 def _literal(text: str) -> str:

@@ -201,8 +201,7 @@ def _as_text(row: Row, implied: Mapping[str, Any], columns: Sequence[str], expor
 
 def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
     """The cases of an export, in its order. A row with a problem is left out, a field with one is empty."""
-    if ignored := export.ignored.total():
-        attrition.count("fields that the layout does not know", ignored)
+    attrition.count("fields that the layout does not know", export.ignored.total())
     workups = _workups(export, attrition)
     numbers: set[str] = set()
     for row in _sound(export.cases, export):
@@ -223,8 +222,7 @@ def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
             diagnosis=one_line(row["discharge_diagnosis"]),
             where=f"{row.path.name}, line {row.line}",
         )
-    if unlisted := len(export.unlisted()):
-        attrition.count("result rows of unknown cases", unlisted)
+    attrition.count("result rows of unknown cases", len(export.unlisted()))
 
 
 def _sound(rows: Iterable[Row], export: Export) -> Iterator[Row]:
