@@ -154,7 +154,7 @@ class Covering:
         contexts = [row[0] for row in self.base.execute(f"{arcs} != '' AND tono BETWEEN ? AND ?", (number, *lines))]
         # A line that runs at import alone, such as a default, belongs to every test of the file.
         contexts = contexts or [row[0] for row in self.base.execute(f"{arcs} != ''", (number,))]
-        names = {context.partition("|")[0] for context in contexts}
+        names = {context.rpartition("|")[0] for context in contexts}
         # Of a fixture that tests share only the first one's name is known: all tests of its file may look at it.
         files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
         return [*sorted(names, key=self._seconds)[:MOST_TESTS], *sorted(files)]
