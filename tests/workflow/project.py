@@ -10,8 +10,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cdpr.pipeline.page import stage_of_result
-
 ROOT = Path(__file__).parents[2]
 PARTS = ("Snakefile", "config.yaml", "config", "rules", "profiles", "workflow", "envs", "src")
 RESULTS = "results/ci"
@@ -89,6 +87,8 @@ class Project:
 
     def would_run(self, *more: str) -> dict[str, int]:
         """Number of jobs of the next run by rule; those of tables and figures by stage."""
+        from cdpr.pipeline.page import stage_of_result  # here, for the fork must take that of the project
+
         text = self.snakemake("-n", *more)
         if "Nothing to be done" in text:
             return {}
