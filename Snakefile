@@ -6,7 +6,6 @@ snakemake --cores all --configfile config/ci.yaml           the same in miniatur
 snakemake --list-rules                                      all rules, with what they make
 """
 
-import difflib
 from pathlib import Path
 
 from snakemake.logging import logger
@@ -111,15 +110,6 @@ rule reproduce_paper:
         expand("<results>/costs/{dataset}.csv", dataset=experiment.datasets),
         rules.warm_start_policy.output if settings.policy.warm_started else [],
         experiment.files_behind("write_report", ("policy", "credit.jsonl.gz", "timings.jsonl"), evaluations=False),
-
-
-def nearest_targets(wildcards):
-    """Raise an error that names the targets most like a mistyped one."""
-    names = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
-    near = (
-        " or ".join(difflib.get_close_matches(wildcards.target, names, 3)) or "one of `snakemake --list-target-rules`"
-    )
-    raise SettingsError(f"there is no target {wildcards.target}; did you mean {near}?")
 
 
 rule unknown_target:

@@ -1,5 +1,6 @@
 """Helpers of all rules: of `experiment` (runs, data sets, run keys) and `settings`. Memory is in MB, runtime in minutes."""
 
+import difflib
 import os
 import shlex
 from itertools import product
@@ -60,3 +61,12 @@ def made(*results):
     kinds = {result: ["md", "csv", "tex"] if result.startswith("tables/") else ["png", "pdf"] for result in results}
     kinds |= {f"figures/{name}": ["png", "pdf", "csv"] for name in WITH_POINTS if f"figures/{name}" in results}
     return [f"<results>/{result}.{kind}" for result in results for kind in [*kinds[result], "run.json"]]
+
+
+def nearest_targets(wildcards):
+    """Raise an error that names the targets most like a mistyped one."""
+    names = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    near = (
+        " or ".join(difflib.get_close_matches(wildcards.target, names, 3)) or "one of `snakemake --list-target-rules`"
+    )
+    raise SettingsError(f"there is no target {wildcards.target}; did you mean {near}?")

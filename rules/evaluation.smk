@@ -72,14 +72,14 @@ use rule evaluate_agent as evaluate_served with:
 
 
 UNTRAINED = ("warm_start", "immediate", "value_of_information", "discounted_information", "zero_test")
-UNTRAINED = [f"{run}/{dataset}" for run, dataset in experiment.evaluations(UNTRAINED)]
+UNTRAINED = experiment.evaluations(UNTRAINED)
 HOSPITAL_CASES = {d: f"<results>/cases/{d}.jsonl" for d in BENCHMARKS if experiment.raw_path(d) is None}
 
 
 use rule data_cards as check_headroom with:
     """Measure what the policy leaves to learn, and the smallest difference that can be shown."""
     input:
-        **{name.replace("/", "_"): f"<results>/evaluations/{name}.jsonl" for name in UNTRAINED},
+        **{f"{run}_{data}": f"<results>/evaluations/{run}/{data}.jsonl" for run, data in UNTRAINED},
         **{f"cases_{dataset}": path for dataset, path in HOSPITAL_CASES.items()},
     output:
         preflight="<results>/preflight.json",  # headrooms, obstacles, and what can be shown
