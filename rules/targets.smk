@@ -18,7 +18,7 @@ rule main_table:
 rule headroom:
     """What the policy can still learn."""
     input:
-        made("tables/headroom", "figures/headroom"),
+        made("tables/headroom"),
 
 
 rule ablations:

@@ -123,7 +123,7 @@ EVIDENCE: dict[str, _EvidenceOf] = ON_PAGE | {
     "plot_further_sensitivity": swept("further_sensitivity", every=True),
     "plot_engines": curves("engines"),
     # Each reads one file, which its rule names.
-    **dict.fromkeys(("plot_credit_quality", "plot_headroom", "write_headroom", "plot_expert_study",
+    **dict.fromkeys(("plot_credit_quality", "write_headroom", "plot_expert_study",
                      "write_expert_study"), lambda experiment: Evidence()),
     "write_inspector": inspected,
     **dict.fromkeys(("write_claims", "write_frames", "write_report"), _all(*ON_PAGE.values())),

@@ -5,20 +5,19 @@ stand for one claim per printed number.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from ...files import read_table
 from ...settings import parse_settings
 from ...settings.experiments import Value
 from ...settings.section import Section
-from ...study.rubric import dimensions
-from ..methods import DATASETS, IN_DOMAIN
+from ..methods import DATASETS
 from ..paper import facts_folder, sample_prices
 
 On = Literal["mimic_iv", "clinicalbench", "private", "average"]
@@ -28,8 +27,6 @@ PLACES = {**DATASETS, "average": "the average"}
 # Columns of the printed tables: our metric, and what it is in words.
 _COLUMNS = {"acc": ("accuracy", "accuracy (%)"), "aen": ("aen", "examinations per case"),
             "aec": ("aec", "cost per case (USD)")}  # fmt: skip
-# How many names a claim about the setup asks about, `billed_together` at least; none where it is not listed.
-_ASKED = {"cases": 1, "same_training": 2, "price": 1, "billed_together": 2}
 
 
 class ClaimsError(ValueError):
@@ -38,8 +35,7 @@ class ClaimsError(ValueError):
 
 class Claim(Section):
     """What the paper says. ``printed`` are the numbers that the sentence prints, as it prints them; ``headline`` claims
-    are shown first; ``also`` are the places where the paper says the same again. Each kind has the fields of
-    :data:`FIELDS`:
+    are shown first; ``also`` are the places where the paper says the same again. By kind:
 
     - ``figure``: a printed number: ``metric`` of ``of``, on test cases or at the end of training (``final_accuracy``).
       ``statistic`` relates ``of`` to ``than`` (``reduction``: by how many % it is lower); ``within`` is its half width,
@@ -65,7 +61,7 @@ class Claim(Section):
     id: str = Field(min_length=1)
     also: tuple[str, ...] = ()
     place: str = Field(min_length=1)
-    kind: str
+    kind: Literal["figure", "compare", "training", "best", "setup", "study", "not_run", "undecidable"]
     says: str = Field(min_length=1)
     printed: tuple[str, ...] = ()
     headline: bool = False
@@ -97,62 +93,6 @@ class Claim(Section):
         text = self.printed[0]
         rounding = 0.5 * 10.0 ** -len(text.partition(".")[2])
         return float(Fraction(text)), rounding if self.within is None else self.within
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if problem := next(_problems(self), None):
-            raise ValueError(problem)
-        return self
-
-
-FIELDS = {
-    "figure": ("of metric on", "statistic than within"),
-    "compare": ("of than metric on", "side within margin times"),
-    "training": ("of by", "than share nearer_to times side within"),
-    "best": ("side metric on", "of among sweep value"),
-    "setup": ("what value", "names"),
-    "study": ("asks", "dimension on_dimensions of than value"),
-    "not_run": ("why", ""),
-    "undecidable": ("why", ""),
-}
-"""Fields of each kind of claim: those that it needs, and those that it may have."""
-_OF_ALL = {"id", "also", "place", "kind", "says", "printed", "headline"}
-
-
-_RULES: tuple[tuple[str, Callable[[Claim], bool], str], ...] = (
-    ("figure", lambda c: (c.statistic == "mean") == (not c.than),
-     "`than` goes with a statistic of two, and only with it"),
-    ("figure", lambda c: c.metric != "final_accuracy" or (not c.than and c.on == IN_DOMAIN),
-     f"field 'metric': `final_accuracy` is of one training, on {IN_DOMAIN}"),
-    ("figure", lambda c: len(c.printed) == 1, "field 'printed': a figure is one number"),
-    ("figure", lambda c: bool(c.number()), "field 'printed': a figure is one number"),
-    ("compare best", lambda c: c.metric != "final_accuracy", "field 'metric': such a claim is about test cases"),
-    ("compare training", lambda c: (c.side is None) != (c.within is None), "field 'side': either `side` or `within`"),
-    ("training", lambda c: (c.by == "probes") == (not c.than) == (c.times is not None),
-     "field 'by': `probes` goes with `times`, everything else with `than`"),
-    ("best", lambda c: (not c.of) == bool(c.sweep) == isinstance(c.value, (int, float)),
-     "field 'of': either `of`, or `sweep` with `value`"),
-    ("study", lambda c: c.asks != "above" or all((c.of, c.than, c.on_dimensions)),
-     "field 'asks': `above` goes with `of`, `than` and `on_dimensions`"),
-    ("study", lambda c: {"", *dimensions()}.issuperset((c.dimension, *c.on_dimensions)) and (
-        c.asks != "largest_lead" or bool(c.dimension)), f"field 'dimension': one of {', '.join(dimensions())}"),
-    ("setup", lambda c: (c.what == "settings") == isinstance(c.value, dict),
-     "field 'value': settings by name for `settings`, else one value"),
-)  # fmt: skip
-"""What must hold of a claim of some kinds, and what is wrong where it does not."""
-
-
-def _problems(claim: Claim) -> Iterator[str]:
-    kind, (needed, optional) = claim.kind, map(str.split, FIELDS[claim.kind])
-    for name in sorted(claim.model_fields_set - _OF_ALL - {*needed, *optional}):
-        yield f"field {name!r}: a claim of kind {kind} has none"
-    for name in needed:
-        if getattr(claim, name) in (None, ""):
-            yield f"field {name!r}: a claim of kind {kind} needs it"
-    yield from (problem for kinds, holds, problem in _RULES if kind in kinds.split() and not holds(claim))
-    count, required = len(claim.names), _ASKED.get(str(claim.what), 0)
-    if kind == "setup" and (count < required or (count > required and claim.what != "billed_together")):
-        yield f"field 'names': {claim.what} takes {required}, got {count}"
 
 
 class PrintedTable(Section):
@@ -189,7 +129,10 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
     ids: set[str] = set()
     claims: dict[str, Claim] = {}  # by what they ask of the results
     for entry in entries:
-        claim = _typed(path, entry)
+        try:
+            claim = Claim.model_validate(entry)
+        except ValidationError as error:
+            raise ClaimsError(f"{path}: claim {entry.get('id')!r}: {_first(error)}") from error
         if claim.id in ids:
             raise ClaimsError(f"{path}: claim {claim.id!r}: field 'id': stands twice")
         ids.add(claim.id)
@@ -200,16 +143,6 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
             also = tuple(dict.fromkeys((*first.also, claim.place)))
             claims[asks] = first.model_copy(update={"also": also, "headline": first.headline or claim.headline})
     return list(claims.values())
-
-
-def _typed(path: Path, entry: Mapping[str, Any]) -> Claim:
-    where, kind = f"{path}: claim {entry.get('id')!r}", entry.get("kind")
-    if kind not in FIELDS:
-        raise ClaimsError(f"{where}: field 'kind': expected one of {', '.join(FIELDS)}, got {kind!r}")
-    try:
-        return Claim.model_validate(entry)
-    except ValidationError as error:
-        raise ClaimsError(f"{where}: {_first(error)}") from error
 
 
 def _spelled_out(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
