@@ -34,7 +34,7 @@ from ..settings import Settings
 from ..settings.datasets import FURTHER
 from ..settings.judging import DECIDING, SECOND, failing
 from .replay import COUNTS
-from .row import EvaluationRow, Judging, public_text, read_rows
+from .row import Decoding, EvaluationRow, Judging, public_text, read_rows
 
 # Means over cases in the record of an evaluation, and so in MLflow: name and field of the rows.
 _LOGGED = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_tests", "n_na": "n_na", "utility": "utility"}
@@ -50,14 +50,14 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     cases = read_test_cases(job.inputs["cases"], limit)
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
     spec = model_spec(settings, agent_entry(settings, run), policy, job.server, credentialed=credentialed)
-    disclosures = [spec and spec.check(dataset)]
+    disclosures = [spec.check(dataset) if spec else None]
     disclosures += check_judges(settings, dataset, (*DECIDING, *SECOND), credentialed=credentialed)
     metrics = evaluate(settings, run, cases, job.out["evaluation"], job.state, policy, job.server)
     job.metrics.update(metrics)
     job.tags.update(disclosed(disclosures))
     rows = list(read_rows(job.out["evaluation"]))
     answered = {name for row in rows for name in row.models or ()}
-    if others := sorted(name for name in answered if spec and not is_same_model(spec.name, name)):
+    if spec and (others := sorted(name for name in answered if not is_same_model(spec.name, name))):
         job.tags["answered_as"] = ", ".join(others)
         print(f"{run}: WARNING: {spec.name} was asked for, but the server answered as {job.tags['answered_as']}")
     if failures := failures_of_judges(rows):
@@ -96,7 +96,7 @@ def evaluate(
     environment = open_environment(settings, credentialed=credentialed)
     second = open_second(settings, credentialed=credentialed)
     greedy_only = agent_class(agent_entry(settings, run)).one_decoding
-    decodings = ["greedy"] if greedy_only else settings.evaluation.decodings
+    decodings: list[Decoding] = ["greedy"] if greedy_only else settings.evaluation.decodings
     SYSTEM.set(run)
     state.mkdir(parents=True, exist_ok=True)
     # One event loop for all waves: each would open connections of its own, and close none.
@@ -192,7 +192,12 @@ def evaluate_cases(agent: Agent, cases: Sequence[CaseRecord], settings: Settings
 
 
 def evaluation_row(
-    settings: Settings, agent: Agent, workup: Trajectory, decoding: str, meter: Meter, judging: Judging | None = None
+    settings: Settings,
+    agent: Agent,
+    workup: Trajectory,
+    decoding: Decoding,
+    meter: Meter,
+    judging: Judging | None = None,
 ) -> EvaluationRow:
     """The row of one workup; texts of credentialed cases only as pseudonyms."""
     case, tests = workup.case, settings.environment.tests

@@ -130,8 +130,10 @@ def check_headroom(settings: Settings, job: Job) -> None:
         resolutions.append(measure_resolution(list(acting.values()), len(settings.seeds), dataset))
     in_domain = [_by_decoding(job, run, IN_DOMAIN) for run in ("warm_start", "immediate")]
     start, never = (mean(rows.get("sampled") or next(iter(rows.values())), "utility") for rows in in_domain)
-    measured = {"headrooms": headrooms, "resolutions": resolutions, "unavailable": unavailable}
-    preflight = Preflight(warm_start=start, immediate=never, safe=start > never, **measured)
+    preflight = Preflight(
+        warm_start=start, immediate=never, safe=start > never, headrooms=headrooms, resolutions=resolutions,
+        unavailable=unavailable,
+    )  # fmt: skip
     judge(preflight, settings.utility.cost_unit_usd)
     write_text(job.out["preflight"], preflight.model_dump_json(indent=2) + "\n")
     job.metrics.update(warm_start_utility=start, immediate_utility=never)
@@ -150,7 +152,7 @@ def measure_headroom(
 
     ``exact`` as of :func:`exact_accuracy`; ``references`` are workups of :data:`REFERENCES`, in that order, if known.
     """
-    figures: dict[str, float | None] = {name: mean(rows, column) for name, column in _MEANS.items()}
+    figures: dict[str, Any] = {name: mean(rows, column) for name, column in _MEANS.items()}
     aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
     cost_to_test = weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None
     chance = Counter(row.gold for row in rows).most_common(1)[0][1] / len(rows)
@@ -197,7 +199,7 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
     Assumed: two methods trained from one start differ by case as the greedy and the sampled workups of that start do
     (with a single decoding: as two independent policies of its accuracy), with :data:`CASE_SHARE` and :data:`SEED_SD`.
     """
-    cases, figures = len(rows[0]), {}
+    cases, figures = len(rows[0]), dict[str, Any]()
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
         first, *second = (_values(of_one, column) for of_one in rows)
         variance = float((first - second[0]).var(ddof=1) if second else 2 * first.var(ddof=1))
@@ -257,7 +259,7 @@ def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
         "small": None not in (points, utility) and not one_seed and points < least.accuracy and utility < least.utility,
     }  # fmt: skip
     percents = {"accuracy": headroom.accuracy, "chance": headroom.chance, "choice": points, "least": least.accuracy}
-    words = {name: 100 * (share or 0) for name, share in percents.items()}
+    words: dict[str, Any] = {name: 100 * (share or 0) for name, share in percents.items()}
     words |= {"h": headroom, "r": least, "where": _label(headroom.dataset)}
     return [_words()["obstacles"][name].format(**words) for name, does in holds.items() if does]
 

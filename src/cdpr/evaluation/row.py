@@ -11,6 +11,8 @@ from ..cases import CaseRecord
 from ..pseudonym import pseudonym
 from ..settings import Settings
 
+Decoding = Literal["greedy", "sampled"]
+
 
 class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
     """The part of language models in judging a workup and matching its requests; only where the settings name one.
@@ -50,7 +52,7 @@ class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_i
     """
 
     note_id: str
-    decoding: Literal["greedy", "sampled"]
+    decoding: Decoding
     correct: bool
     diagnosis: str
     gold: str

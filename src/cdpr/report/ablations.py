@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 from ..evaluation.significance import detectable_difference
 from ..settings import Settings, job_of, labels_of, variants
@@ -27,7 +28,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     jobs = {m: job for m in results.methods if (job := job_of(settings, m.name)) != m.name}
     shared = [f"{m.label} trains what {variants(settings)[job].label} trains: one job, and these are its runs."
               for m, job in jobs.items()]  # fmt: skip
-    words = {"base": base.label, "remarks": results.remarks(), "shared": shared}
+    words: dict[str, Any] = {"base": base.label, "remarks": results.remarks(), "shared": shared}
     parts, rows = [], []
     for decoding in results.decodings:
         levels = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]

@@ -159,7 +159,7 @@ def _name_points(panel: style.Axes, settings: Settings, chosen: Measured) -> Non
         text.set_in_layout(False)
         text.set_path_effects([withStroke(linewidth=2, foreground="white")])
         obstacles.append(free_place(point, text.get_window_extent(), obstacles, bounds, 6 * scale))
-        centre = obstacles[-1].min + obstacles[-1].size / 2
+        centre = (obstacles[-1].p0 + obstacles[-1].p1) / 2
         text.set_position(inverse.transform(centre))
         if _gap(point, obstacles[-1]) > 9 * scale:
             line = panel.plot(*zip(inverse.transform(point), inverse.transform(centre), strict=True), linewidth=0.5,

@@ -52,7 +52,7 @@ def count_cases(path: Path, prices: Prices) -> pd.DataFrame:
     """A row per case: split, patient, language, diagnosis, examinations of each kind, price and length; no text but
     diagnoses. Raises RecordError for a broken line, CardError for a file without cases or prices."""
     kinds = {row["exam_key"]: kind_of(row["exam_key"], row["examination"], row["hcpcs"]) for row in prices}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for case in iterate_records(path):
         results = case.key_pertinent_results_dict
         if results and not case.exam_cost_map:
@@ -72,7 +72,7 @@ def count_cases(path: Path, prices: Prices) -> pd.DataFrame:
 
 def data_card(
     settings: Settings, dataset: str, cases: pd.DataFrame, attrition: AttritionReport, prices: Prices,
-    digests: Mapping[str, str],
+    digests: Mapping[str, str | None],
 ) -> dict[str, Any]:  # fmt: skip
     """The card as JSON: source and licence, counts, splits, funnel, leaks, distributions, diagnoses, price coverage.
 

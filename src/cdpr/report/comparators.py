@@ -1,6 +1,7 @@
 """Ways to assign credit, side by side: what each policy does in-domain, and what its training cost."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         changes = comparisons.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
         rows, readings = with_tokens(results, decoding), comparisons.readings(changes, METRICS)
-        words = {"remarks": results.remarks(), "base": ours.label, "readings": readings}
+        words: dict[str, Any] = {"remarks": results.remarks(), "base": ours.label, "readings": readings}
         parts += [layout.part(settings, "comparators.levels", rows, decoding, **words),
                   layout.part(settings, "comparators.changes", changes, decoding, **words)]  # fmt: skip
         differences = {m.name: comparisons.prefixed("change_", row) for m, row in zip(others, changes, strict=True)}

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -131,13 +131,14 @@ def _lines(results: str | Path, run: str, name: str = "metrics.jsonl") -> list[t
 
 def _measured(results: str | Path, run: str, metrics: Sequence[str], prefix: str) -> list[list[float]]:
     """Rows that hold a measurement, as numbers in the order step, seconds, tokens, metrics."""
-    names, rows = [f"{prefix}{metric}" for metric in metrics], []
+    names, rows = [f"{prefix}{metric}" for metric in metrics], list[list[float]]()
     times = {row.get("step"): row for _, row in _lines(results, run, "timings.jsonl")}
     for place, row in ((place, row | times.get(row.get("step"), {})) for place, row in _lines(results, run)):
         if not any(name in row for name in names):
             continue
         for name in (*AXES, *names):
-            if type(value := row.get(name)) not in (int, float) or not math.isfinite(value):
+            value: Any = row.get(name)
+            if type(value) not in (int, float) or not math.isfinite(value):
                 raise CurveError(f"{place}: field {name!r}: expected a finite number, got {value!r}")
         if rows and row["step"] <= rows[-1][0]:
             raise CurveError(f"{place}: field 'step': {row['step']} does not follow {rows[-1][0]:g}")

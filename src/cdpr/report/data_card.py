@@ -12,7 +12,7 @@ from ..records import RunRecord
 from ..settings import Settings
 from . import layout
 from .card_counts import FEWEST_PATIENTS, CardError, count_cases, data_card, mark, others, read_report
-from .table import Block, Table, Warned, markdown_page
+from .table import Block, Row, Table, Warned, markdown_page
 
 _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
           "fallback": "at the fallback price"}  # fmt: skip
@@ -24,7 +24,7 @@ def write_data_card(settings: Settings, job: Job) -> None:
     table = read_table(job.inputs["coverage"], COVERAGE_COLUMNS, CardError)
     prices = [{name: escape.csv_text(cell) for name, cell in row.items()} for _, row in table]
     cases = count_cases(job.inputs["cases"], prices)
-    digests = {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
+    digests: dict[str, str | None] = {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
     if "ingested" in job.inputs:
         digests = {"raw": RunRecord.read(job.inputs["ingested"]).digest_of("raw"), **digests}
     card = data_card(settings, job.options["dataset"], cases, attrition, prices, digests)
@@ -58,7 +58,7 @@ def card_parts(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str, l
     digests = [{"input": name, "sha256": digest} for name, digest in card["digests"].items()]
     unnamed = f"; not named here: {others(card)}" if others(card) else ""
 
-    def table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    def table(name: str, rows: Sequence[Row]) -> Table:
         return layout.part(settings, f"data_card.{name}", rows)[1]
 
     shares = [row | {"share": row.get("dropped", 0) / counts["read"]} for row in steps]
@@ -76,7 +76,7 @@ def card_parts(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str, l
     ]  # fmt: skip
 
 
-def _prices(prices: Mapping[str, Any], table: Callable[[str, Sequence[Mapping[str, Any]]], Table]) -> list[Block]:
+def _prices(prices: Mapping[str, Any], table: Callable[[str, Sequence[Row]], Table]) -> list[Block]:
     coverage = prices["found"]
     counts = [{"what": words, "count": coverage[key], "share": coverage[key] / max(1, coverage["found"])}
               for key, words in _FOUND.items()]  # fmt: skip

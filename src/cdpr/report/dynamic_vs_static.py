@@ -1,6 +1,7 @@
 """Table 3: CDPR, which asks for examinations one by one, against a diagnosis from the whole record at once."""
 
 from pathlib import Path
+from typing import Any
 
 from ..evaluation.metrics import METRICS, estimate
 from ..settings import Settings
@@ -23,7 +24,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     :class:`Results` does."""
     results = Results(settings, folder, dynamic_methods(settings))
     static, dynamic = results.methods
-    words = {"pair": f"{dynamic.label} against {static.label}", "remarks": results.remarks()}
+    words: dict[str, Any] = {"pair": f"{dynamic.label} against {static.label}", "remarks": results.remarks()}
     rows = {_COUNTERPARTS[row["method"]]: row for row in printed_rows("dynamic_vs_static.csv", *_PRINTED)}
     parts, lines = [], []
     for decoding in results.decodings:

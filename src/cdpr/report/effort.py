@@ -50,7 +50,7 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
 
 def _row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
     """Means over the cases of all seeds; a figure that no record holds stays empty."""
-    row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
+    row: Row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
            "label": method.label, "dataset": dataset, "dataset_text": results.datasets.get(dataset)}  # fmt: skip
     try:
         rows = results.rows(method, dataset, decoding).rename(columns={"n_invalid": "invalid"})

@@ -104,7 +104,7 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         points.set_xlabel("mean score [95% interval over cases]", fontsize=7.5)
         handles = radar.get_legend_handles_labels()
         figure.legend(*handles, loc="outside upper center", ncols=3, fontsize=7, borderpad=1.2)
-        figure.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr]
+        figure.get_layout_engine().set(w_pad=0.1)
         style.foot(figure, settings, [
             f"{who(analysis)}; {analysis.states} states of {analysis.cases} cases, "
             f"sampled from {label(settings, analysis.source)}",
@@ -214,15 +214,15 @@ def states_table(
         by_state.setdefault(line.state, {})[line.run] = fmean(known) if known else None
     source = means[0].source
     linked = source in settings.inspector.runs
-    lines = []
+    lines: list[Row] = []
     for state, scores in by_state.items():
-        ours, *others = (scores.get(run) for run in labels)
-        others = [score for score in others if score is not None]
+        ours, *rest = (scores.get(run) for run in labels)
+        others = [score for score in rest if score is not None]
         place = places[state]
         link = address(place.source, place.dataset, case=place.note_id, decoding="greedy", turn=place.turn)
         text = f"{DATASETS[place.dataset]}, turn {place.turn + 1}"
         lead = ours - fmean(others) if ours is not None and others else None
-        lines.append(scores | {"state": text, "state_link": link if linked else "", "lead": lead})
+        lines.append({**scores, "state": text, "state_link": link if linked else "", "lead": lead})
     lines.sort(key=lambda line: math.inf if line["lead"] is None else -line["lead"])
     columns = [*(Column(run, label) for run, label in labels.items()),
                Column("lead", "Ours above the mean of the others", signed=True)]  # fmt: skip

@@ -7,6 +7,7 @@ some patients by the one policy and the others by the other; below the cheapest 
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -110,7 +111,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                     head | {"label": label, "heading": heading} | compare(frontiers, label, (dataset, decoding))
                 )
                 lines += [shown[-1]] if "hole" not in shown[-1] else []
-        words = {"remarks": frontiers.results.remarks(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
+        words: dict[str, Any] = {"remarks": frontiers.results.remarks(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
         parts.append(layout.part(settings, "frontier.levels", shown, decoding, **words))
     return layout.declared_sheet(settings, "frontier", parts, lines)
 
@@ -147,7 +148,7 @@ def _draw(panel: style.Axes, frontiers: Frontiers, at: Places) -> None:
         except NotMeasured:
             continue
         look = style.look_of(frontiers.settings, methods[0].name)
-        mean, low, high = draws[0, 1:], *np.quantile(draws[1:, 1:], [0.025, 0.975], axis=0)
+        mean, (low, high) = draws[0, 1:], np.quantile(draws[1:, 1:], [0.025, 0.975], axis=0)
         order = np.argsort(mean[:, 1])
         x, y = mean[order, 1], _POINTS * mean[order, 0]
         panel.errorbar(

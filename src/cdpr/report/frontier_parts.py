@@ -3,6 +3,7 @@ on validation cases."""
 
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
@@ -65,5 +66,5 @@ def _grid(settings: Settings, folder: Path) -> tuple[str, Table]:
             values = {step: 100 * value for step, value in at.items()}
             lines.append({"label": rule, "rate": f"{rate:g}", "seeds": len(method.runs)} | values | marks)
     columns = [Column(step, step, "100 U / w after so many iterations") for step in steps]
-    words = {"validation_cases": settings.data.validation_cases, "weight": GRID_WEIGHT}
+    words: dict[str, Any] = {"validation_cases": settings.data.validation_cases, "weight": GRID_WEIGHT}
     return layout.part(settings, "frontier_parts.grid", lines, columns=columns, **words)

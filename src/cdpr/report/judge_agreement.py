@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -31,7 +32,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         rows, missing = _judged(results, decoding)
         lines = list(_lines(settings, decoding, rows))
-        words = {"judges": judges(settings), "missing": missing}
+        words: dict[str, Any] = {"judges": judges(settings), "missing": missing}
         parts.append(layout.part(settings, "judge_agreement.agreement", lines, decoding, **words))
         flips, groups = _flips(results, rows), rows.groupby(["method", "dataset"]).ngroups
         parts.append(layout.part(settings, "judge_agreement.flips", flips, decoding, differ=len(flips), all=groups))

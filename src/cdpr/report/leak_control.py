@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from ..evaluation.metrics import METRICS, EvaluationError, by_run, metric_fields
 from ..settings import Settings
@@ -22,7 +23,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     variants = [results.path(run, controlled_name(d)) for m in results.methods for run in m.runs for d in DATASETS]
     check_provenance(settings, sorted({path for path in variants if path.exists()}))
     taken_out = [note for dataset, label in DATASETS.items() for note in _taken_out(results, dataset, label)]
-    words = {"remarks": results.remarks(), "taken_out": taken_out, "notices": notices(settings)}
+    words: dict[str, Any] = {"remarks": results.remarks(), "taken_out": taken_out, "notices": notices(settings)}
     parts, every_line = [], []
     for decoding in results.decodings:
         pairs = [(method, dataset) for method in results.methods for dataset in DATASETS]

@@ -160,8 +160,8 @@ def _handles(settings: Settings, curves: Sequence[Curves]) -> list:
         if len(curve.runs) < len(curve.method.runs):
             none = "missing" if curve.missing else "diverged"
             seeds = f"{len(curve.runs)} of {len(curve.method.runs)} seeds" if curve.runs else none
-        lines.append(Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, markersize=4,
-                            label=f"{curve.method.label} ({seeds})"))  # fmt: skip
+        drawn: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 4}
+        lines.append(Line2D([], [], **drawn, label=f"{curve.method.label} ({seeds})"))
     return lines
 
 

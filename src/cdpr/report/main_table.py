@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS
@@ -74,7 +75,13 @@ def wide(results: Results, decoding: str, text: str, notes: list[str], label: st
                 gap = "missing" if figures["missing"] else EMPTY
                 row |= {f"{column.key}_text": gap for column in columns if column.key.startswith(f"{place}.")}
         rows.append(row)
-    words = {"main": " (main)" if main else "", "about": text, "missing": missing, "legend": notes, "table": label}
+    words: dict[str, Any] = {
+        "main": " (main)" if main else "",
+        "about": text,
+        "missing": missing,
+        "legend": notes,
+        "table": label,
+    }
     return layout.part(results.settings, "main_table.levels", rows, decoding, columns, **words)
 
 
@@ -85,7 +92,7 @@ def _paired(results: Results, first: Method, second: Method, decoding: str) -> t
         *comparisons.interval_columns(COMPARED, "Δ ", short=True),
         *layout.shared("seed_sd", "discordant", "p", "p_holm"),
     ]
-    words = {"pair": f"{first.label} against {second.label}", "names": f"{first.name}_{second.name}",
+    words: dict[str, Any] = {"pair": f"{first.label} against {second.label}", "names": f"{first.name}_{second.name}",
              "readings": comparisons.readings(changes, COMPARED), "judging": results.judging()}  # fmt: skip
     return layout.part(results.settings, "main_table.paired", changes, decoding, columns, **words)
 
@@ -104,7 +111,7 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
     pairs = itertools.product((method for method in results.methods if method.runs), results.datasets)
     rows = [results.summary(method, dataset, decoding) for method, dataset in pairs]
     rows = [row | {"label": f"{row['label']}, {row['dataset_text']}"} if "hole" in row else row for row in rows]
-    words = {"source": mark, "table": label, "judging": results.judging(),
+    words: dict[str, Any] = {"source": mark, "table": label, "judging": results.judging(),
              "resamples": results.settings.evaluation.bootstrap}  # fmt: skip
     return layout.part(results.settings, "main_table.intervals", rows, decoding, columns, **words)
 

@@ -70,7 +70,7 @@ class Method:
 def main_methods(settings: Settings) -> list[Method]:
     """All rows of the main table: agents in the order of the registry, group by group. Among the trained ones stand
     ours, our own method last."""
-    others, ours = [], []
+    others, ours = list[Method](), list[Method]()
     for variant in labels_of(settings, "main_table"):
         (ours if variant == OURS else others).append(trained(settings, variant))
     agents = [agent(settings, name) for name in settings.agents]

@@ -15,7 +15,6 @@ from ..settings import Settings
 from .inspector.data import address
 from .methods import DATASETS, Method, synthetic
 from .provenance import check_tier, read_record
-from .table import Runs
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Records:
         inspector shows its cases (empty for runs that it does not show)."""
         sources, known = [], set()
         for method in methods:
-            blocks = {}
+            blocks: dict[str, list[dict[str, Any]]] = {}
             for dataset, label in DATASETS.items():
                 if method.knows_hospital and not synthetic(self.settings, dataset):
                     continue
@@ -90,7 +89,7 @@ class Links:
     def __init__(self, behind: Iterable[Mapping[str, Any]]):
         self._known = {one["anchor"] for method in behind for block in method["blocks"].values() for one in block}
 
-    def anchors(self, runs: Runs) -> list[str]:
+    def anchors(self, runs: Iterable[tuple[str, str]]) -> list[str]:
         """Anchors of those runs that stand on the page."""
         return [place for run, dataset in runs if (place := anchor(run, dataset)) in self._known]
 

@@ -218,8 +218,8 @@ def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
 
 
 def _signed(row: Row, metric: Metric) -> str:
-    ends = (metric.factor * row[f"{metric.name}{end}"] for end in ("", "_low", "_high"))
-    return interval(*ends, metric.decimals, signed=True)
+    mean, low, high = (metric.factor * row[f"{metric.name}{end}"] for end in ("", "_low", "_high"))
+    return interval(mean, low, high, metric.decimals, signed=True)
 
 
 def _short(row: Row) -> str:

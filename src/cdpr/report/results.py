@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,14 +20,12 @@ from ..settings.judging import failing
 from .curves import diverged_at
 from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, unfit
 from .provenance import check_prices, check_provenance, check_training, read_record
-from .table import EMPTY, Runs
+from .table import EMPTY, Row, Runs
 
 _VERDICTS = {"table": "by tables of names", "model": "by the judge",
              "invalid": "unreadable answers of the judge, for which the tables decided"}  # fmt: skip
 # Fewer examinations per case than this: the policy has stopped ordering them.
 STOPPED = 0.1
-
-Row = dict[str, Any]
 
 
 class NotMeasured(Exception):
@@ -58,7 +56,7 @@ class Results:
         self.read = cache(read_evaluation)
         self._diverged_at = cache(partial(diverged_at, self.folder))
         self._on = cache(self._measured)
-        self.summary = cache(lambda *row: MappingProxyType(self._summary(*row)))
+        self.summary: Callable[[Method, str, str], Any] = cache(lambda *row: MappingProxyType(self._summary(*row)))
 
     @property
     def averaged(self) -> bool:
@@ -255,8 +253,8 @@ class Results:
         """Other models than the one asked for, as which servers answered (``answered_as`` in run.json)."""
         evaluations = (self.path(run, dataset) for run in method.runs for dataset in self.datasets)
         places = (path.with_suffix(".run.json") for path in evaluations)
-        tags = {read_record(place).tags.get("answered_as") for place in places if place.exists()}
-        return sorted(tags - {None})
+        tags = {read_record(place).tags.get("answered_as", "") for place in places if place.exists()}
+        return sorted(tags - {""})
 
     def path(self, run: str, dataset: str) -> Path:
         """Where the evaluation of a run on a data set lies."""

@@ -7,6 +7,7 @@ A digest picks the case, no person does. Cases that not everyone may see are not
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..cases import CaseRecord, iterate_records
 from ..evaluation.metrics import EvaluationError
@@ -114,7 +115,11 @@ def _case_table(settings: Settings, case: CaseRecord, among: int) -> tuple[str, 
         fields.append(("Final diagnosis", case.final_diagnosis))
     whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
     lines = [{"field": field, "text": text} for field, text in (*fields, ("Whole record", whole))]
-    words = {"among": among, "seed": settings.evaluation.seed, "source": source_of(settings, IN_DOMAIN).label}
+    words: dict[str, Any] = {
+        "among": among,
+        "seed": settings.evaluation.seed,
+        "source": source_of(settings, IN_DOMAIN).label,
+    }
     return layout.part(settings, "sample_case.case", lines, **words)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,13 @@ def read_panels(settings: Settings, folder: Path, where: str, every: bool = Fals
     return results, panels
 
 
-_BEST_UTILITY = {"linestyle": "", "marker": "*", "markersize": 11, "color": style.VERMILION, "markeredgecolor": "white"}
+_BEST_UTILITY: dict[str, Any] = {
+    "linestyle": "",
+    "marker": "*",
+    "markersize": 11,
+    "color": style.VERMILION,
+    "markeredgecolor": "white",
+}
 
 
 def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -> None:
@@ -240,7 +247,7 @@ def _legend(settings: Settings, panels: Sequence[Panel], peak: bool) -> list:
     from matplotlib.lines import Line2D
 
     colour = style.look_of(settings, OURS).colour
-    ring = {"markersize": 8, "markerfacecolor": "none", "markeredgecolor": style.VERMILION}
+    ring: dict[str, Any] = {"markersize": 8, "markerfacecolor": "none", "markeredgecolor": style.VERMILION}
     handles: list = [
         Line2D([], [], color=colour, linewidth=1.2, marker="o", markersize=4.5, markerfacecolor="white",
                label="CDPR, one setting changed"),

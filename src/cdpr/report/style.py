@@ -5,21 +5,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from .. import escape
 from ..files import write_bytes
-from ..settings import Look, Settings
+from ..settings import AgentEntry, Look, Settings
+from ..settings.experiments import Variant
 from .methods import DATASETS, IN_DOMAIN, domain, synthetic, tier_mark
 from .table import Row
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes as Axes
-    from matplotlib.figure import Figure as Figure
-    from matplotlib.figure import SubFigure as SubFigure
-    from matplotlib.transforms import Bbox as Bbox
-else:  # Matplotlib takes long to import, and most jobs draw nothing
-    Axes = Figure = SubFigure = Bbox = Any
+# Matplotlib takes long to import, and most jobs draw nothing.
+Axes: TypeAlias = Any
+Figure: TypeAlias = Any
+SubFigure: TypeAlias = Any
+Bbox: TypeAlias = Any
 
 # Okabe and Ito's palette: eight colours that remain distinct with any colour vision.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -30,7 +29,7 @@ GREY = "#6b6b6b"
 PARAMETERS = Path(__file__).with_name("matplotlibrc.txt")
 
 # For what the registries give no look: colours of Tol's muted palette, which no shipped row has.
-_SPARE = tuple(Look(colour=colour, marker=marker, line=line) for colour, marker, line in zip(
+_SPARE = tuple(Look.model_validate({"colour": colour, "marker": marker, "line": line}) for colour, marker, line in zip(
     ("#332288", "#882255", "#999933", YELLOW, "#AA4499", "#117733", "#DDCC77", "#CC6677"), "dhpHDX8*",
     ((0, (5, 1)), ":", (0, (3, 1, 1, 1)), "-.") * 2, strict=True))  # fmt: skip
 
@@ -38,7 +37,8 @@ _SPARE = tuple(Look(colour=colour, marker=marker, line=line) for colour, marker,
 def look_of(settings: Settings, name: str, position: int = 0) -> Look:
     """The look of an agent or variant in its registry. One without takes a spare look whose colour no other row has,
     as long as there are any: shown variants first; what is in no registry takes that of its ``position``."""
-    variants, rows = settings.experiments.variants, {**settings.agents, **settings.experiments.variants}
+    variants = settings.experiments.variants
+    rows: dict[str, AgentEntry | Variant] = {**settings.agents, **variants}
     if (entry := rows.get(name)) and entry.look:
         return entry.look
     used = {row.look.colour.lower() for row in rows.values() if row.look}
@@ -115,7 +115,7 @@ def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:
     inches, height = 0.1 + 0.125 * max(1, len(notes)), figure.get_figheight()
     figure.set_figheight(height + max(0.0, inches - height / 3))  # many notes take no room from the panels
     room = inches / figure.get_figheight()
-    figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))  # type: ignore[union-attr]
+    figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))
 
 
 def folded(notes: Iterable[str]) -> list[str]:

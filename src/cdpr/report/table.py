@@ -72,7 +72,7 @@ class Cell:
 # Values by column key; a row may hold more than the columns show. `runs` are the evaluations behind its numbers, `hole`
 # says why it has none and is shown across it. Beside a value, `<key>_text` is shown in its place, `<key>_mark`,
 # `<key>_note`, `<key>_link` and `<key>_runs` are those of its cell. Values of `SET.metric` have the runs of `SET.runs`.
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,13 @@ class Table:
         key, value = column.key, row.get(column.key)
         beside = {name: row.get(f"{key}_{name}") for name in ("text", "mark", "note", "link", "runs")}
         if (text := beside["text"]) is None:
-            ends = [row.get(f"{key}{end}") for end in ("", "_low", "_high")] if column.interval else [None]
+            ends: list[Any] = [row.get(f"{key}{end}") for end in ("", "_low", "_high")] if column.interval else [None]
             if None not in ends:
-                text = interval(*(end * column.factor for end in ends), column.decimals, signed=column.signed)
+                value, low, high = (end * column.factor for end in ends)
+                text = interval(value, low, high, column.decimals, signed=column.signed)
             else:
                 text = EMPTY if value is None else column.text(value, column.signed, column.factor)
-        runs = row.get(f"{key.rpartition('.')[0]}.runs", row.get("runs", ())) if column.linked else ()
+        runs: Any = row.get(f"{key.rpartition('.')[0]}.runs", row.get("runs", ())) if column.linked else ()
         mark = beside["mark"] or self._marks.get((id(row), key), "")
         return Cell(text, mark, beside["runs"] or runs if text != EMPTY else (), beside["note"] or "",
                     beside["link"] or "")  # fmt: skip

@@ -22,7 +22,7 @@ SLOWEST = 15
 
 def write_timings(settings: Settings, job: Job) -> None:
     """Write the page. Files that cannot be used are named on it."""
-    rows, unusable, trained = [], [], defaultdict(list)
+    rows, unusable, trained = list[tuple[Any, ...]](), list[str](), defaultdict[str | None, list[float]](list)
     for path in record_files(job.inputs["results"]):
         try:
             record = RunRecord.read(path)
@@ -35,7 +35,7 @@ def write_timings(settings: Settings, job: Job) -> None:
         rows.append((record.stage, name, record.wall_seconds, record.cpu_seconds / 3600, record.peak_memory_mb))
     jobs = pd.DataFrame(rows, columns=["stage", "job", "seconds", "cpu_hours", "memory_mb"])
     missing = "missing: run.json of any job. They are written as jobs end: `snakemake --cores all`."
-    parts = summary(settings, jobs) if rows else [("All jobs", missing)]
+    parts: list[tuple[Any, ...]] = summary(settings, jobs) if rows else [("All jobs", missing)]
     if trained:
         means = [{"variant": v, "runs": len(s), "minutes": fmean(s) / 60} for v, s in trained.items()]
         parts.append(layout.part(settings, "timings.trainings", means))

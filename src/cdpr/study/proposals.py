@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 from ..agents.build import agent_entry
 from ..cases import CaseRecord, is_physical, iterate_records
@@ -98,7 +99,7 @@ async def decide(
     diagnosis that it leans to, which is all that raters can then know of its thoughts."""
     seed = derive_seed(settings.evaluation.seed, "study", digest)
     turn = await agent.act(state, False, seed)
-    reasoning = reasons(turn.text)
+    reasoning, decision = reasons(turn.text), dict[str, Any]()
     match parse_action(turn.text):
         case RequestTest(name) if not _VERB.search(name):
             forced = None if reasoning else parse_action((await agent.act(state, True, seed)).text)
@@ -107,8 +108,6 @@ async def decide(
             decision = {"kind": "request", "action": name, "leaning": leaning, "usd": usd}
         case FinalDiagnosis(text) if not _VERB.search(text):
             decision = {"kind": "diagnosis", "action": text}
-        case _:
-            decision = {}
     return Proposal(state=digest, run=run, reasoning=reasoning, **decision)
 
 

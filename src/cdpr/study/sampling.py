@@ -64,7 +64,7 @@ def open_actor(
     run, policy = job.options["run"], job.inputs.get("policy")
     SYSTEM.set(run)
     spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
-    disclosures = [spec and spec.check(dataset), *check_judges(settings, dataset, credentialed=credentialed)]
+    disclosures = [spec.check(dataset) if spec else None, *check_judges(settings, dataset, credentialed=credentialed)]
     environment = open_environment(settings, credentialed=credentialed)
     return environment, build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed), disclosures
 
@@ -111,7 +111,8 @@ def study_state(settings: Settings, state: State, source: str) -> StudyState:
     for step in state.history:
         at, request = step.observation, step.action.name if isinstance(step.action, RequestTest) else ""
         name = at.exam_key or request
-        findings.append(Finding(kind=at.kind, examination=name, text=at.text, usd=at.charge_usd))
+        found = {"kind": at.kind, "examination": name, "text": at.text, "usd": at.charge_usd}
+        findings.append(Finding.model_validate(found))
     return StudyState(
         digest=state_digest(settings, case, state), dataset=case.dataset,
         note_id=public_text(settings, case, case.note_id),

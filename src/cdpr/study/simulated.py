@@ -6,6 +6,7 @@ together) and noise. What they agree on is the posterior; what they say of a met
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -95,7 +96,7 @@ class Assessor:
     def _fidelity(self, state: StudyState, reasoning: str) -> tuple[float, float] | None:
         """Findings as reasoning and state have them; None where the reasoning tells none that can be read."""
         read = self.doctor.interpreter.examination
-        known, stated = {}, {}
+        known, stated = dict[tuple[str, str], Any](), dict[tuple[str, str], Any]()
         for finding in state.found:
             exam = self.doctor.examination(finding.examination) if finding.kind == "result" else None
             if exam is not None:

@@ -2,18 +2,21 @@
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .rubric import SCALE
 
+Level = Literal["nominal", "ordinal", "interval", "ratio"]
+
 LEVEL = 0.05  # of significance, after Holm's correction (paper)
 TARGET = 0.5  # points that a study should be able to find
 DECIMALS = 9  # means of whole scores lie on a grid: rounding keeps ties equal
 
 
-def alpha(ratings: ArrayLike, level: str = "ordinal") -> float | None:
+def alpha(ratings: ArrayLike, level: Level = "ordinal") -> float | None:
     """Krippendorff's alpha of ``ratings`` [raters, units], NaN where one is missing; None where nothing was rated
     twice, or everything alike: chance would then agree always.
 
@@ -28,7 +31,7 @@ def value_counts(ratings: ArrayLike) -> np.ndarray:
     return counts[counts.sum(axis=1) > 1]
 
 
-def alpha_of_counts(counts: np.ndarray, level: str = "ordinal") -> float | None:
+def alpha_of_counts(counts: np.ndarray, level: Level = "ordinal") -> float | None:
     """As :func:`alpha`, of :func:`value_counts`."""
     import krippendorff
 

@@ -20,8 +20,8 @@ from ...settings.section import Section
 from ..methods import DATASETS
 from ..paper import facts_folder, sample_prices
 
-On = Literal["mimic_iv", "clinicalbench", "private", "average"]
-Metric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
+On = Literal["", "mimic_iv", "clinicalbench", "private", "average"]
+Metric = Literal["", "accuracy", "aen", "aec", "n_na", "utility", "final_accuracy"]
 Side = Literal["above", "below"]
 PLACES = {**DATASETS, "average": "the average"}
 # Columns of the printed tables: our metric, and what it is in words.
@@ -67,21 +67,21 @@ class Claim(Section):
     headline: bool = False
     of: str = ""
     than: str = ""
-    metric: Metric | Literal["final_accuracy"] | None = None
-    on: On | None = None
+    metric: Metric = ""
+    on: On = ""
     side: Side | None = None
     within: float | None = Field(None, gt=0)
     statistic: Literal["mean", "difference", "ratio", "reduction"] = "mean"
     margin: float = 0.0
     times: float | None = Field(None, gt=0)
-    by: Literal["seconds", "tokens", "final_accuracy", "probes"] | None = None
+    by: Literal["", "seconds", "tokens", "final_accuracy", "probes"] = ""
     share: float | None = Field(0.95, gt=0, le=1)
     nearer_to: str = ""
     among: tuple[str, ...] | Literal["data_sets"] = ()
     sweep: str = ""
     value: Value | dict[str, Value] | None = None
-    what: Literal["settings", "benchmarks", "out_of_domain", "groups", "agents", "ablations", "schemes", "sweeps",
-                  "cases", "same_training", "price", "billed_together"] | None = None  # fmt: skip
+    what: Literal["", "settings", "benchmarks", "out_of_domain", "groups", "agents", "ablations", "schemes", "sweeps",
+                  "cases", "same_training", "price", "billed_together"] = ""  # fmt: skip
     names: tuple[str, ...] = ()
     asks: Literal["leads", "largest_lead", "above", "agreement"] | None = None
     dimension: str = ""

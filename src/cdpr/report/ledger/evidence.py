@@ -1,7 +1,7 @@
 """What was measured, in the form that claims ask for: methods side by side on the same resampled cases, and the
 training curves behind them. What is missing raises NotMeasured."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,13 +15,14 @@ from ...evaluation.significance import percentile_interval
 from ...settings import Settings, labels_of, seeds_of_runs, sweeps, variants
 from ..curves import Curves, read_curves
 from ..methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
-from ..results import NotMeasured, Results, Row, data_sets
+from ..results import NotMeasured, Results, data_sets
+from ..table import Row
 from .verdict import Effect
 
 # Figures as the paper prints them: accuracy in %.
 FACTOR = {name: metric.factor for name, metric in METRICS.items()}
 BACKBONE = "Qwen3-4B-Instruct-2507"
-_STATISTICS = {
+_STATISTICS: dict[str, Callable[..., np.ndarray]] = {
     "mean": lambda at: at[..., 0],
     "difference": lambda at, times=1.0: at[..., 0] - times * at[..., 1],
     "ratio": lambda at: _share(at[..., 0], at[..., 1]),

@@ -58,7 +58,8 @@ def compare_figure(claim: Claim, evidence: Evidence) -> Verdict:
 
 def agrees_with(printed: float, rounding: float, theirs: float, measured: Effect) -> bool:
     """Whether a printed number, whose 95% interval is ``theirs`` to either side, may equal the measured one."""
-    value, low, high = measured
+    value = measured.value
+    low, high = (math.nan if end is None else end for end in measured[1:])
     ours = high - value if printed > value else value - low
     return abs(printed - value) <= rounding + math.hypot(ours, theirs)
 

@@ -1,6 +1,8 @@
 """Claims of the expert study, judged from its analysis. Simulated raters are no physicians: what they show is at most
 the same direction, and says so."""
 
+from typing import Any
+
 from ...study.analysis import Analysis, Interval
 from ...study.ratings import PHYSICIAN, SIMULATED
 from ...study.rubric import dimensions
@@ -26,7 +28,7 @@ def compare_study(claim: Claim, evidence: Evidence) -> Verdict:
     rated, all_methods = len(analysis.runs), len(analysis.runs) + len(analysis.left_out)
     part = claim.asks != "agreement" and rated < all_methods
     incomplete = f"{rated} of {all_methods} methods were rated" if part else ""
-    behind = {"n": analysis.states, "seeds": training_seeds(runs), "runs": tuple(runs),
+    behind: dict[str, Any] = {"n": analysis.states, "seeds": training_seeds(runs), "runs": tuple(runs),
               "unit": "alpha" if claim.asks == "agreement" else "points"}  # fmt: skip
     if analysis.kind not in (PHYSICIAN, SIMULATED):
         return Verdict(OPEN, f"{reading}: {analysis.kind} raters show nothing of physicians", *statistic, **behind)
@@ -68,10 +70,11 @@ def _measured(claim: Claim, analysis: Analysis, runs: list[str]) -> tuple[Effect
             ]
             least = min(effects, key=lambda effect: effect.value)
             return least, least, "; ".join(f"{d}: {a.value:.2f} against {b.value:.2f}" for d, (a, b) in pairs.items())
-        case "agreement":
+        case _:  # agreement
             alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
             name, alpha = min(alphas.items(), key=lambda item: item[1].value)
-            return alpha.minus(float(claim.value or 0)), alpha, f"lowest on {name.replace('_', ' ')}"
+            least_alpha: Any = claim.value or 0
+            return alpha.minus(float(least_alpha)), alpha, f"lowest on {name.replace('_', ' ')}"
 
 
 def _effect(intervals: dict[str, Interval], name: str) -> Effect:

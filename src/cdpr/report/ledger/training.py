@@ -1,6 +1,8 @@
 """Training times, tokens and final validation accuracy. Intervals of times and tokens are Student's over seeds, since
 training has no cases to resample; final accuracy resamples seeds and validation cases, as tables do test cases."""
 
+from typing import Any
+
 import numpy as np
 
 from ...evaluation.significance import crossed_bootstrap, percentile_interval
@@ -35,7 +37,7 @@ def compare_training(claim: Claim, evidence: Evidence) -> Verdict:
         measured = over_seeds(values)
     effect = measured.inside(claim.within) if claim.within else measured.minus(claim.times or 0.0).toward(claim.side)
     runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
-    behind = {"unit": unit, "seeds": training_seeds(runs), "runs": runs}
+    behind: dict[str, Any] = {"unit": unit, "seeds": training_seeds(runs), "runs": runs}
     return verdict_on(effect, measured, reading, evidence.unfit(IN_DOMAIN), void=void, **behind)
 
 

@@ -114,11 +114,13 @@ def directional(effect: Effect, unfit: str = "", incomplete: str = "", void: str
     return verdict, "; ".join(note for note in (reading, unfit.partition(";")[0], incomplete) if note)
 
 
-def verdict_on(effect: Effect, shown: Effect, reading: str, *against: str, void: str = "", **behind: Any) -> Verdict:
-    """The verdict on a comparison. ``effect`` says how far the claim holds, ``reading`` what was compared; ``against``
-    (``unfit``, ``incomplete``) and ``void`` are those of :func:`directional`. The verdict shows the statistic
+def verdict_on(
+    effect: Effect, shown: Effect, reading: str, unfit: str = "", incomplete: str = "", void: str = "", **behind: Any
+) -> Verdict:
+    """The verdict on a comparison. ``effect`` says how far the claim holds, ``reading`` what was compared; ``unfit``,
+    ``incomplete`` and ``void`` are those of :func:`directional`. The verdict shows the statistic
     ``shown`` and has the fields ``behind``."""
-    verdict, why = directional(effect, *against, void=void)
+    verdict, why = directional(effect, unfit, incomplete, void)
     return Verdict(verdict, f"{reading}: {why}", *shown, **behind)
 
 
