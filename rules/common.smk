@@ -6,7 +6,7 @@ import shlex
 from itertools import product
 
 PAGE = experiment.page()  # the shown tables and figures, such as `tables/ablations`
-WITH_POINTS = ("sensitivity", "sensitivity_all", "further_sensitivity", "engines")  # figures with a file of points
+WITH_POINTS = ("sensitivity", "sensitivity_all", "further_sensitivity")  # figures with a file of points
 
 
 def given(path):

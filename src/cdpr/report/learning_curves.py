@@ -1,16 +1,13 @@
 """Curves of training, a line per variant: by step, by time and tokens, and as a way through accuracy and cost."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..files import write_csv
 from ..job import Job
-from ..settings import Settings, labels_of, resolve_variant, seeds_of_runs
+from ..settings import Settings, labels_of, seeds_of_runs
 from . import style
 from .curves import Curves, read_curves
 from .methods import trained
@@ -24,7 +21,6 @@ PANELS = {
 LEARNT = tuple(PANELS)
 EFFICIENCY = ("accuracy", "utility", "aec")
 PATH = ("accuracy", "aec")
-_AGREEMENT = ("variant", "metric", "verl", "torch", "low", "high", "same_seeds", "within")
 
 
 def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str], shared: bool = False) -> list[Curves]:
@@ -42,15 +38,11 @@ def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str], 
     return [read_curves(folder, method, metrics) for method in methods]
 
 
-def plot_learning_curves(settings: Settings, job: Job) -> None:
+def draw_learning_curves(settings: Settings, job: Job, where: str) -> None:
     """Validation accuracy, AEN, AEC, N_na and utility by training step: mean over seeds, band from the lowest to the
     highest. Raises as :func:`curves_of`."""
-    draw_learning_curves(settings, curves_of(settings, job, "learning_curves", LEARNT), job.out)
-
-
-def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapping[str, Path], note: str = "") -> None:
-    """A panel per metric of :data:`LEARNT` by training step, with a ``note`` below, as ``png`` and ``pdf``."""
-    with style.drawing(7.2, 4.4, out) as figure:
+    curves = curves_of(settings, job, where, LEARNT)
+    with style.drawing(7.2, 4.4, job.out) as figure:
         panels = figure.subplots(2, 3).ravel()
         for panel, metric in zip(panels, LEARNT, strict=False):
             _draw_curves(panel, settings, curves, metric, "step", 1.0)
@@ -58,7 +50,12 @@ def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapp
             panel.set_xlabel("training step")
         panels[-1].legend(handles=_handles(settings, curves), loc="center", handlelength=3)
         panels[-1].set_axis_off()
-        _foot(figure, settings, curves, note)
+        _foot(figure, settings, curves)
+
+
+plot_learning_curves = partial(draw_learning_curves, where="learning_curves")
+# The engines torch and verl side by side.
+plot_engines = partial(draw_learning_curves, where="engines")
 
 
 _TIME = "time on this machine, without validation: of the processor on a CPU (all threads), by the clock on a GPU"
@@ -176,59 +173,3 @@ def _foot(
     note = "line: mean over seeds" + ("; band: lowest to highest seed" if band and several else "")
     lines = [style.missing_note(lost), *style.folded([ends] if broken else []), note, more]
     style.foot(figure, settings, lines)
-
-
-# The engines torch and verl side by side
-
-
-def plot_engines(settings: Settings, job: Job) -> None:
-    """Learning curves of both engines, and as CSV whether they differ by more than seeds do (:func:`agreement`). Raises
-    as :func:`curves_of`."""
-    all_curves = curves_of(settings, job, "engines", LEARNT)
-    curves = {curve.method.name: curve for curve in all_curves}
-    rows = [row for name, twin in twins(settings).items() for row in agreement(name, curves[name], curves[twin])]
-    judged = [row for row in rows if row["within"] != "unknown"]
-    inside = sum(row["within"] == "yes" for row in judged)
-    note = f"{inside} of {len(judged)} levels of verl's curves lie within the 95% prediction interval of torch seeds"
-    draw_learning_curves(settings, all_curves, job.out, note if judged else "")
-    lines = [{k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows]
-    write_csv(job.out["csv"], _AGREEMENT, lines)
-
-
-def twins(settings: Settings) -> dict[str, str]:
-    """Of every variant that the engine verl trains for this figure the one that torch trains of the same settings."""
-    resolved = {name: resolve_variant(settings, name) for name in labels_of(settings, "engines")}
-    engines = {name: entry.training.engine for name, entry in resolved.items()}
-    shared = {name: entry.model_dump(exclude={"training": {"engine", "verl"}}) for name, entry in resolved.items()}
-    return {one: other for one in resolved for other in resolved
-            if (engines[one], engines[other]) == ("verl", "torch") and shared[one] == shared[other]}  # fmt: skip
-
-
-def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[dict[str, Any]]:
-    """How the curves of a variant compare, metric by metric; nothing where one of the engines has no curve.
-
-    Metrics are averaged over the validations after the first: under verl (mean over its seeds) and under torch, with
-    the 95% prediction interval of as many further torch seeds. ``same_seeds`` is the mean difference between runs of
-    one seed, which share their random numbers as long as their weights agree. ``within``: yes, no, or unknown (fewer
-    than two torch seeds).
-    """
-    from scipy.special import stdtrit
-
-    if not verl.runs or not torch.runs:
-        return
-    for metric in LEARNT:
-        ours, theirs = (_levels(curves, metric) for curves in (verl, torch))
-        n, m, shared = len(theirs), len(ours), ours.keys() & theirs.keys()
-        mean, value, half = float(np.mean([*theirs.values()])), float(np.mean([*ours.values()])), math.nan
-        if n > 1:
-            half = float(stdtrit(n - 1, 0.975) * np.std([*theirs.values()], ddof=1) * np.sqrt(1 / m + 1 / n))
-        within = "unknown" if n < 2 else "yes" if abs(value - mean) <= half + 1e-12 else "no"
-        same = float(np.mean([ours[seed] - theirs[seed] for seed in shared])) if shared else math.nan
-        row = (name, metric, value, mean, mean - half, mean + half, same, within)
-        yield dict(zip(_AGREEMENT, row, strict=True))
-
-
-def _levels(curves: Curves, metric: str) -> dict[str, float]:
-    """By seed the mean of a metric over its validations, the one before training left out."""
-    table = curves.values[metric][:, 1:] if curves.values[metric].shape[1] > 1 else curves.values[metric]
-    return {run.rpartition("-")[2]: float(np.nanmean(row)) for run, row in zip(curves.runs, table, strict=True)}
