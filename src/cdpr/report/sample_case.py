@@ -7,11 +7,9 @@ A digest picks the case, no person does. Cases that not everyone may see are not
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..cases import CaseRecord, iterate_records
 from ..evaluation.metrics import EvaluationError
-from ..evaluation.row import read_rows
 from ..job import Job
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
@@ -89,21 +87,21 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[R
         line = {"part": "agent", "name": method.name, "seed": seed, "label": method.label, "group": method.group,
                 "run": run}  # fmt: skip
         try:
-            decoded = results.rows(replace(method, runs=(run,)), IN_DOMAIN, decoding).decoding.iloc[0]
+            rows = results.rows(replace(method, runs=(run,)), IN_DOMAIN, decoding)
         except NotMeasured as error:
             yield line | {"text": error.reason, "hole": error.reason}
             continue
-        path, place = results.path(run, IN_DOMAIN), (case.note_id, decoded)
-        row = next((row for row in read_rows(path) if (row.note_id, row.decoding) == place), None)
-        if row is None:
+        if not (here := rows[rows.note_id == case.note_id].to_dict("records")):
             yield line | {"text": NOT_EVALUATED, "hole": NOT_EVALUATED}
             continue
-        if row.gold != case.diagnosis_results:
-            raise EvaluationError(f"{path}: case {case.note_id!r}: field 'gold': {row.gold!r}, but the case says "
+        (row,) = here
+        if row["gold"] != case.diagnosis_results:
+            path = results.path(run, IN_DOMAIN)
+            raise EvaluationError(f"{path}: case {case.note_id!r}: field 'gold': {row['gold']!r}, but the case says "
                                   f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
-        yield line | {name: getattr(row, name) for name in (*_COUNTS, "cost_usd")} | {
-            "text": row.diagnosis, "correct": str(row.correct).lower(),
-            "correct_text": "yes" if row.correct else "no", "diverged": "; ".join(results.diverged(run)),
+        yield line | {name: row[name] for name in (*_COUNTS, "cost_usd")} | {
+            "text": row["diagnosis"], "correct": str(row["correct"]).lower(),
+            "correct_text": "yes" if row["correct"] else "no", "diverged": "; ".join(results.diverged(run)),
             "runs": ((run, IN_DOMAIN),),
         }  # fmt: skip
 
@@ -115,12 +113,8 @@ def _case_table(settings: Settings, case: CaseRecord, among: int) -> tuple[str, 
         fields.append(("Final diagnosis", case.final_diagnosis))
     whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
     lines = [{"field": field, "text": text} for field, text in (*fields, ("Whole record", whole))]
-    words: dict[str, Any] = {
-        "among": among,
-        "seed": settings.evaluation.seed,
-        "source": source_of(settings, IN_DOMAIN).label,
-    }
-    return layout.part(settings, "sample_case.case", lines, **words)
+    source, seed = source_of(settings, IN_DOMAIN).label, settings.evaluation.seed
+    return layout.part(settings, "sample_case.case", lines, among=among, seed=seed, source=source)
 
 
 def _examination_table(settings: Settings, case: CaseRecord) -> tuple[str, Table]:
