@@ -1,5 +1,6 @@
 """Accuracy against cost: six agents with their names beside their points, and every agent."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from math import cos, hypot, pi, sin
 
@@ -158,35 +159,28 @@ def _name_points(panel: style.Axes, settings: Settings, chosen: Measured) -> Non
                           fontweight="bold" if method.name == OURS else "normal")  # fmt: skip
         text.set_in_layout(False)
         text.set_path_effects([withStroke(linewidth=2, foreground="white")])
-        obstacles.append(free_place(point, text.get_window_extent(), obstacles, bounds, 6 * scale))
-        centre = (obstacles[-1].p0 + obstacles[-1].p1) / 2
+        half = text.get_window_extent().size / 2
+        centre = free_centre(np.array(point), half, obstacles, bounds, 6 * scale)
+        obstacles.append(Bbox([centre - half, centre + half]))
         text.set_position(inverse.transform(centre))
-        if _gap(point, obstacles[-1]) > 9 * scale:
+        if hypot(*np.maximum(0, abs(centre - point) - half)) > 9 * scale:
             line = panel.plot(*zip(inverse.transform(point), inverse.transform(centre), strict=True), linewidth=0.5,
                               color=style.GREY, zorder=2, scalex=False, scaley=False)  # fmt: skip
             line[0].set_in_layout(False)
 
 
-def free_place(
-    point: tuple[float, float], box: style.Bbox, obstacles: Sequence[style.Bbox], bounds: style.Bbox, gap: float
-) -> style.Bbox:
-    """The ``box`` moved near ``point``, at least ``gap`` from it, so that it lies within ``bounds`` and meets none of
-    the ``obstacles``: the nearest on widening rings; beside the point where there is none."""
-    x, y = point
-    x_gap, y_gap = box.width / 2 + gap, box.height / 2 + gap
-    for ring in range(0, 4 * int(hypot(*bounds.size) / 4) + 1, 4):
-        for angle in (2 * pi * turn / 24 for turn in range(24)):
-            moved = _centred(box, x + (x_gap + ring) * cos(angle), y + (y_gap + ring) * sin(angle))
-            inside = (bounds.min <= moved.min).all() and (moved.max <= bounds.max).all()
-            if inside and not moved.count_overlaps(obstacles):
-                return moved
-    return _centred(box, x + x_gap, y)
+def free_centre(
+    point: np.ndarray, half: np.ndarray, obstacles: Sequence[style.Bbox], bounds: style.Bbox, gap: float
+) -> np.ndarray:
+    """Where the centre of a box of twice ``half`` its size [2] may be: near ``point`` [2] and at least ``gap`` from it,
+    so that the box is within ``bounds`` and meets none of the ``obstacles``: the nearest on widening rings; beside the
+    point where there is none."""
+    from matplotlib.transforms import Bbox
 
-
-def _centred(box: style.Bbox, x: float, y: float) -> style.Bbox:
-    return box.translated(x - (box.x0 + box.x1) / 2, y - (box.y0 + box.y1) / 2)
-
-
-def _gap(point: tuple[float, float], box: style.Bbox) -> float:
-    """Distance of a point from a box."""
-    return hypot(*np.maximum(0, np.maximum(box.min - point, point - box.max)))
+    for ring, turn in itertools.product(range(0, 4 * int(hypot(*bounds.size) / 4) + 1, 4), range(24)):
+        angle = 2 * pi * turn / 24
+        centre = point + (half + gap + ring) * (cos(angle), sin(angle))
+        inside = (bounds.min <= centre - half).all() and (centre + half <= bounds.max).all()
+        if inside and not Bbox([centre - half, centre + half]).count_overlaps(obstacles):
+            return centre
+    return point + np.array([half[0] + gap, 0.0])
