@@ -281,6 +281,9 @@ def _without_aside(name: str) -> Meaning | None:
         wordings += [bare] + [remark] * _abbreviates(bare, remark)
         agreeing = (_agreeing(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
         result = next(filter(None, agreeing), None)
+        own = _listed(remark)  # "Estrogen (Estradiol)": the brackets say which
+        if own and own.term and result and result.term and class_of(own.term) == class_of(result.term):
+            result = result if own.how == "analyte" else own
     return result and Meaning(result.terms, result.how, result.kind, whole=False)
 
 
@@ -356,8 +359,12 @@ def _of_any_specimen(name: str) -> Meaning | None:
     words = words_of(name)
     rest = frozenset(word for word in words - {"body"} if not names_specimen(word))
     entry = _entry(rest, name) if rest < words and not rest <= _ANTIBODY else None
-    fits = entry and entry[1] != "analyte" and _has_any_specimen(entry[0])
-    return Meaning((entry[0],), "alias", whole=False) if entry and fits else None
+    if entry and entry[1] != "analyte" and _has_any_specimen(entry[0]):
+        return Meaning((entry[0],), "alias", whole=False)
+    # A culture from a place that no culture is called by is that of "any other source".
+    called = frozenset[str]().union(*(known for known in _index() if "culture" in known)) - {"culture"}
+    other = normalise(name).endswith((" culture", " cultures")) and words.isdisjoint(called)
+    return Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False) if other else None
 
 
 def joined_parts(name: str) -> list[str]:

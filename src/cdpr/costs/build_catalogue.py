@@ -10,7 +10,7 @@ from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import FeeSchedules
 from .catalogue import COLUMNS, TABLES, Price, load_catalogue, shipped_folder
-from .fee_schedules import Schedule, read_clfs, read_opps, read_pfs
+from .fee_schedules import NATIONAL, Schedule, read_clfs, read_opps, read_pfs
 
 SCHEDULES = ("CLFS", "PFS", "OPPS")
 FILES = ("clfs", "pfs", "gpci", "opps")
@@ -102,9 +102,10 @@ def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, obj
         problem = f"sets the rate of none of the {examinations} examinations that the {kind} prices"
         remedy = f"give the whole file, or leave data.fee_schedules.{kind.lower()} empty"
         raise TableError(f"{schedule.path}: {problem}; {remedy}")
+    place = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
     unpriced = f", {examinations - priced} keep the shipped rate" if priced < examinations else ""
     print(
-        f"{schedule.source}{schedule.place}: {rates} rates from {schedule.rows} rows ({sum(left_out.values())} left "
+        f"{schedule.source}{place}: {rates} rates from {schedule.rows} rows ({sum(left_out.values())} left "
         f"out, {len(schedule.rejected)} rejected); sets {priced} of {examinations} examinations{unpriced}"
     )
     return {

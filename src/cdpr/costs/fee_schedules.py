@@ -174,11 +174,6 @@ class Schedule:
         """Kind, year and release, for example ``CLFS 2025 Q2``."""
         return " ".join(part for part in (self.kind, self.year, self.release) if part)
 
-    @property
-    def place(self) -> str:
-        """The locality in words, empty for national rates."""
-        return "" if self.locality == NATIONAL else f" at {self.locality}"
-
     def rate(self, codes: str) -> float | None:
         """Rate of the codes joined by ``+`` (``71046``, ``71046-26``): their sum; None when one has no rate."""
         rates = [self.rates[item] for item in split_codes(codes) if item in self.rates]

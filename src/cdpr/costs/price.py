@@ -25,8 +25,8 @@ COVERAGE_COLUMNS = (
 REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest", "score")
 _GROUP_PRICE: dict[str, Callable[[Iterable[float]], float]] = {
     "max": max,
-    "sum": lambda amounts: round(math.fsum(amounts), 2),
-    "first": lambda amounts: next(iter(amounts)),
+    "sum": lambda usd: round(math.fsum(usd), 2),
+    "first": lambda usd: next(iter(usd)),
 }
 _RESEMBLES = 75  # of 100, below which a name has no nearest known one
 

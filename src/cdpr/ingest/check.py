@@ -59,12 +59,10 @@ class Report:
         prices = {name: price_of(name, self.costs, self.catalogue) for name in names}
         missing = review(names, self.costs, self.catalogue)
         listed = [row for row in missing if not quiet or row["cases"] >= _COMMON][:_SHOWN]
-        templates = environment(package)
-        templates.filters |= {"quoted": quoted, "median": median}
-        text = templates.get_template("check_export.txt").render(
-            report=self, quiet=quiet, shown=_SHOWN, common=_COMMON, names=names, missing=missing,
+        text = environment(package).get_template("check_export.txt").render(
+            quoted=quoted, median=median, report=self, quiet=quiet, shown=_SHOWN, common=_COMMON, names=names,
             problems=_by_kind(self.problems, quiet), doubts=_by_kind(doubts(self.export), quiet),
-            unlisted=self.export.unlisted(), sizes=sizes if self.cases else {},
+            unlisted=self.export.unlisted(), sizes=sizes if self.cases else {}, missing=missing,
             own=sum(price.how == "override" for price in prices.values()),
             listed=[row | {"usd": prices[row["examination"]].usd} for row in listed],
         )  # fmt: skip

@@ -113,9 +113,8 @@ def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
     results = {} if note.rejected else results_of(case, events, attrition)
     where = ""
     if not (parsed.physical and parsed.primary_diagnosis and (results or note.rejected)):
-        counts = "{} laboratory results, {} rows of microbiology, {} reports".format(
-            *(len(r.get(case, ())) for r in events)
-        )
+        laboratory, microbiology, radiology = (len(rows.get(case, ())) for rows in events)
+        counts = f"{laboratory} laboratory results, {microbiology} rows of microbiology, {radiology} reports"
         where = f"headings {outline(note.text)}; in the window {counts}"
     return Draft(
         note_id=note.note_id,
