@@ -85,7 +85,7 @@ def write_cases(path: Path, count: int) -> None:
 def evaluate(folder: str, url: str, name: str) -> None:
     """One evaluation, in a process of its own."""
     place = Path(folder)
-    evaluate_agent.WAVE = IN_FLIGHT
+    evaluate_agent.EPISODES_AT_ONCE = IN_FLIGHT
     settings = parse_settings({
         "agents": {"stub": {"label": "Stub", "group": "open", "model": url, "served_as": "m"}},
         "evaluation": {"decodings": ["greedy"]}, "paths": {"state": f"{folder}/{name}"},

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdpr.environment import (
-    WAVE,
+    EPISODES_AT_ONCE,
     Agent,
     DiagnosticEnvironment,
     Effort,
@@ -200,7 +200,7 @@ def test_every_turn_of_every_case_has_its_own_seed_and_every_case_its_place(case
             self.seen.append(seed)
             return Turn("FINAL_DIAGNOSIS: Sepsis" if len(state.history) == 2 else "REQUEST_TEST: CBC")
 
-    agent, cases = Seeds(), [case.model_copy(update={"note_id": f"T-{k}"}) for k in range(WAVE + 3)]
+    agent, cases = Seeds(), [case.model_copy(update={"note_id": f"T-{k}"}) for k in range(EPISODES_AT_ONCE + 3)]
     done = asyncio.run(run_episodes(environment(), agent, cases, 0))
     assert [trajectory.case.note_id for trajectory in done] == [record.note_id for record in cases]
     assert len(set(agent.seen)) == len(agent.seen) == 3 * len(cases)

@@ -294,7 +294,7 @@ def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, case
     """Waves of three make six: three greedy, three sampled. Killed behind any of them, with a line half written, it
     works up only the others and ends in the same bytes."""
     settings, benchmark = parse_settings({"environment": {"max_turns": 3}}), read_test_cases(cases)
-    monkeypatch.setattr(evaluation, "WAVE", 3)
+    monkeypatch.setattr(evaluation, "EPISODES_AT_ONCE", 3)
     work, done = evaluation.work_up, []
 
     def evaluate_to(name: str, state: str) -> bytes:
@@ -338,7 +338,7 @@ def test_what_an_agent_remembers_of_a_wave_changes_no_later_one(cases, tmp_path,
         def refresh(self):
             self.waiting = 2
 
-    monkeypatch.setattr(evaluation, "WAVE", 2)
+    monkeypatch.setattr(evaluation, "EPISODES_AT_ONCE", 2)
     monkeypatch.setattr(evaluation, "agent_class", lambda entry: Forgetful)
     monkeypatch.setattr(evaluation, "build_agent", lambda *given, **named: Forgetful(RIGHT))
     evaluate(parse_settings({}), "zero_test", read_test_cases(cases), tmp_path / "e.jsonl", tmp_path / "state")
@@ -347,7 +347,7 @@ def test_what_an_agent_remembers_of_a_wave_changes_no_later_one(cases, tmp_path,
 
 def test_waves_share_their_connections(server, cases, tmp_path, monkeypatch):
     """An evaluation of days would run out of open files, where each wave had connections of its own."""
-    monkeypatch.setattr(evaluation, "WAVE", 1)
+    monkeypatch.setattr(evaluation, "EPISODES_AT_ONCE", 1)
     line = f'mine: {{label: Mine, group: open, model: "{server.url}", served_as: m}}'
     settings, port = with_lines(tmp_path, line), httpx2.URL(server.url).port
 

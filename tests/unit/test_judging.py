@@ -14,7 +14,7 @@ from cdpr.cases import CaseRecord, write_records
 from cdpr.environment import DiagnosticEnvironment, State, Turn
 from cdpr.environment.model_judging import ModelJudge, ModelMatcher
 from cdpr.environment.opening import open_environment, open_second
-from cdpr.environment.table_judging import named_first
+from cdpr.environment.table_judging import first_diagnosis
 from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_cases
 from cdpr.evaluation.row import Judging, read_rows
 from cdpr.evaluation.significance import agreement, cohens_kappa
@@ -205,7 +205,7 @@ def test_what_was_not_asked_has_no_verdict_and_what_failed_is_asked_again():
 def test_of_a_list_of_diseases_the_first_is_judged_and_counted(text, first):
     model = Scripted()
     judge = ModelJudge(model)
-    assert named_first(text) == (first, True)
+    assert first_diagnosis(text) == (first, True)
     verdict(judge, text)
     environment = DiagnosticEnvironment(Settings().environment, judge)
     assert f"Proposed diagnosis: {first}\n" in model.requests[0] and not environment.is_correct(text, TRUTH)
@@ -218,7 +218,7 @@ def test_of_a_list_of_diseases_the_first_is_judged_and_counted(text, first):
      "Gallstones with or without cholecystitis", "Vitamin B12 deficiency", "Corneal ulcer"],
 )  # fmt: skip
 def test_a_disease_with_its_details_is_no_list(text):
-    assert named_first(text) == (text, False)
+    assert first_diagnosis(text) == (text, False)
 
 
 def test_a_diagnosis_stays_on_its_line():

@@ -192,7 +192,7 @@ def test_trajectories_that_are_not_merged_share_no_pool(case):
     env, made = process(ToyPolicy(), ToyPolicy(), merge="none", select_disagreed=False)
     trajectories = [asyncio.run(run_episode(env, Script(CBC, RIGHT), case, 0)) for _ in range(3)]
     made.continuation_policy = Steady()
-    credit = made.of(trajectories, 0)
+    credit = made.open_group(trajectories, 0)
     asyncio.run(credit.score())
     blood_count = [key for key, pool in credit.pools.pools.items() if len(pool.child.history) == 1
                    and pool.child.history[0].observation.exam_key == "Complete Blood Count"]  # fmt: skip

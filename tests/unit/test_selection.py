@@ -11,7 +11,7 @@ from toy import CBC, CT, MRI, RIGHT, WRONG, Script, ToyPolicy, group, problem
 
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.credit.scores import summarise, summarise_episodes, trajectory_score
-from cdpr.credit.states import Disagreement, entropy_selected, materially_differ, to_probe
+from cdpr.credit.states import Disagreement, entropy_selected, materially_differ, states_to_probe
 from cdpr.settings import parse_settings
 
 
@@ -39,10 +39,10 @@ def test_the_threshold_itself_is_selected():
 
 def test_only_trajectories_with_enough_disagreed_states_are_not_probed_further():
     one, other, disagreed = [("a",), ("b",), ("c",)], [("a",), ("d",)], {("a",), ("b",)}
-    assert to_probe([one, other], disagreed, None) == {*one, *other}
-    assert to_probe([one, other], disagreed, 3) == {*one, *other}
-    assert to_probe([one, other], disagreed, 2) == {("a",), ("b",), ("d",)}
-    assert to_probe([one], disagreed, 2) == {("a",), ("b",)}
+    assert states_to_probe([one, other], disagreed, None) == {*one, *other}
+    assert states_to_probe([one, other], disagreed, 3) == {*one, *other}
+    assert states_to_probe([one, other], disagreed, 2) == {("a",), ("b",), ("d",)}
+    assert states_to_probe([one], disagreed, 2) == {("a",), ("b",)}
 
 
 FREE = "REQUEST_TEST: Abdominal exam"

@@ -14,19 +14,21 @@ from ..cases.vocabulary import diagnoses
 from ..environment import Policy, State, Turn
 
 Measure = Literal["probability", "per_token"]
-"""``probability``: of the whole name, exact where the policy writes each disease in one way; ``per_token``: the
-geometric mean over the tokens, which long names in free text need."""
+"""How a belief is computed from the log-probabilities of a name. ``probability``: that of the whole name, exact where
+the policy writes each disease in one way. ``per_token``: the geometric mean over its tokens, for long names in free
+text."""
 
 
 def true_names(case: CaseRecord) -> list[str]:
-    """The names under which the policy may give the true diagnosis: the canonical one, and that of the record."""
+    """The names of the true diagnosis that a policy may write: the canonical name, then that of the record."""
     truth = case.diagnosis_results
     term = diagnoses().find(truth)
     return list(dict.fromkeys([term.name, truth] if term else [truth]))
 
 
 async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure) -> dict[tuple, float]:
-    """Phi(s) of each state by its key, all read together."""
+    """The policy's belief in the truth, Phi(s) from 0 to 1, of each state by its key. All requests run together.
+    Raises ModelFailure where the model gives no answer."""
 
     async def read(state: State) -> float:
         turns = await policy.score_diagnoses(state, true_names(state.case), forced=True)
@@ -38,7 +40,7 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
     return dict(zip(distinct, await asyncio.gather(*map(read, distinct.values())), strict=True))
 
 
-def on_name(policy: Policy, turn: Turn, verb: float, name: float) -> tuple[float, ...]:
-    """A value of each token of a diagnosis: one for those of the decision to diagnose, one for those of the name."""
+def verb_and_name_values(policy: Policy, turn: Turn, verb: float, name: float) -> tuple[float, ...]:
+    """One value per token of a reply that diagnoses: ``verb`` before the name of the disease, then ``name``."""
     start = policy.name_start(turn)
     return (verb,) * start + (name,) * (len(turn.token_ids) - start)

@@ -1,9 +1,9 @@
-"""Continuations of states: drawn with numbered random draws, pooled by the state that they continue, averaged to values
-(paper, sections "Rollout Cache" and "Short-horizon Continuation").
+"""Continuations of states: how they are drawn, pooled by the state that they continue, and averaged to values (paper,
+sections "Rollout Cache" and "Short-horizon Continuation").
 
-Reply k at a state is a function of (seed, stream, state, k), and continuation k takes reply k at every state. So the
-continuations of one action are independent of each other, while those of different actions that meet in a state share
-what follows: nothing is drawn twice, and neither order nor company changes a result.
+Replies at a state are numbered: reply k is a function of (seed, stream, state, k), and continuation k takes reply k at
+every state. So the continuations of one action are independent of each other, and those of different actions that reach
+the same state share the rest. No reply is drawn twice, and no result depends on the order of the requests.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from .belief import read_beliefs
 from .states import Node, action_of, state_identity
 
 MOST_PER_STATE = 32  # continuations kept of one state
-_CUT = 1 << 20  # a suffix that is cut ends with a reply of a number from here on, which no continuation has
+_CUT = 1 << 20  # the forced diagnosis of a cut suffix has a reply number from here on; continuations have smaller ones
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """What followed a state until the diagnosis: verdict (or its probability) and effort. Utilities are computed on
-    reading, so entries stay valid when a lambda changes."""
+    """The end of an episode that continues from a state: whether its diagnosis is right (or with what probability), and
+    the effort until then. Utilities are computed later, so cached entries stay valid when a lambda changes."""
 
     correct: float
     effort: Effort
@@ -36,9 +36,12 @@ class Continuation:
 
 @dataclass
 class Draws:
-    """The replies drawn from one policy, each once. ``stream`` names the random numbers; ``failed`` counts requests
-    without a reply; ``journal`` holds every drawn step with its state, ``tokens`` the number of their tokens.
-    ``verdicts`` is that of :class:`~cdpr.settings.credit.Credit`."""
+    """Draws replies from one policy and stores them, so that each is drawn once.
+
+    ``stream`` is part of the seed of every reply, ``verdicts`` is ``credit.verdicts``. ``known[words, forced][k]`` is
+    the step of reply k at a state (a future while it is drawn, None where the request failed). ``failed`` counts failed
+    requests, ``journal`` lists the drawn steps with their states, ``tokens`` counts their tokens.
+    """
 
     environment: DiagnosticEnvironment
     policy: Policy
@@ -53,11 +56,12 @@ class Draws:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Figures for the log."""
+        """Metrics by name: tokens drawn and failed requests."""
         return {"credit/continuation_tokens": self.tokens, "credit/failed": self.failed}
 
     async def steps(self, state: State, numbers: Sequence[int], forced: bool = False) -> dict[int, Step]:
-        """The steps of the replies ``numbers`` at a state, by number; failed ones are left out."""
+        """The steps of the replies ``numbers`` at a state, by number; draws those that are missing. Failed replies
+        are left out."""
         known = self.known.setdefault((state.words, forced), {})
         missing = [k for k in numbers if k not in known]
         if missing:
@@ -76,7 +80,8 @@ class Draws:
         return steps
 
     async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> Sequence[Step | None]:
-        """Sample the replies ``numbers`` at a state and answer them; None for each where the request failed."""
+        """Sample the replies ``numbers`` at a state and let the environment answer them; all None where the request
+        failed."""
         seed = derive_seed(self.seed, self.stream, state.key, forced)
         try:
             turns = await self.policy.sample(state, numbers, forced, seed)
@@ -89,30 +94,31 @@ class Draws:
         return steps
 
     def belief(self, state: State) -> "asyncio.Future[float | None]":
-        """Probability that a diagnosis at a state is right, requested at once; None when the request failed."""
+        """The policy's belief in the truth at a state, as a future: the request starts now. None when it failed."""
         if state.words not in self.beliefs:
-            self.beliefs[state.words] = asyncio.ensure_future(self._belief(state))
+            self.beliefs[state.words] = asyncio.ensure_future(self._read_belief(state))
         return self.beliefs[state.words]
 
-    async def _belief(self, state: State) -> float | None:
+    async def _read_belief(self, state: State) -> float | None:
         try:
             return (await read_beliefs(self.policy, [state], "probability"))[state.key]
         except (ModelFailure, TimeoutError):
             self.failed += 1
             return None
 
-    async def _scored(self, state: State, efforts: Mapping[int, Effort]) -> dict[int, Continuation]:
-        """Continuations that end at a state, with the belief as their verdict; none when it was not read."""
+    async def _end_by_belief(self, state: State, efforts: Mapping[int, Effort]) -> dict[int, Continuation]:
+        """Continuations that end at a state, by number, right with the probability of the belief there; none where the
+        belief could not be read."""
         belief = await self.belief(state)
         return {} if belief is None else {k: Continuation(belief, effort) for k, effort in efforts.items()}
 
     async def follow(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
-        """Continuations ``numbers`` from a state, by number: at most ``horizon`` decisions, then a forced diagnosis
-        (equation "rollout"). Those with a failed reply are left out."""
+        """The continuations ``numbers`` of a state, by number: at most ``horizon`` decisions, then a forced diagnosis
+        (equation "rollout"). Continuations with a failed reply are left out."""
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         scored = self.verdicts == "scored"
         if forced and scored:
-            return await self._scored(state, dict.fromkeys(numbers, Effort()))
+            return await self._end_by_belief(state, dict.fromkeys(numbers, Effort()))
         steps = await self.steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
         onward: dict[str, list[int]] = {}
@@ -123,12 +129,12 @@ class Draws:
             else:
                 onward.setdefault(step.turn.text, []).append(k)
         if continuations and scored:
-            self.belief(state)  # requested now, so that it is read in the wave of the branches
+            self.belief(state)  # requested now, so that it is computed in one batch with the branches
         branches = [(steps[ks[0]], ks) for ks in onward.values()]
         futures = [self.follow(state.after(step), ks, horizon - 1) for step, ks in branches]
         ends = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
         if continuations and scored:
-            continuations = await self._scored(state, {k: end.effort for k, end in continuations.items()})
+            continuations = await self._end_by_belief(state, {k: end.effort for k, end in continuations.items()})
         for (step, _), end in zip(branches, ends, strict=True):
             continuations.update({k: Continuation(c.correct, step.effort + c.effort) for k, c in end.items()})
         return continuations
@@ -139,7 +145,7 @@ class Draws:
 
 @dataclass
 class Entry:
-    """Continuations of one state, and how many numbers were drawn for them, failures included."""
+    """Cached continuations of one state. ``drawn`` counts the numbers used for them, those of failed draws included."""
 
     drawn: int = 0
     continuations: list[Continuation] = field(default_factory=list)
@@ -147,8 +153,11 @@ class Entry:
 
 @dataclass
 class Pool:
-    """Continuations of one child state, for every action that leads there: the group's ``suffixes`` (trajectory,
-    decision) and their continuations (``own``), those ``known`` from the cache, and ``fresh`` ones of ``numbers``."""
+    """The continuations of one child state, shared by all actions that lead there.
+
+    ``suffixes`` (trajectory, decision) are the group's own trajectories from this state on, and ``own`` the
+    continuations made from them; ``known`` come from the cache; ``fresh`` are drawn under the ``numbers``.
+    """
 
     child: State
     suffixes: list[tuple[int, int]]
@@ -159,18 +168,19 @@ class Pool:
 
     @property
     def continuations(self) -> list[Continuation]:
+        """All continuations of the state."""
         return self.own + self.known + self.fresh
 
     @property
     def failed(self) -> int:
-        """How many did not come back."""
+        """Number of continuations whose request failed."""
         return len(self.suffixes) + len(self.numbers) - len(self.own) - len(self.fresh)
 
 
 @dataclass
 class Pools:
-    """The pools of one group. ``cache`` holds entries by the state that they continue; ``rollouts`` gives the draws of
-    the continuation policy for a pool."""
+    """The pools of one group by state. ``cache`` has the entries of earlier groups by state; ``rollouts(key)`` returns
+    the draws of the continuation policy for a pool."""
 
     group: Sequence[Trajectory]
     nodes: dict[tuple, Node]
@@ -179,8 +189,8 @@ class Pools:
     rollouts: Callable[[tuple], Draws]
     pools: dict[tuple, Pool] = field(default_factory=dict)
 
-    def of(self, node: tuple, action: tuple, child: State) -> Pool:
-        """The pool of the state that an action of a node leads to."""
+    def pool_of(self, node: tuple, action: tuple, child: State) -> Pool:
+        """The pool of ``child``, the state to which an action at a node leads; opened on first use."""
         if self.credit.cache.scope == "off":
             key = (node, action)
         else:
@@ -190,7 +200,7 @@ class Pools:
         return self.pools[key]
 
     def _open(self, key: tuple, child: State) -> Pool:
-        """K continuations: the suffixes of the group and those of the cache first, fresh ones for the rest."""
+        """A pool of K continuations: first suffixes of the group and cached ones; the missing ones are to be drawn."""
         rule, k = self.credit.cache, self.credit.continuations
         if rule.scope == "off":
             return Pool(child, [], [], range(k))
@@ -209,7 +219,8 @@ class Pools:
 
     @cached_property
     def behind_branching(self) -> set[tuple]:
-        """States that trajectories reach by different next actions at one state (section "Rollout Cache")."""
+        """Keys of the states that follow a state at which trajectories of the group took different actions (section
+        "Rollout Cache")."""
         children: set[tuple] = set()
         for node in self.nodes.values():
             visits = [(self.group[i], i, t) for i, t in node.visits]
@@ -219,16 +230,16 @@ class Pools:
         return children
 
     def ends_within(self, i: int, t: int) -> bool:
-        """Whether the suffix of trajectory i from decision t is as short as a continuation."""
+        """Whether the suffix of trajectory i from decision t has at most H decisions, like a continuation."""
         trajectory = self.group[i]
         return len(trajectory.steps) - t - trajectory.forced <= self.credit.horizon
 
     async def fill(self) -> None:
-        """Draw everything that is missing, at once."""
+        """Draw all missing continuations of all pools at the same time."""
         await asyncio.gather(*(self._fill(key, pool) for key, pool in self.pools.items()))
 
     async def _fill(self, key: tuple, pool: Pool) -> None:
-        """Draw what a pool lacks: the ends of suffixes that are cut, and the fresh continuations."""
+        """Fill one pool: continuations from its suffixes, then fresh ones."""
         rollouts = self.rollouts(key)
         for i, t in pool.suffixes:
             if (suffix := await self._suffix(rollouts, i, t)) is not None:
@@ -238,7 +249,8 @@ class Pools:
             pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
 
     async def _suffix(self, rollouts: Draws, i: int, t: int) -> Continuation | None:
-        """The suffix of trajectory i from decision t; one longer than H is cut there by a forced diagnosis."""
+        """The continuation that trajectory i makes from decision t on. A suffix longer than H is cut there and ends
+        with a forced diagnosis; None where that request failed."""
         trajectory, horizon = self.group[i], self.credit.horizon
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(i, t):
             return Continuation(trajectory.correct, trajectory.effort(t))
@@ -246,7 +258,7 @@ class Pools:
         return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort)
 
     def store(self) -> None:
-        """Put what was drawn into the cache, in the order in which the pools were opened."""
+        """Put the drawn continuations into the cache, in the order in which the pools were opened."""
         for key, pool in self.pools.items():
             if self.credit.cache.scope != "off" and (pool.known or pool.numbers):
                 self.cache[key] = Entry(pool.numbers.stop, pool.known + pool.fresh)
@@ -256,7 +268,8 @@ class Pools:
 
 
 async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], return_of: ReturnOf) -> dict[int, float]:
-    """The values of whole continuations of a state, by number. Raises ModelFailure when not one came back."""
+    """The returns of whole continuations (without a horizon) of a state, by number. Raises ModelFailure when all
+    requests failed."""
     ends = await draws.follow(state, numbers)
     if not ends:
         raise ModelFailure(f"{state.case.called}: no continuation of a state came back; is the model alive?")
@@ -266,8 +279,8 @@ async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], retu
 async def state_values(
     draws: Draws, group: Sequence[Trajectory], numbers: Sequence[int], return_of: ReturnOf
 ) -> dict[tuple, float]:
-    """V(s), the mean over whole continuations, of the states of a group by their keys: the same value wherever
-    trajectories share a state."""
+    """V(s) of every state of a group by its key: the mean return of whole continuations. Trajectories that share a
+    state share its value."""
     states = {state.key: state for trajectory in group for state in trajectory.states}
     returns = await asyncio.gather(*(whole_returns(draws, state, numbers, return_of) for state in states.values()))
     return {key: fmean(by_number.values()) for key, by_number in zip(states, returns, strict=True)}
@@ -276,15 +289,18 @@ async def state_values(
 def group_advantages(
     group: Sequence[Trajectory], values: Mapping[tuple, float], return_of: ReturnOf, decay: float = 0.0
 ) -> list[list[float]]:
-    """:func:`step_advantages` of each trajectory of a group."""
+    """For each trajectory of a group its :func:`step_advantages`; ``values`` are V(s) by the key of a state."""
     return [step_advantages(episode, [values[s.key] for s in episode.states], return_of, decay) for episode in group]
 
 
 def step_advantages(
     trajectory: Trajectory, values: Sequence[float], return_of: ReturnOf, decay: float = 0.0
 ) -> list[float]:
-    """A_t = d_t + decay A_{t+1} with d_t = r_t + V(s_{t+1}) - V(s_t), from the values of s_0 ... s_T; nothing follows
-    the last decision. ``decay`` is the lambda of generalised advantage estimation (Schulman et al., 2016)."""
+    """The advantage of each decision of a trajectory, A_t = d_t + decay A_{t+1} with d_t = r_t + V(s_{t+1}) - V(s_t).
+
+    ``values`` are V(s_0) ... V(s_T), one per decision; V is 0 after the last decision. ``decay`` is the lambda of
+    generalised advantage estimation (Schulman et al., 2016).
+    """
     last = len(trajectory.steps) - 1
     following = [*values[1:], 0.0]
     advantages = [

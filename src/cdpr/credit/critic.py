@@ -25,22 +25,22 @@ class GainCritic:
         return float(_features(belief, turn) @ np.linalg.solve(self._squares[exam], self._products[exam]))
 
     def learn(self, examples: Sequence[tuple[str, float, int, float]]) -> None:
-        """Add rows of (examination, belief before it, turn, gain)."""
+        """Fit on further examples: (examination, belief before it, turn, gain)."""
         for exam, belief, turn, gain in examples:
             x = _features(belief, turn)
             self._squares[exam] += np.outer(x, x)
             self._products[exam] += gain * x
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums behind every prediction."""
+        """X'X + ridge and X'y of each examination, as lists."""
         return {exam: [self._squares[exam].tolist(), self._products[exam].tolist()] for exam in self._products}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`."""
+        """Restore what :meth:`state_dict` returned."""
         for exam, (squares, products) in state.items():
             self._squares[exam], self._products[exam] = np.array(squares), np.array(products)
 
 
 def _features(belief: float, turn: int) -> np.ndarray:
-    """A constant, the belief and the turn, on one scale; shape [3]."""
+    """The regression's inputs: a constant, the belief, and the turn in tens; shape [3]."""
     return np.array([1.0, belief, turn / 10])

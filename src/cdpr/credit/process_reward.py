@@ -28,8 +28,11 @@ def action_value(immediate: Effort, ends: Sequence[Continuation], weights: Utili
 def baseline(
     values: Mapping[ActionKey, float], p_hat: Mapping[ActionKey, float], taken: ActionKey, rule: str = "uniform"
 ) -> float | None:
-    """What R_proc subtracts, from the values of A_c(s): their mean, their mean weighted by p_hat, or the mean of
-    those other than ``taken`` (``credit.baseline``). None when nothing is left to compare with."""
+    """The value that R_proc subtracts, computed from the values of the candidates A_c(s).
+
+    ``rule`` is ``credit.baseline``: the mean (``uniform``), the mean weighted by p_hat (``policy_weighted``), or the
+    mean without the action ``taken`` (``leave_one_out``). None when no candidate is left.
+    """
     actions = [a for a in values if rule != "leave_one_out" or a != taken]
     if not actions:
         return None
@@ -61,9 +64,9 @@ class ProcessReward:
         self.cache: FIFOCache[tuple, Entry] = FIFOCache(credit.cache.capacity)
         self.version: int | None = None  # of the continuation policy behind the cache
 
-    def of(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
-        """The credit of one group, to be scored and then, in the order of the batch, stored. A cache that must not
-        outlive its iteration is cleared first."""
+    def open_group(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
+        """The credit of one group, not yet computed: the caller scores it, then stores its pools in the order of the
+        batch. Clears the cache first where it holds continuations of another version of the policy."""
         frozen = self.continuation_policy is not self.policy and self.credit.cache.scope == "run"
         version = 0 if frozen else iteration
         if version != self.version:
@@ -72,47 +75,51 @@ class ProcessReward:
         return GroupCredit(self, group, iteration)
 
     async def score(self, groups: Sequence[Sequence[Trajectory]], iteration: int) -> list[CreditReport]:
-        """Reports of the groups of one batch: ``report.process[i][t]`` is R_proc of decision t of trajectory i, None
+        """One report per group of a batch: ``report.process[i][t]`` is R_proc of decision t of trajectory i, None
         where its state was not selected. Raises FloatingPointError for a reward that is not finite."""
-        credits = [self.of(group, iteration) for group in groups]
+        credits = [self.open_group(group, iteration) for group in groups]
         await asyncio.gather(*(credit.score() for credit in credits))
-        for credit in credits:  # only now, so that no group depends on which other was ready first
+        for credit in credits:  # after all are scored: no group depends on which one finished first
             credit.pools.store()
         return [credit.report for credit in credits]
 
     def state_dict(self) -> dict[str, Any]:
-        """The cache, oldest entry first, and its version, as lists and numbers."""
+        """The cache (oldest entry first) and its version, in types that JSON holds."""
         entries = [[key, entry.drawn, [[end.correct, *astuple(end.effort)] for end in entry.continuations]]
                    for key, entry in self.cache.items()]  # fmt: skip
         return {"version": self.version, "cache": entries}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`, also after JSON made lists of its tuples."""
+        """Restore what :meth:`state_dict` returned, also from JSON, which turns tuples into lists."""
         self.version = state["version"]
         self.cache.clear()
         for key, drawn, ends in state["cache"]:
             continuations = [Continuation(correct, Effort(*effort)) for correct, *effort in ends]
-            self.cache[_as_tuple(key)] = Entry(drawn, continuations)
+            self.cache[_nested_tuple(key)] = Entry(drawn, continuations)
 
 
-def _as_tuple(key: Any) -> Any:
-    return tuple(map(_as_tuple, key)) if isinstance(key, list | tuple) else key
+def _nested_tuple(key: Any) -> Any:
+    """The key with every list in it, at any depth, as a tuple."""
+    return tuple(map(_nested_tuple, key)) if isinstance(key, list | tuple) else key
 
 
 @dataclass
-class _Evaluated:
-    """An action under evaluation: the steps sampled with it, and the pool of its child, or for a diagnosis its mean
-    ``verdict`` (None: the request failed)."""
+class _Candidate:
+    """An action whose value is estimated, with the steps in which it was sampled.
+
+    ``pool`` holds the continuations of the next state. A diagnosis has no next state: its pool is None, and ``correct``
+    is the probability that it is right (None: the request failed).
+    """
 
     action: ActionKey
     in_top_m: bool
     steps: list[Step]
     pool: Pool | None
-    verdict: float | None = None
+    correct: float | None = None
 
 
 class GroupCredit:
-    """The credit of the trajectories of one case."""
+    """The process rewards of one group: the trajectories of one case. :meth:`score` computes ``report``."""
 
     def __init__(self, process: ProcessReward, group: Sequence[Trajectory], iteration: int):
         self.process, self.group, self.credit, self.iteration = process, group, process.credit, iteration
@@ -120,39 +127,42 @@ class GroupCredit:
         self.report = CreditReport([[None] * len(trajectory.steps) for trajectory in group])
         self.nodes = states.build_tree(group, self.credit.merge)
         self.draws: dict[tuple, Draws] = {}
-        self.pools = Pools(group, self.nodes, self.credit, process.cache, self._rollouts)
+        self.pools = Pools(group, self.nodes, self.credit, process.cache, self._continuation_draws)
 
     async def score(self) -> None:
-        """Probe, select, evaluate, reward."""
+        """Compute the report: sample next actions, select states, draw continuations, value the candidates, and reward
+        the decisions at selected states."""
         credit, nodes = self.credit, self.nodes
-        disagreed = self.disagreed(credit)
-        keys_to_probe = states.to_probe(states.paths(nodes, len(self.group)), disagreed, credit.max_states)
-        await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in keys_to_probe))
+        disagreed = self.disagreed_states(credit)
+        probed = states.states_to_probe(states.paths(nodes, len(self.group)), disagreed, credit.max_states)
+        await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in probed))
         self.report.probe_tokens = sum(draws.tokens for draws in self.draws.values())
         p_hat = {key: states.frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
-        uncertainty = {key: states.entropy(p_hat[key]) for key in nodes if key in keys_to_probe}
-        selected = self.selected(disagreed, uncertainty, credit)
-        chosen = {key for keys in selected for key in keys}
-        evaluated = {key: self._evaluated(key, p_hat[key]) for key in nodes if key in chosen}
-        diagnoses = [(key, one) for key, ones in evaluated.items() for one in ones if one.pool is None]
-        await asyncio.gather(self.pools.fill(), *(self._judge(key, one) for key, one in diagnoses))
+        uncertainty = {key: states.entropy(p_hat[key]) for key in nodes if key in probed}
+        selected = self.select_states(disagreed, uncertainty, credit)
+        all_selected = {key for keys in selected for key in keys}
+        candidates = {key: self._candidates(key, p_hat[key]) for key in nodes if key in all_selected}
+        diagnoses = [(key, candidate) for key, row in candidates.items() for candidate in row if candidate.pool is None]
+        await asyncio.gather(self.pools.fill(), *(self._judge(key, candidate) for key, candidate in diagnoses))
         for key, node in nodes.items():
-            values = tuple(map(self._value, evaluated.get(key, ())))
+            values = tuple(map(self._value, candidates.get(key, ())))
             tokens = {self._action(step): step.turn.token_ids for step in reversed(node.steps)}
             actions = [SampledAction(action, p, tokens[action]) for action, p in p_hat[key].items()]
-            reason = states.selection_reason(key, disagreed, credit) if key in chosen else ""
+            reason = states.selection_reason(key, disagreed, credit) if key in all_selected else ""
             evidence, visits = node.state.key[1], tuple(node.visits)
             self.report.states.append(StateCredit(evidence, visits, uncertainty.get(key), reason, actions, values))
             self._reward([(i, t) for i, t in node.visits if key in selected[i]], values, p_hat[key])
-        self._count()
+        self._sum_counts()
 
-    def disagreed(self, rule: Credit) -> set[tuple]:
-        """S_cache: the cache-disagreed states under a rule."""
+    def disagreed_states(self, rule: Credit) -> set[tuple]:
+        """Keys of the cache-disagreed states S_cache under the settings ``rule``."""
         visits = states.disagreed_decisions(self.group, rule)
         return {key for key, node in self.nodes.items() if not visits.isdisjoint(node.visits)}
 
-    def selected(self, disagreed: set[tuple], uncertainty: Mapping[tuple, float], rule: Credit) -> list[list[tuple]]:
-        """S*(tau) of each trajectory under a rule."""
+    def select_states(
+        self, disagreed: set[tuple], uncertainty: Mapping[tuple, float], rule: Credit
+    ) -> list[list[tuple]]:
+        """For each trajectory the keys of its selected states S*(tau) under the settings ``rule``."""
         uncertain, limit = states.entropy_selected(uncertainty, rule), rule.max_states
         node_paths = states.paths(self.nodes, len(self.group))
         return [states.select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
@@ -161,59 +171,64 @@ class GroupCredit:
         return action_of(step, self.credit.diagnoses)
 
     def _samples(self, node: Node) -> list[Step]:
-        """The steps that p_hat is estimated from."""
+        """The steps from which p_hat is estimated."""
         return node.steps if self.credit.own_actions == "counted" else node.steps[len(node.visits) :]
 
     async def _probe(self, key: tuple, node: Node) -> None:
-        """Draw next actions until there are n_s, the group's own included (section "Next-action Sampling")."""
+        """Sample next actions at a node until it has n_s (section "Next-action Sampling"). The group's own actions
+        are among the n_s unless ``credit.own_actions`` sets them apart."""
         own = len(node.steps) if self.credit.own_actions == "counted" else 0
         if self.credit.samples > own:
-            steps = await self._actor(key).steps(node.state, range(self.credit.samples - own))
+            steps = await self._probe_draws(key).steps(node.state, range(self.credit.samples - own))
             node.steps += steps.values()
             self.report.probes += len(steps)
 
-    def _evaluated(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Evaluated]:
-        """A_c(s), then the actions outside it that the group took."""
+    def _candidates(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Candidate]:
+        """The actions to value at a node: A_c(s), then the actions outside it that the group took."""
         node = self.nodes[key]
         top = states.top_candidates(p_hat, self.credit.candidates)
         own = dict.fromkeys(map(self._action, node.steps[: len(node.visits)]))
-        evaluated = []
+        candidates = []
         for action in [*top, *(a for a in own if a not in top)]:
             source = self._samples(node) if action in p_hat else node.steps
             steps = [step for step in source if self._action(step) == action]
-            ends = isinstance(steps[0].action, FinalDiagnosis)
-            pool = None if ends else self.pools.of(key, action, node.state.after(steps[0]))
-            evaluated.append(_Evaluated(action, action in top, steps, pool))
-        return evaluated
+            is_diagnosis = isinstance(steps[0].action, FinalDiagnosis)
+            pool = None if is_diagnosis else self.pools.pool_of(key, action, node.state.after(steps[0]))
+            candidates.append(_Candidate(action, action in top, steps, pool))
+        return candidates
 
-    async def _judge(self, key: tuple, one: _Evaluated) -> None:
-        """U_hat of a diagnosis, which needs no continuation: the mean verdict of those drawn, or its probability."""
+    async def _judge(self, key: tuple, diagnosis: _Candidate) -> None:
+        """Set the probability that a diagnosis is right: the share of its samples that are, or, where
+        ``credit.verdicts`` is ``scored``, the policy's belief in the truth."""
         if self.credit.verdicts == "scored" and self.credit.diagnoses == "one_action":
-            one.verdict = await self._actor(key).belief(self.nodes[key].state)
+            diagnosis.correct = await self._probe_draws(key).belief(self.nodes[key].state)
             return
         truth = self.group[0].case.diagnosis_results
-        diagnoses = [step.action.text for step in one.steps if isinstance(step.action, FinalDiagnosis)]
-        one.verdict = fmean(self.environment.is_correct(text, truth) for text in diagnoses)
+        texts = [step.action.text for step in diagnosis.steps if isinstance(step.action, FinalDiagnosis)]
+        diagnosis.correct = fmean(self.environment.is_correct(text, truth) for text in texts)
 
-    def _value(self, one: _Evaluated) -> CandidateValue:
-        """U_hat of one action, with its terms."""
-        pool, immediate = one.pool, one.steps[0].effort
+    def _value(self, candidate: _Candidate) -> CandidateValue:
+        """U_hat of a candidate with its terms, for the report."""
+        pool, immediate, name = candidate.pool, candidate.steps[0].effort, (candidate.action, candidate.in_top_m)
         if pool is None:
-            return CandidateValue(one.action, one.in_top_m, one.verdict, one.verdict or 0.0)
+            return CandidateValue(*name, candidate.correct, candidate.correct or 0.0)
         ends = pool.continuations
         if not ends:
-            return CandidateValue(one.action, one.in_top_m, None, failed=pool.failed)
+            return CandidateValue(*name, None, failed=pool.failed)
         efforts = [immediate + end.effort for end in ends]
         value = action_value(immediate, ends, self.process.weights, self.environment.settings.tests)
         correct, tests = fmean(end.correct for end in ends), fmean(effort.available for effort in efforts)
         usd, infeasible = fmean(effort.cost_usd for effort in efforts), fmean(effort.infeasible for effort in efforts)
         sources = len(pool.own), len(pool.known), len(pool.fresh), pool.failed
-        return CandidateValue(one.action, one.in_top_m, value, correct, tests, usd, infeasible, *sources)
+        return CandidateValue(*name, value, correct, tests, usd, infeasible, *sources)
 
     def _reward(self, visits, values: Sequence[CandidateValue], p_hat: dict[ActionKey, float]) -> None:
-        """R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), clipped to [-c, c], equation "process reward", for the
-        decisions ``visits``. A diagnosis of the group is judged by its own words, not by the mean over all diagnoses.
-        Raises FloatingPointError naming the case when a reward is not finite: clipping would hide it."""
+        """Set R_proc of the decisions ``visits`` (trajectory, decision) of one state in the report.
+
+        R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), clipped to [-c, c], equation "process reward". A diagnosis of
+        the group has its own verdict as U_hat, not the mean over all diagnoses. Raises FloatingPointError, naming the
+        case, when a reward is not finite: clipping would hide it.
+        """
         value = {v.action: v.value for v in values if v.value is not None}
         candidates = {v.action: v.value for v in values if v.in_top_m and v.value is not None}
         for i, t in visits:
@@ -234,26 +249,27 @@ class GroupCredit:
             self.report.clipped += reward != raw
             self.report.process[i][t] = reward
 
-    def _actor(self, key: tuple) -> Draws:
-        """The probes: the same with and without cache, so that both select the same states; states that are not
-        merged either have probes of their own."""
+    def _probe_draws(self, key: tuple) -> Draws:
+        """The draws of next actions at a node. They do not depend on the cache, so that runs with and without it
+        select the same states. All nodes share them, unless neither cache nor merging of states is on."""
         own = (key,) if self.credit.cache.scope == "off" and self.credit.merge == "none" else ()
-        return self._stream(("actor", self.iteration, *own), self.process.policy)
+        return self._draws_of(self.process.policy, ("actor", self.iteration, *own))
 
-    def _rollouts(self, key: tuple) -> Draws:
+    def _continuation_draws(self, key: tuple) -> Draws:
+        """The draws of continuations for a pool: shared by all pools, without a cache each pool has its own."""
         if self.process.continuation_policy is self.process.policy and self.credit.cache.scope != "off":
-            return self._actor(key)
+            return self._probe_draws(key)
         own = (key,) if self.credit.cache.scope == "off" else ()
-        return self._stream(("continuation", self.process.version, *own), self.process.continuation_policy)
+        return self._draws_of(self.process.continuation_policy, ("continuation", self.process.version, *own))
 
-    def _stream(self, stream: tuple, policy: Policy) -> Draws:
-        """The draws of a policy under a name: one set for the whole group, or one for each use."""
+    def _draws_of(self, policy: Policy, stream: tuple) -> Draws:
+        """The draws of a policy from the random numbers ``stream``, created on first use."""
         if stream not in self.draws:
             self.draws[stream] = Draws(self.environment, policy, self.process.seed, stream, self.credit.verdicts)
         return self.draws[stream]
 
-    def _count(self) -> None:
-        """Sum up the continuations and tokens of the group for its report."""
+    def _sum_counts(self) -> None:
+        """Write the numbers of continuations and tokens of the group to its report."""
         pools = self.pools.pools.values()
         self.report.fresh = sum(len(pool.fresh) for pool in pools)
         self.report.cached = sum(len(pool.known) for pool in pools)

@@ -1,5 +1,5 @@
-"""The states of a group: which are one, how uncertain the policy is there, and which are evaluated (paper, section
-"Action Uncertainty-guided State Selection")."""
+"""The state tree of a group, the policy's uncertainty at each state, and the selection of states for credit (paper,
+section "Action Uncertainty-guided State Selection")."""
 
 import math
 from collections import Counter
@@ -12,8 +12,8 @@ from ..environment.state import FinalDiagnosis, State, Step, Trajectory
 from ..settings.credit import Credit
 
 ActionKey = tuple[str, str]
-"""Identity of an action at a state: the evidence that it leads to. Two requests differ if they match different
-examinations; all unparsable replies are one action, and so are all diagnoses unless ``credit.diagnoses`` is
+"""Identity of an action at a state: the evidence that it adds. Requests are the same action if they match the same
+examination. All unparsable replies are one action, and so are all diagnoses unless ``credit.diagnoses`` is
 ``by_text``."""
 
 
@@ -22,7 +22,8 @@ examinations; all unparsable replies are one action, and so are all diagnoses un
 
 @dataclass
 class Node:
-    """A unique state: its visits (trajectory, decision), and the steps sampled there, those of the visits first."""
+    """A unique state of a group: its visits (trajectory, decision), and the steps sampled there. The first steps are
+    those of the visits, in their order."""
 
     state: State
     visits: list[tuple[int, int]] = field(default_factory=list)
@@ -30,7 +31,11 @@ class Node:
 
 
 def state_identity(state: State, merge: str, trajectory: int) -> tuple:
-    """What makes two states one (``credit.merge``): their evidence in order, as a set, or nothing."""
+    """The key under which states are merged to one node.
+
+    ``merge`` is ``credit.merge``: states are the same with the same evidence in the same order (``ordered``), with the
+    same evidence in any order (``set``), or only within a trajectory (``none``).
+    """
     if merge == "ordered":
         return state.key
     case, evidence = state.key
@@ -38,8 +43,7 @@ def state_identity(state: State, merge: str, trajectory: int) -> tuple:
 
 
 def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tuple, Node]:
-    """Unique states of the trajectories of one case, in order of first visit. A forced decision is no choice and gets
-    no node."""
+    """The nodes of a group by their key, in order of first visit. A forced decision is no choice and gets no node."""
     nodes: dict[tuple, Node] = {}
     for i, trajectory in enumerate(group):
         for t, state in enumerate(trajectory.states):
@@ -52,7 +56,7 @@ def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tupl
 
 
 def paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
-    """The node keys that each of ``size`` trajectories passes, in order."""
+    """For each of the ``size`` trajectories of a group the keys of its nodes, in the order in which it visits them."""
     node_paths: list[list[tuple]] = [[] for _ in range(size)]
     for key, node in nodes.items():
         for i, _ in node.visits:
@@ -64,14 +68,14 @@ def paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
 
 
 def action_of(step: Step, diagnoses: str = "one_action") -> ActionKey:
-    """Identity of the action of a step."""
+    """The identity of a step's action; ``diagnoses`` is ``credit.diagnoses``."""
     if diagnoses == "by_text" and isinstance(step.action, FinalDiagnosis):
         return "end", normalise(step.action.text)
     return step.evidence
 
 
 def frequencies(actions: Iterable[ActionKey]) -> dict[ActionKey, float]:
-    """p_hat(a | s): share of each distinct action among those sampled at s, in order of first appearance."""
+    """p_hat(a | s), the share of each action among the sampled ``actions``, in order of first appearance."""
     counts = Counter(actions)
     total = counts.total()
     return {action: count / total for action, count in counts.items()}
@@ -83,7 +87,8 @@ def entropy(p_hat: Mapping[ActionKey, float]) -> float:
 
 
 def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:
-    """A_c(s) = Top-M(p_hat), equation "candidate set"; ties keep the order of first appearance."""
+    """The ``m`` most frequent actions, most frequent first: A_c(s) = Top-M(p_hat), equation "candidate set". Ties keep
+    the order of first appearance."""
     return sorted(p_hat, key=lambda action: -p_hat[action])[:m]
 
 
@@ -92,8 +97,8 @@ def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Smallest differences in examinations, US dollars or unavailable requests at which two suffixes disagree. The
-    paper gives no numbers (docs/deviations.md, D9)."""
+    """The smallest differences of two suffixes that count as disagreement, in examinations, US dollars and infeasible
+    requests. The paper gives no numbers (docs/deviations.md, D9)."""
 
     tests: float = 1
     cost_usd: float = 10.0
@@ -103,8 +108,8 @@ class Disagreement:
 def materially_differ(
     a: tuple[Trajectory, int], b: tuple[Trajectory, int], bounds: Disagreement = Disagreement()
 ) -> bool:
-    """Whether two suffixes (trajectory, first decision) differ in outcome, or by ``bounds`` in examinations, cost or
-    unavailable requests (section "Rollout Cache")."""
+    """Whether two suffixes, each (trajectory, first decision), differ in their outcome, or by at least ``bounds`` in
+    their effort (section "Rollout Cache")."""
     first, second = a[0].effort(a[1]), b[0].effort(b[1])
     return (
         a[0].correct != b[0].correct
@@ -115,31 +120,32 @@ def materially_differ(
 
 
 def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tuple[int, int]]:
-    """Decisions (trajectory, decision) of a group at cache-disagreed states, where aligned trajectories take different
-    actions and their suffixes differ materially (equation "cache set"); none without ``select_disagreed``.
+    """The decisions (trajectory, decision) of a group at cache-disagreed states: trajectories take different actions
+    there, and the rest of the episodes differs materially (equation "cache set"). Empty without
+    ``credit.select_disagreed``.
 
-    Trajectories are aligned by their evidence even where ``credit.merge`` is ``none`` and nothing is reused, so that
-    sharing does not change the selection.
+    States are merged by their evidence even where ``credit.merge`` is ``none``, so that merging does not change the
+    selection.
     """
     disagreed: set[tuple[int, int]] = set()
     for node in build_tree(group, "ordered" if credit.merge == "none" else credit.merge).values():
         suffixes = [(action_of(group[i].steps[t], credit.diagnoses), (group[i], t)) for i, t in node.visits]
         if credit.select_disagreed and any(
-            one != other and materially_differ(suffix, other_suffix)
-            for (one, suffix), (other, other_suffix) in combinations(suffixes, 2)
+            action != other and materially_differ(suffix, other_suffix)
+            for (action, suffix), (other, other_suffix) in combinations(suffixes, 2)
         ):
             disagreed.update(node.visits)
     return disagreed
 
 
 def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:
-    """S_ent: states with U(s) >= eta (equation "entropy set"), or every state under ``select_all``."""
+    """S_ent, the states with U(s) >= eta (equation "entropy set"); every state under ``credit.select_all``."""
     return {key for key, u in uncertainty.items() if credit.select_all or u >= credit.threshold}
 
 
-def to_probe(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
-    """States whose uncertainty can matter: within a budget of ``limit`` states a trajectory with enough cache-disagreed
-    states selects no other."""
+def states_to_probe(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
+    """The states whose uncertainty has to be measured: all, except those of a trajectory that fills its budget of
+    ``limit`` states with cache-disagreed ones."""
     keys_to_probe: set[tuple] = set()
     for keys in trajectories:
         full = limit is not None and sum(key in disagreed for key in keys) >= limit
@@ -150,8 +156,9 @@ def to_probe(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], lim
 def select_states(
     keys: Sequence[tuple], disagreed: set[tuple], uncertain: set[tuple], uncertainty: Mapping, limit: int | None
 ) -> list[tuple]:
-    """S*(tau) = S_cache + S_ent of one trajectory with the states ``keys``; within a budget of ``limit`` states
-    cache-disagreed ones come first, then the more uncertain (equation "unified selection")."""
+    """The selected states of one trajectory with the states ``keys``: S*(tau), the union of S_cache and S_ent. Within a
+    budget of ``limit`` states, cache-disagreed ones come first, then the most uncertain (equation "unified
+    selection")."""
     selected = [key for key in keys if key in disagreed or key in uncertain]
     if limit is None:
         return selected

@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401
 
-from .episode import WAVE, Agent, DiagnosticEnvironment, Policy, case_seed, run_episode, run_episodes
+from .episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, Policy, case_seed, run_episode, run_episodes
 from .prompt import FORCED_PREFIX, PromptBuilder
 from .state import Effort, FinalDiagnosis, RequestTest, State, Step, Trajectory, Turn, parse_action, render_action
 from .table_judging import TableJudge, TableMatcher

@@ -15,8 +15,8 @@ from ..files import parse_yaml, shipped_text
 
 Stance = Literal["affirmed", "denied", "doubtful"]
 Clause = Literal["plain", "denial", "other", "doubt", "empty"]
-"""A clause that affirms; that denies what is before it; that denies a subject of its own; that leaves it open; or that
-names nothing."""
+"""What a clause does: it names a diagnosis (``plain``), denies the one before it (``denial``), denies another subject
+(``other``), leaves it open (``doubt``), or names nothing (``empty``)."""
 
 # Letters by which the classes of words are written in the pattern of a clause.
 _LETTER = {"negators": "n", "ruling_out": "r", "set_aside": "s", "past": "h", "doubts": "d", "support": "p",
@@ -27,27 +27,29 @@ _LETTER = {"negators": "n", "ruling_out": "r", "set_aside": "s", "past": "h", "d
 
 
 @functools.cache
-def _table() -> dict[str, list[str]]:
+def _word_classes() -> dict[str, list[str]]:
+    """Regular expressions of words by class, from ``denial.yaml``."""
     return parse_yaml(shipped_text(__package__, "denial.yaml"))
 
 
-def _words(name: str) -> str:
-    """The expressions of a class as one; those of Latin letters match whole words only."""
-    latin = [text for text in _table()[name] if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
-    others = [text for text in _table()[name] if text not in latin]
+def _class_regex(name: str) -> str:
+    """A regular expression that matches any word of a class; words in Latin letters match as whole words only."""
+    words = _word_classes()[name]
+    latin = [text for text in words if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
+    others = [text for text in words if text not in latin]
     return "|".join([rf"(?<![^\W_])(?:{'|'.join(latin)})(?![^\W_])", *others])
 
 
 @functools.cache
-def _any_of(*names: str) -> re.Pattern[str]:
-    """Matches an expression of these classes."""
-    return re.compile("|".join(map(_words, names)), re.IGNORECASE)
+def _pattern(*classes: str) -> re.Pattern[str]:
+    """A pattern that matches a word of any of these classes."""
+    return re.compile("|".join(map(_class_regex, classes)), re.IGNORECASE)
 
 
 @functools.cache
-def _word() -> re.Pattern[str]:
-    """Matches a word, in the group of its class."""
-    classes = "|".join(f"(?P<{name}>{_words(name)})" for name in _LETTER)
+def _word_pattern() -> re.Pattern[str]:
+    """A pattern that matches any word; its group is named after the word's class, ``other`` without one."""
+    classes = "|".join(f"(?P<{name}>{_class_regex(name)})" for name in _LETTER)
     return re.compile(classes + r"|(?P<other>[一-鿿]|[^\W一-鿿]+)", re.IGNORECASE)
 
 
@@ -61,8 +63,8 @@ _CLAUSE = re.compile(
     r"|ohne|mit|und|sin|con|y|et|si|pas|nicht|who|which)\s)|(?<![无未不没有])(?=(?:但|而是|伴|合并|并发|继发|无|未见|未合并|没有|不伴))",
     re.IGNORECASE,
 )
-# How the diagnosis begins that takes the place of a denied one.
-_TAKES_ITS_PLACE = re.compile(
+# Words that introduce the diagnosis which replaces a denied one.
+_REPLACEMENT = re.compile(
     r"^(?:(?:but|now|instead|rather|actually|finally|it is|this is|the diagnosis is|jetzt|sondern|mais|sino|ahora)\s+)+"
     r"|^(?:但|现|而)?(?:在|为|是)",
     re.IGNORECASE,
@@ -72,8 +74,8 @@ _NOT_ONLY = re.compile(
 )
 
 
-def plain_signs(text: str) -> str:
-    """A text with the punctuation of full width in ASCII, and "not only a but b" as "a, b"."""
+def plain_punctuation(text: str) -> str:
+    """The text with full-width punctuation in ASCII, and "not only a but b" as "a, b"."""
     text = " ".join(text.translate(_FULL_WIDTH).split())
     both = _NOT_ONLY.match(text)
     return ", ".join(filter(None, both.groups())) if both else text
@@ -81,36 +83,42 @@ def plain_signs(text: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)
 def stance(text: str) -> tuple[Stance, str]:
-    """Whether ``text`` affirms a diagnosis, and its name: the first that the text does not deny; empty where it denies
-    and doubts nothing."""
-    plain = _any_of("setting_aside").sub(", not ", _any_of("neutral").sub(" ", _CROSSED_OUT.sub(" ", text)))
+    """Whether ``text`` affirms a diagnosis, and which: the first name that it does not deny. The name is empty where
+    it denies every diagnosis."""
+    plain = _pattern("setting_aside").sub(", not ", _pattern("neutral").sub(" ", _CROSSED_OUT.sub(" ", text)))
     if _CROSS.search(plain) or not plain.strip(" ,;.:"):
         return "denied", ""
-    if plain == text and not _any_of(*_DENYING).search(plain):
+    if plain == text and not _pattern(*_DENYING).search(plain):
         return "affirmed", ""
-    head, last, denied, doubtful, ahead = "", "", False, False, False
+    # ``name``: the affirmed diagnosis so far; ``revoked``: one that a later clause denied ("pneumonia, ruled out");
+    # ``denies_next``: the next name is denied ("excluded: pneumonia").
+    name, revoked, denied, doubtful, denies_next = "", "", False, False, False
     for clause in filter(None, map(str.strip, _CLAUSE.split(plain))):
-        if denied and not head:
-            clause = _TAKES_ITS_PLACE.sub("", clause)
-        kind = _kind(clause, head)
-        # Behind "pneumonia, ruled out" another name may be the diagnosis, or what ruled it out.
-        doubtful |= kind == "doubt" or (kind == "plain" and last != "")
-        denied |= kind in ("denial", "other") and not head
-        if kind == "plain" and ahead:  # "excluded: pneumonia"
-            ahead = False
-        elif kind == "plain" and not head:
-            head = clause
-        elif kind == "denial" and not head:
-            ahead = True
-        elif kind == "denial" and head:
-            head, last = "", head
-    return ("doubtful" if doubtful else "affirmed" if head else "denied"), head
+        if denied and not name:
+            clause = _REPLACEMENT.sub("", clause)
+        kind = _clause_kind(clause, name)
+        # A name behind a revoked diagnosis may be the true diagnosis, or the reason of the denial.
+        doubtful |= kind == "doubt" or (kind == "plain" and revoked != "")
+        denied |= kind in ("denial", "other") and not name
+        if kind == "plain" and denies_next:
+            denies_next = False
+        elif kind == "plain" and not name:
+            name = clause
+        elif kind == "denial" and not name:
+            denies_next = True
+        elif kind == "denial":
+            name, revoked = "", name
+    return ("doubtful" if doubtful else "affirmed" if name else "denied"), name
 
 
-def _kind(clause: str, head: str) -> Clause:
-    """What a clause does behind a diagnosis, or (``head`` empty) before any."""
+def _clause_kind(clause: str, head: str) -> Clause:
+    """What a clause does, given the diagnosis ``head`` before it (empty: there is none), by the classes of its words.
+
+    ``classes`` spells the clause with one letter a word: n negation, r ruling out, s setting aside, h past, d doubt,
+    p support, c remark, g generic word, m medical word, x any other word.
+    """
     classes, subject = "", []
-    for word in _word().finditer(clause):
+    for word in _word_pattern().finditer(clause):
         letter = _LETTER.get(str(word.lastgroup), "x")
         classes += letter
         if letter in "xm":
@@ -138,7 +146,7 @@ def _kind(clause: str, head: str) -> Clause:
 
 @functools.lru_cache(maxsize=1 << 14)
 def orders_nothing(request: str) -> bool:
-    """Whether a request says of its examination that it shall not be done: "no CT needed", "CT is not indicated"."""
+    """Whether a request says that its examination shall not be done: "no CT needed", "CT is not indicated"."""
     plain = " ".join(request.translate(_FULL_WIDTH).split())
-    order = " ".join(_any_of("purpose").sub(" ", plain).split()).strip(" ,;:.")
-    return _any_of("refusing").match(order) is not None or _any_of("not_ordered").search(order) is not None
+    order = " ".join(_pattern("purpose").sub(" ", plain).split()).strip(" ,;:.")
+    return _pattern("refusing").match(order) is not None or _pattern("not_ordered").search(order) is not None

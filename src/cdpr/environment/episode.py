@@ -17,8 +17,7 @@ from ..settings.schema import Environment as EnvironmentSettings
 from .state import FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn, parse_action
 from .table_judging import TableJudge, TableMatcher
 
-# Cases worked up at the same time: enough to fill batches, few enough to show progress.
-WAVE = 256
+EPISODES_AT_ONCE = 256  # enough to fill the batches of a model, few enough to show progress
 
 
 class Agent(Protocol):
@@ -38,21 +37,21 @@ class Agent(Protocol):
 
     @classmethod
     def build(cls, settings: Settings, spec: Any, temperature: float, dataset: str) -> Self:
-        """The agent as the workflow makes it: by default without arguments, which agents without a model need not
-        change. ``spec`` is its :class:`~cdpr.llm.ModelSpec`, or None."""
+        """The agent for an evaluation of ``dataset``. ``spec`` is its :class:`~cdpr.llm.ModelSpec`, None for an agent
+        without a model. By default the class is called without arguments."""
         return cls()
 
     def must_diagnose(self, state: State) -> bool:
-        """Whether the agent has room for only one more reply, which then has to be a diagnosis."""
+        """Whether the agent can give only one more reply, which then has to be a diagnosis."""
         return False
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """The next reply at a state, in the grammar of :func:`~.state.render_action`; with ``forced`` it has to be a
-        diagnosis. ``seed`` fixes everything random in it."""
+        """The next reply at a state, in the grammar of :func:`~.state.render_action`. With ``forced`` it has to be a
+        diagnosis. Equal seeds give equal replies."""
         ...
 
     def refresh(self) -> None:
-        """Clear caches so that later results are bit-identical."""
+        """Clear caches, so that later replies do not depend on earlier ones even in the last bit."""
         return None
 
 
@@ -60,16 +59,17 @@ class Policy(Agent, Protocol):
     """An agent that can give several replies at a state."""
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Independent replies by number; reply k of a seed is always the same."""
+        """Independent replies, one for each of ``numbers`` in their order. Reply k of a seed is always the same."""
         ...
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """The replies that give these diagnoses, with the log-probabilities that the policy gives their tokens at
-        temperature 1; nothing is drawn."""
+        """One reply for each of ``names`` that gives this diagnosis, with the log-probabilities of its tokens under the
+        policy at temperature 1. Nothing is sampled."""
         ...
 
     def name_start(self, turn: Turn) -> int:
-        """Number of tokens of a diagnosis before the name of the disease; 0 where its prompt holds them."""
+        """The index in ``turn.token_ids`` at which the name of the disease begins; 0 where the prompt already holds
+        the words before it."""
         ...
 
 
@@ -89,7 +89,8 @@ class DiagnosticEnvironment:
         self.settings = settings
         self.judge = judge or TableJudge()
         self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
-        names = [f"judge_{how}" for how in self.judge.counters] + [f"matcher_{how}" for how in self.matcher.counters]
+        names = [f"judge_{name}" for name in self.judge.counters]
+        names += [f"matcher_{name}" for name in self.matcher.counters]
         self.calls = Counter(dict.fromkeys([*names, "matcher", "judge"], 0))
 
     def initial(self, case: CaseRecord) -> State:
@@ -107,8 +108,8 @@ class DiagnosticEnvironment:
         return len(state.history) >= free_turns
 
     async def respond(self, state: State, turn: Turn) -> Step:
-        """The answer to a reply, as of :meth:`step`, after judge and matcher prepared theirs. Raises ModelFailure where
-        a model that judges or matches gives no answer."""
+        """The step that a reply leads to: :meth:`step`, after waiting for models that judge or match. Raises
+        ModelFailure where such a model gives no answer."""
         match parse_action(turn.text):
             case RequestTest(name):
                 await self.matcher.prepare(name, state.case.key_pertinent_results_dict)
@@ -117,7 +118,8 @@ class DiagnosticEnvironment:
         return self.step(state, turn)
 
     def step(self, state: State, turn: Turn) -> Step:
-        """Parse the reply and answer it; the answer to a diagnosis is an empty observation of kind ``end``."""
+        """Parse the reply and answer it: the result is the step with action and observation. The observation of a
+        diagnosis is empty, of kind ``end``."""
         match action := parse_action(turn.text):
             case RequestTest(name):
                 return Step(turn, action, self._answer(state, name))
@@ -126,42 +128,46 @@ class DiagnosticEnvironment:
         return Step(turn, action, Observation("invalid"))
 
     def _answer(self, state: State, name: str) -> Observation:
-        """The answer to a request; a billing group is charged once per case."""
-        keys, how = self.matcher.match(name, state.case.key_pertinent_results_dict)
-        self._count("matcher", self.matcher, how)
+        """The observation that answers the request ``name``. A billing group is charged once per case."""
+        keys, source = self.matcher.match(name, state.case.key_pertinent_results_dict)
+        self._count("matcher", self.matcher, source)
         if not keys:
             return Observation("unavailable")
-        fresh = [key for key in keys if key not in state.obtained]
-        if not fresh:
+        new_keys = [key for key in keys if key not in state.obtained]
+        if not new_keys:
             return Observation("repeat", self._result(state, keys[-1]), keys[-1])
-        price = charge(state.case, state.obtained, fresh[0])
+        price = charge(state.case, state.obtained, new_keys[0])
         budget = self.settings.budget_usd
         if budget is not None and state.spent_usd + price > budget + 1e-9:
             return Observation("over_budget", exam_key=None)
-        return Observation("result", self._result(state, fresh[0]), fresh[0], price)
+        return Observation("result", self._result(state, new_keys[0]), new_keys[0], price)
 
     def finish(self, state: State, step: Step, forced: bool) -> Trajectory:
-        """The finished trajectory. A forced turn that names no diagnosis is one invalid reply, and wrong."""
+        """The trajectory that ends with ``step``. A forced reply without a diagnosis counts as one invalid reply, and
+        the trajectory as wrong."""
         step, correct = self.conclude(state, step)
         diagnosis = step.action.text if isinstance(step.action, FinalDiagnosis) else None
         return Trajectory(state.case, (*state.history, step), diagnosis, correct, forced)
 
     def conclude(self, state: State, step: Step) -> tuple[Step, bool]:
-        """The last step of an episode, invalid where it is no diagnosis, and whether its diagnosis is right."""
+        """The last step of an episode and whether its diagnosis is right. A step without a diagnosis becomes an invalid
+        one, and is wrong."""
         if not isinstance(step.action, FinalDiagnosis):
             return Step(step.turn, Invalid(step.turn.text), Observation("invalid")), False
         return step, self.is_correct(step.action.text, state.case.diagnosis_results)
 
     def is_correct(self, diagnosis: str, truth: str) -> bool:
-        """1(d_hat = d*): the judge's verdict."""
+        """Whether the judge finds the diagnosis right: 1(d_hat = d*)."""
         verdict = self.judge.verdict(diagnosis, truth)
         self._count("judge", self.judge, verdict.by, "several" if verdict.several else "")
         return verdict.correct
 
-    def _count(self, name: str, judging: TableJudge | TableMatcher, *hows: str) -> None:
-        self.calls.update([name, *(f"{name}_{how}" for how in hows if how in judging.counters)])
+    def _count(self, name: str, judging: TableJudge | TableMatcher, *sources: str) -> None:
+        """Count a call of the judge or matcher, and the ``sources`` of its answer that it asks to be counted."""
+        self.calls.update([name, *(f"{name}_{source}" for source in sources if source in judging.counters)])
 
     def _result(self, state: State, key: str) -> str:
+        """The text of a result as agents see it: one that is too long loses its middle."""
         text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars
         if len(text) <= limit:
             return text
@@ -170,7 +176,7 @@ class DiagnosticEnvironment:
 
 
 def is_cut_result(case: CaseRecord, step: Step) -> bool:
-    """Whether the result that a step shows lacks a part of the record's."""
+    """Whether a step shows only a part of the result on record, which was too long."""
     key = step.observation.exam_key
     return key is not None and step.observation.text != case.key_pertinent_results_dict[key]
 
@@ -196,17 +202,18 @@ async def run_episode(
 
 
 def case_seed(seed: int, case: CaseRecord) -> int:
-    """The seed of a case's episode; it does not depend on the order of cases or on other cases."""
+    """The seed of a case's episode in an evaluation with ``seed``. It depends on no other case."""
     return derive_seed(seed, "case", case.note_id)
 
 
 async def run_episodes(
     environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int
 ) -> list[Trajectory]:
-    """One trajectory per case, in the order of the cases."""
+    """One trajectory per case, in the order of the cases. At most :data:`EPISODES_AT_ONCE` run at the same time. Raises
+    as :func:`run_episode`."""
     trajectories: list[Trajectory] = []
-    for start in range(0, len(cases), WAVE):
-        wave = cases[start : start + WAVE]
-        episodes = (run_episode(environment, agent, case, case_seed(seed, case)) for case in wave)
+    for start in range(0, len(cases), EPISODES_AT_ONCE):
+        batch = cases[start : start + EPISODES_AT_ONCE]
+        episodes = (run_episode(environment, agent, case, case_seed(seed, case)) for case in batch)
         trajectories += await asyncio.gather(*episodes)
     return trajectories

@@ -13,13 +13,13 @@ from ..llm.types import SYSTEM
 from .denial import orders_nothing
 from .once import Once
 from .prompt import text_file
-from .table_judging import How, TableJudge, TableMatcher, Verdict, read_diagnosis, spellings, table_verdict
+from .table_judging import Source, TableJudge, TableMatcher, Verdict, read_diagnosis, spellings, table_verdict
 
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 128, 96  # most tokens of an answer; some judges think first, and names may be long
 
-# The words of a verdict: those that are clear in any sentence, and those that are a verdict only alone. Then what may
-# come before them, what revokes them when it comes behind, and what of an answer is no part of it.
+# Words of a verdict: _RIGHT and _WRONG in any sentence, the _SHORT ones only if they are the whole answer. _LEAD may
+# come before them, _REVOKED behind them means that they are no verdict, and _MARKUP is ignored.
 _RIGHT, _WRONG = r"correct|正确", r"(?:not |in)correct|not right|wrong|不正确|错误"
 _SHORT_RIGHT, _SHORT_WRONG = r"right|yes|true|对|是的?", r"no|false|not true|不对|不是|否|错"
 _LEAD = (
@@ -34,7 +34,7 @@ _VERDICT = re.compile(
 )
 _CLOSING = re.compile(rf"\b{_LEAD}(?:{_WRONG}|{_RIGHT})\W*$", re.IGNORECASE)
 _OPEN = r"[?/]|\b(?:or|but|however|although|unless|if|part\w*)\b|但|或|^\W*(?:no|not|false|0)\W*$"
-_TAKES_BACK = {  # "wrong, the true diagnosis is gastritis" is no praise
+_REVOKED = {  # but "wrong, the true diagnosis is gastritis" stays a verdict
     True: re.compile(rf"{_OPEN}|{_WRONG}", re.IGNORECASE),
     False: re.compile(
         rf"{_OPEN}|\b(?<!not )(?:correct|right|true)\b(?! (?:diagnosis|answer|disease|one))|(?<!不)正确", re.IGNORECASE
@@ -45,8 +45,11 @@ _DECORATION = " \t\r\n`*\"'"
 
 
 class Questions:
-    """Questions to ``model`` below the same ``rules``, decoded greedily; each is sent once. Recordings and bills name
-    ``asker`` (``judge``, ``matcher``) as the calling system, so that the evaluated agent is not charged for them."""
+    """Asks ``model`` questions, each once, with ``rules`` as system message and greedy decoding.
+
+    ``asker`` (``judge``, ``matcher``) is the calling system in recordings and bills, so that the evaluated agent is not
+    charged. Answers have at most ``max_tokens`` tokens.
+    """
 
     def __init__(self, model: Model, rules: str, asker: str, max_tokens: int) -> None:
         self.model, self.rules, self.asker = model, rules, asker
@@ -54,16 +57,17 @@ class Questions:
         self._answers: Once[str] = Once()
 
     async def ask(self, question: str) -> None:
-        """Get the answer to a question. Raises ModelFailure where there is none; the next call asks again."""
+        """Get and keep the answer to a question. Raises ModelFailure where there is none; the next call asks again."""
         await self._answers.get(question, lambda: self._ask(question))
 
     def answer(self, question: str) -> str:
-        """The answer to an earlier :meth:`ask`. Raises LookupError where there was none."""
+        """The answer to a question that :meth:`ask` has asked. Raises LookupError for another question."""
         if question not in self._answers.results:
             raise LookupError(f"the {self.asker} has no answer to this question: call `prepare` before")
         return self._answers.results[question]
 
     async def _ask(self, question: str) -> str:
+        """Send the question to the model; returns its answer."""
         SYSTEM.set(self.asker)  # a task has a context of its own, so the caller keeps its SYSTEM
         messages = [{"role": "system", "content": self.rules}, {"role": "user", "content": question}]
         with metering():
@@ -72,11 +76,11 @@ class Questions:
 
 
 class ModelJudge(TableJudge):
-    """Asks ``model`` about every diagnosis that the tables find neither right nor denied by its own text; without
-    ``tables_first`` about every one.
+    """A judge that asks ``model``, unless the tables find the diagnosis right or denied by its own text. Without
+    ``tables_first`` it always asks.
 
-    Where the answer is neither of the two words, the verdict of the tables counts. Of a list of diagnoses only the
-    first is judged, as the tables do.
+    An answer that is no verdict is counted, and the verdict of the tables replaces it. Of several diagnoses the first
+    is judged, as the tables do.
     """
 
     counters = ("model", "invalid", "several")
@@ -87,28 +91,28 @@ class ModelJudge(TableJudge):
 
     async def prepare(self, predicted: str, truth: str) -> None:
         """Raises ModelFailure where the model gives no answer."""
-        if not self._by_table(predicted, truth):
+        if not self._tables_decide(predicted, truth):
             await self.questions.ask(_judge_question(predicted, truth))
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
         """Raises LookupError without :meth:`prepare`."""
-        by_table = table_verdict(predicted, truth)
-        if self._by_table(predicted, truth):
-            return by_table
+        of_tables = table_verdict(predicted, truth)
+        if self._tables_decide(predicted, truth):
+            return of_tables
         correct = read_verdict(self.questions.answer(_judge_question(predicted, truth)))
         if correct is None:
-            return replace(by_table, by="invalid")
-        return Verdict(correct, "model", by_table.several)
+            return replace(of_tables, by="invalid")
+        return Verdict(correct, "model", of_tables.several)
 
-    def _by_table(self, predicted: str, truth: str) -> bool:
-        """Whether the tables decide: the same disease, or a text that denies what it names."""
+    def _tables_decide(self, predicted: str, truth: str) -> bool:
+        """Whether no model is asked: the tables find the same disease, or the text denies its diagnosis."""
         denied = read_diagnosis(predicted).stance == "denied"
         return self.tables_first and (denied or table_verdict(predicted, truth).correct)
 
 
 class ModelMatcher(TableMatcher):
-    """Asks ``model`` about every request for which the tables have no match; it reads the names of the examinations on
-    record, never a result. An answer that is neither a name nor ``NO_MATCH`` is no match, and counted."""
+    """A matcher that asks ``model`` where the tables have no match. The model gets the names of the examinations on
+    record, never a result. An answer that is neither such a name nor ``NO_MATCH`` is counted, and no match."""
 
     counters = ("model", "invalid")
 
@@ -122,7 +126,7 @@ class ModelMatcher(TableMatcher):
         if names and not super().match(requested, names)[0] and not orders_nothing(requested):
             await self.questions.ask(_matcher_question(requested, names))
 
-    def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
+    def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], Source]:
         """Raises LookupError without :meth:`prepare`."""
         names = tuple(keys)
         by_table = super().match(requested, names)
@@ -136,12 +140,15 @@ class ModelMatcher(TableMatcher):
 
 
 def read_verdict(answer: str) -> bool | None:
-    """Whether a judge calls a diagnosis right: by the first words of its answer, by a line of a verdict alone, or by
-    the end of a line that names it the answer. None where there is no verdict, or both, and amid thoughts."""
+    """Whether a judge's answer calls the diagnosis right; None where it has no verdict, two different ones, or only
+    unfinished thoughts.
+
+    A verdict is at the beginning of the answer, alone on a line, or at the end of a line ("the answer is: correct").
+    """
     _, _, answer = answer.rpartition("</think>")
     if "<think>" in answer:
         return None
-    given: set[bool] = set()
+    verdicts: set[bool] = set()
     lines = [" ".join(line.split()) for line in _MARKUP.sub(" ", answer).splitlines() if line.strip()]
     for number, line in enumerate(lines):
         verdict = _VERDICT.match(line)
@@ -150,20 +157,23 @@ def read_verdict(answer: str) -> bool | None:
             verdict = closing and _VERDICT.match(line, closing.start())
         if verdict is not None:
             right = bool(verdict["right"] or verdict["yes"])
-            if _TAKES_BACK[right].search(verdict["reason"]):
+            if _REVOKED[right].search(verdict["reason"]):
                 return None
-            given.add(right)
-    return given.pop() if len(given) == 1 else None
+            verdicts.add(right)
+    return verdicts.pop() if len(verdicts) == 1 else None
 
 
 def _judge_question(predicted: str, truth: str) -> str:
-    return f"Proposed diagnosis: {_line(read_diagnosis(predicted).question)}\nTrue diagnosis: {_line(truth)}\nAnswer:"
+    """The user message to a judge. Texts are on one line, so that no diagnosis can add lines to the question."""
+    proposed = _one_line(read_diagnosis(predicted).question)
+    return f"Proposed diagnosis: {proposed}\nTrue diagnosis: {_one_line(truth)}\nAnswer:"
 
 
 def _matcher_question(requested: str, keys: tuple[str, ...]) -> str:
-    return f"On record: {json.dumps(keys, ensure_ascii=False)}\nAsked for: {_line(requested)}\nAnswer:"
+    """The user message to a matcher: the examinations on record and the request."""
+    return f"On record: {json.dumps(keys, ensure_ascii=False)}\nAsked for: {_one_line(requested)}\nAnswer:"
 
 
-def _line(text: str) -> str:
-    """On one line, so that no diagnosis can pretend to be another question."""
+def _one_line(text: str) -> str:
+    """The text on one line, with single spaces."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Results that take time: waiting for them, and keeping those that are needed several times."""
+"""Helpers for coroutines: run one from ordinary code, wait for several, and compute a result only once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Its result; also where an event loop runs already, as in a notebook."""
+    """The result of a coroutine, run from ordinary code; also where an event loop runs already, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -19,8 +19,8 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def all_ended(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """The results of calls that run at the same time. The first error is raised after all have ended: what they send
-    to a model is paid for, and recorded then."""
+    """The results of calls that run at the same time. Raises the first error only after all have ended, because their
+    requests to a model are paid for and have to be recorded."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -29,14 +29,15 @@ async def all_ended(calls: Iterable[Awaitable[T]]) -> list[T]:
 
 
 class Once(Generic[T]):
-    """Results by key: each is computed once, however many wait for it at the same time; one that failed again."""
+    """A cache of results by key. Each is computed once, even if several coroutines ask at the same time; after an error
+    the next call computes again."""
 
     def __init__(self) -> None:
         self.results: dict[str, T] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def get(self, key: str, compute: Callable[[], Awaitable[T]]) -> T:
-        """The result of a key. Raises what ``compute`` raises."""
+        """The result of ``key``; ``compute`` makes it on first use. Raises what ``compute`` raises."""
         if key not in self.results:
             if key not in self._tasks:
                 self._tasks[key] = asyncio.create_task(self._compute(key, compute))

@@ -1,6 +1,6 @@
-"""From the settings to the environment, with its judges and its matcher.
+"""Opens the environment of the settings, with its judges and its matcher.
 
-Those that ask a model are imported by name, so that the code of a job with tables only does not depend on them.
+The module of judges that ask a model is imported by name, so that a job that judges by tables does not depend on it.
 """
 
 import importlib
@@ -20,19 +20,20 @@ _JUDGING = "cdpr.environment.model_judging"
 
 
 def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnvironment:
-    """The environment. ``credentialed``: cases are under a data use agreement, so their diagnoses and requests go to no
-    other machine. Raises SettingsError and GovernanceError before any request."""
-    plan, judge, matcher = settings.environment, None, None
+    """The environment with judge and matcher of the settings. ``credentialed``: the cases are under a data use
+    agreement, so their diagnoses and requests go to no other machine. Raises SettingsError and GovernanceError before
+    any request."""
+    judge, matcher, fuzzy_cutoff = None, None, settings.environment.fuzzy_cutoff
     if spec := _spec(settings, "judge.model", credentialed):
         judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))
     if spec := _spec(settings, "matcher.model", credentialed):
-        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), plan.fuzzy_cutoff)
-    return DiagnosticEnvironment(plan, judge, matcher)
+        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), fuzzy_cutoff)
+    return DiagnosticEnvironment(settings.environment, judge, matcher)
 
 
 def open_second(settings: Settings, *, credentialed: bool) -> TableJudge | None:
-    """The second judge; None where the settings name none. A model judges without the tables, so that their errors show
-    too. Raises as :func:`open_environment`."""
+    """The judge of ``judge.second``, None where the settings name none. A model judges without the tables, so that
+    errors of the tables show too. Raises as :func:`open_environment`."""
     if settings.judge.second == TABLES:
         return TableJudge()
     spec = _spec(settings, "judge.second", credentialed)
@@ -44,13 +45,15 @@ def open_second(settings: Settings, *, credentialed: bool) -> TableJudge | None:
 def check_judges(
     settings: Settings, dataset: str, which: Collection[str] = DECIDING, *, credentialed: bool
 ) -> "list[Disclosure]":
-    """Check the models before any work, as :meth:`ModelSpec.check`: where text of credentialed cases will be sent."""
+    """Check the models of the settings ``which`` before any work; returns where text of credentialed cases will be
+    sent. Raises as :meth:`ModelSpec.check`."""
     specs = (_spec(settings, where, credentialed) for where in which)
     return [disclosure for spec in specs if spec and (disclosure := spec.check(dataset))]
 
 
 def _spec(settings: Settings, where: str, credentialed: bool) -> ModelSpec | None:
-    """The model that a setting names. Raises SettingsError for one that costs money and is not enabled."""
+    """The model of the setting ``where``, None without one. Raises SettingsError for a model that costs money and is
+    not enabled."""
     entry = judging_models(settings).get(where)
     if entry is None:
         return None

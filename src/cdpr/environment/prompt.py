@@ -1,4 +1,4 @@
-"""How a state reads: the paper's prompt, or the same grammar in few tokens for a tiny model."""
+"""The prompt of a state: the paper's, or the same grammar in few tokens for the tiny model (style ``compact``)."""
 
 import functools
 from bisect import bisect_right
@@ -14,14 +14,14 @@ Conversation = list[dict[str, str]]
 
 # A forced turn continues these first words of a diagnosis, so that it always names one.
 FORCED_PREFIX = {"full": "ACTION: FINAL_DIAGNOSIS\nDiagnosis:", "compact": "FINAL_DIAGNOSIS:"}
-# A silent turn, where it comes before another one: servers refuse messages without a word.
+# Replaces an empty reply in a conversation: servers refuse empty messages.
 NO_ANSWER = "(no answer)"
 _FORCED_NOTE = "No further examination is possible. Give your final diagnosis now."
 _EMPTY = {"", "none", "non contributory", "noncontributory", "unremarkable", "unknown", "not available"}
 
 
 def opening_text(settings: Prompt, case: CaseRecord, whole: bool = False) -> str:
-    """What a model reads first: the presentation; for static diagnosis the ``whole`` record, with every result."""
+    """The text of the first user message: the presentation; with ``whole``, for static diagnosis, also every result."""
     results = case.key_pertinent_results_dict.items() if whole else ()
     if settings.style == "compact":
         parts = [f"{exam}: {compact_result(text)}" for exam, text in results]
@@ -31,8 +31,8 @@ def opening_text(settings: Prompt, case: CaseRecord, whole: bool = False) -> str
 
 
 def opening_messages(settings: Prompt, text: str) -> Conversation:
-    """The messages before the first reply: the paper's agent prompt (appendix, "Prompt Templates") and the opening
-    text, in the compact style the text alone."""
+    """The messages before the first reply: the paper's agent prompt (appendix, "Prompt Templates") as system message,
+    then ``text``. The compact style has no system message."""
     if settings.style == "compact":
         return [{"role": "user", "content": text}]
     common = text_file("common_diagnoses.txt") if settings.common_diagnoses else ""
@@ -41,7 +41,7 @@ def opening_messages(settings: Prompt, text: str) -> Conversation:
 
 
 def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
-    """The user message that answers a request; ``forced`` adds that a diagnosis must follow."""
+    """The user message after a step: the environment's answer. ``forced`` adds that a diagnosis must follow."""
     answer, name = step.observation, getattr(step.action, "name", "")
     if settings.style == "compact":
         return compact_result(answer.text) if answer.kind in ("result", "repeat") else answer.kind.replace("_", " ")
@@ -58,7 +58,7 @@ def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
 
 @functools.lru_cache(maxsize=1 << 12)
 def compact_presentation(summary: str) -> str:
-    """The summary's contents without headings and empty sections, joined by bars."""
+    """The sections of a case summary without headings and without empty ones, joined by " | "."""
     parts = []
     for line in summary.splitlines():
         _, separator, content = line.partition(": ")
@@ -70,8 +70,8 @@ def compact_presentation(summary: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 15)
 def compact_result(text: str) -> str:
-    """The values of a laboratory result out of range, and how far (:attr:`~cdpr.cases.Analyte.grade`); reports
-    unchanged."""
+    """A laboratory result in few words: the analytes out of range with their level and grade
+    (:attr:`~cdpr.cases.Analyte.grade`), "normal" where there are none. A report is returned unchanged."""
     analytes = parse_analytes(text)
     if not analytes:
         return text
@@ -86,17 +86,17 @@ def compact_result(text: str) -> str:
 
 @functools.cache
 def text_file(name: str) -> str:
-    """A prompt of the folder ``prompts``."""
+    """The text of a file in the folder ``prompts``."""
     return shipped_text(__package__, "prompts", name)
 
 
 class PromptBuilder:
-    """A state as a model reads it: token ids, built from the exact sampled tokens (nothing is tokenised twice), or
-    messages for models that take nothing else. ``tokenizer`` is a :class:`cdpr.llm.tokenizer.ChatTokenizer`, or None
-    for messages. ``whole``: for static diagnosis, the whole record.
+    """Builds the prompt of a state: token ids, or messages for models without a ``tokenizer``
+    (:class:`cdpr.llm.tokenizer.ChatTokenizer`).
 
-    Token prompts of a forced turn end in the first words of the diagnosis; messages ask for the diagnosis in words, and
-    the reply is parsed like any other.
+    Token prompts reuse the sampled tokens, so that nothing is tokenised twice; those of a forced turn end with the
+    first words of a diagnosis. Messages ask for the diagnosis in words. ``whole`` shows the whole record, for static
+    diagnosis. The first prompt has at most ``max_prompt_tokens`` tokens.
     """
 
     def __init__(self, settings: Prompt, tokenizer: Any, max_prompt_tokens: int):
@@ -106,7 +106,7 @@ class PromptBuilder:
         self._encoded = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(self.tokenizer.encode(text)))
 
     def messages(self, state: State, forced: bool, whole: bool = False) -> Conversation:
-        """The conversation up to where the next reply begins."""
+        """The messages before the next reply."""
         messages = opening_messages(self.settings, opening_text(self.settings, state.case, whole))
         for step in state.history:
             messages.append({"role": "assistant", "content": step.turn.text if step.turn.text.strip() else NO_ANSWER})
@@ -116,13 +116,15 @@ class PromptBuilder:
         return messages
 
     def prompt_ids(self, state: State, forced: bool, whole: bool = False) -> tuple[int, ...]:
-        """Everything up to where the next reply begins; a forced reply begins with its prefix."""
+        """Token ids of everything before the next reply. With ``forced`` they end with the first words of a diagnosis,
+        which the reply continues."""
         whole_record = opening_text(self.settings, state.case, whole)
         ids = self._opening(whole_record)[0] if whole else self.context_ids(state, forced)
         return (*ids, *self.forced_prefix_ids) if forced else ids
 
     def context_ids(self, state: State, forced: bool = False) -> tuple[int, ...]:
-        """Prompt, replies and observations so far."""
+        """Token ids of the first prompt and of all replies and observations so far; ``forced`` adds to the last
+        observation that a diagnosis must follow."""
         if not state.history:
             return self._opening(opening_text(self.settings, state.case))[0]
         last = state.history[-1]
@@ -132,39 +134,41 @@ class PromptBuilder:
         return (*before, *self.reply_ids(last), *followup)
 
     def response_length(self, state: State) -> int:
-        """Tokens of :meth:`context_ids` behind the first prompt: replies and observations."""
+        """Number of tokens of replies and observations so far: :meth:`context_ids` without the first prompt."""
         return len(self.context_ids(state)) - len(self.context_ids(State(state.case)))
 
     def reply_ids(self, step: Step) -> tuple[int, ...]:
-        """Tokens of a reply, closed by the end-of-turn token."""
+        """Token ids of a reply, with the end-of-turn token at the end."""
         ids = step.turn.token_ids or self._encoded(step.turn.text)
         return ids if ids and ids[-1] in self.tokenizer.eos_ids else (*ids, self.tokenizer.end_of_turn)
 
     @property
     def forced_prefix_ids(self) -> tuple[int, ...]:
-        """Tokens with which a forced reply begins."""
+        """Token ids of the first words of a diagnosis, with which a forced reply begins."""
         return self._encoded(FORCED_PREFIX[self.settings.style])
 
     def is_cut(self, case: CaseRecord, whole: bool = False) -> bool:
-        """Whether the first prompt lacks a part of the case."""
+        """Whether the first prompt leaves out a part of the case, which exceeds ``max_prompt_tokens``."""
         return self._opening(opening_text(self.settings, case, whole))[1]
 
     def _encode_opening(self, text: str) -> tuple[tuple[int, ...], bool]:
-        """The first prompt, and whether its text lost its middle, so that the prompt fits also where a forced reply
-        begins. Raises SettingsError where it does not fit without any text."""
-        most = self.max_prompt_tokens - len(self.forced_prefix_ids)
+        """Token ids of the first prompt, and whether its text was cut. A text that is too long loses its middle; the
+        prompt leaves room for the prefix of a forced reply. Raises SettingsError where even an empty text is too long.
+        """
+        limit = self.max_prompt_tokens - len(self.forced_prefix_ids)
 
         @functools.cache
-        def ids(keep: int) -> tuple[int, ...]:
-            part = text if keep >= len(text) else f"{text[: keep // 2]} ... {text[len(text) - keep // 2 :]}"
-            return tuple(self.tokenizer.opening(opening_messages(self.settings, part)))
+        def cut_ids(characters: int) -> tuple[int, ...]:
+            half = characters // 2
+            cut = text if characters >= len(text) else f"{text[:half]} ... {text[len(text) - half :]}"
+            return tuple(self.tokenizer.opening(opening_messages(self.settings, cut)))
 
-        if len(ids(len(text))) <= most:
-            return ids(len(text)), False
-        keep = bisect_right(range(len(text)), most, key=lambda keep: len(ids(keep))) - 1
-        if keep < 0:
+        if len(cut_ids(len(text))) <= limit:
+            return cut_ids(len(text)), False
+        longest = bisect_right(range(len(text)), limit, key=lambda characters: len(cut_ids(characters))) - 1
+        if longest < 0:
             raise SettingsError(
                 f"policy.max_prompt_tokens: {self.max_prompt_tokens} tokens do not hold the prompt without a case, "
-                f"which takes {len(ids(0)) + len(self.forced_prefix_ids)}; raise it, or shorten environment.prompt"
+                f"which takes {len(cut_ids(0)) + len(self.forced_prefix_ids)}; raise it, or shorten environment.prompt"
             )
-        return ids(keep), True
+        return cut_ids(longest), True

@@ -36,7 +36,7 @@ class FinalDiagnosis:
 
 @dataclass(frozen=True)
 class Invalid:
-    """A reply that is neither; costs lambda_na."""
+    """A reply that is neither a request nor a diagnosis; it costs lambda_na."""
 
     raw: str
 
@@ -64,6 +64,7 @@ def parse_action(text: str) -> Action:
 
 
 def _action(is_request: bool, argument: str, raw: str) -> Action:
+    """The action with this argument; :class:`Invalid` where the argument has no word."""
     argument = argument.strip(_DECORATION)
     if not argument:
         return Invalid(raw)
@@ -112,7 +113,8 @@ class Step:
 
     @cached_property
     def evidence(self) -> tuple[str, str]:
-        """What this step adds to the evidence: kind of the answer, and examination (or request without a match)."""
+        """The step's part of the evidence: the kind of the observation, and the examination (without a match: the
+        normalised request)."""
         if self.observation.exam_key is not None:
             return self.observation.kind, self.observation.exam_key
         name = self.action.name if isinstance(self.action, RequestTest) else ""
@@ -159,8 +161,12 @@ class State:
 
 @dataclass(frozen=True)
 class Effort:
-    """Counts over some steps. ``issued``: parsed requests without items of the physical examination; ``available``:
-    those of them with a new result; ``unavailable`` includes requests beyond the budget; ``cost_usd`` in US dollars."""
+    """Counts over some steps, and their cost in US dollars.
+
+    ``issued``: requests, without items of the physical examination, which ``physical`` counts. Of the issued requests
+    ``available`` had a new result, ``repeated`` an old one, ``unavailable`` none (also when beyond the budget).
+    ``invalid``: replies that could not be parsed.
+    """
 
     issued: int = 0
     available: int = 0
@@ -172,7 +178,7 @@ class Effort:
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Self:
-        """Counts of these steps."""
+        """The counts of these steps."""
         issued = available = unavailable = invalid = repeated = physical = 0
         cost = 0.0
         for step in steps:
@@ -201,7 +207,8 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """tau: all decisions of an episode, the diagnosis included; ``forced``: the last turn had to diagnose."""
+    """A finished episode, tau: all its decisions with the diagnosis, None where the last reply named none. ``forced``:
+    the last turn had to be a diagnosis."""
 
     case: CaseRecord
     steps: tuple[Step, ...]
@@ -215,5 +222,5 @@ class Trajectory:
         return tuple(State(self.case, self.steps[:t]) for t in range(len(self.steps)))
 
     def effort(self, start: int = 0, stop: int | None = None) -> Effort:
-        """Counts from decision ``start`` on, before decision ``stop``."""
+        """The effort of the decisions from ``start`` to before ``stop``; by default of the whole episode."""
         return Effort.of(self.steps[start:stop])

@@ -15,9 +15,9 @@ from ..cases.naming import Meaning, meaning, whole_kind
 from ..cases.record import PHYSICAL_SUFFIX, is_physical
 from ..cases.standard_names import clinical_names
 from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
-from .denial import Stance, orders_nothing, plain_signs, stance
+from .denial import Stance, orders_nothing, plain_punctuation, stance
 
-# Between alternatives; "with or without" is none.
+# What separates alternatives; the "or" of "with or without" does not.
 _ALTERNATIVE = re.compile(
     r"\s*(?:[;|\n]|\band/or\b|(?<!\bwith )\bor\b|\bversus\b|\bvs\b\.?|(?:^|(?<=\s))#?\(?\d{1,2}[.)](?=\s))\s*",
     re.IGNORECASE,
@@ -27,8 +27,9 @@ _COMMA = re.compile(r"\s*,\s*(?:and\s+)?")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a diagnosis is right, and the source: the ``table`` of names, a ``model``, or the table because the
-    model's answer was no verdict (``invalid``). ``several``: it lists several diseases; the first was judged."""
+    """Whether a diagnosis is right. ``by`` is the source: the ``table`` of names, a ``model``, or ``invalid``: the
+    table, after a model's answer that was no verdict. ``several``: the text lists several diseases, the first of which
+    was judged."""
 
     correct: bool
     by: Literal["table", "model", "invalid"]
@@ -36,25 +37,28 @@ class Verdict:
 
 
 class TableJudge:
-    """Compares a predicted diagnosis with the true one; equal questions have equal answers. The environment counts the
-    verdicts of subclasses that are not by tables, under the names in ``counters``."""
+    """Judges by tables of names whether a predicted diagnosis is the true one. Equal questions have equal answers.
+
+    Subclasses may ask a model; ``counters`` are the sources (:attr:`Verdict.by`, ``several``) that the environment
+    counts.
+    """
 
     counters: ClassVar[tuple[str, ...]] = ()
 
     async def prepare(self, predicted: str, truth: str) -> None:
-        """Get the verdict where that takes time (a language model); call it before :meth:`verdict`."""
+        """Wait for what the verdict needs, such as a model's answer; call it before :meth:`verdict`."""
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        """Whether they name the same disease, with the source."""
+        """The verdict whether both texts name the same disease."""
         return table_verdict(predicted, truth)
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def table_verdict(predicted: str, truth: str) -> Verdict:
-    """Correct when prediction and truth are the same name, or names of the same disease, and the prediction affirms it.
+    """The verdict by tables: right when the prediction affirms a name of the true disease.
 
-    Only the disease named first counts, so that a list of guesses earns nothing for its second entry;
-    what follows it may add details (rule 3); a broader category is another name and therefore wrong (rule 4).
+    Only the first disease of a list counts. Words after it may add details (rule 3). A broader category is another
+    disease, and therefore wrong (rule 4). Source: paper, "Diagnosis Evaluation".
     """
     reading = read_diagnosis(predicted)
     right = reading.stance == "affirmed" and not _names(reading.name).isdisjoint(_names(truth))
@@ -62,8 +66,9 @@ def table_verdict(predicted: str, truth: str) -> Verdict:
 
 
 class Reading(NamedTuple):
-    """A diagnosis as it counts: its ``name``, and whether the text affirms it; ``several``: there are further
-    alternatives; ``question``: the text for a model that judges, the whole one where it denies or doubts."""
+    """A diagnosis in an agent's words. ``name`` is its first diagnosis, ``stance`` whether the text affirms it;
+    ``several``: there are further alternatives. ``question`` is the text for a judging model: the name, or the whole
+    text where it denies or doubts."""
 
     name: str
     several: bool
@@ -73,20 +78,24 @@ class Reading(NamedTuple):
 
 @functools.lru_cache(maxsize=1 << 16)
 def read_diagnosis(text: str) -> Reading:
-    """What a text of an agent says. Without a word of denial or doubt its first diagnosis counts."""
-    plain = plain_signs(text)
-    first, several = named_first(plain)
-    how, name = stance(plain)
-    return Reading(name or first, several, how, text if name or how != "affirmed" else first)
+    """The diagnosis in a text of an agent. Without words of denial or doubt it is the first one."""
+    plain = plain_punctuation(text)
+    first, several = first_diagnosis(plain)
+    text_stance, name = stance(plain)
+    return Reading(name or first, several, text_stance, text if name or text_stance != "affirmed" else first)
 
 
 def _spelling(text: str) -> str:
+    """The text for comparison by letters: without case, and without spaces and dots at its ends."""
     return text.casefold().strip(" .")
 
 
-def named_first(diagnosis: str) -> tuple[str, bool]:
-    """The diagnosis without further alternatives, and whether there were any: a numbered list, "a or b", "a vs b",
-    "a; b", or three and more known diseases in a row. (Two in a row may be a disease and its complication.)"""
+def first_diagnosis(diagnosis: str) -> tuple[str, bool]:
+    """The first of several alternative diagnoses, and whether there are several.
+
+    Alternatives are a numbered list, "a or b", "a vs b", "a; b", or at least three known diseases in a row. (Two in a
+    row may be a disease and its complication.)
+    """
     parts = [part for piece in _ALTERNATIVE.split(diagnosis) if (part := piece.strip(" ,."))]
     if len(parts) > 1:
         return parts[0], True
@@ -97,18 +106,18 @@ def named_first(diagnosis: str) -> tuple[str, bool]:
 
 
 def _names(text: str) -> frozenset[str]:
-    """Comparable names of a diagnosis: the whole text and its head, as canonical where they are known."""
+    """The names of a diagnosis to compare: the whole text and its leading disease, as canonical names if known."""
     known = ((diagnoses().find(spelling), spelling) for spelling in (text, leading_disease(text)))
     return frozenset(filter(None, (normalise(term.name if term else spelling) for term, spelling in known)))
 
 
-How = Literal["table", "model", "invalid"]
-"""Source of an answer: the tables, a model, or none because the model's answer was no examination."""
+Source = Literal["table", "model", "invalid"]
+"""Source of a match: the tables, a model, or ``invalid`` where the model's answer was no examination."""
 
 
 class TableMatcher:
-    """Finds the examinations of a record that a request names; equal questions have equal answers. The environment
-    counts the answers of subclasses that are not by tables, under the names in ``counters``.
+    """Matches a request with the examinations of a record by tables of names. Equal requests have equal matches.
+    Subclasses may ask a model; ``counters`` are the sources (:data:`Source`) that the environment counts.
 
     Tries in this order: exact spelling; the same examination in other words; what reports it or is a part of it;
     imaging of the same region; near-identical spelling; a whole that holds it ("Laboratory Tests"). A request that does
@@ -125,15 +134,15 @@ class TableMatcher:
         self._match = functools.lru_cache(maxsize=1 << 16)(self._find)
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
-        """Get the answer where that takes time (a language model); call it before :meth:`match`."""
+        """Wait for what the match needs, such as a model's answer; call it before :meth:`match`."""
 
-    def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
-        """Keys that the request names, in the record's order: several when a record spells one examination twice;
-        empty for NO_MATCH; and their source."""
+    def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], Source]:
+        """The keys of the record that the request names, in the record's order, and their source. Several keys where a
+        record has one examination under several spellings; none for NO_MATCH."""
         return self._match(requested, tuple(keys)), "table"
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """The keys that a request names, by the rules of the class in their order."""
+        """The keys that a request names: those of the first rule of the class that finds any."""
         known, plain = spellings(keys), normalise(requested)
         if plain in known:
             return known[plain]
@@ -142,7 +151,7 @@ class TableMatcher:
         request = meaning(requested)
         term = examinations().find("Vital Signs" if request.kind == naming.VITAL_SIGNS else requested)
         if whole_kind(requested) == "physical" or (term is not None and term.kind == "physical"):
-            return _bedside_items(term, keys, known)
+            return _physical_items(term, keys, known)
         if request.term is not None and request.how != "analyte":
             same = [key for key in keys if _examination(key) is request.term]
             # The key that bears the canonical name comes before keys that are a part of it.
@@ -157,19 +166,21 @@ class TableMatcher:
             study = next((key for key in keys if (imaging_words(key) or (None, ""))[0] == region), None)
             if study is not None:
                 return known[normalise(study)]
-        # Whoever writes a standard name makes no slip: "IgA [Mass/volume] in Serum" is not IgG.
-        may_slip = term is None and not clinical_names(requested)
-        alike = self._fuzzy(plain, known) if may_slip and self.fuzzy_cutoff < 100 else ()
-        return alike or _in_a_whole(requested, request, keys)
+        # A standard name is not misspelled: "IgA [Mass/volume] in Serum" is not IgG.
+        may_be_misspelled = term is None and not clinical_names(requested)
+        similar = self._fuzzy_match(plain, known) if may_be_misspelled and self.fuzzy_cutoff < 100 else ()
+        return similar or _collective_keys(requested, request, keys)
 
-    def _fuzzy(self, requested: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    def _fuzzy_match(self, requested: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+        """The keys of the most similar spelling with the same digits; none below the cutoff."""
         same_digits = [name for name in known if _digits(name) == _digits(requested)]
         best = process.extractOne(requested, same_digits, scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
         return known[best[0]] if best else ()
 
 
-def _bedside_items(system: Term | None, keys: tuple[str, ...], known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Items of the physical examination: the requested one, else the whole that holds it; all for all of it."""
+def _physical_items(system: Term | None, keys: tuple[str, ...], known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The keys of the physical examination that a request names: all items without a ``system`` of the body, else the
+    item of this system, else the item that holds the whole examination."""
     items = {key: key.removesuffix(PHYSICAL_SUFFIX) for key in keys if is_physical(key)}
     if system is None:
         return tuple(items)
@@ -183,8 +194,11 @@ def _bedside_items(system: Term | None, keys: tuple[str, ...], known: dict[str, 
 
 
 def _related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """For a quantity: the key of this quantity, else of what reports it. For an examination: a key that names it among
-    others, else its quantities and parts, else what holds it."""
+    """The keys that are related to a request by the vocabulary.
+
+    For a quantity ("potassium"): the key of this quantity, else of a panel that reports it. For an examination: keys
+    that name it among others, else its quantities and parts, else the panel that contains it.
+    """
     if not request.terms:
         return ()
     meanings = {key: meaning(key) for key in keys if not is_physical(key)}
@@ -204,8 +218,8 @@ def _related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[s
     return alike or inside or holders[:1]
 
 
-def _in_a_whole(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The key that gathers examinations of this kind under one heading, or names the kind alone ("CT", "Biopsy")."""
+def _collective_keys(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys that gather examinations of the requested kind ("Laboratory Tests") or name only the kind ("CT")."""
     kind = request.terms[0].kind if request.terms else request.kind
     classes = {naming.class_of(term) for term in request.terms} or {request.kind}
     if request.kind in ("biopsy", "pathology") or classes & {"biopsy", "pathology"}:
@@ -217,28 +231,30 @@ def _in_a_whole(requested: str, request: Meaning, keys: tuple[str, ...]) -> tupl
     if not kind:
         return ()
 
-    def gathers(name: str) -> bool:
+    def is_collective(name: str) -> bool:
         return whole_kind(name) == kind or (meaning(name).kind in classes and naming.names_no_place(name))
 
-    return tuple(key for key in keys if not is_physical(key) and any(map(gathers, (key, *naming.joined_parts(key)))))
+    names = {key: (key, *naming.joined_parts(key)) for key in keys if not is_physical(key)}
+    return tuple(key for key, parts in names.items() if any(map(is_collective, parts)))
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _examination(key: str) -> Term | None:
-    """The one examination that a key names; None for a quantity of it."""
+    """The term of the examination that a key names; None where it names a quantity or a physical item."""
     name = meaning(key)
     return name.term if not is_physical(key) and name.how != "analyte" else None
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _digits(text: str) -> str:
+    """The digits of a text, joined."""
     return "".join(filter(str.isdigit, text))
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def spellings(keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Normalised spellings of the keys; items of the physical examination also without their suffix,
-    unless another examination bears that name."""
+    """The keys by their normalised spelling. Items of the physical examination also count without their suffix, unless
+    another examination has that name."""
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(normalise(key), []).append(key)

@@ -22,10 +22,10 @@ def count_tests(effort: Effort, tests: Tests) -> int:
 
 @dataclass(frozen=True)
 class Term:
-    """A term of U beside correctness: ``sign * weight * amount``, per ``unit`` where it has one.
+    """A term of the utility beside correctness: ``sign * weight * amount / unit``.
 
-    ``weight`` and ``unit`` (in US dollars) are keys of the section ``utility``, whose declarations hold these terms.
-    Formulas call the amount ``symbol``.
+    ``weight`` and ``unit`` (in US dollars; empty: 1) are keys of the section ``utility``, whose declarations contain the
+    terms. ``symbol`` is the name of the amount in formulas.
     """
 
     symbol: str
@@ -35,12 +35,12 @@ class Term:
     unit: str = ""
 
     def value(self, effort: Effort, weights: Utility, tests: Tests) -> float:
-        """What the term adds to U."""
+        """The term's share of U for an effort."""
         weighted = self.sign * getattr(weights, self.weight) * self.amount(effort, tests)
         return weighted / getattr(weights, self.unit) if self.unit else weighted
 
     def formula(self, weights: Utility) -> str:
-        """The term in a formula, with its sign in front."""
+        """The term as text with its sign, such as " - 0.1 tests"."""
         per_unit = f" / {getattr(weights, self.unit):g} USD" if self.unit else ""
         return f" {'-' if self.sign < 0 else '+'} {getattr(weights, self.weight):g} {self.symbol}{per_unit}"
 
@@ -64,10 +64,10 @@ TERMS = declared_terms(Utility)
 
 
 def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> float:
-    """U = 1(correct) - lambda_test N_tests - lambda_cost C_total - lambda_na N_na, equation "utility".
+    """The utility U = 1(correct) - lambda_test N_tests - lambda_cost C_total - lambda_na N_na, equation "utility".
 
-    ``correct`` may be a probability; C_total is measured in units of ``cost_unit_usd`` US dollars. Counts of ``effort``
-    may be arrays: U is then an array of their shape.
+    ``correct`` may be a probability. C_total is in units of ``cost_unit_usd`` US dollars. Counts of ``effort`` may be
+    arrays: U is then an array of their shape.
     """
     for term in TERMS:
         correct = correct + term.value(effort, weights, tests)
@@ -75,16 +75,16 @@ def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> f
 
 
 def utility_formula(weights: Utility) -> str:
-    """U with the weights of the settings, in the symbols of the paper's tables; terms of weight 0 are left out."""
+    """The formula of U as text, with the weights of the settings; terms of weight 0 are left out."""
     return "Acc. as a share" + "".join(term.formula(weights) for term in TERMS if getattr(weights, term.weight))
 
 
 ReturnOf = Callable[[float, Effort], float]
-"""The value of a verdict (or its probability) and an effort together, in units of utility."""
+"""A function of correctness (or its probability) and effort that returns their return, in units of utility."""
 
 
 def weighted_utility(settings: Settings) -> ReturnOf:
-    """U with correctness weighted by ``comparators.correctness_weight``: the return of the utility-based comparators.
-    Both terms may be those of one decision, of a suffix, or of a whole trajectory."""
+    """The return of the utility-based comparators: U with correctness weighted by ``comparators.correctness_weight``.
+    It serves for one decision, a suffix, or a whole trajectory."""
     weight, tests = settings.comparators.correctness_weight, settings.environment.tests
     return lambda correct, effort: utility(weight * correct, effort, settings.utility, tests)

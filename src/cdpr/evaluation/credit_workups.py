@@ -156,7 +156,7 @@ class Crediting:
             if deviations(row, workup.effort()):
                 return None
         group = list(workups.values())
-        credit = self.process.of(group, 0)
+        credit = self.process.open_group(group, 0)
         await credit.score()
         report = credit.report
         return CreditedCase(
@@ -198,7 +198,7 @@ def _sources(
     credit: GroupCredit, key: tuple, action: ActionKey, child: State
 ) -> Iterator[tuple[Source, Continuation, tuple[ActionKey, ...]]]:
     """The continuations of an action: source, ending, and actions."""
-    pool, draws = credit.pools.of(key, action, child), credit.pools.rollouts(key)
+    pool, draws = credit.pools.pool_of(key, action, child), credit.pools.rollouts(key)
     for visit, end in zip(pool.suffixes, pool.own, strict=False):
         yield "suffix", end, _suffix(credit, *visit)
     drawn = [_path(draws, pool.child, number, credit.credit.horizon) for number in pool.numbers]
@@ -210,9 +210,9 @@ def selected_by_rule(credit: GroupCredit, rule: Credit) -> list[list[str]]:
     """Why each decision would be selected under ``rule`` (``disagreed``, ``entropy``, ``all``, or nothing), though
     ``credit`` values every state."""
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
-    disagreed = credit.disagreed(rule)
+    disagreed = credit.disagreed_states(rule)
     reasons = [[""] * len(trajectory.steps) for trajectory in credit.group]
-    for i, keys in enumerate(credit.selected(disagreed, entropy, rule)):
+    for i, keys in enumerate(credit.select_states(disagreed, entropy, rule)):
         for key in keys:
             for j, t in credit.nodes[key].visits:
                 if i == j:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import charge
-from ..environment.episode import WAVE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
+from ..environment.episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
 from ..environment.once import all_ended, run_async
 from ..environment.opening import check_judges, open_environment, open_second
 from ..environment.state import Effort, RequestTest, Trajectory
@@ -105,7 +105,7 @@ def evaluate(
         for decoding in decodings:
             agent = None
             temperature = 0.0 if decoding == "greedy" else settings.training.temperature
-            waves = [cases[start : start + WAVE] for start in range(0, len(cases), WAVE)]
+            waves = [cases[start : start + EPISODES_AT_ONCE] for start in range(0, len(cases), EPISODES_AT_ONCE)]
             for wave in tqdm(waves, f"{run} on {dataset}, {decoding}", unit="wave", mininterval=5):
                 if _skip_rows(file, [(public_text(settings, case, case.note_id), decoding) for case in wave]):
                     continue

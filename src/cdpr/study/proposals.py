@@ -10,7 +10,16 @@ from ..agents.build import agent_entry
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs import price_of
 from ..costs.price import charge
-from ..environment import WAVE, Agent, DiagnosticEnvironment, FinalDiagnosis, RequestTest, State, Turn, parse_action
+from ..environment import (
+    EPISODES_AT_ONCE,
+    Agent,
+    DiagnosticEnvironment,
+    FinalDiagnosis,
+    RequestTest,
+    State,
+    Turn,
+    parse_action,
+)
 from ..environment.once import all_ended
 from ..evaluation.row import public_text
 from ..job import Job
@@ -72,9 +81,9 @@ async def _decisions(
         return await decide(settings, environment, agent, run, state, study_state.digest)
 
     done: list[Proposal] = []
-    for start in range(0, len(states), WAVE):
+    for start in range(0, len(states), EPISODES_AT_ONCE):
         agent.refresh()
-        done += await all_ended(map(one, states[start : start + WAVE]))
+        done += await all_ended(map(one, states[start : start + EPISODES_AT_ONCE]))
     return done
 
 

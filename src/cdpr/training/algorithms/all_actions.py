@@ -19,7 +19,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from ...credit.belief import Measure, on_name, read_beliefs
+from ...credit.belief import Measure, read_beliefs, verb_and_name_values
 from ...credit.continuations import Draws
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, State, Step
@@ -130,7 +130,7 @@ class AllActions(Algorithm):
             return advantage
         _, correct = self.context.environment.conclude(state, step)
         of_name = self.return_of(correct - tree.beliefs[state.key], step.effort)
-        return on_name(self.context.policy, step.turn, advantage, of_name)
+        return verb_and_name_values(self.context.policy, step.turn, advantage, of_name)
 
     def _node(self, node: Node, tree: ValueTree, drawn, decisions, weights) -> list[Alternative]:
         """Fills in the group's decisions at a node; returns the others. Replies of the same tokens are one."""

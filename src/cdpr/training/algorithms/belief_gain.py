@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from pydantic import NonNegativeFloat, model_validator
 
-from ...credit.belief import Measure, on_name, read_beliefs, true_names
+from ...credit.belief import Measure, read_beliefs, true_names, verb_and_name_values
 from ...credit.continuations import group_advantages
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, RequestTest, Trajectory
@@ -108,7 +108,7 @@ class BeliefGain(Algorithm):
             return [0.0] * len(advantages)
         decisions: list[PerToken] = [a / scale for a in advantages]
         if isinstance((last := trajectory.steps[-1]).action, FinalDiagnosis):
-            decisions[-1] = on_name(self.context.policy, last.turn, 0.0, advantages[-1] / scale)
+            decisions[-1] = verb_and_name_values(self.context.policy, last.turn, 0.0, advantages[-1] / scale)
         return decisions
 
     async def _reading(self, node: Node) -> Alternative:
@@ -118,7 +118,7 @@ class BeliefGain(Algorithm):
         weight = self.options.reading_weight * len(node.visits)
         if self.options.reading == "probability":  # grad p = p grad log p
             weight *= math.exp(math.fsum(turn.logprobs[policy.name_start(turn) :]))
-        return Alternative(node.visits[0][0], (turn,), (1.0,), (on_name(policy, turn, 0.0, weight),))
+        return Alternative(node.visits[0][0], (turn,), (1.0,), (verb_and_name_values(policy, turn, 0.0, weight),))
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Metrics; ``credit/belief`` is the mean over states. The critic learns from the batch for the next one."""

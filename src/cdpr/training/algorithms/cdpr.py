@@ -32,7 +32,7 @@ class Cdpr(Algorithm):
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per trajectory; with ``credit.level: step`` that of the outcome, until the batch is there."""
-        credit = self.process_reward.of(group, iteration)
+        credit = self.process_reward.open_group(group, iteration)
         await credit.score()
         process, outcome = credit.report.process, [outcome_reward(trajectory) for trajectory in group]
         if self.credit.level == "step":
