@@ -21,7 +21,7 @@ from cdpr.evaluation import evaluate_agent as evaluation
 from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_cases
 from cdpr.evaluation.row import EvaluationRow, read_rows
 from cdpr.job import Job
-from cdpr.llm.agent_model import is_same_model, metering, running
+from cdpr.llm.agent_model import current_meter, is_same_model, metering
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Completion, Usage
@@ -237,11 +237,11 @@ def test_tokens_that_nobody_told_are_not_made_up(server, cases, tmp_path):
 def test_who_judges_by_a_model_is_not_charged_to_the_agent():
     said = Completion("x", (), (), "stop", Usage(10, 2))
     with metering() as agent:
-        running().count([said])
+        current_meter().count([said])
         with metering() as judge:
-            running().count([said, said, said])
-        running().count([said])
-    running().count([said])
+            current_meter().count([said, said, said])
+        current_meter().count([said])
+    current_meter().count([said])
     assert (agent.calls, agent.prompt_tokens, judge.calls, judge.completion_tokens) == (2, 20, 3, 6)
 
 

@@ -327,7 +327,7 @@ def test_prefix_cache_reuses_turns_and_shared_prompts(sampler):
     assert sampler.counters.prefilled_tokens - before == 3  # the last sampled token and the new two
     sampler.refresh()
     assert sampler._prefixes._n_free == sampler._prefixes.capacity
-    assert sampler._prefixes.place(as_path(system)).known == 0
+    assert sampler._prefixes.insert(as_path(system)).known == 0
 
 
 def test_follows_the_weights_of_the_trainer(model, folder):

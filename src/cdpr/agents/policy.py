@@ -7,7 +7,7 @@ from typing import Self
 
 from ..environment import FORCED_PREFIX, FinalDiagnosis, Policy, PromptBuilder, State, Turn, parse_action
 from ..llm import Model, ModelSpec, Sampling, open_model
-from ..llm.agent_model import running
+from ..llm.agent_model import current_meter
 from ..settings.schema import Policy as PolicySettings
 from ..settings.schema import Settings
 
@@ -65,7 +65,7 @@ class PolicyAgent(Policy):
             messages = self.prompts.messages(state, forced, self.whole_record)
             return [Turn(c.text) for c in await self.model.chat(messages, numbers, sampling, seed)]
         prompt = self.prompts.prompt_ids(state, forced, self.whole_record)
-        running().cut += len(numbers) * self.prompts.is_cut(state.case, self.whole_record)
+        current_meter().cut += len(numbers) * self.prompts.is_cut(state.case, self.whole_record)
         prefix = self._verb if forced else ""
         completions = await self.model.sample(prompt, numbers, sampling, seed)
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]

@@ -1,4 +1,4 @@
-"""A model as agents use it: its calls and tokens are counted, and requests and answers follow its registry entry."""
+"""A model as agents call it: calls and tokens are counted, and requests and answers follow its registry entry."""
 
 import contextlib
 import re
@@ -12,11 +12,14 @@ from .types import Completion, Messages, Model, Sampling
 
 @dataclass
 class Meter:
-    """Calls (several answers to one question are several) and their tokens; tokens are None once a server left them
-    out. ``silent`` calls brought no word: some were ``too_long`` for the model, others ``refused`` or, for an unknown
-    reason, ``failed``. ``cut`` calls lost a part of their prompt; ``unmarked`` counts answers without their mark
-    (:func:`cut_answer`). ``models`` are the names under which servers answered. ``retries`` were needed for these
-    calls and for those of judges and matchers."""
+    """Counts of the calls of an agent: ``calls`` (each answer is one), and their tokens (None once a server did not
+    report them).
+
+    ``silent``: answers without a word, among them conversations that were ``too_long``, ``refused``, or ``failed`` for
+    an unknown reason. ``cut``: calls whose prompt the server cut. ``unmarked``: answers without the mark that
+    :func:`cut_answer` looks for. ``retries``: repeated requests, those of judges and matchers included. ``models``: the
+    names under which servers answered. ``prompts``: prompt tokens by the contents of a conversation.
+    """
 
     calls: int = 0
     prompt_tokens: int | None = 0
@@ -32,7 +35,7 @@ class Meter:
     prompts: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def count(self, completions: Iterable[Completion], messages: Messages = ()) -> None:
-        """Add these answers, to ``messages`` if there are any."""
+        """Count these answers; ``messages`` is the conversation that they answer, if there is one."""
         for completion in completions:
             self.calls += 1
             self.silent += not completion.text.strip()
@@ -48,32 +51,32 @@ class Meter:
                 self.completion_tokens += completion.usage.completion_tokens
 
     def _is_cut(self, messages: Messages, completion: Completion) -> bool:
-        """Whether the server read less than it was sent: fewer tokens than there are words, or hardly more than before
-        the last two messages. Replies do not count, since templates leave the thoughts in them out."""
+        """Whether the server cut the prompt: it read fewer tokens than the messages must have, or than the conversation
+        had two messages ago plus the last one. Replies do not count: templates remove the thoughts in them."""
         if not messages or completion.usage is None or completion.finish_reason not in ("stop", "length"):
             return False
         tokens = completion.usage.prompt_tokens
         contents = tuple(message["content"] for message in messages)
-        least = sum(_words(m["content"]) for m in messages if m["role"] != "assistant")
+        least = sum(_fewest_tokens(m["content"]) for m in messages if m["role"] != "assistant")
         if before := self.prompts.get(contents[:-2]):
-            least = max(least, before + _words(contents[-1]))
+            least = max(least, before + _fewest_tokens(contents[-1]))
         self.prompts[contents] = tokens
         return tokens < least
 
 
-def _words(text: str) -> int:
-    """Words, and Chinese characters in fours: no tokenizer makes fewer tokens of a text."""
+def _fewest_tokens(text: str) -> int:
+    """A lower bound of a text's tokens: one for each word, and one for each four Chinese characters."""
     return len(text.split()) + len(_CHINESE.findall(text)) // 4
 
 
 _CHINESE = re.compile("[\u3400-\u9fff]")
-# What providers append to the name of a model: a date, a version of a preview.
+# The suffix that providers append to the name of a model: a date, or the version of a preview.
 _SNAPSHOT = re.compile(r"([-@:.](\d+|latest|preview|exp))*")
 
 
 def is_same_model(name: str, other: str) -> bool:
-    """Whether ``other``, a server's name of a model, is the ``name`` of the request, but for a folder before and a date
-    behind."""
+    """Whether ``other``, a server's name of a model, means the requested model ``name``. Folders before the name and
+    dates behind it do not count."""
     first, second = (full.casefold().rstrip("/").rpartition("/")[2] for full in (name, other))
     return second.startswith(first) and _SNAPSHOT.fullmatch(second[len(first) :]) is not None
 
@@ -83,9 +86,9 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 @contextlib.contextmanager
 def metering() -> Iterator[Meter]:
-    """A meter that counts all calls of the block, also those of tasks started in it. An inner block has a meter of its
-    own, which the outer one does not count: so the calls of judges do not."""
-    meter, outer = Meter(), running()
+    """A context with a new meter that counts all calls in it, also those of tasks started in it. Calls in a nested
+    context count only in its own meter: so the calls of judges do not count for the agent."""
+    meter, outer = Meter(), current_meter()
     token = _METER.set(meter)
     try:
         yield meter
@@ -94,16 +97,16 @@ def metering() -> Iterator[Meter]:
         outer.retries += meter.retries
 
 
-def running() -> Meter:
-    """The current meter; a new one outside of :func:`metering`."""
+def current_meter() -> Meter:
+    """The meter of the innermost :func:`metering`; outside of it a new one, which nobody reads."""
     return _METER.get() or Meter()
 
 
 class AgentModel(Model):
-    """``model`` as agents use it: the current meter counts its answers, recorded ones like paid ones.
+    """A wrapper of ``model`` that counts its answers in the current meter, recorded ones too.
 
-    With the ``entry`` of a model of the registry it takes messages alone, here as on a server: the system message is
-    folded for templates without that role, answers are drawn as the entry says and cut out of the reply.
+    With the ``entry`` of a registry model it takes only messages. The entry says how to sample, whether to fold the
+    system message into the first user message, and how to cut the answer out of a reply.
     """
 
     def __init__(self, model: Model, entry: ModelEntry | None = None) -> None:
@@ -119,33 +122,38 @@ class AgentModel(Model):
         if self.tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
         completions = await self.model.sample(prompt_ids, samples, sampling, seed)
-        running().count(completions)
+        current_meter().count(completions)
         return completions
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Answers, without the thoughts before them."""
+        """Answers to a conversation, without the model's thoughts before them. Sampling follows the entry where that
+        says something."""
         messages = _fold_system(messages) if self.entry.system == "fold" else messages
         own = self.entry.sampling.model_dump(exclude_none=True) | {"temperature": self.entry.sampling.temperature}
         if own["temperature"] == "evaluation":
             del own["temperature"]
         own["max_tokens"] = max(sampling.max_tokens, own.get("max_tokens", 0))  # room for the thoughts of the model
         completions = await self.model.chat(messages, samples, replace(sampling, **own), seed)
-        running().count(completions, messages)
-        return [self._answer(completion) for completion in completions]
+        current_meter().count(completions, messages)
+        return [self._cut_answer(completion) for completion in completions]
 
     def refresh(self) -> None:
         self.model.refresh()
 
-    def _answer(self, completion: Completion) -> Completion:
-        text, marked = cut_answer(completion.text, self.entry.answer)
-        running().unmarked += not marked and completion.finish_reason not in ("too_long", "failed")
+    def _cut_answer(self, completion: Completion) -> Completion:
+        """The completion with the answer alone as its text; counts one without a mark."""
+        text, is_marked = cut_answer(completion.text, self.entry.answer)
+        current_meter().unmarked += not is_marked and completion.finish_reason not in ("too_long", "failed")
         return replace(completion, text=text)
 
 
 def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
-    """The answer in ``text``, and whether it was marked (:attr:`~cdpr.settings.ModelEntry.answer`): the text behind the
-    last match of the first expression that matches, or the group of that match. Without a mark (a thought was cut off,
-    a server had removed it) the answer is the whole text."""
+    """The answer in a reply, and whether an expression marked it.
+
+    ``expressions`` are the regular expressions of :attr:`~cdpr.settings.ModelEntry.answer`. The answer is the text
+    behind the last match of the first one that matches, or the group of that match. Without a match it is the whole
+    text: the model's thoughts were cut off, or the server had removed them.
+    """
     for expression in expressions:
         *_, last = [None, *re.finditer(expression, text)]
         if last is not None:
@@ -155,7 +163,7 @@ def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
 
 
 def _fold_system(messages: Messages) -> Messages:
-    """The conversation with its system messages as the beginning of the first turn of the user."""
+    """The conversation with its system messages moved to the beginning of the first user message."""
     system = [message["content"] for message in messages if message["role"] == "system"]
     first, *others = [message for message in messages if message["role"] != "system"]
     return [{**first, "content": "\n\n".join([*system, first["content"]])}, *others]

@@ -1,5 +1,5 @@
-"""What an answer or an error of a server means. It is decided by structure: the ending, the status, the names in an
-error."""
+"""Reads the answers and errors of servers. What they mean follows from their structure: the reason why an answer
+ended, the status, and the names in an error."""
 
 import re
 import time
@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from .types import REFUSED, UNREAD, Completion, Usage, clean_text
 
-# How an answer ended; every other word is no whole answer. tests/unit/test_providers.py names the sources.
+# The reasons why an answer ended, by the words of providers. An unknown word means that the answer is not whole.
+# tests/unit/test_providers.py names the sources.
 _ENDINGS: dict[str, Literal["stop", "length", "refusal"]] = {
     **dict.fromkeys(("stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete"), "stop"),
     **dict.fromkeys(("length", "max_tokens", "model_length", "model_context_window_exceeded"), "length"),
@@ -17,8 +18,8 @@ _ENDINGS: dict[str, Literal["stop", "length", "refusal"]] = {
                      "recitation", "language", "blocklist", "prohibited_content", "spii"), "refusal"),
 }  # fmt: skip
 OWN_FAULT = (400, 403, 422, 451)
-"""What such a status refuses may be this conversation alone."""
-# Names (code, type, parameter) in errors.
+"""Statuses with which a server may refuse one conversation, though it answers others."""
+# Fields of an error that hold a name (a code, a type, a parameter).
 _NAMES = ("code", "type", "param", "status", "error_code", "reason")
 _IS_MONEY = re.compile(r"(insufficient|current)_(quota|balance|credit|fund)|credit_balance|billing|spend_limit|arrear")
 _IS_TOO_LONG = re.compile(r"context_(length|size|window)|request_too_large|^input_tokens$|string_|token_limit")
@@ -41,7 +42,8 @@ class UnfinishedAnswer(Exception):
 
 
 def ending(reason: Any) -> Literal["stop", "length", "refusal"]:
-    """How an answer ended, without the detail behind a colon. Raises :class:`UnfinishedAnswer` for an unknown word."""
+    """How an answer ended, from the provider's ``reason``; details behind a colon are ignored. Raises
+    :class:`UnfinishedAnswer` for an unknown word."""
     word = str(reason).casefold().partition(":")[0].strip()
     if word not in _ENDINGS:
         raise UnfinishedAnswer(repr(word) if re.fullmatch(r"[a-z_]{1,40}", word) else "an unknown word")
@@ -49,26 +51,27 @@ def ending(reason: Any) -> Literal["stop", "length", "refusal"]:
 
 
 def read_openai(answer: Any) -> Completion:
-    """The completion of OpenAI's chat protocol. Raises UnfinishedAnswer, and AttributeError, LookupError or TypeError
-    for another form, like all readers here."""
+    """The completion in an answer of OpenAI's chat protocol. Like all readers here it raises UnfinishedAnswer, and
+    AttributeError, LookupError or TypeError for an answer of another form."""
     choice = answer.choices[0]
     refusal, finish = getattr(choice.message, "refusal", None), ending(choice.finish_reason)
-    if refusal or finish == "refusal":  # what a filter left of an answer is none
+    if refusal or finish == "refusal":  # the text that a content filter left is no answer
         return Completion(plain_text(refusal or ""), (), (), "refusal", usage_of(answer), _model(answer))
     text = choice.message.content or ""  # none: only thoughts, which the server keeps apart
     return Completion(plain_text(text), (), (), finish, usage_of(answer), _model(answer))
 
 
 def read_anthropic(answer: Any) -> Completion:
-    """The completion of Anthropic's protocol."""
+    """The completion in an answer of Anthropic's protocol."""
     finish = ending(answer.stop_reason)
-    # What was written before a refusal is to be discarded.
+    # Text before a refusal is no answer.
     texts = (block.text for block in answer.content if block.type == "text" and finish != "refusal")
     return Completion(plain_text("".join(texts)), (), (), finish, usage_of(answer), _model(answer))
 
 
 def read_prompt_logprobs(answer: Any) -> Completion:
-    """The prompt's tokens but the first with their log-probabilities, as vLLM gives them: {id: {"logprob": ..}}."""
+    """A completion whose tokens are those of the prompt, all but the first, with their log-probabilities. vLLM gives
+    them as ``{id: {"logprob": ...}}``."""
     ending(answer.choices[0].finish_reason)
     rows = [next(iter(token.items())) for token in answer.choices[0].prompt_logprobs[1:]]
     ids, logprobs = (int(token) for token, _ in rows), (float(row["logprob"]) for _, row in rows)
@@ -76,7 +79,8 @@ def read_prompt_logprobs(answer: Any) -> Completion:
 
 
 def plain_text(value: Any) -> str:
-    """A content as text; of one in parts (Mistral) the text without thoughts and references."""
+    """The text of a content. A content in parts (Mistral) loses its thoughts and references. Raises TypeError for
+    anything else."""
     if isinstance(value, list):
         value = "".join(part["text"] for part in value if part["type"] not in _SILENT_PARTS)
     if not isinstance(value, str):
@@ -91,28 +95,32 @@ def _model(answer: Any) -> str | None:
 
 
 def usage_of(answer: Any) -> Usage | None:
-    """The tokens of an answer; None where unknown. Google counts thoughts, which it charges, in the sum only, not in
-    the completion's tokens. Anthropic counts tokens from and for its cache apart."""
+    """The tokens that an answer is charged for; None where unknown.
+
+    Anthropic reports tokens read from and written to its cache separately from the prompt's. Google reports the tokens
+    of thoughts only in the total.
+    """
     usage = getattr(answer, "usage", None)
 
     def count(name: str) -> Any:
         return getattr(usage, name, None)
 
-    if known := Usage.of(count("input_tokens"), count("output_tokens")):
+    if anthropic := Usage.of(count("input_tokens"), count("output_tokens")):
         cached = Usage.of(count("cache_creation_input_tokens") or 0, count("cache_read_input_tokens") or 0)
-        more = cached.prompt_tokens + cached.completion_tokens if cached else 0
-        return Usage.of(known.prompt_tokens + more, known.completion_tokens)
-    if (known := Usage.of(count("prompt_tokens"), count("completion_tokens"))) and type(count("total_tokens")) is int:
-        beside = count("total_tokens") - known.prompt_tokens
-        return Usage.of(known.prompt_tokens, max(known.completion_tokens, beside))
-    return known
+        cached_tokens = cached.prompt_tokens + cached.completion_tokens if cached else 0
+        return Usage.of(anthropic.prompt_tokens + cached_tokens, anthropic.completion_tokens)
+    openai, total = Usage.of(count("prompt_tokens"), count("completion_tokens")), count("total_tokens")
+    if openai and type(total) is int:
+        return Usage.of(openai.prompt_tokens, max(openai.completion_tokens, total - openai.prompt_tokens))
+    return openai
 
 
 # Errors
 
 
 def error_in(answer: Any) -> tuple[int, Any] | None:
-    """Status and body of the error that a gateway puts in the place of an answer, or beside what came of it."""
+    """Status and body of an error that a gateway sent as an answer with status 200, or beside a partial answer; None
+    where there is none."""
     choices = getattr(answer, "choices", None)
     error = getattr(answer, "error", None) or (getattr(choices[0], "error", None) if choices else None)
     code = str(error.get("code")) if isinstance(error, Mapping) else ""
@@ -120,34 +128,34 @@ def error_in(answer: Any) -> tuple[int, Any] | None:
 
 
 def result_of_error(status: int, body: Any) -> Completion | Literal["no money"] | None:
-    """What an error says by its status and its ``body``: :data:`~.types.UNREAD` or :data:`~.types.REFUSED` of a
-    conversation, no money left, or (None) something else."""
-    names, words, may_be_own = list(_names(body)), str(body), status in (*OWN_FAULT, 413)
-    if status == 402 or any(map(_IS_MONEY.search, names)) or _SAYS_MONEY.search(words):
+    """The meaning of an error with this status and body: :data:`~.types.UNREAD` where the conversation is too long,
+    :data:`~.types.REFUSED` where its content is refused, ``no money``, or None for any other error."""
+    names, text, may_be_refusal = list(_names(body)), str(body), status in (*OWN_FAULT, 413)
+    if status == 402 or any(map(_IS_MONEY.search, names)) or _SAYS_MONEY.search(text):
         return "no money"
-    if status == 413 or any(map(_IS_TOO_LONG.search, names)) or (may_be_own and _SAYS_TOO_LONG.search(words)):
+    if status == 413 or any(map(_IS_TOO_LONG.search, names)) or (may_be_refusal and _SAYS_TOO_LONG.search(text)):
         return UNREAD
-    is_refusal = any(map(_IS_REFUSAL.search, names)) or (may_be_own and _SAYS_REFUSAL.search(words))
+    is_refusal = any(map(_IS_REFUSAL.search, names)) or (may_be_refusal and _SAYS_REFUSAL.search(text))
     return REFUSED if is_refusal else None
 
 
 def named_fields(body: Any) -> list[str]:
-    """Fields of a request that an error quotes."""
+    """The fields of a request that an error names in quotes."""
     return [field for field in _FIELDS if re.search(rf"['\"`]{field}['\"`]", str(body))]
 
 
 def _names(body: Any) -> Iterator[str]:
-    """The names in an error, at any depth, in lower case."""
-    todo = [body]
-    while todo:
-        part = todo.pop()
-        todo += part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ()
+    """The names in an error's fields :data:`_NAMES`, at any depth, in lower case."""
+    pending = [body]
+    while pending:
+        part = pending.pop()
         if isinstance(part, Mapping):
             yield from (str(part[key]).casefold() for key in _NAMES if isinstance(part.get(key), str))
+        pending += part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ()
 
 
 def seconds_to_wait(headers: Mapping[str, str]) -> float:
-    """The seconds that a server asks to wait (Retry-After); 0 where it does not say so, or in no known form."""
+    """The seconds that a server asks to wait before the next request (Retry-After); 0 where it asks for none."""
     wait, milliseconds = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
     for text, unit in ((milliseconds, 1000), (wait, 1)):
         if re.fullmatch(r"\d+(\.\d+)?", text):

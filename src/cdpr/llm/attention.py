@@ -1,7 +1,7 @@
 """Attention over keys and values that many sequences share.
 
-The keys of a prompt are read from the pool of the prefix cache once (:class:`Prompts`) and serve its prefill
-(:class:`Prefill`) and every branch of its completions (:class:`Branches`); a branch owns only the tokens drawn so far.
+The keys and values of a prompt are read from the prefix cache once (:class:`Prompts`). They serve its prefill
+(:class:`Prefill`) and all branches of its completions (:class:`Branches`), which own only their sampled tokens.
 """
 
 import math
@@ -18,8 +18,8 @@ from .transformer import Transformer
 _SCORES = 2**20  # scores of the prefill's attention computed at a time, to stay within the processor's cache
 _KEYS = 2**18  # numbers of the keys that decoding reads at a time, on a processor, for the same reason
 _ALIKE = 1.25  # ratio of new tokens up to which prompts are padded together
-_MOVED = 64  # prompts moved at a time
-_ALIVE = 0.8  # share of prompts still in use under which copying their keys and values pays
+_MOVED = 64  # prompts that are moved at a time
+_ALIVE = 0.8  # share of unfinished prompts below which their keys and values are moved together
 
 
 @dataclass
@@ -33,8 +33,8 @@ class Prompts:
 
     @classmethod
     def empty(cls, transformer: Transformer, lengths: np.ndarray, workspace: list[Tensor]) -> Self:
-        """Room for prompts of ``lengths`` tokens, within ``workspace``, which grows where it is too small: memory
-        that was used before is written faster than fresh memory."""
+        """Prompts of ``lengths`` tokens without content, in the memory of ``workspace``, which grows if need be: used
+        memory is written faster than new memory."""
         arch = transformer.architecture
         width = int(lengths.max())
         shape = (len(lengths), arch.kv_heads, width, arch.head_dim)
@@ -65,8 +65,8 @@ class Prompts:
 
 
 class Prefill:
-    """The new tokens of some prompts: fills their slots of the pool, reads the whole prompts from it into ``prompts``,
-    and lets every new token attend to all tokens before it.
+    """The attention of a prefill: it stores the new tokens of some prompts in the prefix cache, reads the whole prompts
+    from there into ``prompts``, and lets every new token attend to all tokens before it.
 
     ``slots`` int ``[P, T]`` are those of the prompts (0 behind their end), ``write`` int64 ``[tokens]`` those of the
     packed new tokens (0: not stored); prompt p has ``known[p]`` tokens that are not packed, then ``fresh[p]`` that
@@ -86,8 +86,8 @@ class Prefill:
         arch, device = transformer.architecture, transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
         self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
-        # Runs of prompts with about as many new tokens, each padded to its longest: the source of every padded query,
-        # and the place of every packed query in all runs.
+        # Prompts with similar numbers of new tokens are padded together, in runs. ``runs`` have the packed query of
+        # every padded one, ``back`` the padded query of every packed one.
         self.runs: list[tuple[int, int, Tensor, Tensor]] = []
         begins, back, offset = np.cumsum(fresh) - fresh, np.zeros(len(write), dtype=np.int64), 0
         for a, b in _runs(fresh, arch.heads * slots.shape[1]):
@@ -116,25 +116,25 @@ class Prefill:
 
 
 class Branches:
-    """Branches of completions: ``B`` different continuations of the prompts, all of ``length`` tokens.
+    """The attention of a decoding step: branches are different continuations of the prompts, all of ``length`` tokens.
 
-    Their own keys and values are in a grid, ``width`` places a prompt, so that the queries of one prompt meet its
-    keys in one product. A place without a branch computes with arbitrary values; its outcome is not used.
-    Branches are numbered prompt by prompt; at first every prompt is one, of no token.
+    Their own keys and values are in a grid of ``width`` cells a prompt, so that one matrix product serves all branches
+    of a prompt. A cell without a branch computes with arbitrary values, and its result is not used. Branches are
+    numbered prompt by prompt; at first every prompt is one branch without tokens.
     """
 
     def __init__(self, transformer: Transformer, prompts: Prompts) -> None:
         arch = transformer.architecture
         self.transformer, self.prompts = transformer, prompts
         self.length, self.width = 0, 1
-        self.prompt = self.place = np.arange(len(prompts))  # of each branch; the place is that in the grid
+        self.prompt = self.cell = np.arange(len(prompts))  # of each branch
         make = prompts.bias.new_empty((len(prompts), arch.kv_heads, 0, arch.head_dim))
         self.keys, self.values = [make] * arch.layers, [make] * arch.layers
-        self._gather: Tensor | None = None  # the branch at each place; None: they are the same
-        self._scatter: Tensor | None = None  # the place of each branch and of padding
+        self._gather: Tensor | None = None  # the branch of each cell; None: equal numbers
+        self._scatter: Tensor | None = None  # the cell of each branch and of padding; None: equal numbers
 
     def advance(self, parent: np.ndarray) -> None:
-        """Replace the branches: the new branch b continues ``parent[b]`` (ascending) by one more token."""
+        """Replace the branches: new branch b continues the old branch ``parent[b]`` by a token. ``parent`` ascends."""
         prompt = self.prompt[parent]
         alive, first = np.unique(prompt, return_index=True)
         if len(alive) < _ALIVE * len(self.prompts):
@@ -143,18 +143,18 @@ class Branches:
             alive = np.arange(len(alive))
         count = np.diff([*first, len(prompt)])
         width = int(count.max())
-        place = prompt * width + np.arange(len(prompt)) - np.repeat(first, count)
+        cell = prompt * width + np.arange(len(prompt)) - np.repeat(first, count)
         grid = len(self.prompts) * width
         source, gather = np.zeros((2, grid), dtype=np.int64)
-        source[place], gather[place] = self.place[parent], np.arange(len(place))
-        moved = grid != len(self.keys[0]) or not np.array_equal(source[place], place)
+        source[cell], gather[cell] = self.cell[parent], np.arange(len(cell))
+        moved = grid != len(self.keys[0]) or not np.array_equal(source[cell], cell)
         self._make_room(self._on_device(source) if moved else None)
-        scatter = np.zeros(self.transformer.padded(len(place)), dtype=np.int64)
-        scatter[: len(place)] = place
-        same = grid == len(place)
-        self._gather = None if same else self._on_device(gather)
-        self._scatter = None if same and len(scatter) == grid else self._on_device(scatter)
-        self.prompt, self.place, self.width = prompt, place, width
+        scatter = np.zeros(self.transformer.padded(len(cell)), dtype=np.int64)
+        scatter[: len(cell)] = cell
+        is_full = grid == len(cell)
+        self._gather = None if is_full else self._on_device(gather)
+        self._scatter = None if is_full and len(scatter) == grid else self._on_device(scatter)
+        self.prompt, self.cell, self.width = prompt, cell, width
         self.length += 1
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -178,13 +178,15 @@ class Branches:
         return out if self._scatter is None else out.index_select(0, self._scatter)
 
     def store(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
-        """Write the keys and values of single tokens (branch, position behind the prompt, slot) to the pool."""
-        place, position, slot = (self._on_device(a) for a in (self.place[branches], positions, slots))
+        """Write the keys and values of single tokens to the slots of the prefix cache. The arrays have an entry a
+        token: its branch, its position behind the prompt, and its slot."""
+        cell, position, slot = (self._on_device(a) for a in (self.cell[branches], positions, slots))
         for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
-            pool.write(layer, slot, keys[place, :, position].flatten(1), values[place, :, position].flatten(1))
+            pool.write(layer, slot, keys[cell, :, position].flatten(1), values[cell, :, position].flatten(1))
 
     def _make_room(self, source: Tensor | None) -> None:
-        """Put the rows ``source`` into the grid (None: leave it), with room for one more token."""
+        """Rearrange the grid so that cell c has the content of cell ``source[c]`` (None: as it is), and make room for
+        one more token."""
         full = self.length == self.keys[0].shape[2]
         for held in (self.keys, self.values):
             for layer, old in enumerate(held):
@@ -225,12 +227,14 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, own: list
 
 
 def _bias(visible: np.ndarray, transformer: Transformer) -> Tensor:
+    """The additive mask of attention: 0 where ``visible`` (bool) is true, else -inf."""
     mask = torch.from_numpy(visible).to(transformer.device)
     return torch.zeros(mask.shape, dtype=transformer.dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
 
 
 def _runs(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
-    """Consecutive prompts whose padded attention stays small, at ``scores`` numbers a query."""
+    """The ranges of consecutive prompts to pad together: their numbers of new tokens ``fresh`` are similar, and their
+    attention, with ``scores`` numbers a query, fits the processor's cache."""
     runs, start, least, width = [], 0, fresh[0], fresh[0]
     for i, count in enumerate(fresh.tolist()):
         lower, wider = min(least, count), max(width, count)

@@ -1,6 +1,7 @@
-"""Waves of completions: prefill what is not cached, then decode branches.
+"""Decodes batches of completions: prefill of the prompts that are not cached, then decoding in branches.
 
-Completions of a prompt with the same tokens so far are one *branch*, a row of the model. Each draws by itself.
+Completions of a prompt that have the same tokens so far form one *branch*, which is one row of the model. Each
+completion samples its next token with its own random number.
 """
 
 from collections.abc import Sequence
@@ -12,12 +13,12 @@ import torch
 from torch import Tensor
 
 from .attention import Branches, Prefill, Prompts
-from .prefix_cache import Place, PrefixCache
+from .prefix_cache import CachedPath, PrefixCache
 from .transformer import Transformer
 from .types import Sampling
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_SPARSE = 4  # places for branches, as a multiple of the rows, up to which prompts are decoded together
+_SPARSE = 4  # cells of the grid of branches, as a multiple of the rows, up to which prompts are decoded together
 _PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefilled in another pass
 
 
@@ -34,29 +35,30 @@ def uniforms(seeds: Sequence[int] | np.ndarray, samples: Sequence[int] | np.ndar
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
+    """The output function of splitmix64, elementwise on uint64."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-    """One token per row: int64 ``[R]``, with float32 log-probabilities ``[R]``.
+    """Sample one token per row: int64 ``[R]``, with float32 log-probabilities ``[R]``.
 
-    ``logits`` is float32 ``[B, V]`` (may be overwritten), ``uniform`` float64 ``[R]``; row r draws from the
+    ``logits`` is float32 ``[B, V]`` (may be overwritten), ``uniform`` float64 ``[R]``; row r samples from the
     distribution ``source[r]`` (int64 ``[R]``). The log-probability is that of the temperature-scaled softmax before
-    top-k and top-p; greedy rows take the first largest logit, at temperature 1.
+    top-k and top-p. At temperature 0 it is the first largest logit, with its log-probability at temperature 1.
     """
     if sampling.temperature not in (None, 0, 1):
         logits /= sampling.temperature
-    chance = logits.softmax(-1)
+    probability = logits.softmax(-1)
     if sampling.temperature == 0:
         token = logits.argmax(-1).index_select(0, source)
     else:
-        token = _invert(_cut(chance, sampling), uniform, source)
-    return token, chance.view(-1).index_select(0, source * chance.shape[1] + token).log()
+        token = _sample_by_inversion(_keep_top(probability, sampling), uniform, source)
+    return token, probability.view(-1).index_select(0, source * probability.shape[1] + token).log()
 
 
-def _invert(mass: Tensor, uniform: Tensor, source: Tensor) -> Tensor:
+def _sample_by_inversion(mass: Tensor, uniform: Tensor, source: Tensor) -> Tensor:
     """The first index at which the running sum of ``mass[source]`` exceeds ``uniform`` times its total.
 
     ``mass`` is ``[B, V]``. Two levels, blocks and then the tokens of one block: a running sum over a whole vocabulary
@@ -80,8 +82,8 @@ def _invert(mass: Tensor, uniform: Tensor, source: Tensor) -> Tensor:
     return block * width + (inside <= target[:, None]).sum(-1)
 
 
-def _cut(mass: Tensor, sampling: Sampling) -> Tensor:
-    """``mass`` with zeros outside top-k, then top-p."""
+def _keep_top(mass: Tensor, sampling: Sampling) -> Tensor:
+    """``mass`` ``[B, V]`` with zeros for the tokens outside top-k, then outside top-p."""
     if not sampling.top_k and sampling.top_p == 1:
         return mass
     ordered, index = mass.sort(dim=-1, descending=True, stable=True)
@@ -94,12 +96,12 @@ def _cut(mass: Tensor, sampling: Sampling) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Wave:
-    """Completions to draw with the temperature, top-p and top-k of ``sampling``. Rows of one prompt are adjacent.
+class Batch:
+    """Completions to sample together, one a row, with the temperature, top-p and top-k of ``sampling``.
 
-    ``paths`` are the prompts in the form of :func:`~cdpr.llm.prefix_cache.as_path`; ``prompt`` (index into ``paths``),
-    ``limit`` (of tokens), ``seed`` and ``sample`` have one entry a row. With ``given`` [rows, longest] the tokens are
-    these, each row's up to its limit, and only their log-probabilities are computed.
+    ``paths`` are the prompts as :func:`~cdpr.llm.prefix_cache.as_path` makes them. Each row has an entry in ``prompt``
+    (index into ``paths``; rows of one prompt are adjacent), ``limit`` (most tokens), ``seed`` and ``sample``. With
+    ``given`` ``[rows, longest]`` the tokens are these, and only their log-probabilities are computed.
     """
 
     sampling: Sampling
@@ -113,11 +115,11 @@ class Wave:
 
 @dataclass
 class Work:
-    """Work of a sampler since its start: tokens that passed through the model, and tokens from the cache.
+    """Counts of a sampler since its start.
 
-    ``generated_tokens`` are those of the completions, ``scored_tokens`` those that were given; ``decoded_tokens`` the
-    rows of the decoding steps, in which completions share branches and the first token, which the prefill gives, does
-    not count.
+    Tokens of prompts: ``prefilled_tokens`` were computed, ``reused_tokens`` came from the cache. Tokens of completions:
+    ``generated_tokens`` were sampled, ``scored_tokens`` were given. ``decoded_tokens`` are the rows of all decoding
+    steps: a branch counts once for all its completions, and the first token, which the prefill yields, does not count.
     """
 
     prefilled_tokens: int = 0
@@ -130,8 +132,11 @@ class Work:
 
 
 class Decoder:
-    """Decodes waves with one transformer and one prefix cache; ``ends`` is bool ``[vocab_size]``. At a time at most
-    ``rows`` are decoded, and the keys and values of ``tokens`` tokens copied from the prefix cache."""
+    """Decodes batches with one transformer and one prefix cache.
+
+    ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. At most ``rows`` completions are decoded at a
+    time, with the keys and values of at most ``tokens`` tokens.
+    """
 
     def __init__(
         self, transformer: Transformer, prefixes: PrefixCache, ends: np.ndarray, rows: int, tokens: int
@@ -140,100 +145,101 @@ class Decoder:
         self.work = Work()
         self.workspace: list[Tensor] = []  # the keys and values of the prompts, of one chunk after the other
 
-    def run(self, wave: Wave) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def run(self, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokens and log-probabilities of all completions ``[rows, longest]``, and how many are valid ``[rows]``."""
-        longest = int(wave.limit.max())
-        shape = len(wave.prompt), longest
+        longest = int(batch.limit.max())
+        shape = len(batch.prompt), longest
         tokens, logprobs, count = np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64)
-        self.transformer.reserve(max(map(len, wave.paths)) // 4 + longest)
+        self.transformer.reserve(max(map(len, batch.paths)) // 4 + longest)
         start = 0
         try:
-            while start < len(wave.prompt):
-                stop, places = self._admit(wave, start, longest)
-                _Chunk(self, wave, start, stop, places).run(tokens, logprobs, count)
+            while start < len(batch.prompt):
+                stop, cached = self._next_rows(batch, start, longest)
+                _Chunk(self, batch, start, stop, cached).run(tokens, logprobs, count)
                 start = stop
         except BaseException:  # the prefix cache may hold slots that were never filled
             self.prefixes.clear()
             raise
-        if wave.given is None:
+        if batch.given is None:
             self.work.generated_tokens += int(count.sum())
         else:
             self.work.scored_tokens += int(count.sum())
         return tokens, logprobs, count
 
-    def _admit(self, wave: Wave, start: int, longest: int) -> tuple[int, list[Place]]:
-        """The rows to decode next, up to ``stop``, and the places of their prompts."""
+    def _next_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
+        """The rows to decode next, from ``start`` to the returned index, and their prompts in the prefix cache."""
         self.prefixes.tick()
-        places: list[Place] = []
-        ends = np.flatnonzero(np.diff(wave.prompt[start:], append=-1)) + start + 1  # behind the rows of each prompt
+        cached: list[CachedPath] = []
+        ends = np.flatnonzero(np.diff(batch.prompt[start:], append=-1)) + start + 1  # behind the rows of each prompt
         stop, length, most = start, 0, 0
         for end in ends.tolist():
-            path = wave.paths[wave.prompt[stop]]
+            path = batch.paths[batch.prompt[stop]]
             length, most = max(length, len(path) // 4), max(most, end - stop)
-            prompts = len(places) + 1
-            grid = prompts * most  # places for branches at the most, if every prompt has as many as the richest
+            prompts = len(cached) + 1
+            grid = prompts * most  # most cells of branches: every prompt has as many as the one with most completions
             fits = end - start <= self.rows and grid <= _SPARSE * self.rows
             fits = fits and prompts * length + grid * longest <= self.tokens
-            if places and not fits:
+            if cached and not fits:
                 break
-            place = self.prefixes.place(path)
-            if place is None and not places:  # the prefix cache must have room for one prompt
+            cached_path = self.prefixes.insert(path)
+            if cached_path is None and not cached:  # the prefix cache must have room for one prompt
                 self.prefixes.resize(len(path) // 4)
-                place = self.prefixes.place(path)
-            if place is None:
+                cached_path = self.prefixes.insert(path)
+            if cached_path is None:
                 break
-            places.append(place)
-            if not fits:  # one prompt with very many completions: some of them
+            cached.append(cached_path)
+            if not fits:  # one prompt with more completions than fit: the first ones
                 room = min(self.rows, (self.tokens - length) // longest)
                 stop = min(end, start + max(1, room))
                 break
             stop = end
-        return stop, places
+        return stop, cached
 
 
 class _Chunk:
-    """Rows ``start`` to ``stop`` of a wave, decoded together."""
+    """Rows ``start`` to ``stop`` of a batch, which are decoded together; ``cached`` are their prompts in the cache."""
 
-    def __init__(self, decoder: Decoder, wave: Wave, start: int, stop: int, places: list[Place]) -> None:
-        self.decoder, self.wave, self.start = decoder, wave, start
+    def __init__(self, decoder: Decoder, batch: Batch, start: int, stop: int, cached: list[CachedPath]) -> None:
+        self.decoder, self.batch, self.start = decoder, batch, start
         self.transformer, self.prefixes, self.work = decoder.transformer, decoder.prefixes, decoder.work
-        prompt = wave.prompt[start:stop]
+        prompt = batch.prompt[start:stop]
         first = prompt[0]
-        lengths = np.array([len(place.slots) for place in places])
-        known = np.array([place.known for place in places])
-        level = np.array([place.level for place in places])
+        lengths = np.array([len(place.slots) for place in cached])
+        known = np.array([path.known for path in cached])
+        level = np.array([path.level for path in cached])
         # Prefixes of other prompts come first; then prompts with the same number of new tokens are adjacent.
         order = np.lexsort((lengths - known, level))
-        self.places = [places[i] for i in order]
-        self.paths = [wave.paths[first + i] for i in order]
+        self.cached = [cached[i] for i in order]
+        self.paths = [batch.paths[first + i] for i in order]
         self.lengths, self.known = lengths[order], known[order]
         # The last token gives the logits: where it is known, it is computed again, but not stored again.
         self.begin = np.minimum(self.known, self.lengths - 1)
         self.prompt = np.argsort(order)[prompt - first]  # of each row, in the new order
-        self.limit = wave.limit[start:stop]
-        self.chance = uniforms(wave.seed[start:stop], wave.sample[start:stop], int(self.limit.max()))
+        self.limit = batch.limit[start:stop]
+        self.uniforms = uniforms(batch.seed[start:stop], batch.sample[start:stop], int(self.limit.max()))
 
     def run(self, tokens: np.ndarray, logprobs: np.ndarray, count: np.ndarray) -> None:
+        """Decode until all rows have ended; writes their part of the three arrays that :meth:`Decoder.run` returns."""
         prompts, logits = self._prefill()
         branches = Branches(self.transformer, prompts)
-        node = [place.node for place in self.places]
+        node = [path.node for path in self.cached]
         live, branch = np.arange(len(self.prompt)), self.prompt
-        prompt = np.arange(len(self.places))  # of each branch
+        prompt = np.arange(len(self.cached))  # of each branch
         history = np.zeros((len(prompt), 0), dtype=np.int32)  # its tokens
         vocabulary = self.transformer.architecture.vocab_size
-        for step in range(self.chance.shape[1]):
-            uniform, source = (torch.from_numpy(a).to(logits.device) for a in (self.chance[live, step], branch))
-            if self.wave.given is None:
-                drawn = draw(logits, self.wave.sampling, uniform, source)
+        for step in range(self.uniforms.shape[1]):
+            uniform, source = (torch.from_numpy(a).to(logits.device) for a in (self.uniforms[live, step], branch))
+            if self.batch.given is None:
+                sampled = draw(logits, self.batch.sampling, uniform, source)
             else:
-                given = torch.from_numpy(self.wave.given[self.start + live, step]).to(logits.device)
-                drawn = given, logits.log_softmax(-1)[source, given]
-            token, logprob = torch.stack([t.double() for t in drawn]).cpu().numpy()
+                given = torch.from_numpy(self.batch.given[self.start + live, step]).to(logits.device)
+                sampled = given, logits.log_softmax(-1)[source, given]
+            token, logprob = torch.stack([t.double() for t in sampled]).cpu().numpy()
             token = token.astype(np.int64)
             rows = self.start + live
             tokens[rows, step], logprobs[rows, step], count[rows] = token, logprob, step + 1
             stay = self.limit[live] > step + 1
-            if self.wave.given is None:
+            if self.batch.given is None:
                 stay &= ~self.decoder.ends[token]
             live = live[stay]
             following, branch = np.unique(branch[stay] * vocabulary + token[stay], return_inverse=True)
@@ -241,7 +247,7 @@ class _Chunk:
             if step:
                 leaf = np.ones(len(prompt), dtype=bool)
                 leaf[parent] = False
-                self._remember(branches, [node[i] for i in prompt[leaf]], history[leaf], np.flatnonzero(leaf))
+                self._store_branches(branches, [node[i] for i in prompt[leaf]], history[leaf], np.flatnonzero(leaf))
             if not len(live):
                 break
             prompt = prompt[parent]
@@ -257,8 +263,8 @@ class _Chunk:
         tokens, positions = torch.from_numpy(packed).to(self.transformer.device)
         return self.transformer.forward(tokens, positions, branches)[: len(token)]
 
-    def _remember(self, branches: Branches, nodes: list, history: np.ndarray, index: np.ndarray) -> None:
-        """Keep the keys and values of finished branches for later prompts."""
+    def _store_branches(self, branches: Branches, nodes: list, history: np.ndarray, index: np.ndarray) -> None:
+        """Store the keys and values of finished branches in the prefix cache, for later prompts that continue them."""
         tokens = []
         for i, node, path in zip(index, nodes, history, strict=True):
             start, slots = self.prefixes.grow(node, path.tobytes())
@@ -267,21 +273,21 @@ class _Chunk:
             branches.store(self.prefixes, *map(np.concatenate, zip(*tokens, strict=True)))
 
     def _prefill(self) -> tuple[Prompts, Tensor]:
-        """The prompts' keys and values, and the logits behind each."""
+        """Compute the prompts: returns their keys and values, and the logits ``[prompts, vocab_size]`` behind each."""
         fresh = self.lengths - self.begin
         self.work.reused_tokens += int(self.begin.sum())
         self.work.prefilled_tokens += int(fresh.sum())
         prompts = Prompts.empty(self.transformer, self.lengths, self.decoder.workspace)
         slots = np.zeros((len(fresh), int(self.lengths.max())), dtype=np.int32)
-        for row, place in zip(slots, self.places, strict=True):
-            row[: len(place.slots)] = place.slots
+        for row, path in zip(slots, self.cached, strict=True):
+            row[: len(path.slots)] = path.slots
         passes = (np.cumsum(fresh) - 1) // _PREFILL_TOKENS
         cuts = [*np.flatnonzero(np.diff(passes, prepend=-1)).tolist(), len(fresh)]
         logits = [self._prefill_some(prompts.span(a, b), slots, a, b, fresh) for a, b in pairwise(cuts)]
         return prompts, torch.cat(logits)
 
     def _prefill_some(self, prompts: Prompts, slots: np.ndarray, a: int, b: int, fresh: np.ndarray) -> Tensor:
-        """Run the new tokens of prompts ``a`` to ``b``, packed, through the model."""
+        """The logits behind prompts ``a`` to ``b``: one pass of the model over their new tokens, packed in one row."""
         slots, begin, fresh = slots[a:b], self.begin[a:b], fresh[a:b]
         behind = np.cumsum(fresh)
         row = np.repeat(np.arange(b - a), fresh)

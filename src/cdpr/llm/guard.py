@@ -34,7 +34,7 @@ class Disclosure:
 
 
 def disclosed(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
-    """Entries in ``run.json`` for several models together; none where no credentialed text leaves the machine."""
+    """The tags in ``run.json`` that say where credentialed text was sent; empty where it stayed on the machine."""
     remote = [disclosure for disclosure in disclosures if disclosure]
     if not remote:
         return {}
@@ -49,13 +49,14 @@ def unix_socket(endpoint: str) -> str | None:
 
 
 def host_of(endpoint: str) -> str:
-    """Host, and port if given, of requests to ``endpoint``, read by the parser that sends them, without user names,
-    keys and paths. Raises GovernanceError for what is no usable address."""
-    return "unix socket" if unix_socket(endpoint) is not None else _url(endpoint).netloc.decode("ascii")
+    """Host of an endpoint, with its port if it has one: text that is safe to show, without user names, keys and paths.
+    Raises GovernanceError for an unusable address."""
+    return "unix socket" if unix_socket(endpoint) is not None else _parse_url(endpoint).netloc.decode("ascii")
 
 
-def _url(endpoint: str) -> "httpx2.URL":
-    """The address, parsed. Raises GovernanceError for what is no usable address, without quoting it."""
+def _parse_url(endpoint: str) -> "httpx2.URL":
+    """The address, parsed by the library that sends the requests. Raises GovernanceError for an unusable address,
+    without quoting it, since it may hold a key."""
     import httpx2  # here, for it would slow every reading of the workflow
 
     try:
@@ -71,15 +72,14 @@ def _url(endpoint: str) -> "httpx2.URL":
 
 
 def is_local(endpoint: str) -> bool:
-    """Whether a request stays on this machine: a Unix socket, the name ``localhost``, or a loopback address written in
-    full. Anything else counts as another machine: the local network, and other spellings of a loopback address,
-    because resolvers do not agree about those. Raises GovernanceError as :func:`host_of`.
+    """Whether requests to an endpoint stay on this machine: a Unix socket, ``localhost``, or a loopback address in its
+    usual spelling (resolvers disagree about other spellings). Raises GovernanceError as :func:`host_of`.
 
-    It holds only for a client that uses no proxy and follows no redirect.
+    The client must use no proxy and follow no redirect.
     """
     if unix_socket(endpoint) is not None:
         return True
-    host = _url(endpoint).host
+    host = _parse_url(endpoint).host
     with contextlib.suppress(ValueError):
         address = ip_address(host)
         return address.is_loopback and getattr(address, "ipv4_mapped", None) is None
@@ -87,10 +87,10 @@ def is_local(endpoint: str) -> bool:
 
 
 def allow(endpoint: str, credentialed: bool, governance: Governance, dataset: str = "") -> Disclosure | None:
-    """Check before text leaves for ``endpoint``: every client calls this for every request.
+    """Check whether text may be sent to ``endpoint``; every client calls this before every request.
 
-    None for open cases and local endpoints; a :class:`Disclosure` where credentialed text goes to another machine under
-    the agreement of ``governance``. Raises :class:`GovernanceError` where it must not go.
+    Returns None for open cases and local endpoints, a :class:`Disclosure` for credentialed text that goes to another
+    machine under the agreement of ``governance``. Raises :class:`GovernanceError` where there is no agreement.
     """
     if is_local(endpoint) or not credentialed:
         return None

@@ -1,4 +1,4 @@
-"""An SQLite file that many processes of one machine write at once, without losing anything to a kill or power cut."""
+"""An SQLite file that many processes of a machine write at the same time. A kill or power cut loses nothing."""
 
 import functools
 import os
@@ -19,10 +19,10 @@ class JournalError(RuntimeError):
 
 
 class Journal:
-    """The file ``path``, created with the tables of ``schema`` if missing.
+    """A database in the file ``path``, created with the tables of ``schema`` if missing.
 
-    :meth:`write` returns when its change is on the disk. Write-ahead logging lets others read meanwhile. Raises
-    JournalError for a file that is something else.
+    A change is on the disk when :meth:`write` returns; other processes can read during a write. Raises JournalError for
+    a file that is no such database, or on a file system without locks of records.
     """
 
     def __init__(self, path: Path, schema: str) -> None:
@@ -43,7 +43,8 @@ class Journal:
             return self._database.execute(sql, values).fetchall()
 
     def write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """The return value of ``change(connection)``, in a transaction of its own."""
+        """Run ``change(connection)`` in a transaction; returns its result. Raises JournalError where the file cannot be
+        written."""
         with self._lock:
             try:
                 self._database.execute("BEGIN IMMEDIATE")

@@ -19,7 +19,7 @@ _TICK = 0.1  # seconds
 
 
 def main(grace: float, restarts: int, command: list[str]) -> int:
-    """Run the server until it ends for good, or the job ends, or a signal arrives."""
+    """Run the server until it ends for the last time, the job ends, or a signal arrives. Returns its exit code."""
     signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: signals.append(number))
@@ -49,6 +49,7 @@ def main(grace: float, restarts: int, command: list[str]) -> int:
 
 
 def _signal_group(group: int, number: int) -> None:
+    """Send a signal to a process group, unless it has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
 

@@ -30,7 +30,7 @@ class StoredTensor:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is no file. Raises SettingsError, naming the file, for anything else."""
+    """The JSON object in a file, empty where the file is missing. Raises SettingsError for any other content."""
     if not path.is_file():
         return {}
     try:
@@ -45,7 +45,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def refuse_code(folder: Path) -> None:
-    """Raises SettingsError for a folder whose configurations name Python code of their own (``auto_map``)."""
+    """Raise SettingsError for a folder whose configuration names Python code of its own (``auto_map``)."""
     for path in sorted(folder.glob("*.json")):
         if path.name.endswith("config.json") and (code := read_json(path).get("auto_map")):
             raise SettingsError(
@@ -55,8 +55,8 @@ def refuse_code(folder: Path) -> None:
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """``config.json`` of a folder. Raises SettingsError where it is missing, and for code, quantised weights, and
-    adapters."""
+    """The content of a folder's ``config.json``. Raises SettingsError where it is missing, and for a folder with Python
+    code, quantised weights, or an adapter."""
     folder = Path(folder)
     path = folder / "config.json"
     if not path.is_file():
@@ -87,7 +87,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
 
 
 def check_folder(folder: str | Path) -> None:
-    """Everything that can be checked without the architecture. Raises as :func:`read_config` and
+    """Check all of a folder that does not depend on the architecture. Raises as :func:`read_config` and
     :func:`stored_tensors`."""
     read_config(folder)
     stored_tensors(folder)

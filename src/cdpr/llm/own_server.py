@@ -47,14 +47,13 @@ def command_of(serving: Serving, weights: str, name: str, port: int, gpus: int, 
 
 @dataclass(eq=False)
 class OwnServer(contextlib.AbstractContextManager):
-    """A server of ``weights``, which it calls ``name``. The first :meth:`ready` starts it; the end of the context ends
-    it, and so does the end of this process, even by a kill (:mod:`.keeper`).
+    """A server of the model in ``weights``, under the ``name`` that requests use. The first :meth:`ready` starts it. It
+    ends with the context, and with this process, even if that is killed (:mod:`.keeper`).
 
-    The operating system chooses its port; other jobs do not get the same one. Its output goes to ``log``, which
-    only its owner can read. ``private``: requests hold credentialed text, so errors quote only the log of the start.
-    ``secrets``: environment variables beside those of the providers that hold keys, which a server does not get.
-    ``restarts``: how often a server that ends is started again; ``patience``: seconds until it must be ready;
-    ``grace``: seconds between asking it to end and killing it.
+    The operating system chooses a port that no other job has. The output goes to ``log``, readable by the owner alone.
+    ``private``: requests hold credentialed text, so errors quote the log of the start alone. ``secrets``: further
+    environment variables with keys, which the server does not get. ``restarts``: how often it is started again;
+    ``patience``: seconds in which it must become ready; ``grace``: seconds between SIGTERM and SIGKILL.
     """
 
     serving: Serving
@@ -80,15 +79,19 @@ class OwnServer(contextlib.AbstractContextManager):
         self.stop()
 
     def ready(self) -> None:
-        """Call before every request: starts the server once and waits until it answers. Raises ModelUnavailable with
-        the end of the log where it does not start in time or has ended; every later call raises the same. Raises
-        SettingsError for a folder of weights with code of its own."""
+        """Make sure that the server answers; to be called before every request. The first call starts it and waits.
+
+        Raises ModelUnavailable, with the end of the log, where it does not start in time or has ended, and again at
+        every later call. Raises SettingsError for a folder of weights with code of its own.
+        """
         if not self._failure:
             try:
                 if self._process is None:
                     self._start()
                 elif (code := self._process.poll()) is not None:
-                    raise ModelUnavailable(self._error(f"ended {_how(code)} during a request", not self.private))
+                    raise ModelUnavailable(
+                        self._error(f"ended {_describe_exit(code)} during a request", not self.private)
+                    )
                 return
             except ModelUnavailable as error:
                 self._failure = str(error)
@@ -132,10 +135,10 @@ class OwnServer(contextlib.AbstractContextManager):
             if time.monotonic() - start > self.patience:
                 raise ModelUnavailable(self._error(f"was not ready within {self.patience:g} seconds"))
             time.sleep(0.25)
-        raise ModelUnavailable(self._error(f"ended {_how(code)} before it was ready"))
+        raise ModelUnavailable(self._error(f"ended {_describe_exit(code)} before it was ready"))
 
     def _answers(self) -> bool:
-        """Whether it answers requests. Raises ModelUnavailable where it calls its model by another name."""
+        """Whether the server answers requests. Raises ModelUnavailable where its model has another name."""
         import httpx2  # here, for it would slow every reading of the workflow
 
         try:
@@ -154,7 +157,7 @@ class OwnServer(contextlib.AbstractContextManager):
         return True
 
     def _error(self, event: str, quote: bool = True) -> str:
-        """A message about ``event``, with the end of the log if ``quote``."""
+        """The message of an error: what happened (``event``), and with ``quote`` the end of the log."""
         text = f"the server of {self.name} {event}; its log is {self.log}"
         if not quote:
             return f"{text} (not quoted here: the requests held credentialed cases)"
@@ -165,7 +168,7 @@ class OwnServer(contextlib.AbstractContextManager):
 
 
 def program_missing(serving: Serving) -> str:
-    """What has to be installed before a server can be started; empty: nothing."""
+    """A message where the program of the server is not installed; empty where it is."""
     program = command_of(serving, "", "", 0, 1)[0]
     if shutil.which(program):
         return ""
@@ -184,7 +187,8 @@ def _claim_port() -> tuple[int, contextlib.ExitStack]:
             return port, hold(folder / str(port), wait=False)
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
+    """How a process with this exit code ended: "by SIGKILL", "with exit status 1"."""
     number = -code if code < 0 else code - 128
     if number > 0:
         with contextlib.suppress(ValueError):

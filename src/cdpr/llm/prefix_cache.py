@@ -11,17 +11,20 @@ from torch import Tensor
 
 from .transformer import Transformer
 
-_BYTES = 4  # of a token in a path
+_BYTES = 4  # for each token of a path
 
 
 def as_path(tokens: Sequence[int]) -> bytes:
-    """Tokens as bytes, four each: prefixes are then compared by the C library."""
+    """The tokens as bytes, four each, so that prefixes are compared by the C library."""
     return array("i", tokens).tobytes()
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """The tokens between two branchings of the tree. It represents the path that ends with it."""
+    """A node of the tree: the tokens ``edge`` (as bytes) that lead to it from its parent, and their ``slots``.
+
+    ``used`` is the time of its last use, ``number`` counts the nodes by creation, ``level`` see :class:`CachedPath`.
+    """
 
     edge: bytes
     slots: np.ndarray
@@ -32,13 +35,15 @@ class Node:
     children: "dict[bytes, Node]" = field(default_factory=dict)
 
 
-class Place(NamedTuple):
-    """Where a path is in the pool."""
+class CachedPath(NamedTuple):
+    """A path in the cache. ``slots`` int32 ``[tokens]`` are those of the whole path; the first ``known`` tokens were in
+    the tree before. ``level`` is the number of nodes on the path, before the last, that this batch still has to fill.
+    """
 
     node: Node
-    slots: np.ndarray  # int32 [tokens], of the whole path
-    known: int  # tokens that were in the tree before
-    level: int  # 0 if all its ancestors were filled in earlier batches, else one more than the last of them
+    slots: np.ndarray
+    known: int
+    level: int
 
 
 class PrefixCache:
@@ -64,7 +69,7 @@ class PrefixCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all prefixes (the weights changed)."""
+        """Forget all prefixes, for example because the weights changed."""
         self._free = np.arange(self.capacity, 0, -1, dtype=np.int32)  # a stack: low slots are used again first
         self._n_free = self.capacity
         self._clock = 0
@@ -78,8 +83,8 @@ class PrefixCache:
         self._clock += 1
         self._filled = self._created
 
-    def place(self, path: bytes) -> Place | None:
-        """Slots for the whole of ``path``; the caller fills those behind ``known``. None when the pool is full."""
+    def insert(self, path: bytes) -> CachedPath | None:
+        """Put a path into the tree; the caller fills its slots behind ``known``. None when the pool is full."""
         node, at, level, slots_so_far = self._descend(self._root, path)
         known = at // _BYTES
         if at < len(path):
@@ -88,11 +93,11 @@ class PrefixCache:
                 return None
             node = self._attach(node, path[at:], slots, level + 1)
             slots_so_far.append(slots)
-        return Place(node, np.concatenate(slots_so_far), known, level)
+        return CachedPath(node, np.concatenate(slots_so_far), known, level)
 
     def grow(self, node: Node, path: bytes) -> tuple[int, np.ndarray]:
-        """Continue ``node`` by ``path``: its first token that is not in the tree, and the slots to fill from there on;
-        none when the pool is full."""
+        """Put ``path`` into the tree below ``node``. Returns the number of its tokens that were there before, and the
+        slots to fill for the others: none when the pool is full."""
         node, at, level, _ = self._descend(node, path)
         slots = self._allocate((len(path) - at) // _BYTES)
         if slots is None:
@@ -107,25 +112,28 @@ class PrefixCache:
         self._values[layer].index_copy_(0, slots, values)
 
     def read(self, layer: int, index: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Copy one layer into the contiguous ``keys`` and ``values`` ``[rows, kv_heads, tokens, head_dim]``; ``index``
-        is what :meth:`index` makes of the slots."""
+        """Copy the slots ``index`` (see :meth:`index`) of one layer into the contiguous ``keys`` and ``values``
+        ``[rows, kv_heads, tokens, head_dim]``."""
         for pool, out in ((self._keys[layer], keys), (self._values[layer], values)):
             torch.index_select(pool.view(-1, self._width), 0, index, out=out.view(-1, self._width))
 
     def index(self, slots: np.ndarray) -> Tensor:
-        """Rows of the pool, head by head, for slots ``[rows, tokens]``."""
+        """The index by which :meth:`read` reads the slots ``[rows, tokens]``: rows of the pool, head by head."""
         heads = np.arange(self._heads, dtype=slots.dtype)[:, None]
         return torch.from_numpy((slots[:, None] * self._heads + heads).reshape(-1)).to(self._keys[0].device)
 
     def _descend(self, node: Node, path: bytes) -> tuple[Node, int, int, list[np.ndarray]]:
-        """Follow ``path`` below ``node``, splitting an edge where it ends: last node, bytes, greatest level, slots."""
+        """Follow ``path`` below ``node`` as far as the tree goes, and split an edge that the path leaves.
+
+        Returns the last node, the number of bytes followed, the greatest level on the way, and the slots.
+        """
         at, level, slots, clock, filled = 0, 0, [], self._clock, self._filled
         while (child := node.children.get(path[at : at + _BYTES])) is not None:
             edge = child.edge
             if path.startswith(edge, at):
                 at += len(edge)
             else:
-                common = _common(edge, path, at)
+                common = _common_tokens(edge, path, at)
                 at += common * _BYTES
                 child = self._split(child, common)
             child.used = clock
@@ -136,13 +144,14 @@ class PrefixCache:
         return node, at, level, slots
 
     def _attach(self, parent: Node, edge: bytes, slots: np.ndarray, level: int) -> Node:
+        """A new child of ``parent``."""
         self._created += 1
         node = Node(edge, slots, parent, self._clock, self._created, level)
         parent.children[edge[:_BYTES]] = node
         return node
 
     def _split(self, node: Node, tokens: int) -> Node:
-        """Cut ``node`` behind ``tokens``; returns the upper part."""
+        """Split a node behind its first ``tokens``; returns the upper part, whose child the rest becomes."""
         cut = tokens * _BYTES
         upper = Node(node.edge[:cut], node.slots[:tokens], node.parent, node.used, node.number, node.level)
         node.parent.children[upper.edge[:_BYTES]] = upper
@@ -151,6 +160,7 @@ class PrefixCache:
         return upper
 
     def _allocate(self, count: int) -> np.ndarray | None:
+        """``count`` free slots, after evicting old nodes if need be; None when the pool is full."""
         if count > self._n_free:
             self._evict(max(count, self.capacity // 8))
             if count > self._n_free:
@@ -172,8 +182,8 @@ class PrefixCache:
             del node.parent.children[node.edge[:_BYTES]]
 
 
-def _common(edge: bytes, path: bytes, at: int) -> int:
-    """Tokens that ``edge`` shares with ``path`` from byte ``at`` on."""
+def _common_tokens(edge: bytes, path: bytes, at: int) -> int:
+    """Number of first tokens that ``edge`` shares with ``path`` from byte ``at`` on."""
     ours, theirs = np.frombuffer(edge, np.int32), np.frombuffer(path[at : at + len(edge)], np.int32)
-    differs = np.flatnonzero(ours[: len(theirs)] != theirs)
-    return int(differs[0]) if len(differs) else len(theirs)
+    different = np.flatnonzero(ours[: len(theirs)] != theirs)
+    return int(different[0]) if len(different) else len(theirs)

@@ -1,12 +1,12 @@
-"""Recordings: every answer is paid for once. It is on the disk before it is used, and read there when its question
-comes again; an archive takes the recordings of open cases to other projects.
+"""Recordings of answers: every answer is paid for once. It is written to the disk before it is used, and read when the
+same question comes again. An archive takes the recordings of open cases to other projects.
 
 A question is everything that decides the answer: the model, the digest of its weights where they are local, the
-messages, how they are sampled, and the number of the sample. The seed belongs to it at temperatures above 0, so that
-another ``evaluation.seed`` draws again, also from servers without seeds. Address and key of a server are no part of it.
+messages, the sampling parameters, and the index of the sample. Above temperature 0 it includes the seed, so that
+another ``evaluation.seed`` samples again, even from servers without seeds. It does not include address and key.
 
-The absence of an answer (no word after all tries, or a conversation too long for the model: not
-:attr:`~.types.Completion.is_answer`) is recorded too: a replay repeats it, other modes ask again.
+A missing answer (not :attr:`~.types.Completion.is_answer`: an empty text, or a conversation too long for the model) is
+recorded too. A replay repeats it; other modes ask again.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ CREATE TABLE IF NOT EXISTS sources (dataset TEXT, question TEXT, PRIMARY KEY (da
 """
 _ANSWER = TypeAdapter(Completion)
 _MEMBER = "answers.jsonl"  # of an archive
-_IMPORTED = "imported"  # in the place of the data set of an archive's answers, which are about open cases
-_MOST_EXPANSION = 200  # of an archive's bytes, above a megabyte; JSON shrinks to about a tenth
-# Errors of reading a damaged archive; RuntimeError: one that is encrypted, or packed in a way unknown here.
+_IMPORTED = "imported"  # the data set of answers from an archive, which are about open cases
+_MOST_EXPANSION = 200  # largest ratio of unpacked to packed bytes, above a megabyte; JSON shrinks to about a tenth
+# Errors of reading a damaged archive; RuntimeError: encrypted, or an unknown compression.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, RuntimeError, UnicodeDecodeError)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same recordings make the same bytes
 
@@ -55,7 +55,8 @@ class ArchiveError(ValueError):
 
 
 class Recordings:
-    """The answers below ``<state>/recordings``; those about credentialed cases in one for its owner alone."""
+    """The recorded answers in ``<state>/recordings``. Those about credentialed cases have a folder that only the owner
+    can read."""
 
     def __init__(self, state: str | Path, credentialed: bool) -> None:
         self.folder = _folder(state, credentialed)
@@ -64,11 +65,12 @@ class Recordings:
 
     @staticmethod
     def exist(state: str | Path, credentialed: bool) -> bool:
-        """Whether any answer was recorded there."""
+        """Whether there is a database of recorded answers."""
         return (_folder(state, credentialed) / "answers.sqlite").exists()
 
     def find(self, question: str, system: str) -> tuple[Completion, bool] | None:
-        """The answer to a question, and whether its use by ``system`` for the data set at hand is recorded."""
+        """The recorded answer to a question, and whether its use by ``system`` for the current data set is recorded;
+        None without an answer."""
         rows = self.journal.read(
             "SELECT answer, EXISTS (SELECT 1 FROM uses WHERE system = ? AND uses.question = answers.question) AND "
             "EXISTS (SELECT 1 FROM sources WHERE dataset = ? AND sources.question = answers.question) "
@@ -78,7 +80,8 @@ class Recordings:
         return (read_answer(rows[0][0]), bool(rows[0][1])) if rows else None
 
     def record(self, model: str, text: str, answer: Completion, system: str) -> Completion:
-        """Record an answer, or its absence; returns the recorded one, perhaps the earlier one of another process."""
+        """Record the answer to the question ``text``; returns the answer that counts: this one, or an earlier one that
+        another process recorded."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
         row = (question_of(text), model, text, write_answer(answer), date)
         use = [system], DATASET.get()
@@ -90,7 +93,8 @@ def _folder(state: str | Path, credentialed: bool) -> Path:
 
 
 def _insert(database: sqlite3.Connection, row: tuple[str, ...], systems: Sequence[str], dataset: str) -> str | None:
-    """Insert a row of answers, unless its question has an answer, and its uses; returns the earlier answer, if any."""
+    """Insert a row of the table ``answers`` and its uses. Where the question already has an answer, only the uses are
+    inserted, and that answer is returned."""
     _insert_uses(database, systems, dataset, row[0])
     earlier = database.execute("SELECT answer FROM answers WHERE question = ?", row[:1]).fetchone()
     if earlier and (earlier[0] == row[3] or read_answer(earlier[0]).is_answer):
@@ -106,8 +110,8 @@ def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], dataset: 
 
 
 class RecordedModel(Model):
-    """``inner`` with recordings: it gets only questions without a recorded answer; None: replay only. It takes
-    messages: models that take tokens are in this process, cost nothing and repeat themselves."""
+    """A model that answers from recordings, and asks ``inner`` only for missing answers (None: a replay, which raises
+    AnswerMissing). It takes only messages: models that take tokens run in this process, free and repeatable."""
 
     def __init__(self, spec: ModelSpec, inner: Model | None) -> None:
         self.inner = inner
@@ -120,15 +124,15 @@ class RecordedModel(Model):
         return f"<recorded {self.inner!r}>"
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        return list(await asyncio.gather(*(self._one(messages, k, sampling, seed) for k in samples)))
+        return list(await asyncio.gather(*(self._answer(messages, k, sampling, seed) for k in samples)))
 
     def refresh(self) -> None:
         if self.inner:
             self.inner.refresh()
 
-    async def _one(self, messages: Messages, sample: int, sampling: Sampling, seed: int) -> Completion:
-        """The recorded answer to a question, else that of ``inner``, which is recorded. Raises AnswerMissing in a
-        replay."""
+    async def _answer(self, messages: Messages, sample: int, sampling: Sampling, seed: int) -> Completion:
+        """The recorded answer, or a new one of ``inner``, which is then recorded. Raises AnswerMissing where a replay
+        has none."""
         text = canonical(question_fields(self._identity, messages, sample, sampling, seed))
         question, system = question_of(text), SYSTEM.get()
         record = self.recordings.find(question, system)
@@ -148,7 +152,7 @@ class RecordedModel(Model):
                 "recordings import FILE`; it must have been recorded under these settings and prompts), or set "
                 "calls.mode to record, which asks the model"
             )
-        if question not in self._tasks:  # equal questions at the same time are paid for once
+        if question not in self._tasks:  # the same question, asked twice at the same time, is paid for once
 
             async def ask(inner: Model) -> Completion:
                 [answer] = await inner.chat(messages, (sample,), sampling, seed)
@@ -163,8 +167,9 @@ class RecordedModel(Model):
 
 
 def identity(spec: ModelSpec) -> dict[str, Any]:
-    """What identifies a model and the terms of its requests, and how a server of the job serves it. (How its entry
-    samples and folds is in the question itself; cutting the answer out of a reply happens after recording.)"""
+    """The part of a question that identifies the model: its name or weights, further fields of its requests, and the
+    command of a server that the job starts. (Sampling and messages are in the question itself; the answer is cut out of
+    a reply after recording.)"""
     fields: dict[str, Any] = {"kind": spec.kind}
     weights: str | None = spec.where
     if spec.kind != "folder":
@@ -182,7 +187,7 @@ def identity(spec: ModelSpec) -> dict[str, Any]:
 def question_fields(
     model: Mapping[str, Any], messages: Messages, sample: int, sampling: Sampling, seed: int
 ) -> dict[str, Any]:
-    """A question: everything that decides the answer."""
+    """A question as JSON fields: everything that decides the answer."""
     question = {**model, "messages": [dict(message) for message in messages], "sample": sample}
     question["sampling"] = {  # without defaults, so that a new field leaves old recordings valid
         field.name: value
@@ -193,23 +198,23 @@ def question_fields(
 
 
 def canonical(fields: Mapping[str, Any]) -> str:
-    """A question as one text that does not depend on the order of its fields."""
+    """The fields as JSON text that does not depend on their order."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
 def question_of(text: str) -> str:
-    """The key of a question: the SHA-256 of its text."""
+    """The key of a question in the database: the SHA-256 of its :func:`canonical` text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_answer(answer: Completion) -> str:
-    """An answer as JSON."""
+    """The answer as JSON text, without token ids."""
     return canonical(_ANSWER.dump_python(answer, exclude={"token_ids", "logprobs"}))
 
 
 def read_answer(text: str) -> Completion:
-    """An answer from JSON; one that an earlier version recorded unchecked is corrected. Raises ValueError for any other
-    object."""
+    """The answer in a JSON text. Impossible token counts and unpaired surrogates, which earlier versions recorded, are
+    corrected. Raises ValueError for a text that holds no answer."""
     fields = json.loads(text)
     counts = fields.get("usage")
     usage = Usage.of(*map(counts.get, ("prompt_tokens", "completion_tokens"))) if isinstance(counts, dict) else None
@@ -222,8 +227,8 @@ def read_answer(text: str) -> Completion:
 
 @dataclasses.dataclass
 class Imported:
-    """Counts of an archive's answers: ``new``, ``known``, and ``conflicting`` (the existing answer stays). ``systems``
-    ask them, those ``of_weights`` with a digest of local weights."""
+    """Counts of the answers of an archive: ``new``, ``known`` already, or ``conflicting`` with an existing answer,
+    which stays. ``systems`` use them; those in ``of_weights`` use a model whose weights were local."""
 
     new: int = 0
     known: int = 0
@@ -233,7 +238,7 @@ class Imported:
 
 
 class _Line(BaseModel):
-    """A line of an archive: an answer, its question, and the systems that ask it."""
+    """A line of an archive: an answer, its question (key and fields), and the systems that use it."""
 
     question: str
     model: str
@@ -246,12 +251,13 @@ class _Line(BaseModel):
 def export_recordings(
     state: str | Path, file: str | Path, systems: Sequence[str] = (), credentialed: Collection[str] = ()
 ) -> int:
-    """Write all recordings of open cases, or those of ``systems``, but no :func:`withheld` ones; returns their number.
+    """Write the recordings of open cases (of ``systems``, if any are named) to an archive; returns their number.
+    :func:`withheld` ones are left out.
 
-    The archive is a zip file with one line of JSON per answer, sorted by question; the same recordings make the same
-    bytes. Raises ArchiveError where a recording is of a credentialed case, and where there is nothing to write.
+    The archive is a zip file with one line of JSON per answer, sorted by question; equal recordings give equal bytes.
+    Raises ArchiveError where a recording is of a credentialed case, and where there is nothing to write.
     """
-    users, private = (_users(state, marked, systems) for marked in (False, True))
+    users, private = (_users(state, is_credentialed, systems) for is_credentialed in (False, True))
     for question in withheld(state, systems, credentialed):
         private[question] = users.pop(question)
     if not users:
@@ -283,20 +289,20 @@ def export_recordings(
 
 
 def import_recordings(state: str | Path, file: str | Path) -> Imported:
-    """Add the answers of an archive. Raises ArchiveError for any other file, and for a line whose answer does not
-    belong to its question; nothing is imported then."""
+    """Add the answers of an archive to the recordings of open cases. Raises ArchiveError for a file that is no archive
+    and for a line whose answer does not belong to its question; nothing is imported then."""
     imported = Imported()
 
     def add_all(database: sqlite3.Connection) -> None:
         for number, text in enumerate(_lines(file), 1):
-            _import(database, text, f"{file}, line {number}", imported)
+            _import_line(database, text, f"{file}, line {number}", imported)
 
     Recordings(state, credentialed=False).journal.write(add_all)
     return imported
 
 
 def _lines(file: str | Path) -> Iterator[str]:
-    """The lines of an archive. Raises ArchiveError for any other file."""
+    """The lines of an archive. Raises ArchiveError for a file that is none, or that would become too large."""
     try:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
             member = archive.getinfo(_MEMBER)
@@ -313,8 +319,8 @@ def _lines(file: str | Path) -> Iterator[str]:
 
 
 def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection[str]) -> list[str]:
-    """Questions recorded as of open cases that may be of cases whose data sets are marked ``credentialed`` by now: of
-    these data sets, or of an unknown one."""
+    """The questions recorded as those of open cases that may be about ``credentialed`` data sets, which were marked so
+    later: questions about one of them, or about an unknown data set."""
     users, sources = _users(state, False, systems), defaultdict(set)
     if not (users and credentialed):
         return []
@@ -324,7 +330,8 @@ def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection
 
 
 def _users(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dict[str, list[str]]:
-    """The questions, sorted, with the systems that ask them; only ``systems``, if there are any."""
+    """The systems that use each recorded question, in the order of the questions; only ``systems``, if any are
+    named."""
     users: dict[str, list[str]] = defaultdict(list)
     if Recordings.exist(state, credentialed):
         uses = Recordings(state, credentialed).journal.read("SELECT * FROM uses ORDER BY question, system")
@@ -334,8 +341,8 @@ def _users(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dic
     return users
 
 
-def _import(database: sqlite3.Connection, text: str, place: str, imported: Imported) -> None:
-    """Add a line of an archive. Raises ArchiveError where the answer is none or the question another one."""
+def _import_line(database: sqlite3.Connection, text: str, where: str, imported: Imported) -> None:
+    """Add a line of an archive and count it. Raises ArchiveError where the answer does not belong to the question."""
     try:
         line = _Line.model_validate_json(text)
         answer, content = write_answer(read_answer(canonical(line.answer))), canonical(line.asked)
@@ -343,7 +350,7 @@ def _import(database: sqlite3.Connection, text: str, place: str, imported: Impor
             raise ValueError("another question, or an answer that no server gave")
     except ValueError as error:
         raise ArchiveError(
-            f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
+            f"{where}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
         ) from error
     earlier = _insert(database, (line.question, line.model, content, answer, line.date), line.systems, _IMPORTED)
     imported.new += earlier is None

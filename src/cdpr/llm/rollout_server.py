@@ -16,10 +16,10 @@ CONVERSATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("conve
 
 
 class RolloutServer(Model):
-    """A model over ``client.generate``, verl's call to a free server.
+    """A model behind verl's ``client``, which sends each request to a free rollout server.
 
-    Every call ends within ``timeout`` seconds. Errors of a server name only their type, since the message may quote the
-    prompt. ``versions`` are those of the weights that answered.
+    Every call ends within ``timeout`` seconds. Errors of a server show only their type, since the message may quote the
+    prompt. ``versions`` collects the versions of the weights that answered.
     """
 
     tokenizer: ChatTokenizer
@@ -45,33 +45,33 @@ class RolloutServer(Model):
                 return {}
             return {"seed": derive_seed(seed, k)} if self.rollout == "vllm" else {"seed": seed, "sample": k}
 
-        return list(await asyncio.gather(*(self._one(prompt_ids, fields | own_seed(k)) for k in samples)))
+        return list(await asyncio.gather(*(self._complete(prompt_ids, fields | own_seed(k)) for k in samples)))
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         if self.rollout == "sglang":
             return await super().score(prompt_ids, continuations)
         fields = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
 
-        async def one(continuation: Sequence[int]) -> tuple[float, ...]:
+        async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
             output = await self._generate([*prompt_ids, *continuation], fields)
             ids, logprobs = ([row[0] for row in output.extra_fields[f"prompt_{name}"]] for name in ("ids", "logprobs"))
             return score_of(continuation, len(prompt_ids), ids, logprobs)
 
-        return list(await asyncio.gather(*map(one, continuations)))
+        return list(await asyncio.gather(*map(score_one, continuations)))
 
-    async def _one(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Completion:
-        """One completion. Raises ModelFailure where it is aborted or lacks log-probabilities."""
+    async def _complete(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Completion:
+        """One completion. Raises ModelFailure where the server aborts it or gives no log-probabilities."""
         output = await self._generate(prompt_ids, fields)
         ids = tuple(output.token_ids)
         if not ids or output.stop_reason == "aborted":
             raise ModelFailure("a rollout server gave up a request")
-        if len(output.log_probs or ()) != len(ids):  # the correction would compare them with nothing
+        if len(output.log_probs or ()) != len(ids):  # which the importance correction of training needs
             raise ModelFailure("a rollout server did not give a log-probability of every token")
         usage, finish = Usage(len(prompt_ids), len(ids)), self.tokenizer.finish_reason(ids)
         return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs), finish, usage)
 
     async def _generate(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Any:
-        """verl's output of one request, whose weights' version is noted."""
+        """verl's output for one request; notes the version of the weights that answered. Raises ModelFailure."""
         name = CONVERSATION.get() or uuid4().hex
         try:
             async with asyncio.timeout(self.timeout):

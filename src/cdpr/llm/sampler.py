@@ -1,7 +1,7 @@
-"""The in-process model: concurrent requests of coroutines are answered together, in batched waves.
+"""The in-process model: it answers concurrent requests of coroutines together, in batches.
 
-A wave starts when the event loop has nothing else to run. Its rows are sorted before they are batched, so that the
-order of the coroutines does not matter, and every draw uses its own uniforms.
+A batch starts when the event loop has nothing else to run. Its rows are sorted, and every completion has its own random
+numbers, so that results do not depend on the order of the coroutines.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..settings import SettingsError
-from .decoding import Decoder, Wave
+from .decoding import Batch, Decoder
 from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
@@ -23,14 +23,14 @@ from .types import UNREAD, Completion, Messages, Model, Request, Sampling, Usage
 
 _CPU_CACHES = 3 * 2**29  # bytes; the demo's whole evaluation fits
 _CHUNK = 768  # completions decoded at a time, fewer when their keys and values exceed their share of the memory
-_QUIET_TURNS = 16  # turns of the event loop without a new request after which a wave starts
+_QUIET_TURNS = 16  # turns of the event loop without a new request after which a batch starts
 
 
 class InProcessSampler(Model):
-    """A model over a :class:`Transformer` in this process.
+    """A model that runs a :class:`Transformer` in this process.
 
-    The keys and values of prefixes are kept until :meth:`refresh`; with those of the completions that are decoded
-    together they take 1.5 GiB on a CPU, and on a GPU the share ``memory_share`` of the free memory.
+    The keys and values of prefixes are cached until :meth:`refresh`. Together with those of the completions that are
+    decoded they take 1.5 GiB on a CPU, and on a GPU the share ``memory_share`` of the free memory.
     """
 
     tokenizer: ChatTokenizer
@@ -52,7 +52,7 @@ class InProcessSampler(Model):
         self._decoder = Decoder(transformer, self._prefixes, ends, _CHUNK, caches * 2 // 3 // token_bytes)
         self.counters = self._decoder.work
         self._pending: list[tuple[Request, asyncio.Future[list[Completion]]]] = []
-        self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of the waiting wave
+        self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of the waiting requests
 
     @classmethod
     def from_folder(
@@ -69,7 +69,7 @@ class InProcessSampler(Model):
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> Self:
-        """Samples from the live parameters of a transformers model; call :meth:`refresh` after they changed."""
+        """A sampler that shares the parameters of a transformers model; call :meth:`refresh` after they changed."""
         return cls(Transformer.from_model(model), tokenizer, memory_share)
 
     def refresh(self) -> None:
@@ -79,24 +79,25 @@ class InProcessSampler(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """Answered together with all waiting requests. Raises ValueError on an empty prompt, a token id outside the
-        vocabulary, no sample index or a negative one, or a prompt that leaves no room for ``sampling.max_tokens``."""
+        """Completions of a prompt, computed together with all waiting requests. Raises ValueError for an empty prompt,
+        a token id outside the vocabulary, no sample index or a negative one, and a prompt that leaves no room for
+        ``sampling.max_tokens``."""
         return await self._enqueue(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """Computed together with all waiting requests, from the prefixes that earlier ones left in the cache. Raises
-        ValueError as :meth:`sample`, and on an empty continuation."""
+        """Log-probabilities of each continuation's tokens, computed together with all waiting requests. Raises
+        ValueError as :meth:`sample`, and for an empty continuation."""
         given = tuple(map(tuple, continuations))
         sampling = Sampling(max(map(len, given), default=0) or 1)
         request = Request(tuple(prompt_ids), tuple(range(len(given))), sampling, 0, given)
         return [completion.logprobs for completion in await self._enqueue(request)]
 
     async def _enqueue(self, request: Request) -> list[Completion]:
-        """Wait for the wave that answers this request together with all others."""
+        """Wait for the batch in which this request is answered. Raises ValueError as :meth:`sample`."""
         request = self._checked(request)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
-        if self._loop is not loop:  # no wave is waiting, or it belonged to an earlier loop
+        if self._loop is not loop:  # no request is waiting, or they belonged to an earlier loop
             self._loop, self._pending = loop, []
             loop.call_soon(self._wait_for_quiet, loop, 0, 0)
         self._pending.append((request, future))
@@ -113,30 +114,30 @@ class InProcessSampler(Model):
         return self._answer([self._checked(request) for request in requests])
 
     def _answer(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """The completions of all requests: one wave for each rule of sampling."""
+        """The completions of all requests, computed in one batch for all requests with the same sampling parameters."""
         results: list[list[Completion]] = [[] for _ in requests]
-        rules: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             sampling = request.sampling
-            rules[sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)].append(i)
-        for rule in sorted(rules):
-            wave, owners = _wave(requests, rules[rule])
+            alike[sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)].append(i)
+        for parameters in sorted(alike):
+            batch, owners = _batch(requests, alike[parameters])
             with torch.inference_mode():
-                tokens, logprobs, count = (array.tolist() for array in self._decoder.run(wave))
+                tokens, logprobs, count = (array.tolist() for array in self._decoder.run(batch))
             ids = [tuple(row[:n]) for row, n in zip(tokens, count, strict=True)]
             distinct = list(dict.fromkeys(ids))
             texts = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
-            for owner, row, chances in zip(owners, ids, logprobs, strict=True):
+            for owner, row, row_logprobs in zip(owners, ids, logprobs, strict=True):
                 finish = self.tokenizer.finish_reason(row)
                 usage = Usage(len(requests[owner].prompt), len(row))
-                results[owner].append(Completion(texts[row], row, tuple(chances[: len(row)]), finish, usage))
+                results[owner].append(Completion(texts[row], row, tuple(row_logprobs[: len(row)]), finish, usage))
         self.counters.completions += sum(map(len, results))
         self.counters.waves += 1
         return results
 
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:
-        """Start the wave after a few turns of the loop without a new request: between two requests an episode needs
-        several callbacks, and all ready episodes shall go together."""
+        """Answer the waiting requests after a few turns of the event loop without a new one. An episode needs several
+        turns between two requests, and all episodes that are ready shall share a batch."""
         if len(self._pending) > known or quiet < _QUIET_TURNS:
             quiet = 0 if len(self._pending) > known else quiet + 1
             loop.call_soon(self._wait_for_quiet, loop, len(self._pending), quiet)
@@ -174,7 +175,8 @@ class InProcessSampler(Model):
 
 
 def cache_memory(device: torch.device, share: float) -> int:
-    """Bytes for a sampler's keys and values: on a GPU a share of the memory that is free after loading the weights."""
+    """Bytes for a sampler's keys and values: 1.5 GiB on a CPU, on a GPU at least that, up to ``share`` of the memory
+    that is free after the weights are loaded."""
     if device.type != "cuda":
         return _CPU_CACHES
     free, _ = torch.cuda.mem_get_info(device)
@@ -182,8 +184,8 @@ def cache_memory(device: torch.device, share: float) -> int:
 
 
 def open_folder(spec: ModelSpec) -> InProcessSampler:
-    """The model of a Hugging Face folder, in its stored number format. Raises SettingsError where its entry has
-    request fields beside arguments of the chat template, or no temperature."""
+    """The model of a Hugging Face folder, with the stored data type. Raises SettingsError where its entry asks for
+    request fields that a server would understand, or has no temperature."""
     extra = spec.entry.extra if spec.entry else {}
     if further := sorted(k for k, value in extra.items() if value is not None and k != "chat_template_kwargs"):
         raise SettingsError(
@@ -195,11 +197,12 @@ def open_folder(spec: ModelSpec) -> InProcessSampler:
     return InProcessSampler.from_folder(spec.where, device=spec.device, template=spec.template)
 
 
-def _wave(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Wave, np.ndarray]:
-    """All rows of the requests ``indices`` in a canonical order, and the request of each row.
+def _batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Batch, np.ndarray]:
+    """The batch of the requests ``indices``, and for each of its rows the index of the request.
 
-    Short prompts come first (little padding), equal prompts side by side; nothing depends on the order of the requests.
-    Requests that are equal in all of it give equal completions, so their own order does not matter either.
+    Rows have a canonical order, so that results do not depend on the order of the requests: short prompts come first,
+    which saves padding, and equal prompts are adjacent. The order of equal requests does not matter, since their
+    completions are equal.
     """
     paths = {i: as_path(requests[i].prompt) for i in indices}
 
@@ -221,5 +224,5 @@ def _wave(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Wave, np
             given[n, : len(row)] = row
     seed = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
     sample = np.concatenate([requests[i].samples for i in order])
-    wave = Wave(requests[order[0]].sampling, list(prompts), prompt, limit, seed, sample, given)
-    return wave, np.repeat(order, counts)
+    batch = Batch(requests[order[0]].sampling, list(prompts), prompt, limit, seed, sample, given)
+    return batch, np.repeat(order, counts)

@@ -1,9 +1,9 @@
-"""Models behind an address: the guard, the key, time-outs and retries, and errors that quote nothing.
+"""Models on servers: connection, key, time-outs, retries, and errors that quote no text of a case.
 
 The official clients (``openai``, ``anthropic``) send the requests; connection, key and retries are ours, so that
-credentialed text goes to the checked host only. :mod:`.answers` says what an answer or an error means. A refusal
-without a known name is checked by an experiment: the same request with harmless words. If the server answers that one,
-the conversation itself is the cause and costs one reply; otherwise the request is wrong, or the server is ill.
+credentialed text goes only to the checked host. :mod:`.answers` reads answers and errors. An error of unknown cause is
+tested by sending the same request with harmless words. If the server answers that one, the conversation is the cause,
+and only this reply is lost; otherwise the request is wrong, or the server has a problem.
 """
 
 import asyncio
@@ -22,36 +22,36 @@ from ..seeding import derive_seed
 from ..settings import SettingsError
 from ..settings.models import PROVIDERS
 from . import answers
-from .agent_model import running
+from .agent_model import current_meter
 from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
 from .spending import Outcome, Spending, worst_case
 from .tokenizer import ChatTokenizer
 from .types import CASE, FAILED, Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage, score_of
 
-_PASSING = (408, 409, 425, 429)  # and everything from 500 on
+_RETRIED = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 _LONGEST_PAUSE = 30.0  # seconds between attempts
 _LONGEST_WAIT = 120.0  # seconds that a server may ask for (Retry-After)
-_SILENCE = 60.0  # seconds without an answer to any request, after which the log says what is waited for
+_SILENCE = 60.0  # seconds without any answer of the server until the log says that it is waiting
 _log = logging.getLogger(__name__)
 
 
 class _Attempt(NamedTuple):
-    """The end of an attempt: an answer, or an error to raise; ``outcome`` is for the bill. With ``again`` another
-    attempt may help, after at least ``wait`` seconds; ``late``: no answer came in time. ``own``: the conversation
-    itself may be the cause."""
+    """The end of one attempt: a completion, or an error to raise. ``outcome`` is what the bill needs. ``retry``:
+    another attempt may help, after at least ``wait`` seconds. ``timed_out``: no answer came in time. ``may_be_text``:
+    the text of this conversation may be the cause."""
 
     result: Completion | ModelFailure
     outcome: Outcome
-    again: bool = False
+    retry: bool = False
     wait: float = 0.0
-    late: bool = False
-    own: bool = False
+    timed_out: bool = False
+    may_be_text: bool = False
 
 
 class _Question(NamedTuple):
-    """A request. ``send(client, k)`` sends it for sample k; ``read`` parses and checks an answer, as the readers of
-    :mod:`.answers` do; ``most_tokens`` are bounds of prompt and answer."""
+    """A request: ``send(client, k)`` sends it for sample k, ``read`` turns the answer into a completion (see the
+    readers of :mod:`.answers`), ``most_tokens`` are upper bounds of the tokens of prompt and answer."""
 
     send: Callable[[Any, int], Awaitable[Any]]
     read: Callable[[Any], Completion]
@@ -59,14 +59,14 @@ class _Question(NamedTuple):
 
 
 class ServedModel(Model):
-    """A model behind ``spec.address``, through the package ``package``.
+    """A model at ``spec.address``, called through the Python package ``package``.
 
-    A key is read from the first environment variable of ``keys`` when a request is sent, and stored nowhere. The entry
-    of the model names those variables, so that no provider gets another's key. Lost connections, answers that are
-    empty, unfinished or in another form, 408, 409, 425, 429 and 5xx are tried again, as the official clients do, not
-    before the time that the server asks for (``Retry-After``); an answer that stays empty is returned. A request
-    without an answer in time is tried once more, and only if the server has answered others since: otherwise it hangs.
-    Redirects are not followed. Proxies serve only open cases on other machines.
+    The key is read from the first environment variable of ``keys`` when a request is sent, and stored nowhere. These
+    are variables of the model's own provider, so that no provider gets another's key. Retried are lost connections,
+    answers that are empty, unfinished or of another form, and the statuses 408, 409, 425, 429 and 5xx, after the time
+    that the server asks for (``Retry-After``). An answer that stays empty is returned. A request that timed out is
+    retried once, if the server has answered other requests since. Redirects are not followed. Proxies are used only for
+    open cases on other machines.
     """
 
     package: ClassVar[str]
@@ -109,91 +109,93 @@ class ServedModel(Model):
 
         harmless = [{**message, "content": "Hello."} for message in messages]
         question = _Question(send, type(self).read, (worst_case(messages), sampling.max_tokens))
-        return await self._all(samples, question, lambda client, _: send(client, 0, harmless))
+        return await self._ask_all(samples, question, lambda client, _: send(client, 0, harmless))
 
-    async def _all(
+    async def _ask_all(
         self, samples: Sequence[int], question: _Question, control: Callable[[Any, int], Awaitable[Any]] | None = None
     ) -> list[Completion]:
-        """The answers for all samples. ``control`` sends the request with harmless words; with its answer
-        :data:`FAILED` replaces an error."""
+        """The completions for all samples. Raises ModelFailure for an error. ``control`` sends the same request with
+        harmless words: where the server answers that, the completion is :data:`FAILED` instead of an error."""
         self.spec.check()
-        client, gate = self._connected()
+        client, limit = self._connect()
 
-        async def one(k: int) -> Completion:
-            async with gate:
-                last = await self._tries(client, question, k, self.spec.retries)
-                if control and last.own and isinstance(last.result, ModelFailure):
-                    retries = 0 if last.again else self.spec.retries
-                    harmless = await self._tries(client, question._replace(send=control), k, retries)
+        async def ask(k: int) -> Completion:
+            async with limit:
+                last = await self._try_repeatedly(client, question, k, self.spec.retries)
+                if control and last.may_be_text and isinstance(last.result, ModelFailure):
+                    retries = 0 if last.retry else self.spec.retries
+                    harmless = await self._try_repeatedly(client, question._replace(send=control), k, retries)
                     if isinstance(harmless.result, Completion):
                         return FAILED
             if isinstance(last.result, ModelFailure):
                 raise last.result
             return last.result
 
-        return list(await asyncio.gather(*map(one, samples)))
+        return list(await asyncio.gather(*map(ask, samples)))
 
-    async def _tries(self, client: Any, question: _Question, k: int, retries: int) -> _Attempt:
-        """The last of at most ``retries`` + 1 attempts."""
-        begun, late = time.monotonic(), 0
+    async def _try_repeatedly(self, client: Any, question: _Question, k: int, retries: int) -> _Attempt:
+        """The last of at most ``retries`` + 1 attempts, each with its entry in the bill."""
+        begin, timeouts = time.monotonic(), 0
         for number in range(retries + 1):
             if self.spec.server:
-                self.spec.server.ready()  # blocks: no other request can be served before either
+                self.spec.server.ready()  # blocks all requests, which need the server too
             bill = await self._spending.reserve(*question.most_tokens) if self._spending else None
             last = await self._attempt(question.send(client, k), question.read)
             if self._spending and bill is not None:
                 self._spending.book(bill, last.outcome)
-            late += last.late
-            if not last.again or number == retries or late > (self._answered > begun):
+            timeouts += last.timed_out
+            if not last.retry or number == retries or timeouts > (self._answered > begin):
                 break
-            running().retries += 1
+            current_meter().retries += 1
             await asyncio.sleep(max(last.wait, min(self.spec.pause * 2**number, _LONGEST_PAUSE)))
         return last
 
     async def _attempt(self, request: Awaitable[Any], read: Callable[[Any], Completion]) -> _Attempt:
-        """One attempt. Returns errors: raised here, they would have the package's error as context, which may quote."""
-        notice = asyncio.get_running_loop().call_later(_SILENCE, self._say_silent, time.monotonic())
+        """One attempt. Errors are returned, not raised: raised here, they would have the package's error as context,
+        which may quote the text of a case."""
+        notice = asyncio.get_running_loop().call_later(_SILENCE, self._log_silence, time.monotonic())
         try:
-            async with asyncio.timeout(self.spec.timeout):  # of the whole answer: a server may also drip
+            async with asyncio.timeout(self.spec.timeout):  # for the whole answer, which may arrive in pieces
                 answer = await request
         except TimeoutError:
             advice = "it hangs, or is too slow; see to the server, then start again: answers so far are kept"
             error = ModelUnavailable(f"{self._label}: no answer within {self.spec.timeout:g} seconds; {advice}")
-            return _Attempt(error, "unknown", again=True, late=True)
+            return _Attempt(error, "unknown", retry=True, timed_out=True)
         except self._sdk.APIConnectionError as error:
             cause = error.__cause__
             is_sent = not isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout))
-            return self._trouble(f"no connection ({type(cause).__name__})", "unknown" if is_sent else "free")
+            return self._retryable(f"no connection ({type(cause).__name__})", "unknown" if is_sent else "free")
         except self._sdk.APIStatusError as error:
-            return self._refused(error.status_code, error.body, error.response.headers)
+            return self._status_error(error.status_code, error.body, error.response.headers)
         except (self._sdk.APIError, ValueError, RecursionError):
-            return self._trouble("what came back is no JSON", "unknown", own=True)
+            return self._retryable("the answer is no JSON", "unknown", may_be_text=True)
         finally:
             notice.cancel()
         try:
-            if beside := answers.error_in(answer):  # in place of an answer, with status 200
-                return self._refused(*beside, {})._replace(outcome="unknown")
+            if inner_error := answers.error_in(answer):  # sent as an answer, with status 200
+                return self._status_error(*inner_error, {})._replace(outcome="unknown")
             completion = read(answer)
         except answers.UnfinishedAnswer as error:
             outcome: Outcome = answers.usage_of(answer) or "unknown"
-            return self._trouble(f"the answer ended with {error} as its reason", outcome, own=True)
+            return self._retryable(f"the answer ended with {error} as its reason", outcome, may_be_text=True)
         except (AttributeError, LookupError, TypeError):
-            return self._trouble("what came back has not the form of an answer", "unknown", own=True)
+            return self._retryable("the answer has another form than expected", "unknown", may_be_text=True)
         self._answered = time.monotonic()
         if self._is_silent:
             self._is_silent = False
             _log.warning("%s: answers again", self._label)
-        # Behind a prompt of tokens an immediate end is a draw like any other.
+        # An empty completion of a token prompt is a sample like any other.
         is_empty = not completion.token_ids and not completion.is_answer
-        return _Attempt(completion, completion.usage or "unknown", again=is_empty)
+        return _Attempt(completion, completion.usage or "unknown", retry=is_empty)
 
-    def _say_silent(self, begun: float) -> None:
-        if not self._is_silent and self._answered < begun:
+    def _log_silence(self, begin: float) -> None:
+        """Log, once, that the server has answered nothing since ``begin``."""
+        if not self._is_silent and self._answered < begin:
             self._is_silent = True
             _log.warning("%s: waiting for an answer, at most %g seconds", self._label, self.spec.timeout)
 
-    def _refused(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
-        """An attempt that ends with an error: its status, what the server says of it, and the headers."""
+    def _status_error(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
+        """The attempt that ended with an error of the server: its status, body and headers."""
         problem, result = f"status {status}", answers.result_of_error(status, body)
         if result == "no money":
             advice = "the account has no money left, or reached its limit; answers so far are kept"
@@ -201,10 +203,10 @@ class ServedModel(Model):
         if result is not None:
             return _Attempt(result, "free")
         hint = headers.get("x-should-retry")
-        if hint == "true" or (hint != "false" and (status in _PASSING or status >= 500)):
+        if hint == "true" or (hint != "false" and (status in _RETRIED or status >= 500)):
             seconds = answers.seconds_to_wait(headers)
             if seconds <= _LONGEST_WAIT:
-                return self._trouble(problem, "free", seconds, own=status in (500, 502))
+                return self._retryable(problem, "free", seconds, may_be_text=status in (500, 502))
             advice = f"the server asks to wait {seconds:.0f} seconds; start again then: answers so far are kept"
             return _Attempt(ModelUnavailable(f"{self._label}: {problem}, and {advice}"), "free")
         if status in (400, 422):
@@ -214,19 +216,20 @@ class ServedModel(Model):
         else:
             advice = f"check address, model name and key ({self.keys[0]})"
             error = ModelUnavailable(f"{self._label}: {problem}; {advice}")
-        return _Attempt(error, "free", own=status in answers.OWN_FAULT)
+        return _Attempt(error, "free", may_be_text=status in answers.OWN_FAULT)
 
-    def _trouble(self, problem: str, outcome: Outcome, wait: float = 0.0, own: bool = False) -> _Attempt:
-        """An attempt with a problem that may pass, and the error if it does not."""
+    def _retryable(self, problem: str, outcome: Outcome, wait: float = 0.0, may_be_text: bool = False) -> _Attempt:
+        """The attempt that ended with a problem which may pass; logs each kind of problem once."""
         if problem not in self._problems:
             self._problems.add(problem)
             _log.warning("%s: %s; trying again (this warning comes once)", self._label, problem)
         times = self.spec.retries + 1
         error = ModelUnavailable(f"{self._label}: {problem}, {times} times; see whether the server is well")
-        return _Attempt(error, outcome, again=True, wait=wait, own=own)
+        return _Attempt(error, outcome, retry=True, wait=wait, may_be_text=may_be_text)
 
-    def _connected(self) -> tuple[Any, asyncio.Semaphore]:
-        """One connection pool for all requests of an event loop; a pool for each would cost more than the request."""
+    def _connect(self) -> tuple[Any, asyncio.Semaphore]:
+        """The client and the semaphore that limits its open requests: one for all requests of an event loop, because a
+        new connection pool costs more than a request."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             socket, unlimited = unix_socket(self.address), httpx2.Limits()  # the semaphore limits open requests
@@ -236,13 +239,14 @@ class ServedModel(Model):
                 timeout=None,
                 follow_redirects=False,
                 trust_env=not (self.spec.credentialed or is_local(self.address)),
-                auth=self._with_key,
+                auth=self._add_key,
             )
             self._loop = loop
             self._pool = self.client(connection), asyncio.Semaphore(self.spec.at_once)
         return self._pool
 
-    def _with_key(self, request: httpx2.Request) -> httpx2.Request:
+    def _add_key(self, request: httpx2.Request) -> httpx2.Request:
+        """Put the key into the headers of a request."""
         request.headers.pop("Authorization", None)  # the package's placeholder
         names = () if self.spec.server else self.keys  # an own server needs no key
         key = next((os.environ[name] for name in names if os.environ.get(name)), None)
@@ -252,11 +256,11 @@ class ServedModel(Model):
 
 
 class OpenAIServer(ServedModel):
-    """Answers messages; with a ``tokenizer`` also prompts of token ids, as vLLM serves them.
+    """A server with OpenAI's protocol. It answers messages, and with a ``tokenizer`` also token prompts (vLLM).
 
-    Reply k to a token prompt is a function of prompt, seed and k, also where one request asks for several successive k.
-    Token prompts ask for token ids (``return_token_ids``, vLLM 0.10.2 and later); from a server without them the text
-    is tokenised, possibly into other tokens than the sampled ones. No log-probabilities: replies are not trained on.
+    Reply k to a token prompt depends on prompt, seed and k alone, even where one request asks for several k. Token
+    prompts ask for token ids (``return_token_ids``, vLLM 0.10.2 and later); without them the text is tokenised, perhaps
+    into other tokens than the sampled ones. There are no log-probabilities: replies are not trained on.
     """
 
     package, read = "openai", answers.read_openai
@@ -277,13 +281,13 @@ class OpenAIServer(ServedModel):
         extra = {"prompt": list(prompt_ids), "top_k": sampling.top_k or -1, "return_token_ids": True}
         fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
         fields |= {"top_p": sampling.top_p, "extra_body": extra} | ({"stop": ["\n"]} if sampling.first_line else {})
-        if self.spec.replicas > 1:  # one replica reads all prompts of a case; cases take turns
+        if self.spec.replicas > 1:  # one replica reads all prompts of a case, whose prefixes it has cached
             rank = self._ranks.setdefault(CASE.get(), len(self._ranks) % self.spec.replicas)
             fields["extra_headers"] = {"X-data-parallel-rank": str(rank)}
         base = derive_seed(seed, 0)
 
-        async def together(numbers: Sequence[int]) -> list[Completion]:
-            """One request: vLLM draws reply i of it with the seed + i, and reads the prompt once."""
+        async def request(numbers: Sequence[int]) -> list[Completion]:
+            """The completions of successive numbers by one request: vLLM samples reply i with the seed + i."""
             own = {"seed": (base + numbers[0]) % 2**63} | ({"n": len(numbers)} if len(numbers) > 1 else {})
             completions: list[Completion] = []
 
@@ -295,11 +299,11 @@ class OpenAIServer(ServedModel):
                 return min(completions, key=lambda completion: len(completion.token_ids))
 
             bounds = len(prompt_ids), len(numbers) * sampling.max_tokens
-            self._drawn(await self._all((0,), _Question(send, read, bounds)))
-            return self._drawn(completions)
+            self._check_sampled(await self._ask_all((0,), _Question(send, read, bounds)))
+            return self._check_sampled(completions)
 
-        requests = [(k,) for k in samples] if sampling.temperature == 0 else successive(samples)
-        return [one for several in await asyncio.gather(*map(together, requests)) for one in several]
+        runs = [(k,) for k in samples] if sampling.temperature == 0 else successive(samples)
+        return [completion for row in await asyncio.gather(*map(request, runs)) for completion in row]
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         if self.tokenizer is None:
@@ -311,7 +315,7 @@ class OpenAIServer(ServedModel):
 
         most = len(prompt_ids) + max(map(len, continuations), default=0)
         question = _Question(send, answers.read_prompt_logprobs, (most, 1))
-        whole = self._drawn(await self._all(range(len(continuations)), question))
+        whole = self._check_sampled(await self._ask_all(range(len(continuations)), question))
         pairs = zip(whole, continuations, strict=True)
         return [score_of(given, len(prompt_ids), rows.token_ids, rows.logprobs) for rows, given in pairs]
 
@@ -328,17 +332,17 @@ class OpenAIServer(ServedModel):
         turns = [dict(message) for message in messages]
         return client.chat.completions.create(model=self.spec.name, messages=turns, **fields)
 
-    def _drawn(self, completions: list[Completion]) -> list[Completion]:
-        """The completions. Raises ModelFailure where one is no draw of the policy."""
+    def _check_sampled(self, completions: list[Completion]) -> list[Completion]:
+        """The same completions. Raises ModelFailure where one was not sampled: the prompt was too long, or refused."""
         for completion in completions:
             if completion.finish_reason not in ("stop", "length"):
                 is_long = completion.finish_reason == "too_long"
-                what = "exceeds what the server reads" if is_long else "was refused"
-                raise ModelFailure(f"{self._label}: the prompt {what}")
+                problem = "exceeds what the server reads" if is_long else "was refused"
+                raise ModelFailure(f"{self._label}: the prompt {problem}")
         return completions
 
     def _continuations(self, tokenizer: ChatTokenizer, answer: Any, count: int) -> list[Completion]:
-        """The ``count`` completions of a prompt; the first has the usage of all."""
+        """The ``count`` completions in an answer to a token prompt; the first has the usage of all."""
         choices = answer.choices
         if len(choices) != count:
             raise TypeError("not as many completions as requested")
@@ -360,14 +364,14 @@ class OpenAIServer(ServedModel):
 
 
 def successive(numbers: Sequence[int]) -> list[list[int]]:
-    """The numbers in runs of successive ones, in their order."""
+    """The numbers split into runs of successive numbers: 1 2 3 7 8 into [1, 2, 3] and [7, 8]."""
     runs = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     return [[k for _, k in run] for _, run in runs]
 
 
 class AnthropicServer(ServedModel):
-    """Answers messages through Anthropic's own API. It takes neither temperature nor seed (since its version of
-    2026-10-21): of ``sampling`` only ``max_tokens`` counts, and answers cannot be repeated."""
+    """Anthropic's own API. It answers messages. Its version of 2026-10-21 takes neither temperature nor seed: only
+    ``max_tokens`` of the sampling counts, and answers cannot be repeated."""
 
     package, read = "anthropic", answers.read_anthropic
     key_names = ("CDPR_API_KEY", "ANTHROPIC_API_KEY")

@@ -1,4 +1,4 @@
-"""A model with the terms of its requests, and the one function that opens models of all kinds."""
+"""The specification of a model and of its requests, and the function that opens models of all kinds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ _KINDS = {
 }
 _AGENT_MODEL, _RECORDING = "cdpr.llm.agent_model", "cdpr.llm.recording"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
-_FROZEN_RETRIES = 10  # retries for the frozen server, which may be started again
+_FROZEN_RETRIES = 10  # for the frozen server, which may be restarting
 
 
 def kind_of(where: str) -> str:
@@ -35,19 +35,21 @@ def kind_of(where: str) -> str:
 
 
 def module_of(where: str) -> str:
-    """The module that opens the model at ``where``."""
+    """The name of the module that opens the model at ``where``."""
     return _KINDS[kind_of(where)].partition(":")[0]
 
 
 def modules_of(entry: ModelEntry | None, served: bool = False) -> tuple[str, ...]:
-    """Modules that an agent runs for a model of the registry, or (None) for the policy, which the job may serve."""
+    """The names of the modules that call a model: one of the registry, or (None) the run's policy, which the job may
+    serve. They are part of a run key."""
     if entry is None:
         return module_of("http:" if served else ""), _AGENT_MODEL
     return module_of(entry.where or "http:"), _AGENT_MODEL, _RECORDING
 
 
 def device_of(policy: Policy) -> str:
-    """Where a model of this process computes: ``cpu`` or ``cuda``. Raises RuntimeError for a missing GPU."""
+    """The device of a model in this process: ``cpu`` or ``cuda``. Raises RuntimeError where the settings ask for a GPU
+    that torch does not find."""
     if policy.device == "cpu" or (policy.device == "auto" and policy.model == "tiny"):
         return "cpu"
     import torch
@@ -61,19 +63,21 @@ def device_of(policy: Policy) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """A model and the terms of its requests.
+    """A model, and how requests are sent to it.
 
-    ``where`` is a Hugging Face folder, ``http(s)://HOST:PORT/v1`` or ``unix:/PATH`` of a server with the OpenAI
-    protocol (under ``/v1``), ``anthropic`` (or ``anthropic:URL``), or ``verl:ROLLOUT``, verl's own rollout servers.
-    ``name`` is the server's name of the model, ``template`` further arguments of a chat template that this process
-    renders. ``credentialed``: requests hold text under a data use agreement; it has no default, so that no caller
-    forgets it. A server has ``timeout`` seconds for a whole answer, gets ``retries`` further attempts after ``pause``
-    seconds, doubled up to 30, and ``at_once`` open requests; all requests of a case go to one of its ``replicas``
-    (vLLM's data parallel ranks). ``device`` is where a folder's model computes.
+    ``where`` is a Hugging Face folder, ``http(s)://HOST:PORT/v1`` or ``unix:/PATH`` of a server with OpenAI's protocol
+    (under ``/v1``), ``anthropic`` (or ``anthropic:URL``), or ``verl:ROLLOUT`` for verl's rollout servers. ``name`` is
+    the model's name on a server. ``credentialed``: requests hold text under a data use agreement; without a default, so
+    that no caller forgets it.
 
-    ``entry`` is the model's entry in the registry. With it or ``metered`` calls are counted. ``calls`` says
-    whether answers to messages are recorded below ``state`` and what they may cost (None: neither). ``server`` is
-    started by this process; ``tokens``, the folder of a tokenizer, makes it take token prompts.
+    Of a server: ``timeout`` in seconds for a whole answer, ``retries`` beside the first attempt, ``pause`` in seconds
+    before the first retry (doubled up to 30), ``at_once`` open requests at most; all requests of a case go to one of
+    its ``replicas`` (vLLM's data parallel ranks). ``server`` is one that this process starts; with ``tokens``, the
+    folder of a tokenizer, it takes token prompts. Of a folder: its ``device``, and further arguments ``template`` of
+    the chat template.
+
+    ``entry`` is the model's entry in the registry. Calls are counted with an entry or if ``metered``. ``calls`` says
+    whether answers are recorded in ``state``, and what they may cost (None: neither).
     """
 
     where: str
@@ -101,7 +105,7 @@ class ModelSpec:
 
     @property
     def address(self) -> str | None:
-        """Where requests go; None for models without an address."""
+        """The URL of requests; None for a model without an address."""
         if self.kind == "anthropic":
             return self.where.partition(":")[2] or "https://api.anthropic.com"
         return self.where if self.kind == "openai" else None
@@ -112,9 +116,9 @@ class ModelSpec:
         return self.calls is not None and self.calls.mode == "replay"
 
     def check(self, dataset: str = "") -> "Disclosure | None":
-        """Check before any work: returns what ``run.json`` records where credentialed text goes to another machine,
-        None where it stays here. Raises SettingsError for a model that cannot be opened, and GovernanceError, which
-        names ``dataset``, where text must not go."""
+        """Check the model before any work. Returns a :class:`~.guard.Disclosure` where credentialed text will go to
+        another machine, else None. Raises SettingsError for a model that cannot be opened, and GovernanceError, which
+        names ``dataset``, where no agreement allows it."""
         if self.kind == "folder":
             check_folder(self.where)
         if self.address is None or self.is_replay:
@@ -130,7 +134,7 @@ class ModelSpec:
 
     @classmethod
     def of_entry(cls, entry: ModelEntry, settings: Settings, *, credentialed: bool) -> Self:
-        """A model of the registry, for an agent. Raises SettingsError where its place is not set."""
+        """The specification of a registry model. Raises SettingsError where its ``at`` is not set."""
         if entry.where is None:
             raise SettingsError(
                 f"model {entry.label or entry.id!r}: set `at` to its address or folder; see `cdpr systems`"
@@ -144,18 +148,18 @@ class ModelSpec:
         return replace(spec, credentialed=credentialed, entry=entry, calls=settings.calls, state=state)
 
     def served(self, server: "OwnServer") -> Self:
-        """The same model behind a server of this process: one of the registry, or a policy, which takes tokens."""
+        """The same model on a server that this process starts. A policy takes token prompts there."""
         tokens = None if self.entry else self.where
         return replace(self, where=server.address, name=server.name, server=server, tokens=tokens)
 
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> Self:
-        """A Hugging Face folder in this process, with device and template arguments of ``policy``."""
+        """The specification of a Hugging Face folder in this process, with device and template arguments of ``policy``."""
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod
     def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> Self:
-        """The initial policy at ``training.verl.frozen.url``."""
+        """The specification of the initial policy on the server at ``training.verl.frozen.url``."""
         frozen = settings.training.verl.frozen
         return cls(
             where=str(frozen.url),
@@ -169,15 +173,15 @@ class ModelSpec:
 
     @classmethod
     def of_rollouts(cls, settings: Settings) -> Self:
-        """verl's rollout servers, on the machines of the run."""
+        """The specification of the policy on verl's rollout servers, which are on the machines of the run."""
         return cls(where=f"verl:{settings.training.verl.server}", credentialed=True)
 
 
 def open_model(spec: ModelSpec, **parts: Any) -> Model:
-    """The model of ``spec``, opened: a folder's weights are read; a server gets no request yet.
+    """Open the model of ``spec``: read the weights of a folder; a server gets no request yet.
 
-    ``parts``: the ``tokenizer`` of a server that takes token prompts (vLLM), or verl's ``client`` and its
-    ``tokenizer``. With ``spec.calls`` answers are recorded, or replayed. Raises SettingsError and GovernanceError as
+    ``parts`` are the ``tokenizer`` of a server that takes token prompts, or verl's ``client`` and its ``tokenizer``.
+    With ``spec.calls`` answers are recorded or replayed. Raises SettingsError and GovernanceError as
     :meth:`ModelSpec.check`.
     """
     spec.check()

@@ -1,7 +1,8 @@
-"""The cost of calls in US dollars, and a cap that no call may exceed.
+"""The cost of calls in US dollars, and a budget that no call exceeds.
 
-Before a call its worst case is reserved; the answer replaces it by the real cost. So the cap holds with any number of
-processes, and after kills. A call that timed out, or whose process died, may have been billed: it counts as spent.
+The highest possible cost of a call is reserved before it is sent; the real cost replaces it after the answer. So the
+budget holds with any number of processes, and after kills. A call that timed out, or whose process died, may have been
+billed: it counts with its highest cost.
 """
 
 import asyncio
@@ -31,24 +32,27 @@ CREATE TABLE IF NOT EXISTS reserved (
     id INTEGER PRIMARY KEY AUTOINCREMENT, system TEXT, model TEXT, usd REAL, until REAL);
 CREATE TABLE IF NOT EXISTS holders (id INTEGER PRIMARY KEY, process TEXT);
 """
-# Every call, booked or under way, by its system, model and whether its usage is known.
+# All calls, booked or in progress, by system, model, and whether their usage is known.
 _COSTS = """(
 SELECT system, model, known, calls, prompt_tokens, completion_tokens, usd, 0 AS reserved FROM spent UNION ALL
 SELECT system, model, 0, until < :now, 0, 0, usd * (until < :now), usd * (until >= :now) FROM reserved)
 """
 Outcome = Usage | Literal["free", "unknown"]
-_TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # that a provider's template may add to a prompt, and to every message
+_TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # most tokens that a provider's template adds to a prompt, and to a message
 _GRACE = 60.0  # seconds after its time-out until a reservation counts as that of a dead process
 _POLL = 0.25  # seconds
-_POLLS_BEFORE_CHECK = 8  # whether the processes of waiting reservations still run
-_CLOCK = 2.0  # seconds by which readings of a start may differ
+_POLLS_BEFORE_CHECK = 8  # polls between two checks whether the processes that hold reservations still run
+_CLOCK = 2.0  # seconds by which two readings of the same start time may differ
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Costs of a system for a model: ``usd`` in all, with ``unknown_usd``, the worst case of ``unknown_calls`` that may
-    not have been billed; beside it ``reserved_usd`` for calls in progress. Tokens are those of answered calls."""
+    """The costs of a system's calls to a model in US dollars.
+
+    ``usd`` is the total without ``reserved_usd`` of calls in progress. It includes ``unknown_usd``, the highest cost of
+    ``unknown_calls`` whose usage is unknown. ``calls`` and tokens are those of answered calls.
+    """
 
     system: str
     model: str
@@ -62,7 +66,7 @@ class Spent:
 
 
 class Spending:
-    """The bill of one model under one folder of state; ``label`` names the model in errors."""
+    """The account of one model, in the database of a folder of state. ``label`` names the model in errors."""
 
     def __init__(self, spec: ModelSpec, prices: Prices, label: str) -> None:
         self.label, self.model, self.prices = label, spec.name, prices
@@ -72,7 +76,7 @@ class Spending:
 
     @classmethod
     def of(cls, spec: ModelSpec, label: str) -> Self | None:
-        """The bill of a model; None for one without prices. Raises SettingsError where a budget needs its prices."""
+        """The account of a model, None for a model without prices. Raises SettingsError where a budget needs them."""
         if spec.entry and spec.entry.prices:
             return cls(spec, spec.entry.prices, label)
         if spec.calls and spec.calls.budget_usd is not None and unpriced(spec.entry, spec.address):
@@ -84,8 +88,8 @@ class Spending:
         return None
 
     async def reserve(self, prompt_tokens: int, max_tokens: int) -> int:
-        """Reserve the worst case of a call; returns the number of the reservation. Waits while calls in progress hold
-        the missing money; raises ModelUnavailable where the budget has no room."""
+        """Reserve the highest cost of a call with at most these tokens; returns the number of the reservation. Waits
+        while calls in progress hold the missing money. Raises ModelUnavailable where the budget is used up."""
         needed, system, waits = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get(), 0
         while True:
             number, spent, reserved = self._journal.write(lambda database: self._reserve(database, system, needed))
@@ -109,7 +113,8 @@ class Spending:
             await asyncio.sleep(_POLL)
 
     def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
-        """The reservation's number (None: no room), and the sums spent and reserved before it."""
+        """Insert a reservation if the budget allows it. Returns its number (None: it does not), and the US dollars that
+        were spent and reserved before."""
         now = time.time()
         query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"
         ((spent, reserved),) = database.execute(query, {"now": now})
@@ -117,11 +122,12 @@ class Spending:
             return None, spent, reserved
         row = (system, self.model, needed, now + self._lifetime)
         number = database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
-        database.execute("INSERT INTO holders VALUES (?, ?)", (number, _process(os.getpid())))
+        database.execute("INSERT INTO holders VALUES (?, ?)", (number, _describe_process(os.getpid())))
         return number, spent, reserved
 
     def book(self, number: int, outcome: Outcome) -> None:
-        """Replace a reservation by the cost of its call: of usage, none (``free``) or the worst (``unknown``)."""
+        """Replace a reservation by the cost of its call: that of the usage, 0 if ``free``, the reserved cost if
+        ``unknown``."""
 
         def move(database: sqlite3.Connection) -> None:
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"
@@ -144,8 +150,8 @@ class Spending:
 
 
 @functools.cache
-def _process(number: int) -> str:
-    """Machine, its start, number and start of a process of it: together no other process has them."""
+def _describe_process(number: int) -> str:
+    """The machine, its start time, and number and start time of a process, as JSON: they identify it."""
     import psutil
 
     process = psutil.Process(number)
@@ -153,7 +159,7 @@ def _process(number: int) -> str:
 
 
 def _is_dead(holder: str) -> bool:
-    """Whether a process of this machine has ended; what other machines do is not known."""
+    """Whether a process of this machine has ended. False for a process of another machine, where it is unknown."""
     import psutil
 
     node, boot, number, start = json.loads(holder)
@@ -169,27 +175,27 @@ def _is_dead(holder: str) -> bool:
 
 
 def _release_dead(database: sqlite3.Connection) -> None:
-    """End the reservations of dead processes: their calls may have been billed, so they count as spent at once."""
+    """Count the reservations of dead processes as spent, because their calls may have been billed."""
     query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"
     dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
     database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)
 
 
 def unpriced(entry: ModelEntry | None, address: str | None) -> bool:
-    """Whether the cost of a call is unknown: no prices, and neither this process (no address) nor a server on this
-    machine answers, which count as free unless they are a gateway to a paid provider."""
+    """Whether the cost of a call is unknown: the model has no prices and is not free. Free are models in this process
+    (``address`` None) and servers on this machine, unless their entry says that they are paid."""
     if address is None or (entry and entry.prices):
         return False
     return (entry is not None and entry.paid) or not is_local(address)
 
 
 def worst_case(messages: Messages) -> int:
-    """Upper bound of a prompt's tokens: no tokenizer makes more tokens than there are bytes."""
+    """An upper bound of a prompt's tokens: one for each byte, and those of the template."""
     return _TEMPLATE_TOKENS + sum(_MESSAGE_TOKENS + len(message["content"].encode()) for message in messages)
 
 
 def spent(state: str | Path) -> list[Spent]:
-    """Costs under a folder of state, by system and model."""
+    """All costs in a folder of state, one entry for each system and model."""
     if not _path(state).exists():
         return []
     query = (

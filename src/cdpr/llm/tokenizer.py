@@ -1,7 +1,7 @@
 """Chat tokenizer of a Hugging Face folder, without importing transformers.
 
-A conversation is built token-in token-out: :meth:`ChatTokenizer.opening` renders the first prompt,
-:meth:`ChatTokenizer.followup` the tokens between two assistant turns; sampled tokens are never tokenised again.
+A conversation is built from tokens: :meth:`ChatTokenizer.opening` gives those of the first prompt,
+:meth:`ChatTokenizer.followup` those between two assistant turns. Sampled tokens are never tokenised again.
 """
 
 import functools
@@ -29,10 +29,10 @@ from .model_folder import read_json
 TODAY = date(2026, 1, 1)
 _MARKER = "QZJXKVW"  # rendered as an assistant turn; the template is cut behind it
 
-# A chat template is foreign code: characters of it, seconds and bytes of one rendering, and characters that a rendering
-# may have beside 16 for each of the conversation. Real templates have up to 20,000 characters and take a millisecond.
+# Limits of a chat template, which is foreign code: its characters; seconds, memory in bytes and characters of a
+# rendering (beside 16 for each character of the conversation). Real templates have 20,000 and take a millisecond.
 _LONGEST_TEMPLATE, _SECONDS, _BYTES, _LONGEST_FRAME = 1 << 18, 5, 1 << 31, 1 << 20
-# A template of these alone, without a loop in a loop, takes time and memory in proportion to the conversation.
+# A template of these nodes alone, without nested loops, takes time and memory in proportion to the conversation.
 _PLAIN = (
     nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.Compare, nodes.Operand, nodes.Getitem,
     nodes.Getattr, nodes.Name, nodes.Const, nodes.And, nodes.Or, nodes.Not, nodes.Test, nodes.Add, nodes.Concat,
@@ -40,11 +40,11 @@ _PLAIN = (
 
 
 class ChatTokenizer:
-    """Tokenizer and chat template of ``folder``; ``template`` holds further arguments of the template, such as
-    ``enable_thinking``. The date of templates is :data:`TODAY`, so that prompts are the same on every day.
+    """Tokenizer and chat template of a Hugging Face ``folder``. ``template`` has further arguments of the template,
+    such as ``enable_thinking``. Templates see the date :data:`TODAY`, so that prompts are the same on every day.
 
-    Raises :class:`SettingsError` when ``tokenizer.json`` is absent, and when the folder has no chat template, one in
-    which an assistant turn cannot be located, or one that exceeds the limits of a template.
+    Raises :class:`SettingsError` for a folder without ``tokenizer.json`` or chat template, and for a template that
+    does not show assistant turns or exceeds its limits.
     """
 
     def __init__(self, folder: str | Path, template: Mapping[str, Any] | None = None) -> None:
@@ -97,12 +97,12 @@ class ChatTokenizer:
         return self._tokenizer.decode_batch([list(ids) for ids in sequences], skip_special_tokens=True)
 
     def finish_reason(self, ids: Sequence[int]) -> Literal["stop", "length"]:
-        """How a sampled reply ended: ``stop`` with an end token, else ``length``."""
+        """Why a sampled reply ended: ``stop`` at an end token, else ``length``."""
         return "stop" if ids[-1] in self.eos_ids else "length"
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The conversation (``role``: system, user, assistant; ``content``) and the start of an assistant turn as text.
-        Raises SettingsError when the template refuses it, or takes too long or too many characters."""
+        """The text of a conversation and of the start of the next assistant turn. Messages have ``role`` (system, user,
+        assistant) and ``content``. Raises SettingsError where the template fails or exceeds its limits."""
         return _render(self._template, messages, self._given, self.folder)
 
     def opening(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -117,7 +117,7 @@ class ChatTokenizer:
         return self.encode(self._behind_assistant(user_text)[len(self._end_text) :])
 
     def _behind_assistant(self, user_text: str) -> str:
-        """The rendering of ``user_text`` from the end of the assistant turn before it."""
+        """The text that the template renders between an assistant turn and the next one, with ``user_text`` between."""
         turns = (("user", "hello"), ("assistant", _MARKER), ("user", user_text))
         rendered = self.render([{"role": role, "content": content} for role, content in turns])
         _, marker, behind = rendered.partition(_MARKER)
@@ -138,12 +138,13 @@ class ChatTokenizer:
         return template
 
 
-def _refuse(message: str) -> None:
+def _raise_exception(message: str) -> None:
+    """The function ``raise_exception`` of chat templates."""
     raise TemplateError(message)
 
 
 class _Generation(Extension):
-    """``{% generation %}`` marks what an assistant says; here it is shown as it is."""
+    """Renders ``{% generation %}`` blocks, which mark assistant turns for training, as ordinary text."""
 
     tags = {"generation"}  # noqa: RUF012  (jinja2 declares a set)
 
@@ -164,7 +165,7 @@ def _render(template: Template, messages: Sequence[Mapping[str, str]], values: M
 
 
 def _bounded(parts: Iterable[str], longest: int) -> Iterator[str]:
-    """The parts of a rendering. Raises TemplateError once they are too long or take too long."""
+    """The same parts. Raises TemplateError once they have too many characters or take too long."""
     deadline, length = time.monotonic() + _SECONDS, 0
     for part in parts:
         length += len(part)
@@ -177,8 +178,8 @@ def _bounded(parts: Iterable[str], longest: int) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=8)
 def _try_out(source: str, values: str, folder: Path) -> None:
-    """Render short and long conversations in a process with limits of time and memory, which a template with loops in
-    loops or with arithmetic may exceed. Raises SettingsError where it does."""
+    """Try a template that may need much time or memory (nested loops, arithmetic): a process with limits renders short
+    and long conversations. Raises SettingsError where it fails."""
     if len(source) > _LONGEST_TEMPLATE:
         raise SettingsError(f"{folder}: the chat template has {len(source):,} characters, over {_LONGEST_TEMPLATE:,}")
     try:
@@ -189,23 +190,24 @@ def _try_out(source: str, values: str, folder: Path) -> None:
     nested = any(isinstance(node, nodes.For) for loop in loops for node in loop.find_all(nodes.For))
     if not nested and all(isinstance(node, _PLAIN) for node in tree.find_all(nodes.Node)):
         return
-    command = [sys.executable, "-I", "-c", f"import {__name__} as module; module.try_out_here()"]
-    given = json.dumps({"source": source, "values": json.loads(values), "folder": str(folder)})
-    ended = subprocess.run(command, input=given, text=True, capture_output=True, timeout=600, check=False)
-    if ended.returncode:
+    command = [sys.executable, "-I", "-c", f"import {__name__} as module; module.render_within_limits()"]
+    template = json.dumps({"source": source, "values": json.loads(values), "folder": str(folder)})
+    process = subprocess.run(command, input=template, text=True, capture_output=True, timeout=600, check=False)
+    if process.returncode:
         raise SettingsError(
             f"{folder}: the chat template takes more than {_SECONDS} seconds or {_BYTES >> 30} GiB for a conversation, "
-            f"or renders far more text than it is given (status {ended.returncode}); use another model, or put a "
+            f"or renders far more text than it is given (status {process.returncode}); use another model, or put a "
             "template that you have read into chat_template.jinja"
         )
 
 
-def try_out_here() -> None:
-    """What :func:`_try_out` starts; the kernel ends it at its limits."""
+def render_within_limits() -> None:
+    """The process of :func:`_try_out`: renders conversations with the template on standard input. The kernel ends it
+    when it exceeds its limits."""
     given = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
-    template = _compile(given["source"])  # which computes what is constant in it
+    template = _compile(given["source"])  # within the limits too: it evaluates constant expressions
     for turns in (1, 3, 41):
         messages = [{"role": ("user", "assistant")[k % 2], "content": "text of a turn " * 100} for k in range(turns)]
         for opening in ([], [{"role": "system", "content": "hello"}]):
@@ -213,7 +215,7 @@ def try_out_here() -> None:
                 _render(template, opening + messages, given["values"], Path(given["folder"]))
             except SettingsError as error:
                 if "it renders more" in str(error) or "it takes more" in str(error) or "Memory" in str(error):
-                    sys.exit(str(error))  # else it refuses a role, or the order of turns
+                    sys.exit(str(error))  # other errors refuse a role, or the order of turns
 
 
 @functools.lru_cache(maxsize=8)
@@ -228,7 +230,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
-    environment.globals["raise_exception"] = _refuse
+    environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = TODAY.strftime
     return environment
 

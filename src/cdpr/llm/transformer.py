@@ -1,8 +1,8 @@
-"""Forward pass of Qwen3- and Llama-family decoders over Hugging Face weights.
+"""Forward pass of decoders of the Qwen3 and Llama families with Hugging Face weights.
 
-Only what sampling needs: RMSNorm, rotary positions (default and llama3 scaling), grouped-query attention, optional
-query/key norms and biases, tied embeddings. It reads a dictionary of tensors, so that it can share the weights of a
-model in training. An :class:`Attention` stores keys and values.
+It has only the parts that sampling needs: RMSNorm, rotary positions (default and llama3 scaling), grouped-query
+attention, optional query/key norms and biases, tied embeddings. The weights are a dictionary of tensors, which a model
+in training can share. An :class:`Attention` stores keys and values.
 """
 
 import math
@@ -27,18 +27,18 @@ _TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, 
 ONEDNN_LINEAR: Any = (
     getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 )
-_ONEDNN_WORTH = 2**20  # multiplications from which a call of it pays
+_ONEDNN_LEAST = 2**20  # multiplications from which a call of oneDNN is faster
 
 
 def padded(tokens: int) -> int:
-    """``tokens`` rounded up: oneDNN compiles a kernel for every shape; eight sizes an octave keep these few."""
+    """``tokens`` rounded up to one of eight sizes between powers of two, since oneDNN compiles a kernel per shape."""
     step = max(8, 2 ** (tokens.bit_length() - 4))
     return -(-tokens // step) * step
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The numbers of ``config.json`` that shape the forward pass."""
+    """The fields of ``config.json`` that the forward pass depends on."""
 
     vocab_size: int
     hidden_size: int
@@ -57,8 +57,8 @@ class DecoderConfig:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> Self:
-        """Defaults are those of transformers. Raises :class:`SettingsError`, naming the key, on anything that this
-        forward pass does not compute."""
+        """The configuration in a ``config.json``, with the defaults of transformers. Raises :class:`SettingsError`,
+        naming the key, for anything that this forward pass does not compute."""
         family = config.get("model_type")
         llama = family == "llama"
         if family not in FAMILIES:
@@ -74,19 +74,19 @@ class DecoderConfig:
         max_positions = config.get("max_position_embeddings") or (2048 if llama else 32768)
         rope.setdefault("original_max_position_embeddings", max_positions)
         partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
-        computed = {
+        supported = {
             "use_sliding_window": (config.get("use_sliding_window") or False, (False,)),
             "layer_types": (sorted({*(config.get("layer_types") or ())} - {"full_attention"}), ([],)),
             "hidden_act": (config.get("hidden_act", "silu"), ("silu",)),
             "rope_type": (rope["rope_type"], ("default", "llama3")),
             "partial_rotary_factor": (1.0 if partial is None else partial, (1.0,)),
         }
-        for name, (value, known) in computed.items():
-            if value not in known:
-                only = " and ".join(str(one) for one in known if one)
+        for name, (value, values) in supported.items():
+            if value not in values:
+                only = " and ".join(str(value) for value in values if value)
                 raise SettingsError(f"{where}: {name} {value!r} is not supported{only and f'; only {only}'}")
-        stretch = ("factor", "low_freq_factor", "high_freq_factor") if rope["rope_type"] == "llama3" else ()
-        if missing := [name for name in stretch if name not in rope]:
+        needed = ("factor", "low_freq_factor", "high_freq_factor") if rope["rope_type"] == "llama3" else ()
+        if missing := [name for name in needed if name not in rope]:
             raise SettingsError(f"{where}: {missing[0]} of the rotary positions (llama3) is missing")
         attention = [f"self_attn.{name}_proj" for name in "qkvo"]
         biased = attention[:3] if family == "qwen2" else attention if config.get("attention_bias") else []
@@ -128,10 +128,11 @@ class DecoderConfig:
 
 
 def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTensor]]:
-    """What a Hugging Face folder (``config.json`` and safetensors) holds: exactly the weights of a decoder.
+    """The configuration of a Hugging Face folder, and its stored tensors by name, which are exactly a decoder's
+    weights.
 
-    A head beside a tied embedding counts, as in transformers. Raises :class:`SettingsError` naming the file and what is
-    wrong with it.
+    A head that is stored beside a tied embedding is used, as in transformers. Raises :class:`SettingsError`, naming the
+    file, where a tensor is missing, has another shape, or does not belong to the model.
     """
     architecture = DecoderConfig.from_config(read_config(folder), str(Path(folder) / "config.json"))
     # Old checkpoints hold the rotary frequencies, which follow from the configuration.
@@ -159,11 +160,11 @@ def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTens
 
 
 class Attention(Protocol):
-    """Stores keys and values, and attends: the part of a forward pass that knows the sequences."""
+    """The part of a forward pass that depends on the sequences: it stores keys and values, and computes attention."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """``query`` ``[N, heads * head_dim]``, scaled, of the tokens whose output is needed; ``key`` and ``value``
-        ``[T, kv_heads * head_dim]`` of all new tokens. Returns ``[N, heads * head_dim]``."""
+        """The attention of a layer, ``[N, heads * head_dim]``. ``query`` (scaled) has this shape, with one row for each
+        token whose output is needed; ``key`` and ``value`` ``[T, kv_heads * head_dim]`` are those of all new tokens."""
         ...
 
 
@@ -183,7 +184,7 @@ class Transformer:
 
     @classmethod
     def load(cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Self:
-        """Weights of a Hugging Face folder. ``dtype`` None: the type that ``config.json`` names, else that of the
+        """The decoder in a Hugging Face folder. ``dtype`` is by default the type in ``config.json``, else that of the
         embedding. Raises as :func:`read_folder`."""
         from safetensors import safe_open
 
@@ -197,19 +198,19 @@ class Transformer:
 
     @classmethod
     def from_model(cls, model: Any) -> Self:
-        """The parameters of a transformers model, shared with it: the sampler reads what the optimiser writes."""
+        """A decoder that shares the parameters of a transformers model, also after updates by an optimiser."""
         weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
         return cls(DecoderConfig.from_config(model.config.to_dict(), type(model).__name__), weights)
 
     def padded(self, tokens: int) -> int:
-        """The number of tokens, at least ``tokens``, to which a forward pass is best padded."""
+        """The number of tokens to which a forward pass over ``tokens`` tokens should be padded."""
         return padded(tokens) if self._onednn else tokens
 
     def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:
-        """Logits, float32 ``[N, vocab_size]``, behind the new tokens ``last`` (int64 ``[N]``, None: behind all).
+        """Logits, float32 ``[N, vocab_size]``, behind the tokens with the indices ``last`` (int64 ``[N]``; None: all).
 
-        ``tokens`` and ``positions`` are int64 ``[T]``. The last layer computes only keys and values of others.
-        """
+        ``tokens`` and ``positions`` are int64 ``[T]``. Of the other tokens the last layer computes only keys and
+        values."""
         arch = self.architecture
         cos, sin = self._cos[positions, None], self._sin[positions, None]  # [T, 1, head_dim]
         hidden = F.embedding(tokens, self.embedding)
@@ -234,12 +235,13 @@ class Transformer:
         return self._project(x, layer[name + ".weight"], layer.get(name + ".bias"))
 
     def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if self._onednn and x.shape[0] * weight.numel() >= _ONEDNN_WORTH:
+        if self._onednn and x.shape[0] * weight.numel() >= _ONEDNN_LEAST:
             return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
         return F.linear(x, weight, bias)
 
     def _head_norm(self, layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
-        """``[T, heads * head_dim]`` -> ``[T, heads, head_dim]``, normalised where the family does so."""
+        """``x`` ``[T, heads * head_dim]`` as ``[T, heads, head_dim]``, each head normalised where the family does
+        so."""
         x = x.view(len(x), -1, self.architecture.head_dim)
         weight = layer.get(name + "_norm.weight")
         return x if weight is None else self._norm(x, weight)
@@ -252,29 +254,31 @@ class Transformer:
         return weight * (wide * scale).to(x.dtype)
 
     def reserve(self, length: int) -> None:
-        """Prepare positions below ``length``: the rotary table grows by doubling."""
+        """Extend the table of rotary positions to at least ``length``, by doubling."""
         if length > len(self._cos):
             self._cos, self._sin = self._rope_table(2 ** math.ceil(math.log2(length)))
 
     def _rope_table(self, length: int) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines of the rotary angles, each ``[length, head_dim]``; see :func:`_rotate`."""
         angles = torch.arange(length, device=self.device, dtype=torch.float32)[:, None] * self._frequencies
         cos, sin = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
         return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
 
 def _layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
+    """The weights of one layer, by their names within the layer."""
     prefix = f"model.layers.{index}."
     return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """``sin`` carries the sign of the rotation, so that the halves need only be swapped."""
+    """``x`` with rotary positions. ``sin`` has the sign of the rotation, so that swapping the halves is enough."""
     half = x.shape[-1] // 2
     return (x * cos).addcmul_(torch.cat([x[..., half:], x[..., :half]], -1), sin)
 
 
 def _rope_frequencies(arch: DecoderConfig) -> Tensor:
-    """Inverse frequencies ``[head_dim / 2]``, float32; llama3 stretches the long wavelengths."""
+    """The rotary frequencies, float32 ``[head_dim / 2]``; llama3 scaling stretches the long wavelengths."""
     exponent = torch.arange(0, arch.head_dim, 2, dtype=torch.int64).float() / arch.head_dim
     frequencies = 1.0 / (arch.rope["rope_theta"] ** exponent)
     if arch.rope["rope_type"] == "default":

@@ -35,12 +35,12 @@ class ModelUnavailable(ModelFailure):
 
 @pydantic.dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How a completion is drawn. ``temperature`` 0 is greedy, None that of the server; ``top_p`` 1 and ``top_k`` 0 cut
+    """The parameters of sampling. ``temperature`` 0 is greedy, None the server's own; ``top_p`` 1 and ``top_k`` 0 cut
     nothing.
 
-    ``top_k`` is applied before ``top_p``, and ``top_p`` keeps the smallest set of tokens that reaches it. With
-    ``first_line`` nothing behind the first line of the completion is used, so a server may stop there.
-    Raises :class:`ValueError` on values outside their range.
+    ``top_k`` is applied before ``top_p``, which keeps the smallest set of tokens that reaches it. With ``first_line``
+    only the first line of the completion is used, so a server may stop there. Raises :class:`ValueError` for values
+    outside their range.
     """
 
     max_tokens: PositiveInt
@@ -62,12 +62,12 @@ class Usage:
 
     @classmethod
     def of(cls, *counts: Any) -> "Usage | None":
-        """What a server reports; None, unknown, where one is no count of tokens (negative, a text, beyond reason)."""
+        """The usage with these counts of prompt and completion tokens; None where one is no possible count."""
         return cls(*counts) if all(type(n) is int and 0 <= n < 2**53 for n in counts) else None
 
 
 def clean_text(text: str) -> str:
-    """The text with U+FFFD for every surrogate without its partner, which no file in UTF-8 can hold."""
+    """The text with U+FFFD in place of unpaired surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -92,8 +92,8 @@ class Completion:
 
     @property
     def is_answer(self) -> bool:
-        """False for a result that may change when sent again: no word, or a conversation that this server cannot
-        answer."""
+        """Whether this is an answer, perhaps a refusal. False for an empty text and for a conversation that the server
+        cannot answer: the same request may then have another result later."""
         return self.finish_reason in ("length", "refusal") or (self.finish_reason == "stop" and bool(self.text.strip()))
 
 
@@ -108,9 +108,11 @@ FAILED = Completion("", (), (), "failed", Usage(0, 0))
 def score_of(
     continuation: Sequence[int], start: int, ids: Sequence[int], logprobs: Sequence[float]
 ) -> tuple[float, ...]:
-    """The log-probabilities of the ``continuation`` of a prompt of ``start`` tokens, among those of all tokens behind
-    the first, as servers give them (verl's adds a row of no token). Raises ModelFailure where ``ids``, the tokens of
-    the server's rows, are others."""
+    """The log-probabilities of the tokens of a ``continuation`` behind a prompt of ``start`` tokens.
+
+    ``ids`` and ``logprobs`` are a server's rows for all tokens of both but the first (verl's server adds a row). Raises
+    ModelFailure where the server scored other tokens.
+    """
     rows = slice(start - 1, start - 1 + len(continuation))
     if tuple(ids[rows]) != tuple(continuation):
         raise ModelFailure("a server scored other tokens than those of the request; its version is unknown to this one")
@@ -119,10 +121,10 @@ def score_of(
 
 @dataclass(frozen=True)
 class Request:
-    """The completions of one prompt with the indices ``samples``.
+    """A request for completions of one prompt, one for each of the indices ``samples``.
 
-    Completion k is a function of (prompt, sampling, seed, k) alone, whatever else is in the batch. With ``given`` no
-    token is drawn: completion k is ``given[k]``, with its log-probabilities.
+    Completion k depends on (prompt, sampling, seed, k) alone, not on the rest of the batch. With ``given`` no token is
+    sampled: completion k is ``given[k]``, with its log-probabilities.
     """
 
     prompt: tuple[int, ...]
@@ -133,12 +135,11 @@ class Request:
 
 
 class Model(Protocol):
-    """A language model. Each kind overrides what it supports; other calls raise SettingsError.
+    """A language model. Each kind overrides the methods that it supports; the others raise SettingsError.
 
-    ``tokenizer`` is None for models that take messages only. Completions come in the order of their indices
-    ``samples``; concurrent calls may be answered together. For models in this process and servers with seeds,
-    completion k is a function of (prompt, sampling, seed, k) alone. Both methods raise :class:`ModelFailure` or
-    :class:`ModelUnavailable`; error messages never quote question or answer.
+    ``tokenizer`` is None for models that take only messages. There is one completion for each index of ``samples``, in
+    their order; for models in this process and servers with seeds, completion k depends on (prompt, sampling, seed, k)
+    alone. Calls raise :class:`ModelFailure` or :class:`ModelUnavailable`, whose messages quote no prompt and no answer.
     """
 
     tokenizer: "ChatTokenizer | None" = None
@@ -158,11 +159,11 @@ class Model(Protocol):
         return await self.sample(self.tokenizer.opening(messages), samples, sampling, seed)
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """The log-probability (nats, temperature 1) of every token of each continuation behind the prompt, given the
-        tokens before it. Nothing is drawn."""
+        """For each continuation of the prompt the log-probabilities of its tokens (nats, at temperature 1). Nothing is
+        sampled."""
         raise SettingsError(
             f"{self!r} cannot score given tokens; here a model in this process, vLLM, or verl with vLLM is needed"
         )
 
     def refresh(self) -> None:
-        """Clear caches so that later results are bit-identical."""
+        """Clear caches, so that later results do not depend on earlier ones even in the last bit."""
