@@ -154,7 +154,7 @@ class ModelSpec:
 
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> Self:
-        """The specification of a Hugging Face folder in this process, with device and template arguments of ``policy``."""
+        """The specification of a Hugging Face folder in this process; ``policy`` has device and template arguments."""
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod

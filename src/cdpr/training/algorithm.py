@@ -1,4 +1,4 @@
-"""The base class of algorithms: rules that turn finished groups of trajectories into advantages.
+"""The base class of training algorithms: rules that turn groups of trajectories into advantages.
 
 An algorithm is a subclass of :class:`Algorithm` in a file of its own; ``training.algorithm`` names it. Planning imports
 algorithms too, so they import torch inside functions only.
@@ -28,17 +28,17 @@ if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not
 Group = Sequence[Trajectory]
 """The ``training.group_size`` trajectories of one case."""
 PerToken = float | tuple[float, ...]
-"""A value of each token of a reply, or one number for all of them."""
+"""One value for each token of a reply, or one number for all tokens."""
 EPSILON = 1e-6
 
 
 def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "torch.Tensor":
-    """A = (G - mean_G) / (sigma_G + 1e-6) within each group (paper, section "Group-relative Advantage").
+    """The group-relative advantages of trajectories, A = (G - mean_G) / (sigma_G + 1e-6) within each group (paper,
+    section "Group-relative Advantage").
 
-    ``scores``: (groups, n) trajectory scores; returns the same shape. sigma_G is the sample standard deviation, as in
-    verl. ``normalise``: ``group_std``, or ``none``, which centres only. A group of one keeps its score (mean 0,
-    deviation 1), as in verl; a group of equal scores gets exactly 0, which rounding of the mean might miss.
-    """
+    ``scores`` and the result have the shape (groups, n). sigma_G is the sample standard deviation, as in verl;
+    ``normalise`` ``none`` does not divide by it. A group of one keeps its score (mean 0, deviation 1), as in verl.
+    Equal scores give exactly 0, in spite of rounding."""
     if scores.shape[1] == 1:
         return scores.clone() if normalise == "none" else scores / (1 + EPSILON)
     equal = (scores == scores[:, :1]).all(dim=1, keepdim=True)
@@ -48,8 +48,8 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that an algorithm may use: ``policy`` is the policy in training, ``frozen()`` loads the initial one,
-    ``seed`` is that of the run. ``settings`` hold what the algorithm ``reads``, and no more."""
+    """Everything that an algorithm may use. ``policy`` is the policy in training, ``frozen()`` loads the initial
+    policy, ``seed`` is the seed of the run. ``settings`` has only the settings that the algorithm ``reads``."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -60,11 +60,11 @@ class Context:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Replies that leave trajectory ``i`` of their group at one of its states, as training data beside it.
+    """Further training data: replies that branch off from trajectory ``i`` of the group at one of its states.
 
-    ``turns``: one reply, or several with what was observed between them. ``advantages`` and ``weights`` hold an entry
-    for each: a token of weight w counts in the loss as w tokens of a trajectory. A given reply
-    (``Policy.score_diagnoses``) with the advantage 1 adds its log-likelihood to the loss: an auxiliary loss.
+    ``turns`` are one reply, or several with observations between them. ``advantages`` and ``weights`` have one entry
+    per turn: a token of weight w counts in the loss like w tokens of a trajectory. A reply that was not sampled
+    (``Policy.score_diagnoses``), with the advantage 1, adds its negative log-likelihood to the loss: an auxiliary loss.
     """
 
     i: int
@@ -75,13 +75,12 @@ class Alternative:
 
 @dataclass(kw_only=True)
 class GroupAdvantages:
-    """The result of scoring one group.
+    """The advantages of one group.
 
-    ``decisions[i][t]``: advantage of decision t of trajectory i, of each of its tokens or one for all; ``weights``, of
-    the same shape: what they count in the loss, 1 by default. ``alternatives``: further training data. ``scores``: one
-    for each trajectory, where whole trajectories are compared. ``counts`` are logged, summed over the batch; ``record``
-    goes to the credit artifact.
-    """
+    ``decisions[i][t]`` is the advantage of decision t of trajectory i, :data:`PerToken`. ``weights``, of the same
+    shape, are weights in the loss, by default 1. ``alternatives`` are further training data. ``scores`` has one score
+    per trajectory if the algorithm compares whole trajectories. ``counts`` are metrics to sum over the batch;
+    ``record`` is a row of the credit artifact."""
 
     decisions: list[list[Any]]  # of PerToken; lists of plain numbers are lists of these
     weights: list[list[Any]] = field(default_factory=list)
@@ -95,14 +94,13 @@ class GroupAdvantages:
 
 
 class Algorithm(ABC):
-    """Base class of all algorithms: a rule that gives every decision of a group its advantage. One object serves a
-    whole run; a subclass implements :meth:`score_group` (CONTRIBUTING.md, "Add an algorithm").
+    """Base class of all training algorithms. A subclass implements :meth:`score_group` (CONTRIBUTING.md, "Add an
+    algorithm"); one object serves a whole run.
 
-    ``reads`` names the settings that it reads beside those that every training reads; a variant that sets another one
-    is refused, and to read another one is an error. ``Options`` declares settings of its own, the keys of
-    ``training.options``; a file that one of them names is in the run key. ``extra_samples``: whether it trains on
-    :class:`Alternative` replies. ``refresh``: iterations after which the frozen policy takes the current weights; 0 for
-    never.
+    ``reads`` names the settings that it reads beside those that every training reads: a variant cannot set others, and
+    reading others is an error. ``Options`` declares its own settings, ``training.options``; a file named there is part
+    of the run key. ``extra_samples``: it trains on :class:`Alternative` replies. ``refresh``: the number of iterations
+    after which the frozen policy takes the current weights, 0 for never.
     """
 
     class Options(Section):
@@ -118,10 +116,11 @@ class Algorithm(ABC):
 
     @abstractmethod
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Advantages of the trajectories of one case. Groups of a batch are scored at the same time, in any order."""
+        """The advantages of one group. The groups of a batch are scored at the same time, in any order."""
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Change advantages in place where that takes all groups, in the order of the schedule; returns metrics."""
+        """Finish a batch: change advantages in place where that needs all groups; returns metrics. ``batch`` is in the
+        order of the schedule."""
         metrics: dict[str, float] = {}
         if scores := [group.scores for group in batch if group.scores is not None]:
             metrics["train/equal_groups"] = equal_share(scores)
@@ -130,16 +129,16 @@ class Algorithm(ABC):
         return metrics
 
     def state_dict(self) -> Any:
-        """State that must survive an interruption: what JSON can hold, with tuples as lists."""
+        """The state that must survive an interruption, in types that JSON holds (tuples come back as lists)."""
         return None
 
     def load_state_dict(self, state: Any) -> None:
-        """The inverse of :meth:`state_dict`."""
+        """Restore what :meth:`state_dict` returned."""
         return None
 
     @classmethod
     def canonical(cls, settings: Settings) -> Settings:
-        """Settings that train the same thing, where these make the algorithm another one."""
+        """Settings that train the same policy: another algorithm, where these settings make it equal to this one."""
         return settings
 
     @classmethod
@@ -149,25 +148,26 @@ class Algorithm(ABC):
 
     @classmethod
     def scores_by(cls, settings: Settings) -> set[str]:
-        """Policies whose probability of given replies it reads: ``current``, ``frozen``."""
+        """The policies (``current``, ``frozen``) that have to score given replies."""
         return set()
 
     @functools.cached_property
     def return_of(self) -> ReturnOf:
-        """U with weighted correctness, for algorithms that read ``utility`` and ``comparators``."""
+        """The return of the utility-based algorithms: U with weighted correctness. It needs ``utility`` and
+        ``comparators`` in ``reads``."""
         return weighted_utility(self.settings)
 
     def normalised(self, scores: Sequence[float]) -> list[float]:
         """Group-relative advantages of the trajectories' scores, under ``training.normalise``."""
         import torch
 
-        # Twice: torch sums a single row by another algorithm than several, with other last digits.
+        # Two equal rows: torch sums a single row in another order, with other last digits than in a batch.
         rows = torch.tensor([scores, scores], dtype=torch.float64)
         return group_relative(rows, self.settings.training.normalise)[0].tolist()
 
 
 def open_algorithm(context: Context) -> Algorithm:
-    """The algorithm of a training; of the settings it sees what it declares."""
+    """The algorithm of ``context.settings``. It sees only the settings that it declares."""
     settings = context.settings
     return algorithm_class(settings.training.algorithm)(replace(context, settings=seen_by_algorithm(settings)))
 
@@ -180,7 +180,7 @@ async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration:
 
 
 def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> None:
-    """Raise FloatingPointError naming the case where an advantage is no number; once more after ``finish``."""
+    """Raise FloatingPointError, naming the case, where an advantage is not finite."""
     for group, credit in zip(groups, scored, strict=True):
         for row in [*credit.decisions, *(other.advantages for other in credit.alternatives)]:
             if not all(math.isfinite(a) for value in row for a in (value if isinstance(value, tuple) else (value,))):
@@ -189,7 +189,8 @@ def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> 
 
 
 def by_token(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[float, ...]]:
-    """The values of every token of each reply. Raises ValueError where there are not as many values as tokens."""
+    """One value per token of each reply, from its :data:`PerToken` value. Raises ValueError for another number of
+    values than tokens."""
     rows = []
     for turn, value in zip(turns, values, strict=True):
         row = value if isinstance(value, tuple) else (value,) * len(turn.token_ids)
@@ -200,24 +201,25 @@ def by_token(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[fl
 
 
 def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
-    """The line of the credit artifact for an iteration; None where the algorithm keeps no records."""
+    """The line of the credit artifact for an iteration; None for an algorithm without records."""
     rows = [scored.record.as_dict() for scored in batch if scored.record]
     return {"step": step, "groups": rows} if rows else None
 
 
 def every_decision(advantages: Sequence[float], group: Group) -> list[list[float]]:
-    """``decisions`` of :class:`GroupAdvantages` with one advantage for all decisions of a trajectory, as in GRPO.
-    ``advantages`` has one entry a trajectory; raises ValueError for another number of them."""
+    """The ``decisions`` of :class:`GroupAdvantages` where all decisions of a trajectory have the same advantage, as in
+    GRPO. ``advantages`` has one entry per trajectory; raises ValueError for another number of entries."""
     return [[a] * len(trajectory.steps) for a, trajectory in zip(advantages, group, strict=True)]
 
 
 def standardised(rows: Sequence[Sequence[float]]) -> list[list[float]]:
-    """(x - mean) / (deviation + 1e-6) with mean and population deviation over all values of all rows."""
-    every = [x for row in rows for x in row]
-    mean, deviation = fmean(every), pstdev(every)
+    """The rows with each value x replaced by (x - mean) / (deviation + 1e-6). Mean and population standard deviation
+    are those of all values of all rows."""
+    values = [x for row in rows for x in row]
+    mean, deviation = fmean(values), pstdev(values)
     return [[(x - mean) / (deviation + EPSILON) for x in row] for row in rows]
 
 
 def equal_share(scores: Sequence[Sequence[float]]) -> float:
-    """Share of groups whose scores are all equal: their advantages are zero and teach nothing."""
+    """The share of groups whose scores are all equal: their advantages are zero, so they do not train."""
     return sum(len(set(row)) == 1 for row in scores) / max(1, len(scores))

@@ -1,4 +1,4 @@
-"""A run of reinforcement learning, for both engines: cases, their order, seeds of episodes, and learning curve."""
+"""A training run of either engine: its cases and their order, the seeds of its episodes, and its log of metrics."""
 
 import functools
 import os
@@ -24,7 +24,7 @@ from ..settings.judging import failing
 from ..settings.variants import seen_by_algorithm
 
 VALIDATION_SEED = 0
-# Of both engines: verl's defaults; the paper has none.
+# Constants of the update in both engines: verl's defaults, since the paper gives none.
 CLIP_RATIO, DUAL_CLIP, WEIGHT_DECAY, MAX_GRAD_NORM = 0.2, 3.0, 0.01, 1.0
 
 Log = Callable[[Mapping[str, Any]], None]
@@ -36,13 +36,11 @@ _PRINT_EVERY = 5  # steps
 
 
 class TrainingRun:
-    """The cases of a training, their order, and the seed of every episode, the same for both engines.
+    """The cases of a training run, their order, and the seed of every episode: the same for both engines.
 
-    ``settings`` are those of one variant, ``cases`` those of all splits, ``policy`` the Hugging Face folder of the
-    initial policy, ``seed`` that of the run. Every random draw comes from a seed derived from the identity of the draw,
-    so an interrupted run ends where an undisturbed one ends.
-
-    Raises ValueError where too few cases are left for a batch.
+    ``settings`` are those of one variant, ``cases`` have any split, ``policy`` is the Hugging Face folder of the
+    initial policy, ``seed`` the seed of the run. The seed of an episode depends only on what it is the seed of, so an
+    interrupted run gives the same result. Raises ValueError for fewer training cases than a batch has.
     """
 
     def __init__(self, settings: Settings, cases: Iterable[CaseRecord], policy: Path, seed: int):
@@ -56,12 +54,12 @@ class TrainingRun:
 
     @functools.cached_property
     def environment(self) -> DiagnosticEnvironment:
-        """The environment with the judge and matcher of evaluations, opened on first use."""
+        """The environment with the judge and matcher of the settings, opened on first use."""
         return open_environment(self.settings, credentialed=self.credentialed)
 
     def disclosed(self) -> dict[str, str]:
-        """Tags for ``run.json``: where judge, matcher and the frozen server get credentialed text. Raises SettingsError
-        and GovernanceError where they cannot be used."""
+        """The tags in ``run.json`` that say which servers get credentialed text: judge, matcher, the frozen policy's.
+        Raises SettingsError and GovernanceError where one cannot be used."""
         servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
         frozen = algorithm_class(self.settings.training.algorithm).needs_frozen(seen_by_algorithm(self.settings))
         if frozen and (url := self.settings.training.verl.frozen.url):
@@ -69,7 +67,8 @@ class TrainingRun:
         return disclosed(servers)
 
     def count_cut_prompts(self, job: Job) -> None:
-        """Count the cases whose first prompt exceeds ``policy.max_prompt_tokens`` (D19a), in the job's metrics."""
+        """Write to the job's metrics how many cases lose text because their first prompt exceeds
+        ``policy.max_prompt_tokens`` (D19a)."""
         cut = sum(map(self.prompts.is_cut, (*self.train, *self.validation)))
         job.metrics["cut_prompts"] = cut
         if cut:
@@ -77,17 +76,18 @@ class TrainingRun:
 
     @property
     def steps(self) -> int:
-        """Iterations of the run."""
+        """The number of iterations of the run."""
         return self.settings.training.steps or self.settings.training.epochs * self._per_epoch
 
     def batch(self, step: int) -> list[int]:
-        """Indices into ``train`` of an iteration's cases: slices of a permutation for each epoch, without remainder."""
+        """Indices into ``train`` of the cases of iteration ``step``. Each epoch has a permutation of the cases, cut
+        into batches; a last incomplete batch is left out."""
         epoch, position = divmod(step, self._per_epoch)
         order = _permutation(len(self.train), derive_seed(self.seed, "order", epoch))
         return order[position * self.batch_size : (position + 1) * self.batch_size]
 
     def order(self) -> list[int]:
-        """Indices into ``train`` of all iterations, one after another."""
+        """Indices into ``train`` of the cases of all iterations, one after another."""
         return [index for step in range(self.steps) for index in self.batch(step)]
 
     def episode_seed(self, case: CaseRecord, step: int, number: int) -> int:
@@ -95,22 +95,24 @@ class TrainingRun:
         return derive_seed(self.seed, "rollout", step, case.note_id, number)
 
     def agent(self, model: Model, temperature: float | None = None) -> PolicyAgent:
-        """A model as the acting policy, by default at the temperature of rollouts."""
+        """The policy that acts by ``model``, by default at the temperature of rollouts."""
         temperature = self.settings.training.temperature if temperature is None else temperature
         return PolicyAgent(model, self.prompts, self.settings.policy, temperature)
 
 
 @functools.lru_cache(maxsize=4)
 def _permutation(count: int, seed: int) -> list[int]:
+    """The numbers from 0 to ``count`` - 1 in random order."""
     order = list(range(count))
     random.Random(seed).shuffle(order)
     return order
 
 
 def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:
-    """Training cases and validation cases of reinforcement learning; those of other splits are dropped.
+    """The training cases and the validation cases of reinforcement learning.
 
-    Training cases are those that the warm start did not demonstrate. Raises ValueError when too few are left.
+    Cases that the warm start has demonstrated are no training cases. Raises ValueError for fewer training cases than a
+    batch has.
     """
     splits: dict[str, list[CaseRecord]] = {"train": [], "validation": []}
     for case in cases:
@@ -128,7 +130,7 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
 
 
 def training_log(state: Path, run: str = "") -> Log:
-    """A log that appends rows of metrics to the state of a run, and prints the learning curve."""
+    """A function that appends a row of metrics to the state of a run, and prints the learning curve."""
     log = MetricsLog(state / METRICS)
 
     def append(row: Mapping[str, Any]) -> None:
@@ -143,7 +145,7 @@ def training_log(state: Path, run: str = "") -> Log:
 
 
 def store_records(job: Job) -> None:
-    """Make metrics and records of credit in the state of a finished run outputs of its job."""
+    """Write the outputs of a finished run's job from its state: metrics, times, and records of credit."""
     rows = read_metrics(job.state / METRICS)
     write_apart(rows, job.out["metrics"], job.out["timings"])
     job.metrics["seconds"] = rows[-1]["seconds"]
@@ -151,8 +153,8 @@ def store_records(job: Job) -> None:
         job.tags["diverged"] = str(rows[-1]["step"])
     failures = []
     for asker in ("judge", "matcher"):
-        read, unreadable = (sum(row.get(f"calls/{asker}_{how}", 0) for row in rows) for how in ("model", "invalid"))
-        failures.append(failing(asker, unreadable, read + unreadable))
+        valid, invalid = (sum(row.get(f"calls/{asker}_{kind}", 0) for row in rows) for kind in ("model", "invalid"))
+        failures.append(failing(asker, invalid, valid + invalid))
     if failure := "; ".join(filter(None, failures)):
         job.tags["judging"] = failure
         print(f"{job.name}: WARNING: {failure}")

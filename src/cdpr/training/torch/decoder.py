@@ -1,5 +1,5 @@
-"""The tiny policy as a torch module: Qwen3 with the parameters and the arithmetic of transformers, which takes seconds
-to import. It reads and writes the same Hugging Face folders; their weights are the same to the bit.
+"""The tiny policy as a torch module: Qwen3 with the parameters and the arithmetic of transformers, whose import takes
+seconds. It reads and writes the same Hugging Face folders, with weights that are the same to the bit.
 
 Source: Qwen3 of transformers 5 (``modeling_qwen3.py``) with its attention by ``scaled_dot_product_attention``.
 """
@@ -29,6 +29,8 @@ class _Norm(nn.Module):
 
 
 class _Attention(nn.Module):
+    """Grouped-query self-attention with norms of queries and keys, and rotary positions."""
+
     def __init__(self, config: dict[str, Any]):
         super().__init__()
         width, self.size = config["hidden_size"], config["head_dim"]
@@ -42,6 +44,8 @@ class _Attention(nn.Module):
         self.k_norm = _Norm(self.size, config["rms_norm_eps"])
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cached: list[Tensor] | None) -> Tensor:
+        """``x`` [B, T, width]; ``mask`` as of :func:`_attention_mask`. ``cached`` holds the keys and values of earlier
+        tokens; those of ``x`` are added to it."""
         shape = (*x.shape[:-1], -1, self.size)
         query = _rotate(self.q_norm(self.q_proj(x).view(shape)).transpose(1, 2), cos, sin)
         key = _rotate(self.k_norm(self.k_proj(x).view(shape)).transpose(1, 2), cos, sin)
@@ -52,14 +56,16 @@ class _Attention(nn.Module):
             cached[:] = [key, value]
         if mask is not None:
             key, value = (_repeat(states, self.repeats) for states in (key, value))
-        seen = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, scale=self.size**-0.5, is_causal=mask is None and query.shape[2] > 1,
             enable_gqa=mask is None,
         )  # fmt: skip
-        return self.o_proj(seen.transpose(1, 2).contiguous().reshape(*x.shape[:-1], -1).contiguous())
+        return self.o_proj(attended.transpose(1, 2).contiguous().reshape(*x.shape[:-1], -1).contiguous())
 
 
 class _Mlp(nn.Module):
+    """The gated feed-forward block."""
+
     def __init__(self, width: int, inner: int):
         super().__init__()
         self.gate_proj = nn.Linear(width, inner, bias=False)
@@ -71,6 +77,8 @@ class _Mlp(nn.Module):
 
 
 class _Layer(nn.Module):
+    """One layer of the decoder: attention, then the feed-forward block, each behind a norm."""
+
     def __init__(self, config: dict[str, Any]):
         super().__init__()
         self.self_attn = _Attention(config)
@@ -104,6 +112,8 @@ class _Hidden:
 
 
 class _Body(nn.Module):
+    """The decoder without its head: tokens to hidden states."""
+
     frequencies: Tensor
 
     def __init__(self, config: dict[str, Any]):
@@ -119,8 +129,8 @@ class _Body(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
         past_key_values: _Cache | None = None, use_cache: bool = False,
     ) -> _Hidden:  # fmt: skip
-        """``attention_mask``: True for tokens that are no padding, [B, past + T], or for what each token sees,
-        [B, 1, T, past + T]."""
+        """Hidden states [B, T, width] of ``input_ids`` [B, T]. ``attention_mask`` is True for tokens that are no
+        padding, [B, past + T], or for the tokens that each token attends to, [B, 1, T, past + T]."""
         cache = _Cache(len(self.layers)) if use_cache and past_key_values is None else past_key_values
         past, width = len(cache) if cache else 0, input_ids.shape[1]
         if position_ids is None:
@@ -130,7 +140,7 @@ class _Body(nn.Module):
                       @ position_ids[:, None, :].float()).transpose(1, 2)  # fmt: skip
             angles = torch.cat((angles, angles), dim=-1)
             cos, sin = angles.cos()[:, None], angles.sin()[:, None]
-        mask, hidden = _sees(attention_mask, width, past), self.embed_tokens(input_ids)
+        mask, hidden = _attention_mask(attention_mask, width, past), self.embed_tokens(input_ids)
         for index, layer in enumerate(self.layers):
             hidden = layer(hidden, cos, sin, mask, None if cache is None else cache.layers[index])
         return _Hidden(self.norm(hidden), cache)
@@ -148,7 +158,8 @@ class Decoder(nn.Module):
 
     @classmethod
     def untrained(cls, folder: Path) -> Self:
-        """A model of the configuration in a folder, with the random weights that transformers gives it for seed 0."""
+        """A model with the configuration of a folder and the random weights that transformers would give it with seed
+        0."""
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
             torch.manual_seed(0)
@@ -182,12 +193,15 @@ class Decoder(nn.Module):
 
 
 class _Config(dict):
+    """The configuration, with the method of transformers' class that is called here."""
+
     def to_dict(self) -> dict[str, Any]:
         return dict(self)
 
 
-def _sees(mask: Tensor | None, width: int, past: int) -> Tensor | None:
-    """What each token attends to, [B, 1, T, past + T]; None where it is all tokens before it."""
+def _attention_mask(mask: Tensor | None, width: int, past: int) -> Tensor | None:
+    """The mask of attention, [B, 1, T, past + T], True where a token attends to another; None where every token attends
+    to all tokens before it. ``mask`` is that of :meth:`_Body.forward`."""
     if mask is None or mask.ndim == 4:
         return mask
     if (width == 1 or past == 0) and bool(mask.all()):
@@ -197,12 +211,13 @@ def _sees(mask: Tensor | None, width: int, past: int) -> Tensor | None:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """``x`` with rotary positions."""
     half = x.shape[-1] // 2
     return (x * cos) + (torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin)
 
 
 def _repeat(states: Tensor, times: int) -> Tensor:
-    """Keys or values [B, heads, T, size] for ``times`` as many heads."""
+    """Keys or values [B, heads, T, size] with each head repeated ``times``."""
     batch, heads, length, size = states.shape
     if times == 1:
         return states

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 def train(trainer: "Trainer", state: Path, log: Log | None = None, record: Log | None = None,
           steps: int | None = None) -> None:  # fmt: skip
-    """Train to the last step of the run (or to ``steps``). The folder ``state`` holds the checkpoint, from which an
-    interrupted training resumes to the byte.
+    """Train until the last step of the run (or until ``steps``). An interrupted training resumes from the checkpoint in
+    the folder ``state``, with the same result to the byte.
 
-    ``log`` gets a row of metrics every iteration (by default it appends the row to ``state`` and prints the learning
-    curve), ``record`` the records of credit, if the algorithm has any. A reward or gradient that is not finite ends the
-    run, with the weights before that step and a last row that says so. Source: paper, section "Policy Update".
+    ``log`` gets a row of metrics every iteration; by default it appends the row to ``state`` and prints the learning
+    curve. ``record`` gets the records of credit of algorithms that have some. A reward or gradient that is not finite
+    ends the run: the weights are those before that step, and the last row says so. Source: paper, section "Policy
+    Update".
     """
     plan, checkpoint, log = trainer.settings.training, state / "checkpoint.pt", log or training_log(state)
     steps = trainer.run.steps if steps is None else steps
@@ -56,13 +57,13 @@ def train(trainer: "Trainer", state: Path, log: Log | None = None, record: Log |
 
 
 def iterate(trainer: "Trainer", record: Log | None = None) -> dict[str, Any]:
-    """One iteration; returns its metrics. Raises FloatingPointError for what is not finite."""
+    """Run one iteration; returns its metrics. Raises FloatingPointError for a reward or gradient that is not finite."""
     begin, tokens, calls = trainer.clock(), trainer.generated, trainer.environment.calls.copy()
     trainer.refresh()
     # Roll out: a group of episodes for each case of the batch.
     groups = run_async(roll_out(trainer, trainer.step))
     rolled_out, rollout_tokens = trainer.clock(), trainer.generated - tokens
-    # Score: the algorithm gives every decision its advantage (CDPR: counterfactual credit).
+    # Score: the algorithm computes the advantage of every decision (CDPR: by counterfactual credit).
     scored = run_async(score_groups(trainer.algorithm, groups, trainer.step))
     credit = trainer.algorithm.finish(scored)
     check_finite(groups, scored)
@@ -94,14 +95,14 @@ async def roll_out(trainer: "Trainer", step: int) -> list[Group]:
         seeds = [trainer.run.episode_seed(case, step, i) for i in range(trainer.settings.training.group_size)]
         return await asyncio.gather(*(run_episode(trainer.environment, trainer.policy, case, seed) for seed in seeds))
 
-    return await asyncio.gather(*(group(trainer.run.train[place]) for place in trainer.run.batch(step)))
+    return await asyncio.gather(*(group(trainer.run.train[index]) for index in trainer.run.batch(step)))
 
 
 def update(model: torch.nn.Module, optimizer: AdamW, groups: Sequence[Sequence[Sample]],
            plan: Training, progress: float = 0.0) -> dict[str, float]:  # fmt: skip
-    """Optimiser steps on the batch (inner epochs, mini-batches); returns means of loss, ratio and gradient norm.
-    ``progress``: share of the run's steps that are done, for ``training.schedule``. Raises FloatingPointError for a
-    gradient that is not finite; the weights are then those before the call."""
+    """Update the policy on a batch, one optimiser step per mini-batch and inner epoch; returns the means of its
+    metrics. ``progress`` is the share of the run's steps that are done, for ``training.schedule``. Raises
+    FloatingPointError for a gradient that is not finite; the weights are then those before the call."""
     decay = (1 + math.cos(math.pi * progress)) / 2 if plan.schedule == "cosine" else 1.0
     optimizer.learning_rate = plan.learning_rate * decay
     size = plan.mini_batch_prompts
@@ -117,7 +118,8 @@ def update(model: torch.nn.Module, optimizer: AdamW, groups: Sequence[Sequence[S
 
 def _optimizer_step(model: torch.nn.Module, optimizer: AdamW, groups: Sequence[Sequence[Sample]],
                     plan: Training) -> dict[str, float]:  # fmt: skip
-    """One step on a mini-batch: gradients are accumulated over micro-batches of similar length."""
+    """One optimiser step on a mini-batch, with gradients summed over its micro-batches; returns its metrics. Raises
+    FloatingPointError for a gradient that is not finite."""
     samples = [sample for group in groups for sample in group]
     tokens, weight = sum(len(s.old_logprobs) for s in samples), math.fsum(w for s in samples for w in s.weights)
     scale = (weight if plan.loss_aggregation == "token_mean" else len(samples)) or 1.0

@@ -1,5 +1,5 @@
-"""The embedded policy: a byte-level BPE tokenizer and a small Qwen3 with random weights, as an ordinary
-Hugging Face folder that `AutoModelForCausalLM` and `AutoTokenizer` load."""
+"""Builds the tiny policy: a byte-level BPE tokenizer and a small Qwen3 with random weights, as an ordinary Hugging Face
+folder that `AutoModelForCausalLM` and `AutoTokenizer` load."""
 
 import json
 import re
@@ -18,7 +18,7 @@ SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")
 # Numbers, and the text between punctuation marks with the mark behind it: tokens may span words, so that a finding
 # or an examination takes one or two, and not five. Every token costs the tiny model a decoding step.
 _PHRASES = r"\d+|[^\d,.|:;()%\n]*[,.|:;()%\n]+\s*|[^\d,.|:;()%\n]+"
-_OFTEN, _SHARE = 10, 0.8  # a phrase that comes so often is a token, the commonest first, up to this share of the room
+_OFTEN, _SHARE = 10, 0.8  # a phrase becomes a token from this count on; such phrases get at most this share of the room
 MAX_POSITIONS = 8192  # the paper's 2,048 prompt and 4,096 response tokens, with room
 
 # No newline between turns: every token costs the tiny model a decoding step.
@@ -32,12 +32,12 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
-    """A byte-level tokenizer of at most ``vocab_size`` tokens: a phrase that comes often is one token, others are BPE.
+    """A byte-level tokenizer of at most ``vocab_size`` tokens: frequent phrases are one token, all other text is BPE.
 
-    BPE alone spends its room on parts of the commonest phrases, and spells a rare finding, the most informative one, in
-    letters. The chat control tokens are special (invisible when decoding); an action's scaffold becomes single tokens
-    that stay visible and cost one decoding step.
-    Raises :class:`ValueError` when ``vocab_size`` cannot hold the 256 bytes and the added tokens.
+    BPE alone would spend its vocabulary on parts of the most frequent phrases, and spell rare findings, which inform
+    most, in letters. The chat control tokens are special, so decoding leaves them out. The fixed words of an action
+    are single tokens, which cost one decoding step. Raises :class:`ValueError` when ``vocab_size`` cannot hold the 256
+    bytes and the added tokens.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     room = vocab_size - len(SCAFFOLD)
@@ -72,7 +72,7 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
 
 
 def _count_phrases(corpus: Iterable[str], by_phrase: pre_tokenizers.Split) -> Counter[str]:
-    """How often each phrase comes. Scaffold is cut out first, as the tokenizer does it."""
+    """The number of occurrences of each phrase in the corpus, without the fixed words of actions."""
     scaffold = re.compile("|".join(map(re.escape, SCAFFOLD)))
     counts: Counter[str] = Counter()
     for part, times in Counter(part for text in corpus for part in scaffold.split(text) if part).items():
@@ -109,7 +109,7 @@ def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> P
 
 
 def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:
-    """Write the configuration and the untrained weights."""
+    """Write the configuration and the untrained weights of the tiny policy to ``folder``."""
     from .decoder import Decoder
 
     tokens = {"eos_token_id": tokenizer.token_to_id(END), "pad_token_id": tokenizer.token_to_id(PAD)}

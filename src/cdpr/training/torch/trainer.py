@@ -1,4 +1,4 @@
-"""The parts of a training with the engine ``torch``: model, samplers, algorithm, optimiser, and their checkpoint."""
+"""The parts of a training with the engine ``torch`` (model, samplers, algorithm, optimiser), and their checkpoint."""
 
 import gc
 import time
@@ -44,8 +44,8 @@ def train_policy(settings: Settings, job: Job) -> None:
 
 
 class Trainer:
-    """The parts of one run with the engine ``torch`` (model, samplers, algorithm, optimiser), and everything that its
-    next step depends on. :func:`~.loop.train` runs it; :meth:`save` writes the policy.
+    """Model, samplers, algorithm and optimiser of one run, with everything that its next step depends on.
+    :func:`~.loop.train` trains it; :meth:`save` writes the policy.
 
     Raises SettingsError for a policy that is no whole Hugging Face folder, or an unknown algorithm; RuntimeError where
     ``policy.device`` asks for a GPU that is missing. Source: paper, section "Policy Update".
@@ -54,7 +54,7 @@ class Trainer:
     def __init__(self, run: TrainingRun):
         self.run, self.settings, self.environment = run, run.settings, run.environment
         self.device = device_of(run.settings.policy)
-        # Jobs share the cores of a CPU, so only processor time compares one training with another there.
+        # Jobs share the cores of a CPU, so only CPU time compares one training with another there.
         self.clock = time.process_time if self.device == "cpu" else time.perf_counter
         self.model = load_model(run.policy, self.device, run.settings.policy.model == "tiny")
         self.sampler = InProcessSampler.from_model(self.model, run.tokenizer, memory_share=_CACHES)
@@ -62,28 +62,29 @@ class Trainer:
         self.reference: torch.nn.Module | None = None  # the frozen policy's model, where an algorithm uses it
         self.policy = run.agent(self.sampler)
         self.optimizer = AdamW(self.model.parameters(), run.settings.training.learning_rate)
-        context = Context(run.settings, run.environment, self.policy, self._frozen, run.seed)
+        context = Context(run.settings, run.environment, self.policy, self._load_frozen, run.seed)
         self.algorithm = open_algorithm(context)
         self.step, self.seconds, self.tokens = 0, 0.0, 0
 
-    def _frozen(self) -> PolicyAgent:
+    def _load_frozen(self) -> PolicyAgent:
+        """The frozen policy: the initial weights in a model of their own."""
         self.reference = load_model(self.run.policy, self.device, self.settings.policy.model == "tiny")
         sampler = InProcessSampler.from_model(self.reference, self.run.tokenizer, _CACHES)
         self.samplers.append(sampler)
         return self.run.agent(sampler)
 
     def refresh(self) -> None:
-        """Before an iteration: a frozen policy that follows the current one takes its weights; samplers forget what
-        they stored. A resumed run has no prefix stores, so no iteration may inherit any: reuse changes sums in the last
-        bit."""
+        """Prepare an iteration: copy the current weights to the frozen policy if the algorithm asks for it now, and
+        clear the caches of the samplers. A resumed run starts with empty caches, and reuse changes sums in the last
+        bit, so every iteration starts with empty ones."""
         if self.algorithm.refresh and self.step % self.algorithm.refresh == 0 and self.reference is not None:
             self.reference.load_state_dict(self.model.state_dict())
         for sampler in self.samplers:
             sampler.refresh()
 
     def validate(self) -> dict[str, Any]:
-        """Evaluate the policy greedily on the validation cases; returns a row of metrics. Its time and tokens do not
-        count as training."""
+        """Evaluate the policy with greedy decoding on the validation cases; returns a row of metrics. Time and tokens
+        of a validation do not count as training."""
         row = self.progress | {"validation/decoding": "greedy"}
         if not self.run.validation:
             return row
@@ -94,22 +95,22 @@ class Trainer:
         return row | self.summary("validation", episodes)
 
     def summary(self, part: str, episodes: Group) -> dict[str, float]:
-        """Means over episodes, under names that begin with ``part``."""
+        """The means of :func:`summarise_episodes`, with ``part`` before their names."""
         figures = summarise_episodes(episodes, self.settings.utility, self.settings.environment.tests)
         return {f"{part}/{name}": value for name, value in figures.items()}
 
     def advance(self, seconds: float, tokens: int) -> None:
-        """Count an iteration."""
+        """Count a finished iteration, with its seconds and generated tokens."""
         self.step, self.seconds, self.tokens = self.step + 1, self.seconds + seconds, self.tokens + tokens
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Steps, seconds and tokens so far."""
+        """Steps, seconds and generated tokens of the training so far."""
         return {"step": self.step, "seconds": self.seconds, "tokens": self.tokens}
 
     @property
     def generated(self) -> int:
-        """Tokens that all samplers generated."""
+        """Number of tokens that all samplers have generated."""
         return sum(sampler.counters.generated_tokens for sampler in self.samplers)
 
     def save(self, folder: Path) -> None:
@@ -126,7 +127,7 @@ class Trainer:
         } | ({"reference": self.reference.state_dict()} if self.reference and self.algorithm.refresh else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`."""
+        """Restore what :meth:`state_dict` returned."""
         self.step, self.seconds, self.tokens = state["step"], state["seconds"], state["tokens"]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -1,4 +1,4 @@
-"""The trained model: loading, saving, checkpoints, and its linear layers on a CPU."""
+"""Loading and saving of the trained model, checkpoints, and fast linear layers on a CPU."""
 
 import logging
 import os
@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 
 
 def load_model(folder: Path, device: str = "cpu", tiny: bool = False) -> torch.nn.Module:
-    """A causal language model in single precision: the ``tiny`` policy in torch alone, others by transformers. Raises
-    as :func:`cdpr.llm.transformer.read_folder`."""
+    """The causal language model in a Hugging Face folder, in single precision: the ``tiny`` policy by torch alone,
+    others by transformers. Raises as :func:`cdpr.llm.transformer.read_folder`."""
     read_folder(folder)
     if tiny:
         return use_onednn(Decoder.load(folder).to(device))
@@ -36,50 +36,50 @@ def load_model(folder: Path, device: str = "cpu", tiny: bool = False) -> torch.n
 
 
 def save_policy(model, init_policy: Path, out_dir: Path) -> None:
-    """Weights of the model with the tokenizer files of the policy it came from."""
+    """Write the model, with the tokenizer files of ``init_policy``, to a Hugging Face folder."""
     model.save_pretrained(out_dir)
     copy_tokenizer(init_policy, out_dir)
 
 
 def copy_tokenizer(policy: Path, folder: Path) -> None:
-    """The tokenizer files of a policy, beside other weights."""
+    """Copy the tokenizer files of a policy to another folder."""
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"):
         if (policy / name).exists():
             shutil.copyfile(policy / name, folder / name)
 
 
 def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
-    """Write a checkpoint, on disk when this returns; the one before stays beside it. A kill at any moment leaves one
-    of them whole. The file of digests tells whole ones from damaged ones."""
-    before, digests = _beside(path)
+    """Write a checkpoint, on disk when this returns, and keep the one before. A kill at any moment leaves one of the
+    two whole; the file of digests tells which."""
+    previous, digests = _sibling_files(path)
     with replacing(path) as partial:
         with partial.open("wb") as file:
             torch.save(dict(state), file)
             file.flush()
             os.fsync(file.fileno())
-        write_text(digests, "\n".join([file_digest(partial), *_words(digests)[:1]]) + "\n")
+        write_text(digests, "\n".join([file_digest(partial), *_read_digests(digests)[:1]]) + "\n")
         if path.exists():
-            os.replace(path, before)
+            os.replace(path, previous)
 
 
 def load_checkpoint(path: Path) -> dict[Any, Any] | None:
-    """The newest whole checkpoint: tensors, numbers and texts, never code. None where there is none; a warning where
-    a damaged one was passed over."""
-    before, digests = _beside(path)
-    whole = _words(digests)
-    places = [place for place in (path, before) if place.exists()]
-    for place in places:
-        if file_digest(place) in whole:
-            return torch.load(place, map_location="cpu", weights_only=True)
-        _log.warning("%s is damaged: it is not what was written; continuing from the one before it, if any", place)
-    if places:
+    """The content of the newest whole checkpoint (no code is loaded), None without one. Warns about damaged ones."""
+    previous, digests = _sibling_files(path)
+    whole_digests = _read_digests(digests)
+    files = [file for file in (path, previous) if file.exists()]
+    for file in files:
+        if file_digest(file) in whole_digests:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        _log.warning("%s is damaged: it is not what was written; continuing from the one before it, if any", file)
+    if files:
         _log.warning("%s: no checkpoint is whole: starting again from the first step", path.parent)
     return None
 
 
 @contextmanager
 def undone_by_errors(model: torch.nn.Module, keep: bool) -> Iterator[None]:
-    """Where ``keep``, give the trained parameters their values from before a block that raises FloatingPointError."""
+    """A context that restores the trained parameters if it ends with a FloatingPointError; with ``keep`` False it does
+    nothing."""
     trained = [p for p in model.parameters() if p.requires_grad] if keep else []
     before = [p.detach().to("cpu", copy=True) for p in trained]
     try:
@@ -90,13 +90,13 @@ def undone_by_errors(model: torch.nn.Module, keep: bool) -> Iterator[None]:
         raise
 
 
-def _words(path: Path) -> list[str]:
-    """The words of a file that may be damaged too; none where there is no file."""
+def _read_digests(path: Path) -> list[str]:
+    """The digests in a file, which may be damaged or missing."""
     return path.read_text(encoding="utf-8", errors="replace").split() if path.is_file() else []
 
 
-def _beside(path: Path) -> tuple[Path, Path]:
-    """The checkpoint before, and the digests of both."""
+def _sibling_files(path: Path) -> tuple[Path, Path]:
+    """The paths of the previous checkpoint, and of the digests of both."""
     return path.with_name(f"{path.name}.before"), path.with_name(f"{path.name}.sha256")
 
 
@@ -122,19 +122,20 @@ class _Product(torch.autograd.Function):
 
 
 class _Linear(torch.nn.Linear):
-    """A linear layer in float32 on a CPU; forward and backward by oneDNN."""
+    """A linear layer in float32 on a CPU, computed by oneDNN."""
 
     def forward(self, x):
         return _Product.apply(x, self.weight)
 
 
 def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """``x @ weight.T`` by oneDNN."""
     return ONEDNN_LINEAR(x, weight, None, "none", [], "")
 
 
 def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, with oneDNN for linear layers without bias, where torch has it. Torch itself multiplies with MKL,
-    which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
+    """The same model, whose linear layers without bias now use oneDNN, where torch has it. Torch itself uses MKL, which
+    leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
     for layer in model.modules() if ONEDNN_LINEAR is not None else ():
         if type(layer) is torch.nn.Linear and layer.bias is None and layer.weight.dtype == torch.float32:
             layer.__class__ = _Linear if layer.weight.device.type == "cpu" else torch.nn.Linear
@@ -142,5 +143,5 @@ def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def padded_width(model: torch.nn.Module, longest: int) -> int:
-    """The width in tokens to which a batch with a longest sequence of ``longest`` is best padded."""
+    """The width in tokens to which a batch should be padded, whose longest sequence has ``longest``."""
     return padded(longest) if any(type(layer) is _Linear for layer in model.modules()) else longest
