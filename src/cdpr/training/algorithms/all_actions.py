@@ -31,8 +31,8 @@ from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages,
 
 
 class ValueTree:
-    """Values of one case. ``samples[key]`` are the steps sampled at a state, with the state. With ``beliefs``, Phi by
-    the key of a state, values look one step ahead; else they are backed up."""
+    """The values Q and V of one case. ``samples[key]`` are the steps sampled at a state, each with its state. Values
+    are backed up from the leaves, or, with ``beliefs`` (Phi by the key of a state), computed one step ahead."""
 
     def __init__(self, context: Context, return_of: ReturnOf, sampled: list[tuple[State, Step]]):
         self.environment, self.policy, self.return_of = context.environment, context.policy, return_of
@@ -40,10 +40,10 @@ class ValueTree:
         for state, step in sampled:
             self.samples[state.key].append((state, step))
         self.beliefs: dict[tuple, float] = {}
-        self._known: dict[tuple, list[float]] = {}  # Q of the samples at a state that have one
+        self._known: dict[tuple, list[float]] = {}  # by the key of a state: Q of its samples, where it is known
 
     def action_value(self, state: State, step: Step) -> float | None:
-        """Q(s, a): the step's own return plus V of the next state; None where no reply came back from there."""
+        """Q(s, a): the step's own return plus V of the next state; None where that has no sample."""
         if self.beliefs:
             return self.return_of(self.beliefs[self.after(state, step).key], step.effort)
         if self.ends(state, step):
@@ -53,7 +53,7 @@ class ValueTree:
         return None if ahead is None else self.return_of(False, step.effort) + ahead
 
     def has_value(self, state: State, step: Step) -> bool:
-        """Whether Q(s, a) is known; asks no judge. With beliefs it always is."""
+        """Whether Q(s, a) is known. Unlike :meth:`action_value` it does not judge a diagnosis."""
         return bool(self.beliefs) or self.ends(state, step) or self.value(state.after(step)) is not None
 
     def ends(self, state: State, step: Step) -> bool:
@@ -61,28 +61,29 @@ class ValueTree:
         return self.environment.must_diagnose(state, self.policy) or isinstance(step.action, FinalDiagnosis)
 
     def after(self, state: State, step: Step) -> State:
-        """The state that a step leads to; the last step leads nowhere."""
+        """The next state; the same state where the episode ends with the step."""
         return state if self.ends(state, step) else state.after(step)
 
     def known(self, state: State) -> list[float]:
-        """Q of the samples at s that have one."""
+        """The values Q of the samples at a state, without unknown ones."""
         if state.key not in self._known:
             values = [self.action_value(*sample) for sample in self.samples[state.key]]
             self._known[state.key] = [value for value in values if value is not None]
         return self._known[state.key]
 
     def value(self, state: State) -> float | None:
-        """V(s): the mean of Q over the samples at s; None where none has a value."""
+        """V(s): the mean of Q over the samples at s; None where no Q is known."""
         return fmean(known) if (known := self.known(state)) else None
 
     def advantage(self, state: State, step: Step) -> float:
-        """Q(s, a) minus the mean of Q over the other samples at s; 0 for the only one. (Q - V) m / (m - 1)."""
+        """Q(s, a) minus the mean of Q over the other m - 1 samples at s, which is (Q - V) m / (m - 1); 0 where there is
+        no other sample or Q is unknown."""
         known, own = self.known(state), self.action_value(state, step)
         return 0.0 if own is None or len(known) < 2 else (own - fmean(known)) * len(known) / (len(known) - 1)
 
 
 class AllActions(Algorithm):
-    """Step-level advantages of Q for the actions taken and for the alternatives sampled beside them."""
+    """Step-level advantages for the actions that the group took and for the alternatives sampled beside them."""
 
     class Options(Section):
         continuations: PositiveInt = key(4, "Whole continuations drawn at every state, or actions alone.")
@@ -116,7 +117,7 @@ class AllActions(Algorithm):
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     async def _values(self, samples: list[tuple[State, Step]]) -> ValueTree:
-        """The values of all samples, with the beliefs at the states where ``leaves`` asks for them."""
+        """The value tree of all samples, with the beliefs at their states if ``leaves`` is ``belief``."""
         tree = ValueTree(self.context, self.return_of, samples)
         if self.options.leaves == "belief":
             states = [tree.after(state, step) for state, step in samples]
@@ -124,7 +125,7 @@ class AllActions(Algorithm):
         return tree
 
     def _advantage(self, tree: ValueTree, state: State, step: Step) -> PerToken:
-        """Of a sample; with beliefs the name of a diagnosis has one of its own."""
+        """The advantage of a sample. With beliefs the name of a diagnosis has its own, w (1[correct] - Phi(s))."""
         advantage = tree.advantage(state, step)
         if not (tree.beliefs and isinstance(step.action, FinalDiagnosis)):
             return advantage
@@ -133,9 +134,10 @@ class AllActions(Algorithm):
         return verb_and_name_values(self.context.policy, step.turn, advantage, of_name)
 
     def _node(self, node: Node, tree: ValueTree, drawn, decisions, weights) -> list[Alternative]:
-        """Fills in the group's decisions at a node; returns the others. Replies of the same tokens are one."""
+        """Set advantages and weights of the group's decisions at a node; returns the alternatives there. Samples with
+        the same tokens become one, with their weights added."""
         prompt = node.steps[0].turn.prompt_ids
-        # A sample behind another prompt with the same evidence counts in the values, but not in this prompt's loss.
+        # Another prompt with the same evidence is the same state: its samples count in the values, not in this loss.
         drawn = [step for _, step in drawn if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
         share = len(node.visits) / (len(node.visits) + len(drawn))
         own: dict[tuple[int, ...], tuple[int, int]] = {}

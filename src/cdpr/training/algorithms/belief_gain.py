@@ -26,12 +26,12 @@ from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
 
 Gain = tuple[str, float, int, float]
-"""Examination, belief before it, turn, gain in belief."""
+"""The gain of a request: examination, belief before it, turn, gain in belief."""
 
 
 @dataclass(kw_only=True)
 class BeliefAdvantages(GroupAdvantages):
-    """``gains``: those of every request, for the critic."""
+    """Advantages with the gains of all requests, from which the critic learns."""
 
     gains: Sequence[Gain] = ()
 
@@ -104,6 +104,8 @@ class BeliefGain(Algorithm):
         return BeliefAdvantages(decisions=decisions, alternatives=alternatives, counts=counts, gains=every_gain)
 
     def _decisions(self, trajectory: Trajectory, advantages: Sequence[float], scale: float) -> list[PerToken]:
+        """The advantages of a trajectory's decisions, divided by ``scale``. Of the diagnosis only the name of the
+        disease is credited; all are 0 without ``choice``."""
         if not self.options.choice:
             return [0.0] * len(advantages)
         decisions: list[PerToken] = [a / scale for a in advantages]
@@ -112,7 +114,7 @@ class BeliefGain(Algorithm):
         return decisions
 
     async def _reading(self, node: Node) -> Alternative:
-        """The true name behind a state as training data."""
+        """The reply that names the true disease at a state, as training data."""
         policy = self.context.policy
         [turn] = await policy.score_diagnoses(node.state, true_names(node.state.case)[:1], forced=False)
         weight = self.options.reading_weight * len(node.visits)
@@ -131,7 +133,7 @@ class BeliefGain(Algorithm):
         return metrics | {"credit/belief": beliefs / metrics["credit/states"]}
 
     def state_dict(self) -> Any:
-        """The critic's sums; None without a critic."""
+        """The state of the critic; None without a critic."""
         return self.critic.state_dict() if self.options.critic else None
 
     def load_state_dict(self, state: Any) -> None:
@@ -146,7 +148,7 @@ class BeliefGain(Algorithm):
 
     @classmethod
     def scores_by(cls, settings: Settings) -> set[str]:
-        """The policy whose belief counts; the current one too where it learns from true names."""
+        """The policy whose belief is read; with ``reading`` also the current one."""
         options = algorithm_options(settings)
         return {options.policy} | ({"current"} if options.reading != "none" else set())
 

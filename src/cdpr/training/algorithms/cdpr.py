@@ -13,7 +13,9 @@ from ..algorithm import Algorithm, Context, Group, GroupAdvantages, equal_share,
 
 
 @dataclass(kw_only=True)
-class _Credited(GroupAdvantages):
+class _CreditedGroup(GroupAdvantages):
+    """Advantages with the credit that they come from."""
+
     credit: GroupCredit
 
 
@@ -45,10 +47,11 @@ class Cdpr(Algorithm):
             decisions = every_decision(self.normalised(totals), group)
         correct = [trajectory.correct for trajectory in group]
         row = CreditRow(iteration + 1, group[0].case.note_id, correct, process, credit.report.states)
-        return _Credited(decisions=decisions, scores=totals, record=row, credit=credit)
+        return _CreditedGroup(decisions=decisions, scores=totals, record=row, credit=credit)
 
-    def _add_step_level(self, batch: Sequence[_Credited]) -> None:
-        """A_t = A(R_out) + beta R_proc(s_t, a_t), R_proc in the unit of ``credit.step_scale``."""
+    def _add_step_level(self, batch: Sequence[_CreditedGroup]) -> None:
+        """Add beta R_proc(s_t, a_t), divided by the scale of ``credit.step_scale``, to the advantage of each
+        decision."""
         processes = [rewards for group in batch for rewards in group.credit.report.process]
         scale = scores.step_scale(processes, self.credit.step_scale)
         for group in batch:
@@ -57,8 +60,8 @@ class Cdpr(Algorithm):
                 steps[:] = [a + w / scale for a, w in zip(steps, weighted, strict=True)]
 
     def _apart(self, outcome: list[float], process: Sequence[ProcessRewards]) -> tuple[list[float], list[float]]:
-        """A = A(R_out) + beta A(P), with P the process part before beta: where all outcomes of a group are equal, the
-        advantages have the size of beta. Returns scores and advantages."""
+        """Scores and advantages where outcome R_out and process part P are normalised apart: A(R_out) + beta A(P).
+        Where all outcomes of a group are equal, the advantages have the size of beta."""
         beta = self.credit.beta
         part = [scores.process_score(rewards, self.credit) / beta for rewards in process]
         totals = [r + beta * p for r, p in zip(outcome, part, strict=True)]
@@ -66,9 +69,9 @@ class Cdpr(Algorithm):
         return totals, [a + beta * p for a, p in pairs]
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Store the continuations in the rollout cache; only now, so that no group depends on which was ready first.
-        Credit of single decisions is added, in a unit that needs the whole batch."""
-        credited = [group for group in batch if isinstance(group, _Credited)]
+        """Add step-level credit, whose scale depends on the whole batch, and store the continuations in the rollout
+        cache: after all groups are scored, so that none depends on which one finished first."""
+        credited = [group for group in batch if isinstance(group, _CreditedGroup)]
         if self.credit.level == "step":
             self._add_step_level(credited)
         for group in credited:
@@ -78,7 +81,7 @@ class Cdpr(Algorithm):
         return metrics | {"credit/equal_outcome_groups": equal_share(outcomes)}
 
     def state_dict(self) -> Any:
-        """The rollout cache, and the version of the policy that continued."""
+        """The rollout cache, and the version of the policy whose continuations it has."""
         return self.process_reward.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
@@ -86,14 +89,14 @@ class Cdpr(Algorithm):
 
     @classmethod
     def canonical(cls, settings: Settings) -> Settings:
-        """Without the process reward it is GRPO."""
+        """The settings of GRPO where beta is 0: without the process reward both train the same policy."""
         if settings.credit.beta:
             return settings
         return settings.model_copy(update={"training": settings.training.model_copy(update={"algorithm": "grpo"})})
 
     @classmethod
     def needs_frozen(cls, settings: Settings) -> bool:
-        """Whether the frozen initial policy continues, and not the current one."""
+        """Whether continuations come from the frozen initial policy, not from the current one."""
         return settings.credit.continuation.policy == "frozen_init"
 
     @classmethod

@@ -26,7 +26,7 @@ class Gigpo(Algorithm):
         return GroupAdvantages(decisions=decisions, scores=scores, counts=counts)
 
     def _add_step_level(self, group: Group, decisions: list[list[float]]) -> int:
-        """Adds the step-level part in place; returns how many decisions got one."""
+        """Add the step-level advantages to ``decisions``; returns the number of decisions that have one."""
         import torch
 
         count = 0
@@ -42,7 +42,7 @@ class Gigpo(Algorithm):
         return count
 
     def _returns_to_go(self, trajectory: Trajectory) -> list[float]:
-        """Returns R_t = r_t + gamma R_{t+1}."""
+        """The discounted return to go of each decision, R_t = r_t + gamma R_{t+1}."""
         returns: list[float] = []
         for step in reversed(trajectory.steps):
             now = self.return_of(not returns and trajectory.correct, step.effort)

@@ -36,7 +36,7 @@ class TreeGrpo(Algorithm):
         for i, (tree, within) in enumerate(zip(trees, map(self.normalised, scores), strict=True)):
             among = among_all[i * leaves : (i + 1) * leaves]
             advantages = [a + b for a, b in zip(within, among, strict=True)]
-            # Before decision t run the first episode and all that branch off from t on.
+            # Decision t of the first episode belongs to it and to all episodes that branch off after t.
             shared = [[a for (at, _), a in zip(tree, advantages, strict=True) if at is None or at > t]
                       for t in range(len(group[i].steps))]  # fmt: skip
             decisions.append([fmean(row) for row in shared])
@@ -49,11 +49,12 @@ class TreeGrpo(Algorithm):
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     async def _grow(self, first: Trajectory, iteration: int, i: int) -> list[tuple[int | None, Trajectory]]:
-        """The episodes of a tree, each with the decision at which it leaves the first (None: that one itself)."""
+        """The episodes of a tree, each with the decision at which it branches off from the first one (None for
+        that)."""
         seed = derive_seed(self.context.seed, "tree", iteration, first.case.note_id, i)
-        places = sorted(random.Random(seed).choices(range(len(first.steps)), k=self.options.nodes))
+        branchings = sorted(random.Random(seed).choices(range(len(first.steps)), k=self.options.nodes))
         environment, policy = self.context.environment, self.context.policy
         branches = await asyncio.gather(*(
             run_episode(environment, policy, first.case, derive_seed(seed, k), first.states[t])
-            for k, t in enumerate(places)))  # fmt: skip
-        return [(None, first), *zip(places, branches, strict=True)]
+            for k, t in enumerate(branchings)))  # fmt: skip
+        return [(None, first), *zip(branchings, branches, strict=True)]

@@ -20,7 +20,7 @@ class VinePpo(Algorithm):
     reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """One advantage per decision, before it is divided."""
+        """One advantage per decision, which :meth:`finish` divides by the deviation over the batch."""
         context = self.context
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         values = await state_values(draws, group, range(self.options.continuations), self.return_of)
@@ -28,7 +28,7 @@ class VinePpo(Algorithm):
         return GroupAdvantages(decisions=group_advantages(group, values, self.return_of), counts=counts)
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Divide by the deviation over all decisions."""
+        """Divide the advantages by their standard deviation over all decisions of the batch; returns metrics."""
         scale = pstdev([a for group in batch for steps in group.decisions for a in steps]) or 1.0
         for group in batch:
             group.decisions = [[a / scale for a in steps] for steps in group.decisions]

@@ -123,8 +123,10 @@ class AdamW:
 
     def load_state_dict(self, state: dict[int, dict[str, torch.Tensor]]) -> None:
         """Restore what :meth:`state_dict` returned, on the devices of the parameters."""
-        for n, tensors in state.items():
-            self.state[n] = {name: tensor.to(self._parameters[n].device) for name, tensor in tensors.items()}
+        self.state = {
+            n: {name: tensor.to(self._parameters[n].device) for name, tensor in tensors.items()}
+            for n, tensors in state.items()
+        }
 
 
 def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Sequence[Sample]]]:

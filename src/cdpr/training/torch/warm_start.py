@@ -1,7 +1,7 @@
-"""Supervised start of a policy: it learns the grammar, medicine, and the habits of clinicians.
+"""Warm start of a policy by imitation: it learns the grammar of actions, medicine, and the habits of clinicians.
 
-A policy with random weights never emits a parsable action, and a small instruction-tuned one not reliably, so that
-reinforcement learning could not begin. The paper starts from a model that does.
+A policy with random weights never writes a valid action, and a small instruction-tuned model does so unreliably, so
+that reinforcement learning could not start. The paper starts from a model that writes valid actions.
 """
 
 import functools
@@ -39,32 +39,32 @@ from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 _SEED = 0  # of the order of batches
 _MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices
 _TINY_ADAM_RATE, _FOLDER_ADAM_RATE = 5e-3, 2e-4  # peak learning rates of all other weights, by policy
-# The polynomial that brings singular values near 1 in five steps, as the method's authors chose it.
+# Coefficients of the polynomial that brings singular values near 1 in five steps, by the authors of Muon.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _STEPS = 5
 
 
 Demonstration = Sequence[Piece]
-"""A row for :func:`token_logprobs`: a conversation, then the demonstrator's likeliest diagnosis at each state."""
+"""A row for :func:`token_logprobs`: the pieces of a conversation and of the diagnoses that branch off from it."""
 
 
 @dataclass(frozen=True)
 class DemonstratedEpisode:
-    """A demonstrator's episode, and its likeliest diagnosis at each state."""
+    """A clinician's episode, and (``readings``) its likeliest diagnosis at each state."""
 
     trajectory: Trajectory
     readings: tuple[Turn, ...]
 
 
 Lessons = tuple[list[DemonstratedEpisode], list[tuple[CaseRecord, Turn]]]
-"""Episodes, and cases with a diagnosis of the whole record."""
+"""What is imitated: episodes, and cases with a diagnosis from the whole record."""
 
 
 def warm_start_policy(settings: Settings, job: Job) -> None:
-    """Stage ``warm_start``: imitate clinicians on in-domain and textbook cases, save a Hugging Face folder. The tiny
-    policy and its tokenizer are built first; any other is the model of a folder.
+    """Stage ``warm_start_policy``: train a policy to imitate clinicians on in-domain and textbook cases, and write it
+    as a Hugging Face folder. The tiny policy and its tokenizer are built first; any other policy is read from a folder.
 
-    Resumes after the last finished epoch. One row of metrics per epoch: loss and demonstrators' accuracy.
+    Resumes after the last finished epoch. Metrics have a row per epoch: the loss and the clinicians' accuracy.
     """
     torch.set_num_threads(settings.warm_start.threads)
     lessons = gather_lessons(settings, job.inputs)
@@ -73,29 +73,30 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
 
 
 def warm_start(cases: Iterable[CaseRecord], folder: Path, settings: Settings | None = None) -> Path:
-    """Write a policy that imitates clinicians on these cases of the synthetic hospital, as a Hugging Face ``folder``;
-    returns the folder. Unfinished work is in FOLDER.state, so a killed call resumes.
+    """Train a policy to imitate clinicians on cases of the synthetic hospital; writes a Hugging Face ``folder`` and
+    returns it. Unfinished work is in FOLDER.state, so a killed call resumes.
 
-    By default the policy is the tiny one, built here; ``policy.model`` names the folder of another. Raises KeyError for
-    cases of another hospital, whose diseases the clinicians do not know. Source: docs/deviations.md, D20.
+    The policy is the tiny one unless ``policy.model`` names a folder. Raises KeyError for cases of another hospital,
+    whose diseases the clinicians do not know. Source: docs/deviations.md, D20.
     """
     settings, by_dataset = settings or Settings(), defaultdict[str, list[CaseRecord]](list)
     for case in cases:
         by_dataset[case.dataset].append(case)
     state = folder.with_name(f"{folder.name}.state")
-    _teach(settings, _lessons(settings, by_dataset), Path(settings.policy.model), folder, state)
+    _teach(settings, _demonstrate_all(settings, by_dataset), Path(settings.policy.model), folder, state)
     return folder
 
 
 def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Path, state: Path) -> None:
-    """Train the tiny policy, built here, or the ``model`` of a folder on the lessons; write it to ``folder``."""
+    """Train a policy on the lessons and write it to ``folder``: the tiny one, built here, or that of the folder
+    ``model``."""
     tiny, (episodes, static) = settings.policy.model == "tiny", lessons
     if tiny or model is None:
-        fresh = build_tiny_policy(state / "initial", settings.policy.tiny, corpus(settings, episodes, static))
+        initial = build_tiny_policy(state / "initial", settings.policy.tiny, corpus(settings, episodes, static))
     else:
-        fresh = Path(model)
-    demonstrations = encode_lessons(settings, fresh, episodes, static)
-    trained = load_model(fresh, device_of(settings.policy), tiny)
+        initial = Path(model)
+    demonstrations = encode_lessons(settings, initial, episodes, static)
+    trained = load_model(initial, device_of(settings.policy), tiny)
     accuracy = sum(episode.trajectory.correct for episode in episodes) / len(episodes)
     metrics = MetricsLog(state / METRICS)
 
@@ -105,19 +106,19 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
         print("  ".join(f"{k.rpartition('/')[2]} {v:.4g}" for k, v in row.items() if isinstance(v, (int, float))))
 
     imitate(trained, demonstrations, settings, state, log)
-    save_policy(trained, fresh, folder)
+    save_policy(trained, initial, folder)
 
 
 def gather_lessons(settings: Settings, cases: Mapping[str, Path]) -> Lessons:
-    """What clinicians show on the training cases of each data set, by the file of its ``cases``: their episodes, and
-    diagnoses of whole records."""
-    datasets, most = LESSONS if _reads_textbook(settings) else (IN_DOMAIN,), {IN_DOMAIN: settings.warm_start.cases}
-    by_dataset = {name: itertools.islice(iterate_records(cases[name], "train"), most.get(name)) for name in datasets}
-    return _lessons(settings, {name: list(records) for name, records in by_dataset.items()})
+    """The lessons of clinicians on training cases. ``cases`` are the files of the data sets; of the in-domain data set
+    the first ``warm_start.cases`` cases are demonstrated."""
+    datasets, limits = LESSONS if _reads_textbook(settings) else (IN_DOMAIN,), {IN_DOMAIN: settings.warm_start.cases}
+    by_dataset = {name: itertools.islice(iterate_records(cases[name], "train"), limits.get(name)) for name in datasets}
+    return _demonstrate_all(settings, {name: list(records) for name, records in by_dataset.items()})
 
 
-def _lessons(settings: Settings, by_dataset: Mapping[str, Sequence[CaseRecord]]) -> Lessons:
-    """What clinicians demonstrate on the records of each data set."""
+def _demonstrate_all(settings: Settings, by_dataset: Mapping[str, Sequence[CaseRecord]]) -> Lessons:
+    """The lessons of clinicians on the cases of each data set."""
     episodes: list[DemonstratedEpisode] = []
     static: list[tuple[CaseRecord, Turn]] = []
     for dataset, records in by_dataset.items():
@@ -128,14 +129,15 @@ def _lessons(settings: Settings, by_dataset: Mapping[str, Sequence[CaseRecord]])
 
 
 def _reads_textbook(settings: Settings) -> bool:
-    tiny, textbook = settings.policy.model == "tiny", settings.warm_start.textbook
-    return tiny if textbook is None else textbook
+    """Whether textbook cases are among the lessons: by default for the tiny policy."""
+    textbook = settings.warm_start.textbook
+    return settings.policy.model == "tiny" if textbook is None else textbook
 
 
 def encode_lessons(
     settings: Settings, policy: Path, episodes: Sequence[DemonstratedEpisode], static: Sequence[tuple[CaseRecord, Turn]]
 ) -> list[Demonstration]:
-    """The lessons in tokens of the ``policy``, a folder."""
+    """The lessons in the tokens of a policy, whose folder is ``policy``."""
     tokenizer = ChatTokenizer(policy, settings.policy.chat_template_kwargs)
     prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
     demonstrations = [encode_episode(prompts, episode) for episode in episodes]
@@ -145,7 +147,7 @@ def encode_lessons(
 async def demonstrate(
     environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord], readings: bool
 ) -> list[DemonstratedEpisode]:
-    """The clinician's episode of each case; with ``readings`` also its likeliest diagnosis at each state."""
+    """The clinician's episode of each case, with its likeliest diagnosis at each state if ``readings``."""
     episodes = []
     for case in cases:
         trajectory = await run_episode(environment, clinician, case, 0)
@@ -157,7 +159,7 @@ async def demonstrate(
 
 
 async def _diagnose_statically(environment, clinician, cases, share: float) -> list[tuple[CaseRecord, Turn]]:
-    """The clinician's diagnosis of the whole record, for a share of the cases."""
+    """The first ``share`` of the cases, each with the clinician's diagnosis from the whole record."""
     diagnoses = []
     for case in cases[: round(share * len(cases))]:
         state = State(case)
@@ -168,7 +170,7 @@ async def _diagnose_statically(environment, clinician, cases, share: float) -> l
 
 
 def corpus(settings: Settings, episodes: Sequence[DemonstratedEpisode], static) -> list[str]:
-    """Every text that the policy will read or write."""
+    """All texts of the lessons that the policy will read or write."""
     prompt = settings.environment.prompt
     texts = []
     for episode in episodes:
@@ -180,9 +182,9 @@ def corpus(settings: Settings, episodes: Sequence[DemonstratedEpisode], static) 
 
 
 def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demonstration:
-    """The tokens of an episode, as the policy reads and writes it: one piece for the conversation, whose replies are
-    learned, and one for each reading (the likeliest diagnosis at a state). A reading follows the conversation up to its
-    state. It begins with the words of a forced diagnosis, which have no loss, and has no end-of-turn token."""
+    """An episode in tokens: one piece for the conversation, whose replies have a loss, and one piece for each reading
+    (the likeliest diagnosis at a state), which branches off from the conversation at its state. A reading begins with
+    the words of a forced diagnosis, which have no loss, and has no end-of-turn token."""
     steps = [_in_style(prompts, step) for step in episode.trajectory.steps]
     positions: list[int] = []
     readings: list[Piece] = []
@@ -197,34 +199,37 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
 
 
 def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
+    """A diagnosis from the whole record in tokens; only the name of the disease has a loss."""
     prefix = prompts.prompt_ids(State(case), True, whole=True)
     ids = (*prefix[: len(prefix) - len(prompts.forced_prefix_ids)], *_diagnosis_ids(prompts, turn))
     return [Piece(0, ids, range(len(prefix), len(ids)))]
 
 
 def _in_style(prompts: PromptBuilder, step: Step) -> Step:
-    """The step in the words of the prompt's style; the demonstrator writes the full one."""
+    """The step with its reply in the prompt's style; clinicians write the full style."""
     style = prompts.settings.style
     return step if style == "full" else replace(step, turn=Turn(render_action(step.action, style)))
 
 
 def _diagnosis_ids(prompts: PromptBuilder, turn: Turn) -> tuple[int, ...]:
+    """The tokens of a reply that diagnoses, in the prompt's style, with the end-of-turn token."""
     return prompts.reply_ids(_in_style(prompts, Step(turn, parse_action(turn.text), Observation("end"))))
 
 
 def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, state_dir: Path, log: Log) -> None:
-    """Minimise cross-entropy on the demonstrator's tokens; a short warm-up and a cosine. AdamW trains all weights but
-    the hidden matrices of the tiny policy, which Muon trains."""
+    """Train the model on demonstrations: minimise the cross-entropy of their tokens, with a linear rise and a cosine
+    decay of the learning rate. Muon trains the hidden matrices of the tiny policy, AdamW all other weights. Resumes
+    from the checkpoint in ``state_dir``; ``log`` gets a row of metrics per epoch."""
     plan = settings.warm_start
     optimizers = _optimizers(model, settings)
     per_epoch = math.ceil(len(demonstrations) / plan.batch_size)
     total = plan.epochs * per_epoch
     rise = 50 if settings.policy.model == "tiny" else min(50, math.ceil(total / 10))
 
-    def share(k: int) -> float:
+    def rate_share(k: int) -> float:
         return min((k + 1) / rise, 0.5 * (1 + math.cos(math.pi * min(1.0, k / total))))
 
-    schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, share) for optimizer in optimizers]
+    schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, rate_share) for optimizer in optimizers]
     path, start = state_dir / "warm_start.pt", 0
     parts: dict[Any, Any] = dict(enumerate((model, *optimizers, *schedules)))
     if saved := load_checkpoint(path):
@@ -248,6 +253,7 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
 
 
 def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
+    """The optimisers of the model: Muon and AdamW for the tiny policy, AdamW for any other."""
     adam = functools.partial(torch.optim.AdamW, weight_decay=0.01, fused=True)
     if settings.policy.model != "tiny":
         return [adam(model.parameters(), lr=_FOLDER_ADAM_RATE)]
@@ -257,7 +263,7 @@ def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:
-    """Shuffled batches of similar length: sorted within large random blocks, so that little is padded."""
+    """Batches in random order. Demonstrations are sorted by length within large random blocks, which saves padding."""
     rng, order, batches = random.Random(seed), list(demonstrations), []
     rng.shuffle(order)
     block = size * 32
@@ -269,11 +275,11 @@ def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> l
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon (Jordan et al. 2024): steepest descent of hidden matrices in the spectral norm.
+    """The optimiser Muon (Jordan et al. 2024): steepest descent of hidden matrices in the spectral norm.
 
-    As ``torch.optim.Muon`` with its default momentum (0.95, Nesterov) and learning-rate adjustment, but in the
-    parameters' own precision: bfloat16, torch's choice, takes 17 times as long on processors without instructions for
-    it. Parameters are matrices; those of one shape are updated together.
+    It equals ``torch.optim.Muon`` with its default momentum (0.95, Nesterov) and learning-rate adjustment, but computes
+    in the precision of the parameters: bfloat16, as in torch, takes 17 times as long on processors without
+    instructions for it. All parameters are matrices; those of one shape are updated together.
     """
 
     def __init__(self, matrices: Iterable[torch.nn.Parameter], lr: float, weight_decay: float):
@@ -281,7 +287,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
-        """One update of every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         for group in self.param_groups:
             shapes: dict[torch.Size, list[torch.nn.Parameter]] = defaultdict(list)
             for p in group["params"]:
@@ -294,6 +300,7 @@ class Muon(torch.optim.Optimizer):
                     p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-scale)
 
     def _direction(self, p: torch.nn.Parameter, gradient: torch.Tensor, momentum: float) -> torch.Tensor:
+        """The gradient with Nesterov momentum; updates the momentum."""
         state = self.state[p]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(p)
@@ -301,7 +308,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
-    """The matrices (N, rows, columns) with all singular values brought near 1, by Newton-Schulz iteration."""
+    """The matrices (N, rows, columns) with singular values near 1 and the same singular vectors, by Newton-Schulz
+    iteration."""
     wide = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
     x = wide / wide.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(_STEPS):

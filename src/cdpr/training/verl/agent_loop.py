@@ -1,4 +1,4 @@
-"""The rollouts of verl: episodes as of all engines, the Ray actor in which groups are scored, and the order of a batch.
+"""Rollouts with verl: the loop that runs an episode, the Ray actor that scores groups, and the order of a batch.
 
 A group is scored as soon as its last episode has ended, while the policy's servers are awake.
 """
@@ -36,8 +36,9 @@ logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(loggi
 
 
 class EpisodeOutput(AgentLoopOutput):
-    """The result of an episode. ``trajectory`` is None where it failed; ``failure`` is then the kind of error, and
-    ``fatal`` marks a fault of the program, not of a server. ``alternatives``: further replies to train on."""
+    """An episode as verl's output. Where the episode failed, ``trajectory`` is None, ``failure`` is the type of the
+    error, and ``fatal`` tells an error of the program from one of a server. ``alternatives`` are further training data.
+    """
 
     trajectory: Trajectory | None = Field(default=None, exclude=True)
     failure: str = Field(default="", exclude=True)
@@ -46,15 +47,15 @@ class EpisodeOutput(AgentLoopOutput):
 
 
 class DiagnosticLoop(AgentLoopBase):
-    """Runs the episode of a row of the schedule. Never raises: verl would train on the rest of the group."""
+    """verl's agent loop: runs one episode. It never raises, because verl would train on the rest of the group."""
 
     def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)  # no family of chat templates: the prompts are ours, verl joins no turns
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
-        """One episode; ``row`` is one of :class:`~.session.Schedule`, with verl's ``uid`` and ``session_id``."""
+        """Run one episode. ``row`` is a row of :class:`~.session.Schedule` with verl's ``uid`` and ``session_id``."""
         run = read_session(self.data_config.cdpr_session).run
-        case = getattr(run, row["part"])[int(row["place"])]
+        case = getattr(run, row["part"])[int(row["case_index"])]
         parts = {"client": self.server_manager, "tokenizer": run.tokenizer}
         model: Any = open_model(ModelSpec.of_rollouts(run.settings), **parts)
         if row["part"] == "validation":
@@ -80,12 +81,13 @@ class DiagnosticLoop(AgentLoopBase):
 
 
 def _fields(versions: set[int]) -> dict[str, Any]:
-    """What verl reads beside a row: the versions of the weights, and figures to display, which are ours to log."""
+    """The extra fields that verl reads: the versions of the weights, and figures to display (none: we log our own)."""
     return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
 
 
 def _row(turns: Sequence[Turn], limit: int | None = None, **more: Any) -> EpisodeOutput:
-    """Replies one after another, with what was observed between them, which has no loss."""
+    """The output of an episode's replies with the observations between them, which have no loss; at most ``limit``
+    tokens."""
     response = [*turns[-1].prompt_ids, *turns[-1].token_ids][len(turns[0].prompt_ids) :][:limit]
     mask = on_response(turns, ([1] * len(turn.token_ids) for turn in turns), limit)
     logprobs = on_response(turns, (turn.logprobs for turn in turns), limit)
@@ -93,7 +95,7 @@ def _row(turns: Sequence[Turn], limit: int | None = None, **more: Any) -> Episod
 
 
 def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: int = 1, **more: Any) -> EpisodeOutput:
-    """A row; verl reads only fields that are set."""
+    """An output with these tokens; ``more`` are further fields."""
     return EpisodeOutput(
         prompt_ids=list(prompt),
         response_ids=list(reply),
@@ -106,34 +108,35 @@ def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: 
 
 
 def _log_fault(what: str, error: Exception) -> None:
-    """Log the place of an error without its message, which may quote a case."""
+    """Log the stack of an error without its message, which may quote a case."""
     _log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
 @dataclass
 class _Group:
-    """One case of an iteration: its place in the schedule, its episodes by number, and their advantages."""
+    """A group of one iteration: its row in the schedule, its episodes by number, and their advantages."""
 
     uid: str
-    place: int
+    row: int
     iteration: int
     members: dict[int, EpisodeOutput] = field(default_factory=dict)
     scored: GroupAdvantages | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     def trajectories(self) -> dict[int, Trajectory]:
-        """The trajectories by number, those of failed episodes left out."""
+        """The trajectories by number, without failed episodes."""
         members = sorted(self.members.items())
         return {i: member.trajectory for i, member in members if member.trajectory is not None}
 
 
 @dataclass
 class Finished:
-    """Advantages of a batch by verl's key of a row (group, member, 0 for the trajectory or number of the alternative).
+    """The advantages of a batch by verl's key of a row: GROUP_MEMBER_0 for a trajectory, GROUP_MEMBER_NUMBER for an
+    alternative.
 
-    ``rollouts``: figures of all episodes. ``advantages``: of each of a row's tokens, times the token's weight in the
-    loss; ``weights``: the sum of these weights, where they are not all 1. Rows of failed groups are missing.
-    ``metrics`` are those of the algorithm.
+    ``advantages`` has one value per token of a row, times the token's weight in the loss; ``weights`` the sum of these
+    weights, where they are not all 1. Rows of failed groups are missing. ``rollouts`` are metrics of the episodes,
+    ``metrics`` those of the algorithm.
     """
 
     rollouts: dict[str, float] = field(default_factory=dict)
@@ -143,13 +146,12 @@ class Finished:
 
 
 class GroupHook:
-    """A mixin of verl's agent-loop worker, in which all sessions of a prompt run in one event loop.
+    """A mixin of verl's agent-loop worker that scores groups. All episodes of a group run in its event loop.
 
-    It holds the algorithm, the torch trainer's own code, with its state between iterations. No group waits for another:
-    the continuations of the first are drawn while the episodes of the last still run. A group with a failed episode or
-    failed credit has advantages of 0 in this step and is counted; the trainer stops the run at a fault of the program
-    or at too many failures.
-    """
+    It holds the algorithm, the same object as in the torch engine, with its state between iterations. Groups do not
+    wait for each other: credit of the first is computed while episodes of the last still run. A group with a failed
+    episode or failed credit has advantages of 0 in this step and is counted. The trainer stops the run after an error
+    of the program or too many failures."""
 
     config: Any
     llm_client: Any
@@ -159,7 +161,7 @@ class GroupHook:
         self.session = read_session(self.config.data.cdpr_session)
         self.algorithm = open_algorithm(self.session.context(self.llm_client))
         self.groups: dict[str, _Group] = {}
-        self.validation: dict[int, EpisodeOutput] = {}  # by place of the case
+        self.validation: dict[int, EpisodeOutput] = {}  # by index of the case
         self.record = MetricsLog(self.session.state / CREDIT)
 
     async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
@@ -171,9 +173,8 @@ class GroupHook:
         return await super()._agent_loop_postprocess(rows, validate, **row)  # type: ignore[misc]
 
     async def _join(self, output: EpisodeOutput, row: dict[str, Any]) -> None:
-        """Wait until the whole group is there; the last member scores it."""
-        fresh = _Group(row["uid"], int(row["index"]), int(row["iteration"]))
-        group = self.groups.setdefault(row["uid"], fresh)
+        """Add an episode to its group. The call of the last episode scores the group, the others wait for it."""
+        group = self.groups.setdefault(row["uid"], _Group(row["uid"], int(row["index"]), int(row["iteration"])))
         group.members[int(row["session_id"])] = output
         if len(group.members) < self.session.settings.training.group_size:
             await group.done.wait()
@@ -184,7 +185,7 @@ class GroupHook:
             group.done.set()
 
     async def _score(self, group: _Group) -> None:
-        """Score a whole group; a group with a failed episode stays without advantages."""
+        """Score a complete group; a group with a failed episode gets no advantages."""
         members = [group.members[i] for i in sorted(group.members)]
         trajectories = group.trajectories()
         if len(trajectories) == len(members):
@@ -196,33 +197,34 @@ class GroupHook:
                     member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
         for other in group.scored.alternatives if group.scored else ():
             member = members[other.i]
-            own = {"reward_score": member.reward_score, "extra_fields": member.extra_fields}  # verl displays them
-            member.alternatives.append(_row(other.turns, **own))
+            displayed = {"reward_score": member.reward_score, "extra_fields": member.extra_fields}
+            member.alternatives.append(_row(other.turns, **displayed))
 
     def _summary(self, part: str, outputs: Sequence[EpisodeOutput]) -> dict[str, float]:
+        """The means over the episodes that did not fail, with ``part`` before their names."""
         settings, episodes = self.session.settings, [output.trajectory for output in outputs if output.trajectory]
         figures = summarise_episodes(episodes, settings.utility, settings.environment.tests) if episodes else {}
         return {f"{part}/{name}": value for name, value in figures.items()}
 
     def finish_validation(self) -> dict[str, Any]:
-        """The figures of the validation that has ended, and its verdicts by case."""
-        outputs = [self.validation[place] for place in sorted(self.validation)]
+        """The metrics of the finished validation, with its verdicts by case."""
+        outputs = [self.validation[index] for index in sorted(self.validation)]
         self.validation = {}
         marks = verdicts([x.trajectory.correct if x.trajectory else math.nan for x in outputs])
         row = {"validation/decoding": "greedy", "validation/verdicts": marks}
         return row | self._summary("validation", outputs)
 
     def finish(self, uids: Sequence[str]) -> Finished:
-        """The advantages of a batch of groups, finished in the order of the schedule as by the torch trainer."""
-        every = sorted(map(self.groups.pop, uids), key=lambda group: group.place)
-        outputs = [output for group in every for _, output in sorted(group.members.items())]
+        """The advantages of a batch of groups, finished in the order of the schedule, as in the torch engine."""
+        groups = sorted(map(self.groups.pop, uids), key=lambda group: group.row)
+        outputs = [output for group in groups for _, output in sorted(group.members.items())]
         rollouts = self._summary("train", outputs) | {
             "rollout/failed": sum(bool(output.failure) for output in outputs) / max(1, len(outputs)),
             "rollout/fatal": sum(output.fatal for output in outputs) / max(1, len(outputs)),
             "rollout/tokens": sum(sum(output.response_mask) for output in outputs),
         }
         finished = Finished(rollouts=rollouts)
-        scored = [(group, group.scored) for group in every if group.scored]
+        scored = [(group, group.scored) for group in groups if group.scored]
         if not scored:
             return finished
         batch = [credit for _, credit in scored]
@@ -238,16 +240,16 @@ class GroupHook:
         return finished
 
     def credit_state(self) -> bytes:
-        """The algorithm's state, which must survive an interruption."""
+        """The algorithm's state as JSON, for a checkpoint."""
         return json.dumps(self.algorithm.state_dict()).encode()
 
     def restore_credit(self, state: bytes) -> None:
-        """The inverse of :meth:`credit_state`."""
+        """Restore what :meth:`credit_state` returned."""
         self.algorithm.load_state_dict(json.loads(state))
 
 
 def _rows(group: _Group, scored: GroupAdvantages) -> Iterator[tuple[str, list[float], list[float]]]:
-    """verl's keys of the rows of a scored group, with advantages and weights of their tokens."""
+    """For each row of a scored group: verl's key, and the advantages and weights of its tokens."""
     count: Counter[int] = Counter()
 
     def row(key: str, turns: Sequence[Turn], length: int | None, *columns: Sequence[PerToken]):
@@ -275,20 +277,21 @@ class GroupManager(AgentLoopManagerTQ):
 
 
 def needs_of(url: str | None) -> dict[str, Any]:
-    """Ray's options of an actor that uses the server at ``url``. A local address is valid only on the cluster's first
-    machine, where the run and its server started; verl would choose any machine."""
+    """Ray's options for an actor that uses the server at ``url``. A local address is valid only on the cluster's first
+    machine, where the server runs; by default Ray would choose any machine."""
     return {"num_cpus": 0, "resources": {"node:__internal_head__": 1e-3} if url and is_local(url) else {}}
 
 
 class ScheduledBatch(ReplayBuffer):
-    """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``), in the order of the schedule. In the
-    order of their ends the first mini-batch would hold the short episodes; sums of floats depend on the order too."""
+    """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``) that returns them in the order of the
+    schedule. In the order in which they end, the first mini-batch would have the short episodes, and sums of floats
+    would differ between runs."""
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Keys of ``batch_size`` groups, by row of the schedule and number in the group, and verl's metrics."""
+        """The keys of ``batch_size`` groups, sorted by row of the schedule and number in the group; verl's metrics."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
         numbers = (map(int, key.rsplit("_", 2)[1:]) for key in batch.keys)  # {uid}_{session}_{output}
-        places = [(int(row), *number) for row, number in zip(rows["index"], numbers, strict=True)]
-        batch.reorder(sorted(range(len(places)), key=places.__getitem__))
+        order = [(int(row), *number) for row, number in zip(rows["index"], numbers, strict=True)]
+        batch.reorder(sorted(range(len(order)), key=order.__getitem__))
         return batch, metrics

@@ -1,8 +1,8 @@
-"""verl's checkpoints: which one is whole, which ones are removed, and the policy that is merged from the last.
+"""verl's checkpoints: marking whole ones, removing old ones, and merging the last one to a policy.
 
-verl removes the previous checkpoint before it names the next one the latest, so a kill in between leaves a name without
-a checkpoint. Here verl removes none: a checkpoint is marked when all of it is written, and older ones go after that. A
-checkpoint of a 4B model takes 48 GB, the policy 8, so the last checkpoint goes once the policy is there.
+verl removes the previous checkpoint before it records the next one as the latest, so that a kill in between leaves
+none. Here verl removes nothing: a checkpoint is marked when all of it is written, and older ones are removed after
+that. A checkpoint of a 4B model takes 48 GB, the policy 8, so the last one is removed once the policy is written.
 """
 
 import json
@@ -16,12 +16,12 @@ from ...files import write_text
 from ..torch.weights import copy_tokenizer
 
 LATEST = "latest_checkpointed_iteration.txt"
-"""The file in which verl looks up the step to continue from."""
+"""The file in which verl records the step of the latest checkpoint."""
 _STEP, _MARK = "global_step_", "whole"
 
 
 def folder_of(checkpoints: Path, step: int) -> Path:
-    """Where verl keeps the checkpoint of a step."""
+    """The folder of verl's checkpoint of a step."""
     return checkpoints / f"{_STEP}{step}"
 
 
@@ -32,7 +32,7 @@ def keep_only(checkpoints: Path, step: int) -> None:
 
 
 def fall_back(checkpoints: Path) -> int | None:
-    """Make verl resume from the newest whole checkpoint, whatever a killed run left; returns its step, if any."""
+    """Make verl resume from the newest whole checkpoint and remove all others; returns its step, None without one."""
     whole = [int(mark.parent.name.removeprefix(_STEP)) for mark in checkpoints.glob(f"{_STEP}*/{_MARK}")]
     if not whole:
         _remove(checkpoints)
@@ -43,14 +43,16 @@ def fall_back(checkpoints: Path) -> int | None:
     return max(whole)
 
 
-def _remove(checkpoints: Path, but: Path | None = None) -> None:
+def _remove(checkpoints: Path, keep: Path | None = None) -> None:
+    """Remove all checkpoints but the folder ``keep``."""
     for folder in checkpoints.glob(f"{_STEP}*"):
-        if folder != but:
+        if folder != keep:
             shutil.rmtree(folder)
 
 
 def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: int) -> None:
-    """Merge the shards of the last checkpoint with verl's merger, fold a LoRA adapter in, add the tokenizer. Atomic."""
+    """Write the policy of the last checkpoint as a Hugging Face folder, whole or not at all: verl's merger joins the
+    shards, a LoRA adapter is added to the weights, and the tokenizer files are copied."""
     step = int((checkpoints / LATEST).read_text())
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(folder_of(checkpoints, step) / "actor")]
@@ -64,7 +66,7 @@ def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: 
 
 
 def hand_over(policy: Path, out_dir: Path) -> None:
-    """Put the merged policy into ``out_dir``, without a second copy of its files where the file system can link."""
+    """Copy the merged policy to ``out_dir``, by hard links where the file system has them."""
     try:
         shutil.copytree(policy, out_dir, copy_function=os.link)
     except OSError:
@@ -72,8 +74,8 @@ def hand_over(policy: Path, out_dir: Path) -> None:
 
 
 def fold_adapter(folder: Path, rank: int) -> None:
-    """Add the adapter that the merger leaves beside the initial weights to them, with a scale equal to its rank.
-    Computed in float32, saved in bfloat16 as by the merger. Raises FileNotFoundError without an adapter."""
+    """Add the LoRA adapter in a merged folder to its weights, with ``lora_alpha`` equal to the rank. Computed in
+    float32 and saved in bfloat16, as by the merger. Raises FileNotFoundError without an adapter."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

@@ -1,4 +1,4 @@
-"""From our settings to verl's: every key that a run sets (also ``overrides.yaml``), and what verl cannot follow."""
+"""Translates our settings to verl's configuration (with ``overrides.yaml``), and refuses settings that verl lacks."""
 
 import json
 import os
@@ -26,15 +26,15 @@ _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Environment variables of every process of a run, on all machines. The policy is a folder: nothing is fetched."""
+    """The environment variables of all processes of a run. Nothing is downloaded: the policy is a folder."""
     every = NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"} | {k: os.environ.get(k, v) for k, v in WITHOUT_TOOLKIT.items()}
     threads = {"OMP_NUM_THREADS": str(settings.training.threads)}
     return every | (ENVIRONMENT | threads if settings.training.verl.without_gpu else {})
 
 
 def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dict[str, Any]:
-    """verl's configuration as dotted keys over its ``ppo_trainer``; a leading ``+`` adds a key that it does not list.
-    Raises SettingsError for what cannot run or does not fit."""
+    """The changes to verl's configuration ``ppo_trainer``, by dotted key; a leading ``+`` adds a new key. Raises
+    SettingsError for settings that cannot run or whose memory does not fit."""
     check(settings)
     plan, verl, frozen = settings.training, settings.training.verl, settings.training.verl.frozen
     here = Path(__file__).parent
@@ -75,12 +75,12 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
 
 
 def overrides(resolved: Mapping[str, Any]) -> list[str]:
-    """The configuration in Hydra's grammar: values are JSON."""
+    """The changes in the grammar of Hydra's command line: ``key=value`` with JSON values."""
     return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in resolved.items()]
 
 
 def check(settings: Settings) -> None:
-    """Raises SettingsError for settings that the engine cannot follow, or whose memory does not fit."""
+    """Raise SettingsError for settings that the engine verl does not support, or whose memory does not fit."""
     plan, verl, frozen = settings.training, settings.training.verl, settings.training.verl.frozen
     gpus, trajectories = verl.nodes * verl.gpus_per_node, plan.prompts_per_batch * plan.group_size
     mini_batch = plan.mini_batch_prompts * plan.group_size
@@ -127,7 +127,7 @@ def check(settings: Settings) -> None:
 
 
 def refuse(wrong: object, message: str) -> None:
-    """Raises SettingsError where something is wrong."""
+    """Raise SettingsError with ``message`` if ``wrong`` is true."""
     if wrong:
         raise SettingsError(message)
 
@@ -140,8 +140,9 @@ def report(
     columns: Mapping[str, Settings],
     runs: Sequence[Settings],
 ) -> str:
-    """What ``cdpr plan_training`` prints. ``columns`` are settings that are compared, the first being GRPO's; ``runs``
-    those of all trainings of ``reproduce_paper``. Raises SettingsError where the run would be refused."""
+    """The text of ``cdpr plan_training``: memory, time, and verl's configuration. ``columns`` are the settings to
+    compare, GRPO's first; ``runs`` those of all trainings of ``reproduce_paper``. Raises SettingsError as
+    :func:`resolve`."""
     resolved = resolve(settings, session, policy, state)
     if settings.training.verl.without_gpu:
         return "\n".join(["# memory and time", "without a GPU: not planned", "", "# verl", *overrides(resolved)])

@@ -1,4 +1,4 @@
-"""Time of a run before anything starts, and the price of the judge."""
+"""Estimates the time of a run before it starts, and the cost of its judge."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from ...settings import Settings, judging_models
 from ...settings.algorithms import algorithm_class, algorithm_options
 from .memory import GB, MemoryPlan, memory_plan, needs_frozen
 
-# By memory in GB: the card, its dense bfloat16 TFLOP/s and its GB/s.
+# GPUs by memory in GB: name, dense bfloat16 TFLOP/s, memory bandwidth in GB/s.
 _CARDS = {24: ("RTX 4090", 165, 1008), 40: ("A100", 312, 1555), 80: ("H100", 989, 3350), 96: ("H20", 148, 4000),
           141: ("H200", 989, 4800)}  # fmt: skip
 _SERVING, _TRAINING = 0.5, 0.35  # shares of peak bandwidth and of peak arithmetic that servers and updates reach
@@ -20,14 +20,15 @@ _AMOUNTS = {"generated tokens": "tokens", "prompt tokens": "prompt", "requests":
 
 @dataclass(frozen=True)
 class Habits:
-    """What a policy does, as far as the work of a step depends on it. Lengths are in tokens.
+    """The behaviour of a policy on which the work of a step depends. Lengths are in tokens.
 
     ``turns``: decisions of an episode, three examinations and a diagnosis (paper, Table 1: AEN about 3); ``opening``:
-    its first prompt; ``name``: a diagnosis alone. The rest is measured by benchmarks/step_requests.py with the paper's
-    settings: ``repeated``, the share of decisions at a state that is another trajectory's too; ``selected``, of states
-    that are evaluated; ``examinations`` evaluated at one of them; ``drawn``, the share of their continuations that no
-    trajectory of the group gives; ``goes_on``, the probability that a continuation continues after a decision;
-    ``visits``, the trajectories that spend their budget of states at the same one.
+    the first prompt; ``name``: a diagnosis without other words. The rest was measured by benchmarks/step_requests.py
+    with the paper's settings. ``repeated``: share of decisions at a state that another trajectory also visits;
+    ``selected``: share of states that are selected; ``examinations``: candidates at a selected state that are
+    examinations; ``drawn``: share of their continuations that the group's own trajectories do not provide;
+    ``goes_on``: probability that a continuation goes on after a decision; ``visits``: trajectories that share a
+    selected state.
     """
 
     turns: float = 4
@@ -44,7 +45,7 @@ class Habits:
 
     @classmethod
     def within(cls, settings: Settings) -> Self:
-        """The usual ones, within the limits of these settings."""
+        """The default behaviour, within the limits of these settings."""
         policy, usual = settings.policy, cls()
         return replace(
             usual,
@@ -60,15 +61,15 @@ class Habits:
 
     @property
     def scored_prompt(self) -> float:
-        """Tokens of a prompt whose given continuation is scored. vLLM reads all of them: its cache keeps no
+        """Mean tokens of a prompt whose continuation is scored. vLLM computes all of them: its prefix cache has no
         log-probabilities."""
         return self.opening + (self.turns - 1) / 2 * (self.reply + self.result)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a phase asks its servers: ``sequences`` beside each other, ``tokens`` generated in all of them, ``prompt``
-    tokens that no server has read before; ``requests``, and ``diagnoses`` that are judged."""
+    """The work of the servers in one phase of a step: ``sequences`` at the same time, generated ``tokens``, ``prompt``
+    tokens that are not cached, ``requests``, and ``diagnoses`` to judge."""
 
     sequences: float
     tokens: float
@@ -79,8 +80,8 @@ class Work:
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """One step of usual episodes: ``seconds`` and ``work`` by phase. States of a group that agree are one, and a server
-    keeps the prompts that it has read; no continuation comes from the cache of earlier steps."""
+    """The estimate of a training step: ``seconds`` and ``work`` by phase. Equal states of a group are merged, and
+    servers cache prompts; no continuation comes from the rollout cache of earlier steps."""
 
     seconds: dict[str, float]
     work: dict[str, Work]
@@ -91,14 +92,16 @@ class StepEstimate:
         return sum(self.seconds.values())
 
     def sum_of(self, name: str) -> float:
-        """``tokens``, ``prompt`` tokens, ``requests`` or ``diagnoses`` of all phases."""
+        """The sum over all phases of a field of :class:`Work`."""
         return sum(getattr(work, name) for work in self.work.values())
 
 
 def estimate_step(settings: Settings) -> StepEstimate:
-    """Decoding is bound by memory bandwidth, because the weights and the open sequences' keys and values are read for
-    every token; prompts and updates are bound by arithmetic. All reach only a share of a GPU's data sheet. Raises
-    SettingsError for a model without a configuration."""
+    """The estimate of a training step under these settings. Raises SettingsError for a model without a configuration.
+
+    Decoding is limited by memory bandwidth, because every token reads the weights and the keys and values of its
+    sequence; prompts and updates are limited by arithmetic. Both reach a share of the numbers in a GPU's data sheet.
+    """
     plan, memory, habits = settings.training, memory_plan(settings), Habits.within(settings)
     work = step_work(settings, habits)
     seconds = {phase: _serving_seconds(settings, memory, habits, phase, own) for phase, own in work.items()}
@@ -109,7 +112,7 @@ def estimate_step(settings: Settings) -> StepEstimate:
 
 
 def step_work(settings: Settings, habits: Habits) -> dict[str, Work]:
-    """The work of servers in a step, by phase."""
+    """The work of the servers in a step, by phase."""
     plan, turns = settings.training, habits.turns
     trajectories = plan.prompts_per_batch * plan.group_size
     prompts = plan.prompts_per_batch * habits.opening + trajectories * (turns - 1) * habits.result
@@ -121,13 +124,13 @@ def step_work(settings: Settings, habits: Habits) -> dict[str, Work]:
         count, replies = decisions * whole, decisions * whole * (turns + 1) / 2
         prompts = (replies - count) * habits.result
         work["whole continuations"] = Work(count, replies * habits.reply, prompts, replies, count)
-    if scored := decisions * _scorings(settings):
+    if scored := decisions * _scored_replies(settings):
         work["scoring"] = Work(0, 0, scored * habits.scored_prompt, scored)
     return work
 
 
-def _scorings(settings: Settings) -> int:
-    """Given replies whose probability is read at every state: two names of the disease, and one that is trained on."""
+def _scored_replies(settings: Settings) -> int:
+    """Number of given replies that are scored at every state: two names of the true disease, and one to train on."""
     kind, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
     if "credit" in kind.reads or not kind.scores_by(settings):
         return 0
@@ -135,7 +138,8 @@ def _scorings(settings: Settings) -> int:
 
 
 def _credit_work(settings: Settings, habits: Habits, trajectories: float) -> dict[str, Work]:
-    """Probes by the policy; continuations of candidates and of the actions taken, and the diagnoses that end them."""
+    """The work of CDPR's credit by phase: probes (sampled next actions), continuations, and the forced diagnoses or
+    scored beliefs that end them."""
     credit, n = settings.credit, settings.training.group_size
     decisions = trajectories * habits.turns
     # Of n trajectories the first repeats nothing; habits are those of groups of four.
@@ -173,9 +177,9 @@ def _card(settings: Settings) -> tuple[str, float, float]:
 
 
 def _serving_seconds(settings: Settings, memory: MemoryPlan, habits: Habits, phase: str, work: Work) -> float:
-    """Seconds that the servers of a phase take for its ``work``. Each server generates as many sequences at the same
-    time as its memory holds. A token takes the longer of two times: to read the weights and the caches of all these
-    sequences (bandwidth), or to compute (arithmetic). A server stores the opening of a case once."""
+    """The seconds that the servers of a phase need for its ``work``. A server generates as many sequences at the same
+    time as its memory holds, with the opening of a case stored once. A token takes the longer of two times: to read
+    weights, keys and values (bandwidth), or to compute (arithmetic)."""
     frozen = needs_frozen(settings) and phase in ("continuations", "forced diagnoses", "scoring")
     server, (_, tflops, bandwidth) = memory.servers[-1 if frozen else 0], _card(settings)
     openings = settings.training.prompts_per_batch / server.count * habits.opening
@@ -189,17 +193,18 @@ def _serving_seconds(settings: Settings, memory: MemoryPlan, habits: Habits, pha
 
 
 def steps_of(settings: Settings) -> int:
-    """Iterations of a run whose training split holds ``data.train_cases`` cases."""
+    """The number of iterations of a run with ``data.train_cases`` training cases."""
     plan = settings.training
     return plan.steps or plan.epochs * (settings.data.train_cases // plan.prompts_per_batch)
 
 
 def _gpus(settings: Settings) -> int:
+    """The number of GPUs of a run on all machines, that of a frozen server included."""
     return settings.training.verl.nodes * settings.training.verl.gpus_of_node
 
 
 def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
-    """A table of a step and of the run under several settings, the first being GRPO's."""
+    """The lines of a table that compares a step and the run under several settings, GRPO's first."""
     import pandas as pd
 
     steps = {name: estimate_step(settings) for name, settings in columns.items()}
@@ -220,7 +225,7 @@ def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
 
 
 def duration_lines(settings: Settings) -> list[str]:
-    """Lines of ``cdpr plan_training`` on a run's time and its judge."""
+    """The lines of ``cdpr plan_training`` about the time of a run and its judge."""
     step, steps, gpus = estimate_step(settings), steps_of(settings), _gpus(settings)
     (card, tflops, bandwidth), save_every = _card(settings), settings.training.save_every
     hours, lost = step.total * steps / 3600, step.total * save_every / 3600
@@ -233,7 +238,7 @@ def duration_lines(settings: Settings) -> list[str]:
 
 
 def target_line(runs: Sequence[Settings]) -> str:
-    """Time of all trainings of a target, one after another."""
+    """The line of ``cdpr plan_training`` about the time of all trainings of ``reproduce_paper``."""
     seconds = [estimate_step(run).total * steps_of(run) for run in runs]
     hours = sum(time * _gpus(run) for time, run in zip(seconds, runs, strict=True)) / 3600
     days = f"about {sum(seconds) / 86400:,.0f} days if they run one after another"
@@ -241,7 +246,7 @@ def target_line(runs: Sequence[Settings]) -> str:
 
 
 def _judge_line(settings: Settings, diagnoses: float, steps: int) -> str:
-    """Who judges, how often, and what that costs."""
+    """The line of ``cdpr plan_training`` about the judge: its model, its diagnoses, and their cost."""
     model = judging_models(settings).get("judge.model")
     if model is None:
         return "judge: tables of names alone, which know the synthetic hospital; set judge.model for other cases"

@@ -1,8 +1,8 @@
-"""verl's FSDP engine, which fails where a rollout server would not get every weight; loaded by ``model.external_lib``.
+"""verl's FSDP engine with a check that rollout servers get all weights; loaded by ``model.external_lib``.
 
-verl selects what it sends by names that peft and FSDP make. With peft 0.21 that selection is empty for LoRA adapters,
-and verl sends nothing without an error: rollouts would come from the initial model for ever. So adapters are merged
-into the weights (``model.lora.merge``), and what is sent is compared with what the model has.
+verl selects the weights to send by names that peft and FSDP make. With peft 0.21 it finds no LoRA adapter and sends
+nothing, without an error: all rollouts would come from the initial model. So adapters are merged into the weights
+(``model.lora.merge``), and the weights that are sent are compared with those of the model.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ class Engine(FSDPEngineWithLMHead):
         return self._whole(weights), adapter
 
     def _whole(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The same tensors. Raises RuntimeError at their end where one of the model's is missing."""
+        """The same tensors. Raises RuntimeError at their end where a weight of the model was missing."""
         missing = dict(self.shapes)
         for name, tensor in weights:
             if missing.get(name) == tensor.shape:

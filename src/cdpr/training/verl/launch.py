@@ -1,4 +1,4 @@
-"""A training run with verl: plan, start Ray, follow, and hand over the policy as a Hugging Face folder."""
+"""Runs a training with verl: starts Ray and the servers, runs verl, and writes the policy as a Hugging Face folder."""
 
 import contextlib
 import dataclasses
@@ -38,9 +38,9 @@ _START = (
 
 
 def train_policy(settings: Settings, job: Job) -> None:
-    """Stage ``train``: one variant (settings already resolved) with the job's seed; the policy is a Hugging Face
-    folder. A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
-    does not fit, GovernanceError where credentialed text would leave the machine without an agreement."""
+    """Stage ``train_policy`` with the engine verl: one variant, its settings resolved, with the job's seed; the policy
+    is a Hugging Face folder. A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is not
+    installed or memory does not fit, GovernanceError where credentialed text would leave the machine."""
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
     session = Session(settings, Path(job.inputs["cases"]).resolve(), policy, state, job.seed or 0)
     job.tags.update(session.run.disclosed())
@@ -58,7 +58,7 @@ def train_policy(settings: Settings, job: Job) -> None:
 
 
 def _train(session: Session) -> None:
-    """Start Ray and the frozen server, if there is one, and run verl."""
+    """Start Ray and, if the settings ask for one beside the trainer, the frozen server; then run verl."""
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
     machines = LOGICAL if verl.without_gpu else None
     os.environ.update(environment(settings))
@@ -69,15 +69,15 @@ def _train(session: Session) -> None:
             server = running.enter_context(frozen_server(settings, session.policy, session.state))
             server.ready()
             frozen = {"url": server.address, "name": _FROZEN, "beside": False, "replicas": verl.gpus_per_node}
-            placed = merge(settings.model_dump(), {"training": {"verl": {"frozen": frozen}}})
-            session = dataclasses.replace(session, settings=parse_settings(placed))
+            with_address = merge(settings.model_dump(), {"training": {"verl": {"frozen": frozen}}})
+            session = dataclasses.replace(session, settings=parse_settings(with_address))
         session.write(path)
         _launch(overrides(resolved), session.state, cpus_of_ray(settings))
 
 
 def frozen_server(settings: Settings, policy: Path, state: Path, patience: float = 1800.0) -> OwnServer:
-    """vLLM with the initial policy on the training GPUs, not yet started. Paper, appendix, Training details:
-    "co-located on the same two devices via separate GPU memory budget". Its log is in ``state``."""
+    """A vLLM server of the initial policy on the training GPUs, not yet started; its log is in ``state``. Paper,
+    appendix, Training details: "co-located on the same two devices via separate GPU memory budget"."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
     options = {
         "data-parallel-size": verl.gpus_per_node,
@@ -93,7 +93,8 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
 
 
 def _check_installed(verl: Verl) -> None:
-    """Raises SettingsError naming what a run lacks: verl, its rollout server, a GPU, FlashAttention."""
+    """Raise SettingsError where verl, its rollout server, a GPU, a C compiler or FlashAttention is missing."""
+    import torch
 
     def missing(module: str) -> bool:
         return importlib.util.find_spec(module) is None
@@ -109,7 +110,7 @@ def _check_installed(verl: Verl) -> None:
         f"training.verl.rollout: {verl.rollout} is not installed: `make gpu-env` installs vllm",
     )
     refuse(
-        not _gpu_is_there(),
+        not torch.cuda.is_available(),
         "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 needs "
         "580.65 or later); without a GPU set training.verl.rollout: cpu",
     )
@@ -124,14 +125,8 @@ def _check_installed(verl: Verl) -> None:
     )
 
 
-def _gpu_is_there() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
 def _launch(arguments: list[str], state: Path, cpus: int) -> None:
-    """verl's entry point with our task runner."""
+    """Run verl's entry point with our task runner, under verl's configuration with these changes."""
     import ray
     from hydra import compose, initialize_config_module
     from verl.trainer.main_ppo import run_ppo
@@ -154,23 +149,24 @@ def _launch(arguments: list[str], state: Path, cpus: int) -> None:
 
 @contextlib.contextmanager
 def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[None]:
-    """Bound the start of the run in the context, whose parts wait for each other and for Ray without an end.
+    """A context that limits how long a run may take to start: its processes wait for Ray and for each other without
+    end.
 
-    Raises SettingsError where Ray has fewer than ``cpus`` CPUs, or where ``state`` does not say within ``patience``
-    seconds that the run has started; the message names what it waits for. For the main thread, which a signal wakes.
+    Raises SettingsError, naming what the run waits for, where Ray has fewer than ``cpus`` CPUs, or where ``state`` does
+    not say within ``patience`` seconds that the run has started. To be used in the main thread, which a signal wakes.
     """
     import ray
 
     write_text(state / START, "Ray")
-    until, ended, problems = time.monotonic() + patience, threading.Event(), []
+    deadline, ended, problems = time.monotonic() + patience, threading.Event(), []
 
     def watch() -> None:
         """Wake the main thread once the start has failed."""
         while not ended.wait(0.5) and (waiting := (state / START).read_text()):
-            there = ray.cluster_resources().get("CPU", cpus) if ray.is_initialized() else cpus
-            if there < cpus:
-                problems.append(f"Ray has {there:g} CPUs, and the run takes {cpus}: use a machine with more")
-            elif time.monotonic() > until:
+            ray_cpus = ray.cluster_resources().get("CPU", cpus) if ray.is_initialized() else cpus
+            if ray_cpus < cpus:
+                problems.append(f"Ray has {ray_cpus:g} CPUs, and the run takes {cpus}: use a machine with more")
+            elif time.monotonic() > deadline:
                 problems.append(
                     f"the run did not start within {patience:g} seconds; it waits for {waiting}{_pending()}"
                 )
@@ -196,16 +192,16 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
 
 
 def _pending() -> str:
-    """What Ray has no room for, and what is free, in words."""
+    """Text about the resources that Ray cannot provide, and those that are free; empty where nothing is pending."""
     import ray
 
-    def words(amounts: Mapping[str, float]) -> str:
-        return " and ".join(f"{amounts.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
+    def describe(resources: Mapping[str, float]) -> str:
+        return " and ".join(f"{resources.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
 
     groups = ray.util.placement_group_table().values()
     bundles = [bundle for group in groups if group["state"] == "PENDING" for bundle in group["bundles"].values()]
-    there = f" ({words(ray.available_resources())} are free)"
-    return f": Ray has no room for {', then '.join(map(words, bundles))}{there}" if bundles else ""
+    free = f" ({describe(ray.available_resources())} are free)"
+    return f": Ray has no room for {', then '.join(map(describe, bundles))}{free}" if bundles else ""
 
 
 # Ray over several machines: a cluster that runs already, or one over the machines of this Slurm job.
@@ -215,12 +211,12 @@ def _pending() -> str:
 def ray_cluster(
     nodes: int, log: Path, devices: Mapping[str, int] | None = None, patience: float = 300.0
 ) -> Iterator[None]:
-    """Run Ray on ``nodes`` machines while the context lasts; ``RAY_ADDRESS`` is its address.
+    """A context in which Ray runs on ``nodes`` machines of the Slurm job, with its address in ``RAY_ADDRESS``.
 
-    One machine needs nothing: verl starts Ray itself. A cluster at ``RAY_ADDRESS`` is used and left running.
-    ``devices`` of each machine (``num_cpus``, ``num_gpus``); without it Ray counts them. Raises SettingsError without
-    a cluster, or when not all machines joined within ``patience`` seconds; RuntimeError when Ray is imported already,
-    because it reads its secret at import.
+    On one machine it does nothing: verl starts Ray itself. A cluster at ``RAY_ADDRESS`` is used and left running.
+    ``devices`` are those of each machine (``num_cpus``, ``num_gpus``); by default Ray counts them. Raises SettingsError
+    without a cluster, or when not all machines have joined within ``patience`` seconds; RuntimeError when Ray is
+    already imported, because it reads its secret at import.
     """
     if nodes == 1 or os.environ.get("RAY_ADDRESS"):
         yield
@@ -247,7 +243,7 @@ def ray_cluster(
         start = _START.format(port=port, address=address, options=" ".join(options))
         servers = subprocess.Popen([*command, "bash", "-c", start], stdout=out, stderr=out, env=alone)
         try:
-            _await(nodes, servers, patience, log)
+            _await_machines(nodes, servers, patience, log)
             yield
         finally:
             servers.terminate()
@@ -257,7 +253,7 @@ def ray_cluster(
 
 
 def _own_address() -> str:
-    """The address of this machine for others; many machines resolve their own name to a loopback address."""
+    """The address of this machine in the network. (Its own name may resolve to a loopback address.)"""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route, contextlib.suppress(OSError):
         route.connect(("8.8.8.8", 80))  # as Ray does: it chooses a route and sends nothing
         return route.getsockname()[0]
@@ -265,8 +261,8 @@ def _own_address() -> str:
 
 
 def _machines_of_job() -> int:
-    """Machines of the Slurm job around this process, 0 without one. Snakemake's plugin removes Slurm's variables except
-    the job's number, so a request to Slurm replaces them. Raises SettingsError when Slurm does not answer."""
+    """The number of machines of this Slurm job, 0 without one. Snakemake's plugin removes Slurm's variables but the
+    job's number, so Slurm is asked. Raises SettingsError when Slurm does not answer."""
     count, job = os.environ.get("SLURM_JOB_NUM_NODES"), os.environ.get("SLURM_JOB_ID")
     if count or not job:
         return int(count or 0)
@@ -281,12 +277,12 @@ def _machines_of_job() -> int:
         ) from error
 
 
-def _await(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
+def _await_machines(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
     """Wait until all machines have joined Ray. Raises SettingsError after ``patience`` seconds."""
     import ray
 
-    until, joined = time.monotonic() + patience, 0
-    while time.monotonic() < until and servers.poll() is None:
+    deadline, joined = time.monotonic() + patience, 0
+    while time.monotonic() < deadline and servers.poll() is None:
         with contextlib.suppress(ConnectionError, RuntimeError):
             ray.init(log_to_driver=False, logging_level="ERROR")
             joined = sum(node["Alive"] for node in ray.nodes())

@@ -1,5 +1,5 @@
-"""Memory of a run before anything starts: upper bounds from the model's configuration, and a flat allowance for
-libraries. What does not fit is refused."""
+"""Estimates the memory of a run before it starts, and refuses a run that does not fit. The numbers are upper bounds
+from the model's configuration, plus an allowance for libraries."""
 
 import json
 import math
@@ -22,7 +22,7 @@ _CHUNK = 1024  # tokens whose logits are in memory at the same time
 
 
 class ModelSize(BaseModel):
-    """A decoder of the usual kind, by its ``config.json``: grouped-query attention and gated feed-forward layers."""
+    """The sizes of a decoder in its ``config.json``: grouped-query attention and gated feed-forward layers."""
 
     hidden: int = Field(alias="hidden_size")
     layers: int = Field(alias="num_hidden_layers")
@@ -52,13 +52,13 @@ class ModelSize(BaseModel):
         return self.layers * rank * ends
 
     def cache_bytes(self, gpus: int) -> int:
-        """Bytes of one token's keys and values in bfloat16 over all GPUs of a server: each holds at least one head."""
+        """Bytes of one token's keys and values in bfloat16 on all ``gpus`` of a server, each with at least one head."""
         return 2 * 2 * self.layers * max(self.kv_heads, gpus) * self.head_dim
 
 
 def model_size(settings: Settings) -> ModelSize:
-    """The model of ``policy.model``, from its ``config.json``. Raises SettingsError where that is missing or of another
-    kind."""
+    """The sizes of the model in the folder ``policy.model``. Raises SettingsError where its ``config.json`` is missing
+    or of another kind of model."""
     path = Path(settings.policy.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -73,8 +73,8 @@ def model_size(settings: Settings) -> ModelSize:
 
 @dataclass(frozen=True)
 class ServerMemory:
-    """One of ``count`` servers over ``gpus`` GPUs: its memory and its weights in GB over all of them, the tokens whose
-    keys and values fit beside the weights, and the most sequences at the same time."""
+    """The memory of each of ``count`` equal servers with ``gpus`` GPUs: ``memory`` and ``weights`` in GB on all its
+    GPUs, the ``tokens`` whose keys and values fit beside the weights, and ``at_once``, its most sequences at a time."""
 
     name: str
     count: int
@@ -87,8 +87,8 @@ class ServerMemory:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """``phases``: memory of one training GPU in each phase of a step by part, in GB; ``servers``: the policy's, then
-    the frozen one if its memory is known; ``longest``: tokens of the longest sequence."""
+    """The memory of a run. ``phases``: GB of one training GPU by phase of a step and by part. ``servers``: those of the
+    policy, then the frozen one if its memory is known. ``longest``: tokens of the longest sequence."""
 
     model: ModelSize
     gpus: int
@@ -98,7 +98,7 @@ class MemoryPlan:
     servers: list[ServerMemory]
 
     def lines(self) -> list[str]:
-        """The plan in words."""
+        """The lines of ``cdpr plan_training`` about memory."""
         out = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
         for phase, parts in self.phases.items():
             inside = ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size)
@@ -112,7 +112,7 @@ class MemoryPlan:
         return out
 
     def check(self) -> None:
-        """Raises SettingsError naming the part that does not fit and the setting to change."""
+        """Raise SettingsError, naming the part that does not fit and the setting to change."""
         for phase, parts in self.phases.items():
             if sum(parts.values()) > self.gpu_memory:
                 largest = max(parts, key=lambda name: parts[name])
@@ -146,7 +146,7 @@ _REMEDIES = {
 
 
 def memory_plan(settings: Settings) -> MemoryPlan:
-    """The plan of a run under these settings. Raises SettingsError for a model without a configuration."""
+    """The memory of a run under these settings. Raises SettingsError as :func:`model_size`."""
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
     gpus, servers = verl.nodes * verl.gpus_per_node, _servers(settings, model)
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
@@ -182,9 +182,9 @@ def memory_plan(settings: Settings) -> MemoryPlan:
 
 
 def micro_batch(settings: Settings) -> int:
-    """Trajectories in one pass of a GPU: the most up to `training.micro_batch` (paper, appendix, Training details: "a
-    per-GPU PPO micro-batch of 8") that divide a GPU's share of a batch and of a mini-batch, because verl needs equal
-    parts. The loss does not depend on it."""
+    """The number of trajectories in one pass of a GPU: the largest one up to `training.micro_batch` (paper, appendix,
+    Training details: "a per-GPU PPO micro-batch of 8") that divides a GPU's share of a batch and of a mini-batch, since
+    verl needs equal parts. The loss does not depend on it."""
     plan, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
     share = math.gcd(
         *(prompts * plan.group_size // gpus for prompts in (plan.prompts_per_batch, plan.mini_batch_prompts))
@@ -193,7 +193,7 @@ def micro_batch(settings: Settings) -> int:
 
 
 def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
-    """The policy's servers, and the frozen one where the algorithm needs it and its memory is known."""
+    """The memory of the policy's servers, then of the frozen one if the algorithm needs it and its memory is known."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
 
     def server(name: str, count: int, gpus: int, share: float, bytes_per_weight: int, at_once: int) -> ServerMemory:
@@ -213,8 +213,8 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
 
 
 def cpus_of_ray(settings: Settings) -> int:
-    """CPUs that the run's actors take in Ray, which waits for ever where there are fewer: two for TransferQueue, three
-    beside every training GPU, two beside that of a frozen server that verl starts."""
+    """The number of CPUs that the run's actors reserve in Ray: two for TransferQueue, three for every training GPU, two
+    for a frozen server that verl starts. With fewer CPUs Ray would wait without end."""
     verl = settings.training.verl
     elsewhere = needs_frozen(settings) and verl.frozen.url is None and not verl.frozen.beside
     return 2 + 3 * verl.nodes * verl.gpus_per_node + 2 * elsewhere

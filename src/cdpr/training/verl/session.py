@@ -1,7 +1,8 @@
-"""One training run as every process of verl sees it: settings, schedule of cases, rows of metrics. Works without verl.
+"""A training run for the processes of verl: its settings, its schedule of cases, its rows of metrics. Works without
+verl.
 
-A small file describes the run; its path travels in verl's configuration. No text of a case travels with it: a process
-reads the cases from their file, and rows of a batch name their place.
+A small file describes the run, and verl's configuration has the path of this file. No text of a case is sent with it:
+each process reads the cases from their file, and rows of a batch have the index of their case.
 """
 
 import functools
@@ -24,10 +25,10 @@ from ..algorithm import Context
 from ..training_run import TrainingRun
 
 MAX_FAILED = 0.1
-"""Share of failed episodes or continuations in a step from which the run stops, its state saved."""
+"""Share of failed episodes or continuations in a step above which the run stops, after saving its state."""
 LOOP = "cdpr"
 START = "start.txt"
-"""File of what the start of a run waits for; empty once it has started."""
+"""File that says what a starting run waits for; empty once it has started."""
 _POLICY = {
     "actor/pg_loss": "policy/loss",
     "actor/pg_clipfrac": "policy/clipped_share",
@@ -39,7 +40,7 @@ _TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "upda
 
 @dataclass(frozen=True)
 class Session:
-    """Settings (canonical), absolute paths of cases, initial policy and interruptible work, and seed of a run."""
+    """The description of a run: canonical settings, absolute paths of its cases, initial policy and state, its seed."""
 
     settings: Settings
     cases: Path
@@ -48,11 +49,11 @@ class Session:
     seed: int
 
     def write(self, path: Path) -> None:
-        """Describe the run in a file for :func:`read_session`."""
+        """Write the description to a file, for :func:`read_session`."""
         write_bytes(path, TypeAdapter(Session).dump_json(self))
 
     def announce(self, waiting: str = "") -> None:
-        """Say what the start of the run waits for; nothing: it has started."""
+        """Write what the starting run waits for; empty: it has started."""
         write_text(self.state / START, waiting)
 
     @functools.cached_property
@@ -61,15 +62,15 @@ class Session:
         return TrainingRun(self.settings, iterate_records(self.cases), self.policy, self.seed)
 
     def context(self, client: Any) -> Context:
-        """What the algorithm may use, as in the torch trainer; ``client`` is that of verl's rollout servers."""
+        """The context of the algorithm, as in the torch engine; ``client`` is that of verl's rollout servers."""
         run = self.run
 
         def agent(spec: ModelSpec, **parts: Any) -> PolicyAgent:
-            """A model, opened, as the acting policy."""
+            """The policy that acts by a model."""
             return run.agent(open_model(spec, tokenizer=run.tokenizer, **parts))
 
         def frozen() -> PolicyAgent:
-            """The initial policy, at the address in the settings or on the server that the trainer started."""
+            """The initial policy on its server: the one in the settings, or the one that the trainer started."""
             if run.settings.training.verl.frozen.url is not None:
                 return agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
             return agent(ModelSpec.of_rollouts(run.settings), client=client.frozen)
@@ -80,16 +81,16 @@ class Session:
 
 @functools.lru_cache(maxsize=4)
 def read_session(path: str) -> Session:
-    """The run described in a file; one object per process, so that cases and prompts are read once."""
+    """The description in a file. Each process has one object, so that cases are read once."""
     return TypeAdapter(Session).validate_json(Path(path).read_bytes())
 
 
 class Schedule(torch.utils.data.Dataset):
-    """The order of cases as a data set, which verl's loader reads once from front to back (``data.custom_cls``): row j
-    names the j-th case and its iteration.
+    """The order of cases as a data set for verl's loader (``data.custom_cls``), which reads it once from front to back.
+    Row j has the index of the j-th case and its iteration.
 
-    ``data_files`` is ``train`` or ``validation``, ``config.cdpr_session`` the file of the run. The prompt is left
-    empty: the episode makes it, and no text of a case passes through verl's queues before it is tokens.
+    ``data_files`` is ``train`` or ``validation``, ``config.cdpr_session`` the file of the run. The prompt is empty: the
+    episode builds it, and text of a case passes through verl's queues only as tokens.
     """
 
     def __init__(self, data_files: Any, tokenizer: Any = None, processor: Any = None, config: Any = None, **_: Any):
@@ -109,13 +110,13 @@ class Schedule(torch.utils.data.Dataset):
             "agent_name": LOOP,
             "data_source": LOOP,
             "part": self.part,
-            "place": self.order[j],
+            "case_index": self.order[j],
             "iteration": j // self.size,
         }
 
 
 def on_response(turns: Sequence[Turn], values: Iterable[Sequence[float]], length: int | None = None) -> list[Any]:
-    """A value for the first ``length`` tokens behind the first prompt: ``values`` where one was sampled, else 0."""
+    """One value per token behind the first prompt, at most ``length``: ``values`` for sampled tokens, 0 for others."""
     first, last = turns[0], turns[-1]
     row: list[Any] = [0] * (len(last.prompt_ids) + len(last.token_ids) - len(first.prompt_ids))
     for turn, own in zip(turns, values, strict=True):
@@ -125,7 +126,7 @@ def on_response(turns: Sequence[Turn], values: Iterable[Sequence[float]], length
 
 
 def training_row(own: Mapping[str, float], metrics: Mapping[str, Any], timing: Mapping[str, float]) -> dict[str, float]:
-    """One step under our names: our ``own`` figures, and verl's metrics and times."""
+    """The row of metrics of a step under our names: our ``own`` metrics, then verl's metrics and times."""
     row = {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
     correction = {name: x for name, x in metrics.items() if name.startswith("rollout_corr/")}
     row |= {name: float(x) for name, x in correction.items() if isinstance(x, (int, float)) and math.isfinite(x)}
@@ -133,7 +134,8 @@ def training_row(own: Mapping[str, float], metrics: Mapping[str, Any], timing: M
 
 
 def problem(row: Mapping[str, float], allowed: float = MAX_FAILED) -> str | None:
-    """The reason to stop the run after this step; None if there is none. ``allowed``: share of failures."""
+    """The reason to stop the run after a step with these metrics, None without one. ``allowed`` is the share of
+    failures above which the run stops."""
     if row.get("rollout/fatal"):
         return "a fault arose in an episode or in its credit (see the log of the agent-loop worker)"
     if row.get("rollout/failed", 0.0) > allowed:

@@ -36,8 +36,8 @@ _CREDIT = "credit.json"
 def pass_on(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A of every sampled token, (rows, tokens), as one of verl's estimators. The trainer puts advantages where verl
-    expects rewards, because verl's estimators see nothing else."""
+    """The advantages of all tokens (rows, tokens), as a verl estimator: it returns its rewards, since the trainer puts
+    our advantages where verl expects rewards. verl's estimators see nothing else."""
     advantages = token_level_rewards * response_mask
     return advantages, advantages
 
@@ -45,11 +45,11 @@ def pass_on(
 def token_rewards(
     keys: Sequence[str], masks: Sequence[torch.Tensor], finished: Finished, plan: Training
 ) -> list[torch.Tensor]:
-    """The advantages of each row's tokens in the place of rewards, 0 for the rows of a failed group.
+    """The advantages of each row's tokens, which stand in for rewards; 0 for the rows of a failed group.
 
-    A token's weight in the loss is a factor of its advantage: the loss grows with it in proportion. verl divides the
-    loss by what it counts in the mini-batch (here the batch): tokens, or rows under ``sequence_sum``; the torch trainer
-    by the sum of weights, or trajectories. So all are multiplied by the quotient of the two.
+    The weight of a token in the loss is a factor of its advantage. verl divides the loss by the number of tokens in the
+    mini-batch (here: the batch), or by its rows under ``sequence_sum``; the torch engine by the sum of weights, or by
+    its trajectories. So all advantages are multiplied by the quotient of the two divisors.
     """
     scale = 1.0
     if finished.weights and plan.loss_aggregation == "token_mean":
@@ -71,7 +71,7 @@ class CpuWorker(ActorRolloutRefWorker):
 
 @register_trainer("cdpr")
 class DiagnosticTrainer(PPOTrainerSync):
-    """Rollouts, group hook, update; every step on-policy."""
+    """verl's synchronous trainer with our advantages, metrics and checkpoints; every step is on-policy."""
 
     def _build_replay_buffer(self):
         self.trainer_mode = "sync"  # by any other name verl takes its asynchronous buffer
@@ -84,7 +84,7 @@ class DiagnosticTrainer(PPOTrainerSync):
                 self.role_worker_mapping[role] = ray.remote(CpuWorker)
 
     def _setup(self):
-        """verl's own setup, then our log, from where an interrupted run stopped, and the frozen server."""
+        """verl's own setup, then our log and counters, restored after an interruption, and the frozen server."""
         self.session = read_session(self.config.data.cdpr_session)
         self.session.announce("the training processes with their weights, then the rollout servers")
         super()._setup()
@@ -97,7 +97,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.frozen = self._start_frozen()
 
     def _start_frozen(self) -> Any:
-        """A server of the initial policy on a GPU of its own, with the weights of the start."""
+        """verl's server of the initial policy on a GPU of its own; None where the settings do not ask for it."""
         custom = self.config.actor_rollout_ref.rollout.get("custom") or {}
         if "frozen_memory" not in custom:
             return None
@@ -118,7 +118,7 @@ class DiagnosticTrainer(PPOTrainerSync):
 
     @property
     def _worker(self) -> Any:
-        """The one worker in which groups are scored."""
+        """The agent-loop worker, in which groups are scored; there is only one."""
         [worker] = self.agent_loop_manager.agent_loop_workers
         return worker
 
@@ -140,7 +140,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return folder_of(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _validate(self):
-        """verl's validation, whose figures come from our worker."""
+        """verl's validation; our metrics come from the worker."""
         self.session.announce()
         metrics = super()._validate()
         self.validation = ray.get(self._worker.finish_validation.remote())
@@ -151,29 +151,29 @@ class DiagnosticTrainer(PPOTrainerSync):
         return metrics
 
     @property
-    def _whole(self) -> bool:
-        """Whether a batch has rows beside its trajectories: it is then one mini-batch, however many rows it has."""
+    def _has_alternatives(self) -> bool:
+        """Whether a batch has further rows beside its trajectories; it is then one mini-batch of all its rows."""
         return algorithm_class(self.plan.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):
-        if not self._whole:
+        if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
         return math.lcm(dp_size * actor.ppo_micro_batch_size_per_gpu, self.plan.group_size)
 
     def _update_actor(self, batch, metrics):
-        """verl's update; a batch with further replies is one mini-batch."""
+        """verl's update; a batch with alternatives is one mini-batch."""
         actor = self.config.actor_rollout_ref.actor
-        usual = actor.ppo_mini_batch_size
-        if self._whole:
+        mini_batch_size = actor.ppo_mini_batch_size
+        if self._has_alternatives:
             actor.ppo_mini_batch_size = len(batch) // self.plan.group_size
         try:
             return super()._update_actor(batch, metrics)
         finally:
-            actor.ppo_mini_batch_size = usual
+            actor.ppo_mini_batch_size = mini_batch_size
 
     def _compute_advantage(self, batch, metrics):
-        """Put our advantages where verl expects rewards; :func:`pass_on` returns them."""
+        """Put our advantages where verl expects rewards; the estimator :func:`pass_on` returns them."""
         uids = dict.fromkeys(
             key.rsplit("_", 2)[0] for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding")
         )
@@ -186,7 +186,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return super()._compute_advantage(batch, metrics)
 
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
-        """Log the step under our names; stop the run where too much failed."""
+        """Log the step under our names; raises RuntimeError where too much failed."""
         row = training_row(self.finished.rollouts | self.finished.metrics, metrics, timing_raw)
         self.seconds += timing_raw["step"]
         credit = ("credit/probe_tokens", "credit/continuation_tokens")
@@ -201,6 +201,7 @@ class DiagnosticTrainer(PPOTrainerSync):
             )
 
     def _write(self, row: dict[str, Any]) -> None:
+        """Log a row of metrics with those of the last validation, if they are not logged yet."""
         self.log(row | self.validation)
         self.validation = {}
 
