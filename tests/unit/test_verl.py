@@ -113,7 +113,9 @@ def test_the_schedule_is_the_order_of_the_torch_trainer(taught, tmp_path):
     rows = Schedule("train", config={"cdpr_session": str(tmp_path / "session.json")})
     assert len(rows) == 10
     for iteration in range(5):
-        names = [session.run.train[rows[j]["case_index"]].note_id for j in range(10) if rows[j]["iteration"] == iteration]
+        names = [
+            session.run.train[rows[j]["case_index"]].note_id for j in range(10) if rows[j]["iteration"] == iteration
+        ]
         groups = asyncio.run(roll_out(trainer, iteration))
         assert names == [group[0].case.note_id for group in groups]
     held = Schedule("validation", config={"cdpr_session": str(tmp_path / "session.json")})

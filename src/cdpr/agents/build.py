@@ -1,6 +1,6 @@
-"""From the name of a run to its agent.
+"""Builds the agent of a run from its name.
 
-Agents are imported by name (``acts: module:Class``), so that an evaluation depends on the code of its own agent only.
+Agents are imported by name (``acts: module:Class``), so that an evaluation depends only on the code of its own agent.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from ..llm.spec import modules_of
 from ..settings import AgentEntry, Settings, SettingsError, is_trained, model_of, served
 from ..settings.load import restrict
 
-# Settings that all agents read: what decides an action and its worth.
+# Settings that all agents read: those that decide an action and its utility.
 DECISIONS = ("environment", "policy", "utility")
 ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def agent_entry(settings: Settings, run: str) -> AgentEntry:
-    """The registry entry of a run; trained ones (``VARIANT-seedN``) share one. Raises SettingsError for other names."""
+    """The registry entry of a run; trained runs (``VARIANT-seedN``) share one. Raises SettingsError for other names."""
     if is_trained(run):
         return AgentEntry(model="policy", look=None)
     if run not in settings.agents:
@@ -35,8 +35,8 @@ def agent_entry(settings: Settings, run: str) -> AgentEntry:
 
 
 def agent_class(entry: AgentEntry) -> Any:
-    """The class that ``acts`` names: an :class:`~cdpr.environment.Agent` with a class method ``build(settings, spec,
-    temperature, dataset)``; ``spec`` is its model or None. Raises SettingsError where there is none of that name."""
+    """The class in ``acts`` of a registry entry: an :class:`~cdpr.environment.Agent`. Raises SettingsError where it
+    cannot be imported."""
     module, _, name = entry.acts.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -45,7 +45,8 @@ def agent_class(entry: AgentEntry) -> Any:
 
 
 def agent_code(settings: Settings, entry: AgentEntry) -> tuple[str, ...]:
-    """Modules that an agent runs: its own, and those that ask its model."""
+    """The names of the modules that an agent runs: its own, and those that call its model. They are part of the run
+    key."""
     acts = entry.acts.partition(":")[0]
     return (acts,) if entry.model is None else (acts, *modules_of(model_of(settings, entry), served(settings, entry)))
 
@@ -58,14 +59,14 @@ def model_spec(
     *,
     credentialed: bool = True,
 ) -> ModelSpec | None:
-    """The model of an agent, with its calls counted: the folder ``policy`` of the run's own policy, or the model of the
-    entry, behind ``server`` if the job has one; None for an agent without a model. Raises SettingsError where the
-    folder is missing."""
+    """The model of an agent: that of its registry entry, or the folder ``policy`` of a trained run; on ``server`` if
+    the job has one. Its calls are counted. None for an agent without a model. Raises SettingsError where a trained run
+    has no folder."""
     if entry.model is None:
         return None
     if (model := model_of(settings, entry)) is not None:
-        placed = model.model_copy(update={"at": server.address}) if server else model
-        spec = ModelSpec.of_entry(placed, settings, credentialed=credentialed)
+        at_server = model.model_copy(update={"at": server.address}) if server else model
+        spec = ModelSpec.of_entry(at_server, settings, credentialed=credentialed)
     elif policy is None:
         raise SettingsError("this run acts by a policy of its own: name its folder (--policy)")
     else:
@@ -83,10 +84,10 @@ def build_agent(
     *,
     credentialed: bool = True,
 ) -> "Agent":
-    """The agent of a run, its model opened; ``temperature`` 0 decodes greedily.
+    """The agent of a run, with its model opened. ``temperature`` 0 decodes greedily.
 
-    ``dataset`` names the hospital that reference policies know. ``credentialed``: cases are under a data use agreement,
-    so their text goes to no other machine. Raises SettingsError and GovernanceError before any request.
+    Reference policies know the model of the hospital ``dataset``. ``credentialed``: the cases are under a data use
+    agreement, so their text goes to no other machine. Raises SettingsError and GovernanceError before any request.
     """
     entry = agent_entry(settings, run)
     kind, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
@@ -99,7 +100,7 @@ def build_agent(
 
 
 def own_reads(settings: Settings, run: str) -> tuple[str, ...]:
-    """The settings that the agent of a run reads beside those of all agents."""
+    """The keys of the settings that the agent of a run reads beside :data:`ACTING`."""
     acts = agent_entry(settings, run).acts
     # Reference policies read no more, and are slow to import.
     return () if acts.startswith("cdpr.agents.reference:") else tuple(agent_class(agent_entry(settings, run)).reads)

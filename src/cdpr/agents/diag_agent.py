@@ -1,7 +1,7 @@
-"""DiagAgent (Qiu et al. 2025): a model trained for sequential diagnosis, in the format of its training.
+"""DiagAgent (Qiu et al. 2025): a model trained for sequential diagnosis, called in the format of its training.
 
-A reply gives a working diagnosis and one examination, or says that the information suffices and diagnoses; results come
-back behind fixed words. The conversation keeps the model's own replies, without the action that we append.
+A reply has a working diagnosis and one examination, or says that the information suffices and diagnoses. Results follow
+fixed words. The conversation has the model's own replies, without the action that we append to them.
 """
 
 import re
@@ -34,17 +34,16 @@ class DiagAgent(Framework):
     def __init__(self, model: Model, settings: Settings, temperature: float):
         super().__init__(model, settings, temperature)
         path = settings.frameworks.diag_agent.instruction
-        self.instruction = (path and _read(path)) or _PROMPT("instruction", suffices=SUFFICES)
+        self.instruction = (path and _read_instruction(path)) or _PROMPT("instruction", suffices=SUFFICES)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         summary = state.case.case_summary
         messages = [{"role": "system", "content": self.instruction}, {"role": "user", "content": summary}]
         for step in state.history:
-            # The reply without our action behind it.
-            words, ours, _ = step.turn.text.rpartition(_OUR_ACTION)
-            reply = words.rstrip() if ours else step.turn.text
-            known = step.observation.kind in ("result", "repeat")
-            answer = RESULT + step.observation.text if known else observation_text(self.prompt, step, False)
+            own_text, appended_action, _ = step.turn.text.rpartition(_OUR_ACTION)
+            reply = own_text.rstrip() if appended_action else step.turn.text
+            has_result = step.observation.kind in ("result", "repeat")
+            answer = RESULT + step.observation.text if has_result else observation_text(self.prompt, step, False)
             messages.append({"role": "assistant", "content": reply or NO_ANSWER})
             messages.append({"role": "user", "content": answer})
         if forced:
@@ -57,7 +56,7 @@ class DiagAgent(Framework):
         return with_action(reply, FinalDiagnosis(working.group(1))) if working else decision(reply, forced)
 
     def action(self, reply: str) -> Action | None:
-        """The action of a reply in the model's own format; None where there is none."""
+        """The action of a reply in the model's own format; None for a reply without an action."""
         text = _FENCE.sub("", reply).strip()
         diagnosis = _DIAGNOSIS.search(text)
         if diagnosis and (SUFFICES in text or not _EXAM.search(text)):
@@ -69,7 +68,8 @@ class DiagAgent(Framework):
         return RequestTest(exam) if exam else None
 
 
-def _read(path: str) -> str:
+def _read_instruction(path: str) -> str:
+    """The instruction in a file. Raises SettingsError for a file that is no text."""
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

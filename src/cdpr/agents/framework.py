@@ -1,7 +1,7 @@
-"""The shared part of published agents that send several requests to a language model for one decision.
+"""The base class of published multi-agent frameworks, which send several requests to a language model per decision.
 
-Each runs once per state: the question is what is known of the patient, the answer one action. Differences from the
-published code: docs/deviations.md, D30 to D34.
+A framework runs once per state: its question is all that is known about the patient, its answer one action. Differences
+from the published code: docs/deviations.md, D30 to D34.
 """
 
 import functools
@@ -24,13 +24,14 @@ _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 @functools.cache
 def prompts(file: str) -> dict[str, str]:
-    """The prompts of ``prompts/FILE.txt``, in our own words; each is below its name in brackets."""
+    """The prompts in ``prompts/FILE.txt`` by name. In the file, a line with the name in brackets begins a prompt."""
     _, *parts = _PROMPT_NAME.split(shipped_text(__package__, "prompts", f"{file}.txt"))
     return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def fill_prompt(file: str, name: str, /, **parts: object) -> str:
-    """A prompt with ``parts`` in its braces. Raises KeyError for an unknown prompt or missing part."""
+    """The prompt ``name`` of a file, with ``parts`` in place of its braces. Raises KeyError for an unknown prompt or a
+    missing part."""
     return prompts(file)[name].format(**parts)
 
 
@@ -39,8 +40,8 @@ _SHARED = functools.partial(fill_prompt, "shared")
 
 @dataclass(frozen=True)
 class Calls:
-    """Requests of a framework to its model (least, expected, most): in one ``turn``, and ``once`` for a case. An answer
-    has at most ``longest`` tokens. Assumes that the model answers in the form that the prompt asks for."""
+    """The numbers of requests (least, expected, most) that a framework sends: per ``turn``, and ``once`` per case. An
+    answer has at most ``longest`` tokens. The numbers hold if the model answers in the requested form."""
 
     turn: tuple[float, float, float]
     longest: int
@@ -48,10 +49,10 @@ class Calls:
 
 
 class Framework(Agent):
-    """An agent that decides by one or several conversations with ``model``, written as :meth:`act`.
+    """An agent that decides by one or several conversations with ``model``; subclasses implement :meth:`act`.
 
-    ``temperature`` is that of the evaluated decoding; ``talk_temperature`` that of discussions, where one is set.
-    Every request has its own seed, derived from that of the turn.
+    ``temperature`` is that of the evaluated decoding, ``talk_temperature`` that of discussions (None: the same). Every
+    request has its own seed, derived from the seed of the turn.
     """
 
     requests: ClassVar[Calls]
@@ -65,7 +66,7 @@ class Framework(Agent):
 
     @classmethod
     def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
-        """The agent with the model of ``spec``, opened."""
+        """The framework with the model of ``spec``, which is opened."""
         return cls(open_model(spec), settings, temperature)
 
     def refresh(self) -> None:
@@ -73,36 +74,36 @@ class Framework(Agent):
 
     @classmethod
     def calls(cls, settings: Settings) -> Calls:
-        """Requests of a workup, as far as the settings fix them."""
+        """The numbers of requests under these settings."""
         return cls.requests
 
     async def ask(self, messages: Messages, max_tokens: int, seed: int, temperature: float | None = None) -> str:
-        """One answer. Raises ModelFailure."""
+        """The model's answer to a conversation. Raises ModelFailure."""
         sampling = Sampling(max_tokens, self.temperature if temperature is None else temperature)
         [answer] = await self.model.chat(messages, (0,), sampling, seed)
         return answer.text.strip()
 
     def record(self, state: State, forced: bool) -> str:
-        """What is known of the patient: presentation, examinations in order, and which actions are possible."""
+        """A text with all that is known about the patient: presentation, examinations in order, possible actions."""
         results = numbered_lines(observation_text(self.prompt, step, False) for step in state.history) or "None yet."
         left = self.environment.max_turns - (self.environment.forced_turn == "within") - len(state.history)
         possible = _SHARED("none_left") if forced else _SHARED("left", left=max(left, 1))
         return _SHARED("record", summary=state.case.case_summary, examinations=results, possible=possible)
 
     def task(self, forced: bool) -> str:
-        """The decision and its form, in the same words that every other model reads."""
+        """The instruction for the decision and its format, in the words of the prompt that other models get."""
         words = opening_messages(self.prompt, "")[0]["content"]
         return _SHARED("task", words=words, which=_SHARED("must_diagnose" if forced else "may_examine"))
 
 
 def with_action(reply: str, action: Action) -> Turn:
-    """A reply in another grammar than ours, followed by its action in our grammar."""
+    """The turn of a reply in another format, with its action appended in our grammar."""
     return Turn(f"{reply}\n\n{render_action(action, 'full')}".lstrip())
 
 
 def decision(reply: str, forced: bool) -> Turn:
-    """A reply in our grammar. Of a forced reply without an action the diagnosis is the text after "Diagnosis:", or the
-    first line (D21)."""
+    """The turn of a reply in our grammar. For a forced reply without an action, a diagnosis is appended: the text after
+    "Diagnosis:", or the first line (D21)."""
     if not forced or not isinstance(parse_action(reply), Invalid):
         return Turn(reply)
     label = _DIAGNOSIS.search(reply)
@@ -111,16 +112,16 @@ def decision(reply: str, forced: bool) -> Turn:
 
 
 def yes_or_no(reply: str) -> bool | None:
-    """The first word "yes" or "no"; None where there is neither."""
+    """Whether the first "yes" or "no" in a reply is "yes"; None where it has neither."""
     word = _YES_NO.search(reply)
     return word.group().lower() == "yes" if word else None
 
 
 def numbered_lines(items: Iterable[str]) -> str:
-    """Lines "1. ...", "2. ..."."""
+    """The items as numbered lines: "1. ...", "2. ..."."""
     return "\n".join(f"{n}. {item}" for n, item in enumerate(items, 1))
 
 
 def signed_texts(names: Iterable[str], texts: Iterable[str]) -> str:
-    """Texts below the names of their authors."""
+    """The texts, each below the name of its author."""
     return "\n\n".join(f"{name}:\n{text or NO_ANSWER}" for name, text in zip(names, texts, strict=True))

@@ -1,8 +1,8 @@
-"""MDAgents (Kim et al. 2024): as many clinicians as a case is difficult.
+"""MDAgents (Kim et al. 2024): a discussion of clinicians, whose number depends on the difficulty of the case.
 
-Once per case the model rates the difficulty and recruits: one clinician (basic), a group (intermediate) or teams
-(advanced). Per state a group gives opinions, debates, and a moderator takes the majority; teams investigate, and a
-decision maker reads their reports. Every clinician remembers the conversation so far.
+Once per case the model rates the difficulty and recruits one clinician (basic), a group (intermediate) or teams
+(advanced). At every state a group gives opinions and debates, and a moderator takes the majority; teams investigate,
+and a decision maker reads their reports. Clinicians remember their conversation.
 """
 
 import copy
@@ -41,14 +41,16 @@ class Clinician:
 
 @dataclass
 class Team:
+    """Clinicians with a common goal."""
+
     goal: str
     members: list[Clinician]
 
 
 @dataclass
 class Roster:
-    """Clinicians of a case: ``teams`` of an advanced one, a single team of an intermediate one, none of a basic one.
-    ``chair`` decides, ``writer`` summarises the debate."""
+    """The clinicians of a case. ``chair`` decides, ``writer`` summarises the debate. A basic case has no ``teams``, an
+    intermediate one a single team, an advanced one several."""
 
     chair: Clinician
     writer: Clinician | None = None
@@ -56,7 +58,7 @@ class Roster:
 
 
 class MDAgents(Framework):
-    """Clinicians recruited for a case."""
+    """The framework MDAgents."""
 
     reads = ("frameworks.md_agents", "frameworks.temperature")
 
@@ -71,9 +73,11 @@ class MDAgents(Framework):
 
     @classmethod
     def calls(cls, settings: Settings) -> Calls:
-        """Requests of a workup: the least, the expected and the most, once a case (recruiting) and at every decision.
-        Least: a basic case, where one clinician decides. Expected: an intermediate case, in whose debate two clinicians
-        exchange one message each. Most: a debate in which all talk to all, or all teams of an advanced case."""
+        """The numbers of requests, once per case (recruiting) and at every decision.
+
+        Least: one clinician decides a basic case. Expected: in the debate of an intermediate case two clinicians send
+        one message each. Most: a debate in which all talk to all, or all teams of an advanced case.
+        """
         rounds, turns = settings.frameworks.md_agents.rounds, settings.frameworks.md_agents.turns
         triage = 2
         recruiting = {"basic": 1, "intermediate": 4 + EXPERTS, "advanced": 3 + TEAMS * MEMBERS}
@@ -88,30 +92,30 @@ class MDAgents(Framework):
         case = state.case
         start, first_seed = State(case), derive_seed("roster", case.note_id)
         roster = await self._rosters.get(case.note_id, lambda: self._recruit(start, first_seed))
-        # A copy, since clinicians remember no earlier state.
+        # A copy, because clinicians do not remember the meetings at earlier states.
         meeting = Meeting(self, copy.deepcopy(roster), self.record(state, forced), self.task(forced), seed)
         return decision(await meeting.decision(), forced)
 
-    async def hear(self, listener: Clinician, text: str, seed: int, temperature: float | None = None) -> str:
-        """The answer of a clinician, who remembers question and answer."""
-        messages = [*listener.messages, {"role": "user", "content": text}]
-        call_seed = derive_seed(seed, listener.name, len(messages))
+    async def tell(self, clinician: Clinician, text: str, seed: int, temperature: float | None = None) -> str:
+        """The answer of a clinician to ``text``; both are added to the clinician's conversation."""
+        messages = [*clinician.messages, {"role": "user", "content": text}]
+        call_seed = derive_seed(seed, clinician.name, len(messages))
         if temperature is None:
             temperature = self.talk_temperature
         reply = await self.ask(messages, MAX_TOKENS, call_seed, temperature)
-        listener.messages = [*messages, {"role": "assistant", "content": reply or NO_ANSWER}]
+        clinician.messages = [*messages, {"role": "assistant", "content": reply or NO_ANSWER}]
         return reply
 
     async def _recruit(self, state: State, seed: int) -> Roster:
         """Rate the difficulty of a case and recruit its clinicians."""
         question = self.record(state, False)
         triage = await self._introduce("triage", _PROMPT("triage"), seed)
-        level = _level(await self.hear(triage, _PROMPT("difficulty", question=question), seed))
+        level = _read_level(await self.tell(triage, _PROMPT("difficulty", question=question), seed))
         if level == "basic":
             return Roster(await self._introduce("clinician", _PROMPT("clinician"), seed))
         recruiter = await self._introduce("recruiter", _PROMPT("recruiter"), seed)
         request = _PROMPT(f"recruit_{level}", question=question, experts=EXPERTS, teams=TEAMS, members=MEMBERS)
-        reply = await self.hear(recruiter, request, seed)
+        reply = await self.tell(recruiter, request, seed)
         if level == "advanced":
             chair = await self._introduce("decision maker", _PROMPT("decision_maker"), seed)
             teams = (self._team(number, *team, seed) for number, team in enumerate(_read_teams(reply)))
@@ -131,28 +135,28 @@ class MDAgents(Framework):
         return Team(goal, await gather(*members))
 
     async def _introduce(self, name: str, role: str, seed: int) -> Clinician:
-        """A clinician who got the role as the system message and once more as a question."""
+        """A new clinician, who gets the role as system message and, as in the published code, as a first question."""
         clinician = Clinician(name, [{"role": "system", "content": role}])
-        await self.hear(clinician, role, seed)
+        await self.tell(clinician, role, seed)
         return clinician
 
 
-def _level(reply: str) -> str:
-    """The first level that a reply names; "intermediate" where it names none."""
+def _read_level(reply: str) -> str:
+    """The first level of difficulty in a reply; "intermediate" where it has none."""
     text = reply.lower()
     names = [(word, level) for n, level in enumerate(_LEVELS, 1) for word in (level, f"{n})")]
     return min(((text.find(word), level) for word, level in names if word in text), default=(0, "intermediate"))[1]
 
 
 def _read_experts(reply: str) -> Roles:
-    """The clinicians of the group; a group of ours where fewer than two can be read."""
+    """Role and skill of the clinicians in a reply; those of our default prompt where it has fewer than two."""
     matches = filter(None, map(_EXPERT.match, reply.splitlines()))
     roles = [(match["role"], match["skill"]) for match in matches]
     return roles[:EXPERTS] if len(roles) > 1 else _read_experts(_PROMPT("default_experts"))
 
 
 def _read_teams(reply: str) -> list[tuple[str, Roles]]:
-    """Goal and members of each team; teams of ours where fewer than two can be read."""
+    """Goal and members of the teams in a reply; those of our default prompt where it has fewer than two."""
     teams: list[tuple[str, Roles]] = []
     for line in reply.splitlines():
         if match := _MEMBER.match(line):
@@ -166,7 +170,7 @@ def _read_teams(reply: str) -> list[tuple[str, Roles]]:
 
 @dataclass
 class Meeting:
-    """The work of a roster on one state."""
+    """The discussion of a roster about one state. ``log`` has the messages of the debate."""
 
     agents: MDAgents
     roster: Roster
@@ -176,7 +180,7 @@ class Meeting:
     log: list[str] = field(default_factory=list)
 
     async def decision(self) -> str:
-        """The reply of the chair, at temperature 0."""
+        """The decision of the chair, at temperature 0, after the discussion."""
         if not self.roster.teams:
             request = _PROMPT("answer", question=self.question, task=self.task)
         elif self.roster.writer:
@@ -184,40 +188,42 @@ class Meeting:
             request = _PROMPT("moderate", question=self.question, task=self.task, answers=answers)
         else:
             request = _PROMPT("conclude", question=self.question, task=self.task, reports=await self._reports())
-        return await self.agents.hear(self.roster.chair, request, derive_seed(self.seed, "decision"), 0.0)
+        return await self.agents.tell(self.roster.chair, request, derive_seed(self.seed, "decision"), 0.0)
 
     async def _debate(self, group: Sequence[Clinician], writer: Clinician) -> str:
-        """The clinicians' final answers, after rounds of turns; a round in whose last turn all are silent ends it."""
-        answers = await self._all(group, _PROMPT("opinion", question=self.question))
+        """The clinicians' final answers after rounds of turns. A turn without messages ends the debate."""
+        answers = await self._tell_all(group, _PROMPT("opinion", question=self.question))
         for _ in range(self.agents.settings.rounds):
-            report = await self._hear(writer, _PROMPT("sum_up", question=self.question, opinions=answers))
+            report = await self._tell(writer, _PROMPT("sum_up", question=self.question, opinions=answers))
             for _ in range(self.agents.settings.turns):
-                spoke = False
+                has_messages = False
                 for n in range(len(group)):
-                    spoke |= await self._speak(n, group, "\n\n".join([report, *self.log]).strip())
-                if not spoke:
+                    has_messages |= await self._speak(n, group, "\n\n".join([report, *self.log]).strip())
+                if not has_messages:
                     break
-            answers = await self._all(group, _PROMPT("final_answer", question=self.question))
-            if not spoke:
+            answers = await self._tell_all(group, _PROMPT("final_answer", question=self.question))
+            if not has_messages:
                 break
         return answers
 
     async def _speak(self, n: int, group: Sequence[Clinician], log: str) -> bool:
-        """Whether clinician ``n`` wants to talk; then each colleague that the reply names gets a message."""
+        """Let clinician ``n`` send messages to the colleagues of their choice; False where the clinician does not want
+        to talk."""
         speaker = group[n]
-        if not yes_or_no(await self._hear(speaker, _PROMPT("talk", heard=log))):
+        if not yes_or_no(await self._tell(speaker, _PROMPT("talk", heard=log))):
             return False
         names = numbered_lines(clinician.name for clinician in group)
-        reply = await self._hear(speaker, _PROMPT("whom", names=names))
-        places = dict.fromkeys(int(number) - 1 for number in re.findall(r"\b[0-9]{1,3}\b", reply))
-        for place in places:
-            if 0 <= place < len(group) and place != n:
-                name = group[place].name
-                self.log.append(f"{speaker.name} to {name}: {await self._hear(speaker, _PROMPT('message', name=name))}")
+        reply = await self._tell(speaker, _PROMPT("whom", names=names))
+        indices = dict.fromkeys(int(number) - 1 for number in re.findall(r"\b[0-9]{1,3}\b", reply))
+        for index in indices:
+            if 0 <= index < len(group) and index != n:
+                name = group[index].name
+                self.log.append(f"{speaker.name} to {name}: {await self._tell(speaker, _PROMPT('message', name=name))}")
         return True
 
     async def _reports(self) -> str:
-        """The teams' reports: the first team assesses; the last one reviews, with the others' reports before it."""
+        """The reports of all teams. The team for the initial assessment comes first; that for the final review comes
+        last and reads the other reports."""
         teams = self.roster.teams
         first = next((n for n, team in enumerate(teams) if re.search(r"initial|\bIAT\b", team.goal, re.I)), 0)
         last = next((n for n, team in enumerate(teams) if re.search(r"final|\bFRDT\b", team.goal, re.I)), -1)
@@ -229,20 +235,22 @@ class Meeting:
         return signed_texts(goals, [*reports, review])
 
     async def _team(self, team: Team, earlier_reports: str) -> str:
-        """The report of a team: its lead asks, the others investigate, the lead concludes."""
+        """The report of a team: its lead asks questions, the other members investigate, the lead concludes."""
         lead = next((member for member in team.members if "(lead)" in member.name.lower()), team.members[0])
         others = [member for member in team.members if member is not lead]
         names = numbered_lines(member.name for member in others)
-        request = await self._hear(
+        request = await self._tell(
             lead, _PROMPT("investigate", question=self.question, goal=team.goal, names=names, before=earlier_reports)
         )
-        findings = await self._all(others, _PROMPT("assist", question=self.question, goal=team.goal, asked=request))
-        return await self._hear(lead, _PROMPT("report", goal=team.goal, found=findings))
+        prompt = _PROMPT("assist", question=self.question, goal=team.goal, asked=request)
+        findings = await self._tell_all(others, prompt)
+        return await self._tell(lead, _PROMPT("report", goal=team.goal, found=findings))
 
-    async def _all(self, group: Sequence[Clinician], text: str) -> str:
-        """The answers of all to one question, below their names."""
-        answers = await gather(*(self._hear(clinician, text, n) for n, clinician in enumerate(group)))
+    async def _tell_all(self, group: Sequence[Clinician], text: str) -> str:
+        """The answers of all clinicians of a group to one text, below their names."""
+        answers = await gather(*(self._tell(clinician, text, n) for n, clinician in enumerate(group)))
         return signed_texts((clinician.name for clinician in group), answers)
 
-    async def _hear(self, listener: Clinician, text: str, *call: object) -> str:
-        return await self.agents.hear(listener, text, derive_seed(self.seed, *call))
+    async def _tell(self, clinician: Clinician, text: str, *call: object) -> str:
+        """The answer of a clinician; ``call`` makes the seed of this request different from others."""
+        return await self.agents.tell(clinician, text, derive_seed(self.seed, *call))

@@ -1,8 +1,9 @@
-"""MedAgents (Tang et al. 2024): experts of several fields analyse a question, agree on a report by vote, and decide.
+"""MedAgents (Tang et al. 2024): experts of several fields analyse a question, vote on a report, and decide.
 
-Per state: a proposal of options, fields of experts for the case and for its options, an analysis by each of them, one
-report; up to three times all vote on it, those against advise and the report is revised; a decision. 19 calls when all
-agree at once, 57 at most. Numbers are those of the published code.
+At every state the model proposes options, and names fields of experts for the case and for the options. Each expert
+writes an analysis, and the analyses become a report. Up to three times all experts vote on it; those against it give
+advice, and the report is revised. Then the model decides. These are 19 calls when all agree at once, 57 at most. The
+numbers are those of the published code.
 """
 
 import re
@@ -30,7 +31,7 @@ _SENTENCES = re.compile(r".*[.!?](?!\w)", re.DOTALL)
 
 
 class MedAgents(Framework):
-    """Experts who agree on a report by vote."""
+    """The framework MedAgents."""
 
     # All agree at once; one vote against the first report, and none against the second; objections at every vote.
     requests = Calls((19, 28, 57), max(REPORT, DECISION))
@@ -50,7 +51,7 @@ class MedAgents(Framework):
         return with_action(reply, choice) if choice else Turn(reply)
 
     async def _propose(self, question: str, forced: bool, seed: int) -> tuple[Action, ...]:
-        """The options, diagnoses only in a forced turn; none where none can be read."""
+        """The proposed options, in a forced turn only diagnoses; empty where the reply has no action."""
         prompt = _PROMPT("propose", question=question, task=self.task(forced), most=CANDIDATES)
         reply = await self._ask("", prompt, DECISION, seed, "options")
         actions: dict[tuple[type, str], Action] = {}
@@ -62,7 +63,7 @@ class MedAgents(Framework):
         return tuple(actions.values())[:CANDIDATES]
 
     async def _analyse(self, question: str, options: str, seed: int) -> tuple[list[str], list[str]]:
-        """The experts' roles, and the analysis of each of them."""
+        """The roles of all experts, and their analyses in the same order."""
         fields, option_fields = await gather(
             self._fields("question_fields", QUESTION_EXPERTS, seed, question=question),
             self._fields("option_fields", OPTION_EXPERTS, seed, question=question, options=options),
@@ -75,14 +76,14 @@ class MedAgents(Framework):
         return readers + judges, analyses + judgements
 
     async def _panel(self, kind: str, fields: list[str], prompt: str, seed: int) -> tuple[list[str], list[str]]:
-        """Experts of these fields, and their signed analyses, without an unfinished last sentence."""
+        """The roles of experts for these fields, and their signed analyses. An unfinished last sentence is left out."""
         experts = [_PROMPT(f"{kind}_expert", field=field) for field in fields]
         replies = await gather(*(self._ask(e, prompt, ANALYSIS, seed, kind, n) for n, e in enumerate(experts)))
         texts = (match.group() if (match := _SENTENCES.match(text)) else text for text in replies)
         return experts, [signed_texts([f"Expert in {name}"], [text]) for name, text in zip(fields, texts, strict=True)]
 
     async def _fields(self, prompt: str, most: int, seed: int, **parts: str) -> list[str]:
-        """Fields of medicine for ``most`` experts; none where there are no options to judge."""
+        """At most ``most`` fields of medicine that the model names; none where there are no options to judge."""
         if not parts.get("options", "any"):
             return []
         reply = await self._ask("", _PROMPT(prompt, most=most, **parts), FIELDS, seed, prompt)
@@ -91,7 +92,7 @@ class MedAgents(Framework):
         return list(dict.fromkeys(fields))[:most] or [_GENERAL]
 
     async def _agree(self, question: str, options: str, experts: list[str], analyses: list[str], seed: int) -> str:
-        """The report without objections, or the one of the last vote. Neither yes nor no is no objection."""
+        """The report on which all experts agree, or that after the last vote. A vote without "no" is no objection."""
         ask = self._ask
         prompt = _PROMPT("report", question=question, options=options, analyses="\n\n".join(analyses))
         report = await ask("", prompt, REPORT, seed, "report")
@@ -108,19 +109,21 @@ class MedAgents(Framework):
         return report
 
     async def _ask(self, expert: str, prompt: str, max_tokens: int, seed: int, *call: object) -> str:
-        """One answer of an expert without memory; ``expert`` empty: the assistant who runs the discussion."""
+        """The answer of an expert with the role ``expert`` (empty: the assistant who leads the discussion). Experts do
+        not remember earlier calls."""
         messages = [{"role": "system", "content": expert or _PROMPT("assistant")}, {"role": "user", "content": prompt}]
         return await self.ask(messages, max_tokens, derive_seed(seed, *call))
 
 
 def _choice(reply: str, options: Sequence[Action]) -> Action | None:
-    """The option that a reply names by its letter."""
+    """The option whose letter comes last in a reply; None without a letter."""
     letters = _OPTION.findall(reply) or _LINE.findall(reply)
     number = _LETTERS.index(letters[-1]) if letters else len(options)
     return options[number] if number < len(options) else None
 
 
 def _in_words(option: Action) -> str:
+    """An option as a sentence for the experts."""
     if isinstance(option, RequestTest):
         return f"Request the examination: {option.name}"
     assert isinstance(option, FinalDiagnosis)

@@ -13,19 +13,19 @@ from ..settings.schema import Settings
 
 
 def longest_sequence(settings: Settings) -> int:
-    """Most tokens of a prompt with its reply, for every agent here. The last observation may exceed the limit of a
-    response by its own length; a whole record is cut to the longest initial prompt."""
+    """The most tokens of a prompt with its reply, for all agents of this module. Replies and observations may exceed
+    ``policy.max_response_tokens`` by the last turn and observation."""
     policy = settings.policy
     excess = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
     return policy.max_prompt_tokens + policy.max_response_tokens + excess
 
 
 class PolicyAgent(Policy):
-    """pi_theta: a language model as the agent. It gives one reply at a state, or several independent ones.
+    """The policy pi_theta: an agent that acts by a language model. ``temperature`` 0 decodes greedily.
 
-    A model with a tokenizer gets token prompts, any other gets messages. Models of the registry never trained on our
-    prompts: they get messages, the paper's full prompt, and room for long turns. ``temperature`` 0 decodes greedily.
-    All methods raise ModelFailure where the model gives no answer. Source: paper, section "Problem Formulation".
+    A model with a tokenizer gets token prompts, any other messages. Models of the registry were not trained on our
+    prompts: they get messages with the paper's full prompt, and may write longer turns. All methods raise ModelFailure
+    where the model gives no answer. Source: paper, section "Problem Formulation".
     """
 
     def __init__(self, model: Model, prompts: PromptBuilder, settings: PolicySettings, temperature: float):
@@ -33,7 +33,7 @@ class PolicyAgent(Policy):
 
     @classmethod
     def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
-        """The agent with the model of ``spec``, opened."""
+        """The agent with the model of ``spec``, which is opened."""
         model = open_model(spec)
         prompt, policy = settings.environment.prompt, settings.policy
         if spec.entry is not None:
@@ -43,7 +43,7 @@ class PolicyAgent(Policy):
 
     @classmethod
     def load(cls, folder: Path, settings: Settings | None = None, temperature: float = 0.0) -> Self:
-        """The agent with the policy of a Hugging Face folder; ``temperature`` 0 decodes greedily. Raises SettingsError
+        """The agent with the policy in a Hugging Face folder; ``temperature`` 0 decodes greedily. Raises SettingsError
         for a folder without a model."""
         settings = settings or Settings()
         return cls.build(settings, ModelSpec.of_folder(folder, settings.policy), temperature)
@@ -52,14 +52,14 @@ class PolicyAgent(Policy):
         return (await self._replies(state, (0,), forced or self.whole_record, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Independent replies at one state, in the order of ``numbers``: reply k of a seed is always the same. A forced
-        reply may end after its first line, which holds the diagnosis; nothing else of it is used."""
+        """Independent replies at a state, in the order of ``numbers``; reply k of a seed is always the same. A forced
+        reply may end after its first line, which has the diagnosis."""
         return await self._replies(state, numbers, forced, seed, first_line=forced)
 
     async def _replies(
         self, state: State, numbers: Sequence[int], forced: bool, seed: int, first_line: bool = False
     ) -> list[Turn]:
-        """Replies by number: of token prompts with their tokens and log-probabilities, of messages the texts alone."""
+        """The replies ``numbers`` at a state. Those of token prompts have their tokens and log-probabilities."""
         sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=first_line)
         if self.model.tokenizer is None:
             messages = self.prompts.messages(state, forced, self.whole_record)
@@ -71,8 +71,8 @@ class PolicyAgent(Policy):
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """The replies that give the diagnoses ``names`` at once, each with its end-of-turn token, and the
-        log-probability (nats, at temperature 1) of every token. Raises SettingsError where the model cannot score."""
+        """One reply for each of ``names`` that gives this diagnosis, with its end-of-turn token and the log-probability
+        of every token (nats, at temperature 1). Raises SettingsError for a model that cannot score."""
         prompt, tokenizer = self.prompts.prompt_ids(state, forced), self.prompts.tokenizer
         verb = "" if forced else self._verb
         ids = [(*tokenizer.encode(f"{verb} {name}"), tokenizer.end_of_turn) for name in names]
@@ -84,19 +84,18 @@ class PolicyAgent(Policy):
         if turn.prompt_ids[-len(self.prompts.forced_prefix_ids) :] == self.prompts.forced_prefix_ids:
             return 0
         action = parse_action(turn.text)  # not the verb itself, which a model may spell in other ways
-        place = turn.text.rfind(action.text) if isinstance(action, FinalDiagnosis) else len(turn.text)
+        start = turn.text.rfind(action.text) if isinstance(action, FinalDiagnosis) else len(turn.text)
         ids, decode = turn.token_ids, self.prompts.tokenizer.decode
-        return bisect.bisect_left(range(len(ids)), True, key=lambda k: len(decode(ids[: k + 1])) > place)
+        return bisect.bisect_left(range(len(ids)), True, key=lambda k: len(decode(ids[: k + 1])) > start)
 
     @property
     def _verb(self) -> str:
+        """The first words of a diagnosis."""
         return FORCED_PREFIX[self.prompts.settings.style]
 
     def must_diagnose(self, state: State) -> bool:
-        """Whether ``policy.max_response_tokens`` leaves no whole turn for a diagnosis after one more turn.
-
-        The last observation may have taken more than was left, so a workup exceeds the limit by at most one.
-        """
+        """Whether ``policy.max_response_tokens`` leaves less than two turns: then a diagnosis has to follow now. The
+        last observation may exceed the limit."""
         if self.model.tokenizer is None:
             return False
         room = self.settings.max_response_tokens - self.prompts.response_length(state)
@@ -107,13 +106,13 @@ class PolicyAgent(Policy):
 
 
 class ImmediateAgent(PolicyAgent):
-    """Diagnoses from the presentation alone."""
+    """An agent that diagnoses from the presentation alone."""
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         return await super().act(state, True, seed)
 
 
 class StaticAgent(PolicyAgent):
-    """Static diagnosis: sees the whole record at once and diagnoses (paper, "Dynamic vs. Static Diagnosis")."""
+    """An agent that sees the whole record at once and diagnoses (paper, "Dynamic vs. Static Diagnosis")."""
 
     whole_record = True  # its cost is that of every examination of the record

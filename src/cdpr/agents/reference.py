@@ -1,8 +1,8 @@
-"""Reference policies that know the synthetic hospital's model: the best that can be done, and how badly habits do.
+"""Reference policies that know the probabilities of the synthetic hospital: upper bounds, and typical habits.
 
-All are ordinary agents: they see the presentation and the results, and read both through the hospital's
-:class:`~cdpr.hospital.posterior.Diagnostician`. On other cases they can read little and fall
-back to the most frequent disease.
+They are ordinary agents: they see the presentation and the results, and compute the probability of each disease by
+:class:`~cdpr.hospital.posterior.Diagnostician`. On cases of other hospitals they understand little, and name the most
+frequent disease.
 """
 
 import functools
@@ -21,34 +21,35 @@ from ..seeding import derive_seed
 from ..settings import Settings
 
 _NEGLIGIBLE = 1e-3  # gain in utility below which an examination is not worth a request
-_CACHE = 4096  # states with their posteriors
+_CACHE = 4096  # posteriors of states that are kept
 _EFFORT = 0.01  # utility lost to any request when prices are ignored
 
 
 class ReferenceAgent(Agent):
-    """Acts by the posterior; subclasses choose the examination. ``dataset`` names the hospital whose model it knows."""
+    """An agent that knows the posterior probability of each disease; subclasses choose the examination. ``dataset`` is
+    the hospital whose probabilities it knows."""
 
     one_decoding = True
 
     def __init__(self, settings: Settings, dataset: str = "mimic_iv"):
         self.settings = settings
         self.doctor = doctor = Diagnostician(dataset=dataset)
-        self.listed = functools.cache(lambda key: price_of(key, settings.costs))
+        self.price = functools.cache(lambda key: price_of(key, settings.costs))
         self.physical = np.array([doctor.hospital.examinations[e].kind == "physical" for e in doctor.exams])
         self._known: LRUCache[tuple, np.ndarray] = LRUCache(_CACHE)
 
     @classmethod
     def build(cls, settings: Settings, spec: None, temperature: float, dataset: str) -> Self:
-        """The agent for a data set; it has no model and no temperature."""
+        """The agent for a data set. Model and temperature are not used."""
         return cls(settings, dataset)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Request the examination of :meth:`choose`, or diagnose."""
-        pick = None if forced else self.choose(state, seed)
-        if pick is None:
+        """The request of the examination that :meth:`choose` returns, or the diagnosis of the likeliest disease."""
+        exam = None if forced else self.choose(state, seed)
+        if exam is None:
             likeliest = self.doctor.diseases[int(self.posterior(state).argmax())]
             return Turn(render_action(FinalDiagnosis(likeliest), "full"))
-        return Turn(render_action(RequestTest(self.doctor.key(self.doctor.exams[pick])), "full"))
+        return Turn(render_action(RequestTest(self.doctor.key(self.doctor.exams[exam])), "full"))
 
     @abstractmethod
     def choose(self, state: State, seed: int) -> int | None:
@@ -56,7 +57,7 @@ class ReferenceAgent(Agent):
 
     @cachedmethod(lambda self: self._known, key=lambda self, state: state.key)
     def posterior(self, state: State) -> np.ndarray:
-        """P(disease | state), shape [D]; remembered, so that a step costs one update."""
+        """P(disease | state), shape [diseases]; cached, so that a new state costs one update."""
         if not state.history:
             return self.doctor.prior(state.case.case_summary)
         p = self.posterior(State(state.case, state.history[:-1]))
@@ -66,33 +67,33 @@ class ReferenceAgent(Agent):
         return self.doctor.update(p, answer.exam_key, answer.text)
 
     def is_requested(self, state: State) -> np.ndarray:
-        """Examinations that were requested before, shape [examinations] of bool."""
+        """Whether each examination was requested before, bool of shape [examinations]."""
         requests = [step.action.name for step in state.history if isinstance(step.action, RequestTest)]
         matches = [key for step in state.history if (key := step.observation.exam_key) is not None]
         names = {canonical_name(name) for name in (*requests, *matches)}
         return np.array([exam in names for exam in self.doctor.exams])
 
     def requests(self, state: State) -> int:
-        """Requests so far that are no items of the physical examination."""
+        """Number of examinations requested so far, without items of the physical examination."""
         return int((self.is_requested(state) & ~self.physical).sum())
 
     def prices(self, state: State) -> np.ndarray:
-        """US dollars of each examination in this state, shape [examinations], by the catalogue; 0 for physical ones and
-        for billing groups that were charged before."""
-        paid = {self.listed(key).group for key in state.obtained} - {None}
-        entries = [self.listed(self.doctor.key(exam)) for exam in self.doctor.exams]
+        """The price of each examination in this state in US dollars, shape [examinations]; 0 for items of the physical
+        examination, and for billing groups that were charged before."""
+        paid = {self.price(key).group for key in state.obtained} - {None}
+        entries = [self.price(self.doctor.key(exam)) for exam in self.doctor.exams]
         return np.array([0.0 if entry.group in paid else entry.usd for entry in entries])
 
 
 class ZeroTest(ReferenceAgent):
-    """Diagnoses the likeliest disease at once."""
+    """Names the likeliest disease at once."""
 
     def choose(self, state: State, seed: int) -> int | None:
         return None
 
 
 class AllTests(ReferenceAgent):
-    """Orders every examination that the hospital knows, then diagnoses; the ceiling of accuracy."""
+    """Requests every examination that the hospital knows, then diagnoses: the upper bound of accuracy."""
 
     unlimited_turns = True
 
@@ -102,7 +103,7 @@ class AllTests(ReferenceAgent):
 
 
 class RandomTests(ReferenceAgent):
-    """Orders a fixed number of examinations at random, then diagnoses."""
+    """Requests ``limit`` random examinations, then diagnoses."""
 
     limit = 3
 
@@ -114,7 +115,7 @@ class RandomTests(ReferenceAgent):
 
 
 class CheapestFirst(ReferenceAgent):
-    """Orders by rising price until one disease is likely enough."""
+    """Requests the cheapest examination until the likeliest disease has the probability ``confidence``."""
 
     confidence = 0.8
 
@@ -126,18 +127,19 @@ class CheapestFirst(ReferenceAgent):
 
 
 class ValueOfInformation(ReferenceAgent):
-    """Orders the examination with the highest expected gain in the paper's utility (equation "utility"), as if
-    at most one more would follow it; stops when none gains. It plans with the marginal availability."""
+    """Requests the examination with the highest expected gain in utility (equation "utility"), as if at most one more
+    followed; diagnoses when no examination has a gain. It assumes the average availability of results."""
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
-        """Utility lost to the result of each examination, shape [examinations], and to an unavailable request."""
+        """The loss of utility by the result of each examination, shape [examinations], and that by an unavailable
+        request."""
         physical: Any = self.physical.astype(int)
         usd: Any = self.prices(state)
         results = Effort(issued=1 - physical, available=1 - physical, physical=physical, cost_usd=usd)
         return self.loss(results), self.loss(Effort(issued=1, unavailable=1))
 
     def loss(self, effort: Effort) -> Any:
-        """Utility lost to an effort, whose counts may be arrays."""
+        """The loss of utility by an effort, whose counts may be arrays."""
         return 0.0 - utility(0.0, effort, self.settings.utility, self.settings.environment.tests)
 
     def choose(self, state: State, seed: int) -> int | None:
@@ -146,7 +148,7 @@ class ValueOfInformation(ReferenceAgent):
 
 
 class DiscountedInformation(ValueOfInformation):
-    """The same with every charge at a quarter: what money buys beyond what the utility finds worth it."""
+    """As :class:`ValueOfInformation`, with all losses divided by four: the accuracy that more money would buy."""
 
     part = 0.25
 
@@ -157,11 +159,11 @@ class DiscountedInformation(ValueOfInformation):
 
 @dataclass(frozen=True)
 class Habits:
-    """Shares of cases by habit, from 0 to 1, and when each habit stops.
+    """The shares of cases (0 to 1) in which a clinician has each habit, and when each habit stops.
 
-    ``premature``: diagnoses at once (``at_once`` of these cases) or after one examination; ``defensive``: orders what
-    informs most at any price, and stops at the posterior probability ``certainty``. The economical habit has all other
-    cases and stops at ``confidence``. ``patience``: examinations after which every habit diagnoses.
+    ``premature``: diagnoses at once (in the share ``at_once`` of these cases) or after one examination. ``defensive``:
+    requests the most informative examination at any price, and stops at the posterior probability ``certainty``. All
+    other cases are economical, and stop at ``confidence``. ``patience``: most examinations of any habit.
     """
 
     premature: float = 0.25
@@ -173,18 +175,17 @@ class Habits:
 
 
 class Clinician(ValueOfInformation):
-    """Gives the likeliest diagnosis after a workup in one of three :class:`Habits`; the economical one weighs
-    information against its price.
+    """Names the likeliest disease after a workup in one of three :class:`Habits`. The economical habit weighs the
+    information of an examination against its price.
 
-    The number of a case decides the habit. No policy sees that number: one that imitates the workups learns all three
-    habits and picks at random.
+    The number of a case decides the habit. Policies do not see this number: one that imitates the workups learns all
+    three habits, and has each at random.
     """
 
     habits = Habits()
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """A reply in the form of the full prompt, with differential diagnoses and a reason; forced and compact replies
-        have neither."""
+        """The reply of :class:`ReferenceAgent`. In the full style it has thoughts and a reason, unless it is forced."""
         turn = await super().act(state, forced, seed)
         if forced or self.settings.environment.prompt.style != "full":
             return turn
@@ -199,19 +200,20 @@ class Clinician(ValueOfInformation):
         return Turn(f"THINKING: {thinking}\n{turn.text}\nReason: {reason}")
 
     def choose(self, state: State, seed: int) -> int | None:
-        """An examination, or None when sure enough or out of patience."""
-        habits, drawn = self.habits, derive_seed("habit", state.case.note_id) / 2**63
-        patience, enough, charges = habits.patience, habits.confidence, self.charges
-        if drawn < habits.premature:
-            patience = 0 if drawn < habits.premature * habits.at_once else 1
-        elif drawn < habits.premature + habits.defensive:
-            enough, charges = habits.certainty, self.efforts
+        """Index of the examination to request, or None to diagnose: when the likeliest disease is probable enough, or
+        after the most examinations of the case's habit."""
+        habits, uniform = self.habits, derive_seed("habit", state.case.note_id) / 2**63
+        patience, stop_at, losses = habits.patience, habits.confidence, self.charges
+        if uniform < habits.premature:
+            patience = 0 if uniform < habits.premature * habits.at_once else 1
+        elif uniform < habits.premature + habits.defensive:
+            stop_at, losses = habits.certainty, self.equal_charges
         p = self.posterior(state)
-        if self.requests(state) >= patience or p.max() >= enough:
+        if self.requests(state) >= patience or p.max() >= stop_at:
             return None
-        gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(p, *charges(state)))
+        gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(p, *losses(state)))
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
 
-    def efforts(self, state: State) -> tuple[np.ndarray, float]:
-        """As :meth:`charges`, but the same for every examination with a price."""
+    def equal_charges(self, state: State) -> tuple[np.ndarray, float]:
+        """As :meth:`charges`, but the same small loss for every examination, whatever its price."""
         return np.where(self.physical, 0.0, _EFFORT), _EFFORT

@@ -1,7 +1,8 @@
-"""ToR, Tree of Reasoning (Peng et al. 2025): a doctor per kind of evidence, each with a tree from diseases to findings.
+"""ToR, Tree of Reasoning (Peng et al. 2025): one doctor for each kind of evidence, with a tree from diseases to
+findings.
 
-Per state the doctors of chief complaint, laboratory, imaging and pathology each draw a tree from what is known in their
-field, discuss the trees, revise their own, and the head of the team decides: 13 to 25 calls.
+At every state the doctors for chief complaint, laboratory, imaging and pathology draw a tree from the evidence in their
+field, discuss the trees, and revise their own; the head of the team decides. These are 13 to 25 calls.
 """
 
 import functools
@@ -24,11 +25,12 @@ _TISSUE = re.compile(r"biops|patholog|histolog|cytolog|immunohisto|frozen sectio
 
 
 class TreeOfReasoning(Framework):
-    """Doctors with a tree each."""
+    """The framework Tree of Reasoning."""
 
     reads = ("frameworks.temperature",)
 
-    # Trees, whether to join, revisions and the decision; then opinions: none, of all who join, of all to all.
+    # Four trees, four questions whether to join, four revisions and the decision, then opinions: none, of each doctor
+    # to the others with probability ADDRESSES, of all to all.
     requests = Calls((13, 13 + ADDRESSES * 12, 13 + 12), MAX_TOKENS)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
@@ -36,19 +38,19 @@ class TreeOfReasoning(Framework):
         trees = await gather(*(self._draw(field, known[field], record, seed) for field in FIELDS))
         trees = await self._discuss(list(known.values()), trees, derive_seed(seed, "round", 0))
         head = _PROMPT("decide", task=self.task(forced), case=record.strip(), trees=signed_texts(DOCTORS, trees))
-        return decision(await self._say(head, seed, "head"), forced)
+        return decision(await self._ask(head, seed, "head"), forced)
 
     async def _draw(self, field: str, section: str, record: str, seed: int) -> str:
-        """A doctor's first tree; without findings, what to examine."""
+        """The first tree of a field's doctor; without findings in this field, advice on what to examine."""
         doctor = DOCTORS[FIELDS.index(field)]
         if section:
             prompt = _PROMPT("tree", doctor=doctor, field=field, section=section)
         else:
             prompt = _PROMPT("nothing_known", doctor=doctor, field=field, record=record)
-        return await self._say(prompt, seed, "tree", field)
+        return await self._ask(prompt, seed, "tree", field)
 
     async def _discuss(self, known: list[str], trees: list[str], seed: int) -> list[str]:
-        """The trees after one round of one turn: each doctor revises the own tree with the others' opinions of it."""
+        """The revised trees: each doctor revises the own tree by the opinions of the others."""
         turn = derive_seed(seed, "turn", 0)
         replies = await gather(*(self._address(n, section, trees, turn) for n, section in enumerate(known)))
         prompts = []
@@ -56,29 +58,30 @@ class TreeOfReasoning(Framework):
             opinions = {DOCTORS[n]: reply[m] for n, reply in enumerate(replies) if m in reply}
             feedback = signed_texts(opinions, opinions.values()) or _PROMPT("no_feedback")
             prompts.append(_PROMPT("revise", doctor=doctor, tree=trees[m], feedback=feedback))
-        return await gather(*(self._say(prompt, seed, "revision", m) for m, prompt in enumerate(prompts)))
+        return await gather(*(self._ask(prompt, seed, "revision", m) for m, prompt in enumerate(prompts)))
 
     async def _address(self, n: int, section: str, trees: list[str], seed: int) -> dict[int, str]:
-        """The opinions of doctor ``n``, by the number of the doctor who gets them."""
-        me, section = DOCTORS[n], section or _PROMPT("no_section")
-        prompt = _PROMPT("join", doctor=me, case=section, trees=signed_texts(DOCTORS, trees))
-        joins = yes_or_no(await self._say(prompt, seed, "join", n))
-        draws = random.Random(derive_seed(seed, "addresses", n))
+        """The opinions of doctor ``n`` about the trees of others, by the number of the other doctor."""
+        doctor, section = DOCTORS[n], section or _PROMPT("no_section")
+        prompt = _PROMPT("join", doctor=doctor, case=section, trees=signed_texts(DOCTORS, trees))
+        joins = yes_or_no(await self._ask(prompt, seed, "join", n))
+        rng = random.Random(derive_seed(seed, "addresses", n))
         others = [m for m in range(len(DOCTORS)) if m != n]
-        listeners = [m for m in others if draws.random() < ADDRESSES] if joins else []
-        opinion = functools.partial(_PROMPT, "opinion", doctor=me, case=section, tree=trees[n])
-        prompts = {m: opinion(other=DOCTORS[m], theirs=trees[m]) for m in listeners}
-        replies = await gather(*(self._say(prompt, seed, "opinion", n, m) for m, prompt in prompts.items()))
-        return dict(zip(listeners, replies, strict=True))
+        addressed = [m for m in others if rng.random() < ADDRESSES] if joins else []
+        opinion = functools.partial(_PROMPT, "opinion", doctor=doctor, case=section, tree=trees[n])
+        prompts = {m: opinion(other=DOCTORS[m], theirs=trees[m]) for m in addressed}
+        replies = await gather(*(self._ask(prompt, seed, "opinion", n, m) for m, prompt in prompts.items()))
+        return dict(zip(addressed, replies, strict=True))
 
-    async def _say(self, prompt: str, seed: int, *call: object) -> str:
+    async def _ask(self, prompt: str, seed: int, *call: object) -> str:
+        """The answer to a prompt; ``call`` makes the seed of this request different from others."""
         messages = [{"role": "user", "content": prompt}]
         return await self.ask(messages, MAX_TOKENS, derive_seed(seed, *call), self.talk_temperature)
 
 
 def sections(state: State) -> dict[str, str]:
-    """What is known, by the doctors' fields: the presentation is the first's, results go where :func:`field_of` puts
-    them. Requests without a result go to no doctor."""
+    """The evidence of a state by the field of the doctor who gets it: the presentation goes to the first field, a
+    result to the field of its examination (:func:`field_of`)."""
     results: dict[str, list[str]] = {name: [] for name in FIELDS}
     results[FIELDS[0]].append(state.case.case_summary)
     for step in state.history:
@@ -90,8 +93,8 @@ def sections(state: State) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def field_of(exam_key: str, result: str) -> str:
-    """The doctor's field of an examination: by the kind in the vocabulary; procedures and unknown names by their words,
-    then by the result (values: laboratory, a report: imaging)."""
+    """The field of the doctor who gets the result of an examination: by its kind in the vocabulary, else by its name,
+    else by the result (values: laboratory; a report: imaging)."""
     if is_physical(exam_key):
         return FIELDS[0]
     term = examinations().find(exam_key)
