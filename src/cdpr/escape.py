@@ -1,6 +1,7 @@
-"""Text from outside in every format: no name becomes a formula, link, tag, code, command or mathematics.
+"""Escapes text from outside for each output format, so that no name becomes a formula, link, tag, command or
+mathematics.
 
-One function for each format, which all writers use. Templates of pages escape markup by themselves.
+There is one function for each format, which all writers use. Templates of pages escape markup by themselves.
 """
 
 import functools
@@ -12,26 +13,26 @@ from types import ModuleType
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-# What commands a terminal, or turns the order of the letters around it. Line ends and tabs are not among them.
+# Characters that control a terminal or reverse the order of letters, without line ends and tabs.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_SPACES = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")  # a no-break space is none of them
+_SPACES = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")  # without the no-break space
 
 
 def terminal(text: str) -> str:
-    """Text for a terminal, and for all that shows it as it is: without control characters."""
+    """The text without control characters, for a terminal and for formats that show text as it is."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def one_line(text: str) -> str:
-    """Text on one line, as of :func:`terminal`."""
+    """The text on one line, without control characters."""
     return terminal(_SPACES.sub(" ", text).strip())
 
 
-_FORMULA = re.compile(r"'*(?:[=@\t\r]|[+\-](?!\d+(?:\.\d+)?$))")  # a number is none
+_FORMULA = re.compile(r"'*(?:[=@\t\r]|[+\-](?!\d+(?:\.\d+)?$))")  # but not a number
 
 
 def csv_cell(cell: Any) -> Any:
-    """A cell of a table that is opened in a spreadsheet: a text that would be a formula there, behind an apostrophe."""
+    """The cell for a CSV table that people open in a spreadsheet: a text that would be a formula gets an apostrophe."""
     return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
 
 
@@ -47,16 +48,17 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;", ":": "&#58;"}
 
 
 def markdown(text: str) -> str:
-    """A name for a cell or a heading in Markdown: shown as it is."""
+    """A name for a cell or heading in Markdown, which is shown unchanged."""
     return _NAME.sub(_entity, one_line(text))
 
 
 def sentence(text: str) -> str:
-    """A sentence of our own for Markdown, which may hold names: only its code, emphasis and addresses count as such."""
+    """A sentence of our own, perhaps with names in it, for Markdown: its code, emphasis and addresses are kept."""
     return _SENTENCE.sub(_entity, one_line(text))
 
 
 def _entity(sign: re.Match[str]) -> str:
+    """The matched character as an HTML entity, or behind a backslash."""
     return _ENTITIES.get(sign[0], f"\\{sign[0]}")
 
 
@@ -76,13 +78,14 @@ _ACCENTS = {"\u0301": "'", "\u0300": "`", "\u0302": "^", "\u0308": '"', "\u0303"
 
 
 def latex(text: str) -> str:
-    """Text for LaTeX, on one line; a character that pdflatex would not print is its code point."""
+    """The text for LaTeX on one line; characters that pdflatex cannot print become their code point."""
     escaped = "".join(map(_latex_character, _SPACES.sub(" ", text).strip()))
-    # After the end of a row these two would be an argument of it.
+    # At the beginning of a table row these two would be an argument of the line end before.
     return f"{{}}{escaped}" if escaped.startswith(("[", "*")) else escaped
 
 
 def _latex_character(character: str) -> str:
+    """A character in LaTeX's notation."""
     if character in _SPECIAL or " " <= character <= "~":
         return _SPECIAL.get(character, character)
     letter, accent = (*unicodedata.normalize("NFD", character), "")[:2]
@@ -91,17 +94,17 @@ def _latex_character(character: str) -> str:
 
 
 def figure(text: str) -> str:
-    """A name for a figure, on one line; its dollar signs begin no formula."""
+    """A name for a figure, on one line; dollar signs are escaped, because they would begin a formula."""
     return one_line(text).replace("$", "\\$")
 
 
 def html(value: Any) -> Any:
-    """A value for a template that escapes markup by itself: text without control characters."""
+    """The value for a template that escapes markup by itself: a text loses its control characters."""
     return type(value)(terminal(value)) if isinstance(value, str) and _CONTROLS.search(value) else value
 
 
 def script(content: Any) -> str:
-    """JSON that may be part of a script in a page: nothing in it can end the script."""
+    """The content as JSON that is safe inside a script of a page: no text in it can end the script."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -111,7 +114,7 @@ def environment(package: ModuleType, **options: Any) -> Any:
     """The Jinja templates of a package, with the escapes of each format as filters."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(loader=FileSystemLoader(Path(str(package.__file__)).parent), undefined=StrictUndefined,
-                       trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, **options)  # fmt: skip
-    made.filters |= {"markdown": markdown, "sentence": sentence, "latex": latex, "attribute": quoteattr}
-    return made
+    templates = Environment(loader=FileSystemLoader(Path(str(package.__file__)).parent), undefined=StrictUndefined,
+                            trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, **options)  # fmt: skip
+    templates.filters |= {"markdown": markdown, "sentence": sentence, "latex": latex, "attribute": quoteattr}
+    return templates

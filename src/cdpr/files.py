@@ -21,8 +21,8 @@ from .escape import csv_cell
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside ``path``, of this process alone: it replaces ``path`` when the block succeeds and is
-    removed when it fails. Makes the folders."""
+    """A context with a temporary path in the folder of ``path``, which is created if missing. The temporary file
+    replaces ``path`` when the context ends; it is removed after an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
@@ -38,7 +38,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_bytes(path: str | Path, content: bytes) -> Path:
-    """Write a file whole or not at all. Returns the path."""
+    """Write a file, whole or not at all. Returns the path."""
     with replacing(path) as partial:
         partial.write_bytes(content)
     return Path(path)
@@ -52,9 +52,11 @@ def write_text(path: str | Path, text: str) -> Path:
 def write_csv(
     path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_people: bool = True
 ) -> Path:
-    """Write a table, the same bytes every time, compressed where the name ends in ``.gz``; missing fields are empty,
-    unknown ones a ValueError. Texts are escaped by :func:`cdpr.escape.csv_cell` but in tables that a program reads.
-    Returns the path."""
+    """Write a CSV table, compressed where the name ends in ``.gz``; equal rows give equal bytes. Returns the path.
+
+    Missing fields are empty; fields outside ``columns`` raise ValueError. ``for_people``: texts that would be formulas
+    in a spreadsheet are escaped (:func:`cdpr.escape.csv_cell`).
+    """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -65,8 +67,8 @@ def write_csv(
 
 
 def write_gz(path: str | Path, parts: Iterable[bytes]) -> Path:
-    """Write a compressed file whole or not at all; returns the path. Equal contents are equal files: Python writes this
-    header, without a time, while ``gzip.compress`` leaves it to zlib, whose header names the system."""
+    """Write a gzip file, whole or not at all; returns the path. Equal contents give equal bytes on every system: the
+    header has no time, and is Python's own, unlike that of ``gzip.compress``."""
     with replacing(path) as partial, partial.open("wb") as target, gzip.GzipFile("", "wb", 6, target, 0) as packed:
         packed.writelines(parts)
     return Path(path)
@@ -81,15 +83,18 @@ _SHARED_MEMORY, _LEAST_FREE = "/dev/shm", 2**20
 
 
 def disk_problem(number: int | None, where: str | None, folders: Iterable[str] = ()) -> str | None:
-    """In three lines what is wrong with a disk or folder, where, and what to do; None for other errors. Of an error
-    that names no file, the disk is that of ``folders``, of temporary files or of shared memory that is full."""
+    """A message in three lines about a disk or folder: the problem, the path, and what to do; None for other errors.
+
+    ``number`` is the errno of an error, ``where`` its file. Where the error names no file, the full disk is looked for
+    among those of ``folders``, of temporary files, and of shared memory.
+    """
     if number not in _REMEDIES:
         return None
     if not where and number in _FULL:
         every = (*folders, tempfile.gettempdir(), _SHARED_MEMORY)
         where = next((folder for folder in every if os.path.exists(folder) and _free(folder) < _LEAST_FREE), None)
     if not where and Path(_SHARED_MEMORY).exists() and not os.access(_SHARED_MEMORY, os.W_OK):
-        where = _SHARED_MEMORY  # Python's locks between processes are in it, whose errors name no file
+        where = _SHARED_MEMORY  # it holds Python's locks between processes, whose errors name no file
     path, home = Path(where or "").absolute(), Path.home()
     instead = "name other folders in paths.results and paths.state (config.yaml)"
     if where == _SHARED_MEMORY:
@@ -118,10 +123,10 @@ def open_text(path: Path, errors: str = "strict") -> io.TextIOBase:
 
 
 def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Line on which each record of a table begins, and its fields; empty lines are skipped.
+    """The records of a CSV table, each as the number of its first line and its fields; empty lines are skipped.
 
-    Raises csv.Error for a stray quote or a record that the end of the file cuts off; its second argument is the line on
-    which the bad record begins.
+    Raises csv.Error for a stray quote or an incomplete last record; the second argument of the error is the number of
+    the record's first line.
     """
     reader, begin = csv.reader(lines, strict=True), 1
     try:
@@ -136,7 +141,7 @@ def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 def read_table(
     path: str | Path, columns: Sequence[str] = (), error: type[ValueError] = TableError
 ) -> list[tuple[str, dict[str, str]]]:
-    """Place (``file:line``) and cells by column of every row of a CSV file.
+    """The rows of a CSV file, each as its location (``file:line``) and its cells by column.
 
     The header must have ``columns`` and may have others. Raises ``error`` for a file that cannot be read whole, a
     missing or repeated column, and a row with more or fewer fields than the header. The message quotes no cell, which
@@ -176,15 +181,15 @@ def shipped_text(package: str, *path: str) -> str:
 
 
 def parse_yaml(text: str) -> Any:
-    """Content of a YAML text, by libyaml where it is there: ten times as fast. Raises yaml.YAMLError."""
+    """The content of a YAML text, read by libyaml if installed, which is ten times as fast. Raises yaml.YAMLError."""
     import yaml
 
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def file_type(path: str | Path) -> str:
-    """``file``, ``folder``, ``other``, or nothing where there is none. Raises PermissionError where this user may not
-    know, which Python's own questions take for an absent file since 3.14."""
+    """``file``, ``folder`` or ``other``; empty for a path that does not exist. Raises PermissionError where this user
+    may not look, unlike ``Path.exists``, which since Python 3.14 returns False."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -193,8 +198,8 @@ def file_type(path: str | Path) -> str:
 
 
 def path_digest(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, or of the names and bytes of all files below a folder, but for the mark that Snakemake
-    leaves in it."""
+    """SHA-256 of a file's bytes, or of the names and bytes of all files in a folder (without Snakemake's time
+    stamp)."""
     path = Path(path)
     if path.is_file():
         return file_digest(path)
@@ -211,8 +216,8 @@ def file_digest(path: Path) -> str:
 
 
 class DigestCache:
-    """Digests of files, stored in a file (None: in memory) and computed again only when size or modification time
-    changed. A ``touch`` therefore costs one more reading and changes no digest."""
+    """A cache of digests in the file ``path`` (None: in memory). A digest is computed again only when the size or the
+    modification time of its file has changed."""
 
     def __init__(self, path: str | Path | None):
         self._path = Path(path) if path else None
@@ -240,6 +245,7 @@ class DigestCache:
         return self._values[name][1]
 
     def save(self) -> None:
+        """Write the cache to its file if it has changed."""
         if self._path and self._changed:
             write_text(self._path, json.dumps(self._values, sort_keys=True))
             self._changed = False

@@ -7,9 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PageEntry:
-    """A table or figure on the results page: the title of its ``chapter``, a ``text``, and its ``file`` below the
-    results. A table names the ``module`` whose ``sheet(settings, results)`` makes it. The page only links to a figure
-    ``apart``, which is another one at every run."""
+    """A table or figure on the results page: the title of its ``chapter``, a ``text``, and its ``file`` in the results
+    folder. A table has the ``module`` whose function ``sheet(settings, results)`` makes it. The page shows a figure,
+    but only links to one ``apart``, whose bytes differ from run to run."""
 
     chapter: str
     text: str
@@ -20,13 +20,12 @@ class PageEntry:
 
 @dataclass
 class Job:
-    """A stage in progress; a stage is a function of ``(settings, job)``.
+    """The job on which a stage works; a stage is a function of ``(settings, job)``.
 
-    ``inputs`` are paths by name, among them ``results``, the folder of all results. ``out`` has the path to write for
-    each output: a temporary place on the same file system, renamed when the stage succeeds. ``state`` is the job's own
-    folder for work that survives a kill. ``options`` select one of the stage's jobs. ``metrics`` (name -> number) and
-    ``tags`` go into ``run.json``. ``page`` lists the tables and figures of the results page. ``server`` is the job's
-    own server of models, if it has one.
+    ``inputs`` are paths by name; ``results`` is the folder of all results. ``out`` has the path to write for each
+    output: a temporary one, which is renamed when the stage succeeds. ``state`` is the job's folder for work that
+    survives a kill. ``options`` tell the jobs of a stage apart. ``metrics`` and ``tags`` go into ``run.json``. ``page``
+    lists the tables and figures of the results page. ``server`` is a model server that the job has started, or None.
     """
 
     name: str

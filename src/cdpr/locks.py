@@ -14,11 +14,12 @@ NO_RECORD_LOCKS = "the file system has no locks of records, which databases need
 
 
 def hold(path: Path, wait: bool = True) -> ExitStack:
-    """Hold the lock of a path until the return value is closed, or this process ends. Makes the folders.
+    """Acquire the lock file ``path``, whose folder is created if missing. The lock is released when the returned
+    context is closed, or this process ends.
 
-    Where the file system has none, the lock is a file PATH.held that names the process: another process of the same
-    machine takes it over when that one has ended. Raises TimeoutError, which names the file, where another process
-    holds the lock and this one does not ``wait``.
+    On a file system without locks, a file PATH.held with the process id is the lock; another process of the same
+    machine takes it over when that process has ended. Raises TimeoutError, naming the file, where another process holds
+    the lock and ``wait`` is False.
     """
     from filelock import FileLock, SoftFileLock, Timeout  # here, for it would slow every command
 
@@ -48,7 +49,7 @@ def hold(path: Path, wait: bool = True) -> ExitStack:
 
 
 def has_record_locks(folder: Path) -> bool:
-    """Whether files of the folder have locks of records, by which databases keep processes apart."""
+    """Whether the file system of a folder can lock parts of a file, which databases need."""
     with tempfile.TemporaryFile(dir=folder) as probe:
         try:
             fcntl.lockf(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)

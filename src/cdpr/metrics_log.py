@@ -1,4 +1,4 @@
-"""Metrics of a long stage, one JSON object a line, that survive a kill."""
+"""Metrics of a long stage in a file with one JSON object per line, which survives a kill."""
 
 import json
 import os
@@ -10,9 +10,9 @@ from .files import TableError, write_text
 
 
 class MetricsLog:
-    """Rows ``{"step": int, ...}`` in a file, ascending by step; call it with a row to append one.
+    """A file of rows ``{"step": int, ...}`` in ascending order of steps; calling the object appends a row.
 
-    A resumed stage just continues: its first row removes the rows from that step on, which a killed attempt wrote.
+    The first row of a resumed stage removes the rows from its step on, which the killed attempt had written.
     """
 
     def __init__(self, path: str | Path):
@@ -21,8 +21,8 @@ class MetricsLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """Append one row, on disk when this returns. Raises ValueError when ``step`` is absent or goes back, and where
-        a resumed stage goes on behind rows that are gone."""
+        """Append a row, which is on the disk when this returns. Raises ValueError where ``step`` is missing or smaller
+        than before, and where rows before it are missing."""
         step = row.get("step")
         if not isinstance(step, int) or step < self._next:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
@@ -34,7 +34,7 @@ class MetricsLog:
                     f"{self.path}: the rows of steps {last + 1} to {step - 1} are gone, but the checkpoint beside it "
                     f"goes on from there; remove {self.path.parent} to start again from the first step"
                 )
-            write_text(self.path, _text(rows))
+            write_text(self.path, _to_lines(rows))
         self._next = step + 1
         with self.path.open("a", encoding="utf-8") as out:
             out.write(json.dumps(dict(row)) + "\n")
@@ -43,13 +43,14 @@ class MetricsLog:
 
 
 def write_apart(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path) -> None:
-    """Write rows to ``metrics``, and what they say of time to ``timings``: equal runs then give equal metrics."""
+    """Write the times of rows to ``timings`` and all else to ``metrics``, so that equal runs give equal metrics."""
     for path, timed in ((metrics, False), (timings, True)):
-        write_text(path, _text({k: v for k, v in row.items() if k == "step" or _is_time(k) == timed} for row in rows))
+        parts = ({k: v for k, v in row.items() if k == "step" or _is_time(k) == timed} for row in rows)
+        write_text(path, _to_lines(parts))
 
 
 def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[str, Any]]:
-    """The inverse of :func:`write_apart`; rows without times where there are no ``timings``."""
+    """The rows that :func:`write_apart` wrote; without times where ``timings`` is None."""
     times = {row["step"]: row for row in read_metrics(timings)} if timings else {}
     return [row | times.get(row["step"], {}) for row in read_metrics(metrics)]
 
@@ -58,15 +59,14 @@ def _is_time(name: str) -> bool:
     return name == "seconds" or name.startswith("time/")
 
 
-def _text(rows: Iterable[Mapping[str, Any]]) -> str:
+def _to_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The rows as lines of JSON."""
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """Rows of a metrics file, none for an absent file; ignores a last line that a kill cut short.
-
-    Raises TableError for any other line that is no JSON object with an integer ``step``.
-    """
+    """The rows of a metrics file, none for a missing file. An incomplete last line, left by a kill, is ignored. Raises
+    TableError for any other line that is no JSON object with an integer ``step``."""
     path = Path(path)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     rows = []

@@ -1,4 +1,4 @@
-"""Errors as messages for people, where a user can act on them."""
+"""Turns errors that a user can solve into messages."""
 
 import errno
 import re
@@ -11,8 +11,8 @@ _FULL = re.compile(r"No space left on device|disk is full|unexpected pos \d+ vs|
 
 
 def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
-    """One message for problems that the user can solve; None for a fault of the program. ``settings``: the files whose
-    folders may be on a full disk."""
+    """The message for an error that the user can solve; None for an error of the program. ``settings`` are the files
+    that name the folders of results and state, whose disk may be full."""
     if type(error).__module__.split(".")[0] == "cdpr":
         return str(error)
     full = errno.ENOSPC if _FULL.search(str(error)) else None  # libraries have errors of their own for it
@@ -23,8 +23,8 @@ def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
 
 
 def without_stack(message: str) -> str:
-    """An error of Snakemake's main process without its stack where a user can act on it: one of the project's own, or
-    of a disk or folder."""
+    """An error message of Snakemake's main process, without its stack if the user can solve the error: one of this
+    package, or one of a disk or folder."""
     if own := re.match(
         r'(?:SettingsError|UnreadableRecord) in file ".*", line \d+:\n(.*?)(\n  File ".*)?\Z', message, re.DOTALL
     ):

@@ -1,8 +1,7 @@
-"""Pseudonyms of credentialed values: equal values have equal pseudonyms, and nothing else can be read from them.
+"""Pseudonyms of credentialed values: equal values have equal pseudonyms, which reveal nothing else.
 
-A plain digest would not hide a value: one could try all diagnoses, or all numbers of notes. So the digest is keyed with
-a secret of the installation, made on first use and readable only by its owner.
-"""
+A plain digest would not hide a value, since all diagnoses or numbers of notes could be tried. So the digest has a
+secret key of the installation, which is made on first use and readable only by its owner."""
 
 import contextlib
 import hmac
@@ -20,7 +19,7 @@ class SecretError(ValueError):
 
 
 def pseudonym(state: str | Path, text: str) -> str:
-    """Sixteen hexadecimal digits for a text: HMAC-SHA-256 with the secret in the folder ``state``.
+    """The pseudonym of a text, sixteen hexadecimal digits: HMAC-SHA-256 with the secret in the folder ``state``.
 
     Raises OSError when the secret cannot be read or made, SecretError when its file is damaged.
     """
@@ -29,9 +28,10 @@ def pseudonym(state: str | Path, text: str) -> str:
 
 @cache
 def _secret(state: Path) -> bytes:
+    """The secret in a folder, made if missing. Raises SecretError for a damaged file."""
     path = state / SECRET
     if not path.exists():
-        _make(path)
+        _make_secret(path)
     try:
         secret = bytes.fromhex(path.read_text(encoding="ascii", errors="replace").strip())
     except ValueError:
@@ -42,8 +42,8 @@ def _secret(state: Path) -> bytes:
     return secret
 
 
-def _make(path: Path) -> None:
-    """Write a new secret whole, unless another job was faster."""
+def _make_secret(path: Path) -> None:
+    """Write a new secret to a file, unless another job has just done so."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
     with open(partial, "x", encoding="ascii", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

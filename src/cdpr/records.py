@@ -12,13 +12,13 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 from .files import path_digest
 
 SCHEMA_VERSION = 2
-# In MLflow: the tag that holds the run key, and the experiment of most stages.
+# Names in MLflow: the tag with the run key, and the experiment of most stages.
 KEY_TAG = "cdpr.run_key"
 PIPELINE = "cdpr/pipeline"
 
 
 class UnreadableRecord(ValueError):
-    """A file that is no ``run.json``; the message names it and how to make it again."""
+    """A file is no valid ``run.json``; the message names it and says how to make it again."""
 
 
 class FileDigest(BaseModel):
@@ -72,21 +72,22 @@ class RunRecord(BaseModel):
         return self.inputs[name].sha256 if name in self.inputs else None
 
     def altered(self, place: Path, names: Container[str] | None = None) -> list[Path]:
-        """Outputs of the record at ``place`` that are gone or not what was written; only files with these ``names``,
-        if given. A file is read again only when its size or time has changed."""
-        chosen = {path: digest for path, digest in self.files(place).items() if names is None or path.name in names}
-        return [path for path, digest in chosen.items() if not path.exists() or _digest_of(path) != digest]
+        """The outputs that are missing or differ from their recorded digest. ``place`` is the path of this record;
+        ``names`` restricts the check to files with these names. A file is read again only when its size or time has
+        changed."""
+        files = {path: digest for path, digest in self.files(place).items() if names is None or path.name in names}
+        return [path for path, digest in files.items() if not path.exists() or _digest_of(path) != digest]
 
     def files(self, place: Path) -> dict[Path, str]:
-        """Outputs of the record at ``place`` with their digests. One beside its record is taken from there, also
-        where the results have been moved."""
+        """The paths of the outputs with their digests. ``place`` is the path of this record: an output in the same
+        folder counts before one at the recorded path, since results may have been moved."""
         outputs = {Path(output.path): output.sha256 for output in self.outputs.values() if output.sha256}
-        beside = {path: place.with_name(path.name) for path in outputs if path.name}
-        return {near if near.exists() else path: outputs[path] for path, near in beside.items()}
+        siblings = {path: place.with_name(path.name) for path in outputs if path.name}
+        return {sibling if sibling.exists() else path: outputs[path] for path, sibling in siblings.items()}
 
     def exchanged(self, place: Path) -> str:
-        """What is wrong with a record at ``place`` whose job wrote into the folder of another run or data set; empty
-        where nothing is, wherever the results as a whole are now."""
+        """A message where this record, at the path ``place``, is in the folder of another run or data set than its job;
+        empty where it is not. The results as a whole may have been moved."""
         for output in self.outputs.values():
             parts = Path(output.path).parent.parts
             own = next((parts[n:] for n, part in enumerate(parts) if part in self.options.values()), ())
@@ -105,22 +106,23 @@ class RunRecord(BaseModel):
 
 
 def job_name(stage: str, options: Mapping[str, str]) -> str:
-    """A job in words: ``evaluate_agent cdpr-seed0/private``."""
+    """The name of a job in messages, such as ``evaluate_agent cdpr-seed0/private``."""
     return " ".join([stage, "/".join(options.values())]).strip()
 
 
 def _digest_of(path: Path) -> str:
+    """The digest of a file or folder; that of a file is cached until its size or time changes."""
     status = path.stat()
-    return _digest(path, status.st_size, status.st_mtime_ns) if path.is_file() else path_digest(path)
+    return _cached_digest(path, status.st_size, status.st_mtime_ns) if path.is_file() else path_digest(path)
 
 
 @functools.lru_cache(maxsize=4096)
-def _digest(path: Path, size: int, time: int) -> str:
+def _cached_digest(path: Path, size: int, time: int) -> str:
     return path_digest(path)
 
 
 def record_files(results: Path) -> list[Path]:
-    """Every ``run.json`` of the results folder, without those of other results in it (``results/ci``), which have a
-    lock of their own; a folder with such a name belongs to a running job."""
+    """The paths of all records in a results folder, sorted. Records of other results in it (``results/ci``, which have
+    their own lock) are left out, and so are folders with the name of a record, which belong to running jobs."""
     others = {path.parent for path in results.rglob(".lock")} - {results}
     return sorted(path for path in results.rglob("*run.json") if path.is_file() and others.isdisjoint(path.parents))

@@ -1,4 +1,4 @@
-"""Seeds that depend on what is drawn, not on when: any order of evaluation gives the same draws."""
+"""Seeds that depend only on what they are for, so that any order of computation gives the same random numbers."""
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterable
@@ -15,10 +15,13 @@ def derive_seed(*parts: object) -> int:
 def stratified_sample(
     items: Iterable[Item], count: int, kind: Callable[[Item], Hashable], name: Callable[[Item], str], seed: int
 ) -> list[Item]:
-    """At most ``count`` items, one of each ``kind`` in turn. Within a kind a digest of the seed and the item's ``name``
-    decides, so the order of the items does not matter, and a larger sample contains every smaller one."""
+    """A sample of at most ``count`` items that takes one item of each ``kind`` in turn.
+
+    Within a kind, items are ordered by a digest of the seed and their ``name``. So the order of ``items`` does not
+    matter, and a larger sample contains every smaller one.
+    """
     strata: dict[Hashable, list[Item]] = {}
     for item in sorted(items, key=lambda item: derive_seed(seed, name(item))):
         strata.setdefault(kind(item), []).append(item)
-    ranked = [(rank, place, item) for place, stratum in enumerate(strata.values()) for rank, item in enumerate(stratum)]
+    ranked = [(rank, k, item) for k, stratum in enumerate(strata.values()) for rank, item in enumerate(stratum)]
     return [item for _, _, item in sorted(ranked, key=lambda entry: entry[:2])[:count]]
