@@ -179,7 +179,7 @@ class ServedModel(Model):
             outcome: Outcome = answers.usage_of(answer) or "unknown"
             return self._retryable(f"the answer ended with {error} as its reason", outcome, may_be_text=True)
         except (AttributeError, LookupError, TypeError):
-            return self._retryable("the answer has another form than expected", "unknown", may_be_text=True)
+            return self._retryable("the answer has not the form of an answer", "unknown", may_be_text=True)
         self._answered = time.monotonic()
         if self._is_silent:
             self._is_silent = False
