@@ -251,7 +251,7 @@ def test_who_judges_by_a_model_is_not_charged_to_the_agent():
 )
 def test_a_call_without_a_word_counts_by_its_reason(ending, counts):
     with metering() as agent:
-        running().count([Completion("x", (), (), "stop"), Completion(" ", (), (), ending)])
+        current_meter().count([Completion("x", (), (), "stop"), Completion(" ", (), (), ending)])
     reasons = {name for name in ("too_long", "refused", "failed") if getattr(agent, name)}
     assert (agent.calls, agent.silent) == (2, 1) and reasons == {counts} - {None}
 

@@ -24,8 +24,8 @@ def count_tests(effort: Effort, tests: Tests) -> int:
 class Term:
     """A term of the utility beside correctness: ``sign * weight * amount / unit``.
 
-    ``weight`` and ``unit`` (in US dollars; empty: 1) are keys of the section ``utility``, whose declarations contain the
-    terms. ``symbol`` is the name of the amount in formulas.
+    ``weight`` and ``unit`` (in US dollars; empty: 1) are keys of the section ``utility``, which declares the terms.
+    ``symbol`` is the name of the amount in formulas.
     """
 
     symbol: str
