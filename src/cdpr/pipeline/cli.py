@@ -65,9 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, words = build_parser(), list(sys.argv[1:] if argv is None else argv)
     if words and not words[0].startswith("-") and words[0] not in (names := {**STAGES, **_COMMANDS}):
         near = " or ".join(f"`cdpr {name}`" for name in difflib.get_close_matches(words[0], names, 3, 0.5))
-        parser.error(
-            f"there is no command {words[0]!r}{f': did you mean {near}?' if near else ''} (cdpr --help lists all)"
-        )
+        meant = f": did you mean {near}?" if near else ""
+        parser.error(f"there is no command {words[0]!r}{meant} (cdpr --help lists all)")
     args = parser.parse_args(words)
     if not hasattr(args, "call"):
         parser.print_help()

@@ -217,11 +217,8 @@ def method_records(results: Path) -> Iterator[RunRecord]:
     rows = [row for _, row in read_table(path)] if path.exists() else []
     shown: dict[str, dict[str, float]] = {}
     for row in rows:
-        if (
-            row["decoding"] == rows[0]["decoding"]
-            and row["dataset"] in (rows[0]["dataset"], "average")
-            and row["utility"]
-        ):
+        main = row["decoding"] == rows[0]["decoding"] and row["dataset"] in (rows[0]["dataset"], "average")
+        if main and row["utility"]:
             metrics = shown.setdefault(csv_text(row["label"]), {})
             for order, name in enumerate(("utility", "accuracy", "aec", "aen"), 1):
                 ends = ("", "_low", "_high")

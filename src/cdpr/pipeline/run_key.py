@@ -73,10 +73,8 @@ def _is_ours(name: str) -> bool:
 @functools.cache
 def is_installed(path: Path) -> bool:
     """Whether a file belongs to Python or to an installed package."""
-    folders = [
-        Path(folder).resolve() for name, folder in sysconfig.get_paths().items() if name.endswith(("lib", "stdlib"))
-    ]
-    return any(path.resolve().is_relative_to(folder) for folder in folders)
+    folders = [folder for name, folder in sysconfig.get_paths().items() if name.endswith(("lib", "stdlib"))]
+    return any(path.resolve().is_relative_to(Path(folder).resolve()) for folder in folders)
 
 
 def files_of(name: str) -> list[Path]:
@@ -102,12 +100,8 @@ def package_folder() -> Path:
 def file_of(name: str, source: Path) -> Path | None:
     top, *rest = name.split(".")
     bases = [source] if top == PACKAGE else [Path(folder or ".") / top for folder in sys.path]
-    paths = (
-        path
-        for base in bases
-        for path in (base.joinpath(*rest, "__init__.py"), base.joinpath(*rest).with_suffix(".py"))
-    )
-    return next((path for path in paths if path.is_file()), None)
+    paths = ((base.joinpath(*rest, "__init__.py"), base.joinpath(*rest).with_suffix(".py")) for base in bases)
+    return next((path for pair in paths for path in pair if path.is_file()), None)
 
 
 @functools.cache

@@ -110,23 +110,19 @@ def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
 
 
 def _stages(target: str) -> list[str]:
-    results = tuple(EVIDENCE)
     name = {"reproduce_paper": "report"}.get(target, target)
-    stages = [stage for stage in results if stage in (f"write_{name}", f"plot_{name}", name)]
-    if not stages:
-        known = sorted({stage.partition("_")[2] for stage in results})
-        raise SettingsError(f"{target} is no table or figure; name one of: {', '.join(known)}")
-    return stages
+    if stages := [stage for stage in (f"write_{name}", f"plot_{name}", name) if stage in EVIDENCE]:
+        return stages
+    known = sorted({stage.partition("_")[2] for stage in EVIDENCE})
+    raise SettingsError(f"{target} is no table or figure; name one of: {', '.join(known)}")
 
 
 def _with_all_models(settings: Settings) -> Experiment:
     """The plan as if every agent could be run."""
     models = {name: entry.model_copy(update={"at": entry.where or _EVERYWHERE, "enabled": True})
               for name, entry in settings.models.items()}  # fmt: skip
-    agents = {
-        name: entry.model_copy(update={"why": ""}) if entry.model else entry for name, entry in settings.agents.items()
-    }
-    return Experiment(settings.model_copy(update={"models": models, "agents": agents}))
+    ready = {name: entry.model_copy(update={"why": ""}) for name, entry in settings.agents.items() if entry.model}
+    return Experiment(settings.model_copy(update={"models": models, "agents": settings.agents | ready}))
 
 
 def _workup(settings: Settings, entry: AgentEntry, model: ModelEntry, turns: float) -> np.ndarray:

@@ -50,10 +50,8 @@ def systems(experiment: "Experiment", environment: Environment = os.environ) -> 
         rows_of_table.append(System(name or method.name, *titles, model, lacks))
     for asker, where in ASKERS.items():
         if judging := judging_models(settings).get(where):
-            label, lacks = (
-                judging.label or judging.id or value_at(settings, where),
-                _judge(settings, where, environment),
-            )
+            label, lacks = judging.label or judging.id, _judge(settings, where, environment)
+            label = label or value_at(settings, where)
             rows_of_table.append(System(asker, label, "Judges and matcher", "", judging, lacks))
     return rows_of_table
 
@@ -81,16 +79,13 @@ def refuse_what_lacks(experiment: "Experiment", runs: Iterable[str]) -> None:
 
 
 def _policy(settings: Settings, served: bool = False) -> tuple[str, ...]:
-    folder, program = settings.policy.model, program_missing(settings.serving) if served else ""
-    absent = (
-        f"policy.model: there is no folder {folder}; put a model's weights there (`hf download ID --local-dir FOLDER`)"
-    )
-    if folder == "tiny":
-        wrong: tuple[str, ...] = ()
-    elif not file_type(folder):
-        wrong = (f"{absent}, or name where they are",)
-    else:  # a server may read what this process does not
+    folder, wrong = settings.policy.model, tuple[str, ...]()
+    if folder != "tiny" and not file_type(folder):
+        get = "put a model's weights there (`hf download ID --local-dir FOLDER`), or name where they are"
+        wrong = (f"policy.model: there is no folder {folder}; {get}",)
+    elif folder != "tiny":  # a server may read what this process does not
         wrong = _unfit("policy.model", refuse_code if served else check_folder, folder)
+    program = program_missing(settings.serving) if served else ""
     return (*wrong, program) if program else wrong
 
 
@@ -123,10 +118,8 @@ def _lacks(settings: Settings, key: str, name: str, model: ModelEntry, environme
     """What the model ``name`` of the setting ``key`` needs before it can be called, and does not have."""
     key = f"models.{name}.at" if name in settings.models else key
     if model.where is None:
-        return (
-            f"{key}: a server's address (http://HOST:PORT/v1) or a folder with its weights; or let a job start "
-            f"its server here: serving: {{program: vllm, models: [{name}]}}",
-        )
+        here = f"let a job start its server here: serving: {{program: vllm, models: [{name}]}}"
+        return (f"{key}: a server's address (http://HOST:PORT/v1) or a folder with its weights; or {here}",)
     if model.folder:
         if not (Path(model.folder) / "config.json").is_file():
             absent = f"{model.folder} is neither an entry of workflow/models.yaml nor a Hugging Face folder"
@@ -179,11 +172,11 @@ def render(rows: Sequence[System]) -> str:
     ready = sum(not system.missing for system in rows)
     lines.append(f"{ready} of {len(rows)} rows can be run now. Prices are US dollars per million tokens.")
     if ready < len(rows):
-        lines.append(
-            "What has a dash is missing. Settings such as models.NAME.KEY go into a YAML file of yours (models: {NAME: "
-            "{KEY: ...}}),\nwhich every command takes as --configfile mine.yaml. Step by step: "
-            "docs/how-to/run-baselines.md"
-        )
+        settings = "Settings such as models.NAME.KEY go into a YAML file of yours (models: {NAME: {KEY: ...}}),"
+        lines += [
+            f"What has a dash is missing. {settings}",
+            "which every command takes as --configfile mine.yaml. Step by step: docs/how-to/run-baselines.md",
+        ]
     return "\n".join(lines)
 
 
