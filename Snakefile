@@ -14,13 +14,14 @@ from snakemake.utils import min_version
 
 min_version("9.20")
 try:
-    from cdpr.pipeline import machines, outlook, page
+    from cdpr.pipeline import machines, outlook, page, served
     from cdpr.pipeline.evidence import inspected_credit
     from cdpr.pipeline.experiment import Experiment
     from cdpr.settings import SettingsError, digest
     from cdpr.settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
     from cdpr.settings.queries import check_path
     from cdpr.settings.runs import RUN
+    from cdpr.study.methods import all_synthetic, study_run, study_runs
 except ImportError as error:
     raise WorkflowError(f"{error}. Install the package first: `make env`, or `pip install -e .`")
 

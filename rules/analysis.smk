@@ -21,7 +21,7 @@ use rule evaluate_agent as measure_credit_quality with:
         **machines.acting_machine(settings),
         runtime=240,
     params:
-        command=job("measure_credit_quality"),
+        **job("measure_credit_quality"),
 
 
 use rule measure_credit_quality as credit_workups with:
@@ -38,4 +38,4 @@ use rule measure_credit_quality as credit_workups with:
     log:
         "<logs>/credit_workups/{run}.log",
     params:
-        command=job("credit_workups", dataset=BENCHMARKS),
+        **job("credit_workups", dataset=BENCHMARKS),

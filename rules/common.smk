@@ -19,20 +19,26 @@ def given(path):
 
 def job(stage, **options):
     """The command of a job, with its run key, options and files. Of a job that does the work of several in one process the
-    `options` are lists; a name then has a file for all of them, or one for each."""
+    `options` are lists; a name then has a file for all of them, or one for each. The key is a parameter of its own, for
+    Snakemake reruns no job because of a parameter that depends on files."""
+
+    def options_of(wildcards):
+        return {name: [value] for name, value in wildcards.items() if name in ("run", "dataset")} | options
+
+    def key(wildcards):
+        chosen, name = options_of(wildcards), stage(wildcards) if callable(stage) else stage
+        keys = [experiment.key(name, **dict(zip(chosen, values))) for values in product(*chosen.values())]
+        return digest(keys) if keys[1:] else keys[0]
 
     def command(wildcards, input, output):
-        of_wildcards = {name: [value] for name, value in wildcards.items() if name in ("run", "dataset")}
-        chosen, name = of_wildcards | options, stage(wildcards) if callable(stage) else stage
-        keys = [experiment.key(name, **dict(zip(chosen, values))) for values in product(*chosen.values())]
-        words = [name, "--key", digest(keys) if keys[1:] else keys[0]]
-        words += [word for option, values in chosen.items() for word in (f"--{option}", *values)]
+        words = [stage(wildcards) if callable(stage) else stage, "--key", key(wildcards)]
+        words += [word for name, values in options_of(wildcards).items() for word in (f"--{name}", *values)]
         for flag, files in (("--input", input), ("--output", output)):
             paths = {label: [path] if isinstance(path, str) else path for label, path in files.items()}
             words += [flag] * any(paths.values()) + [f"{label}={path}" for label in paths for path in paths[label]]
         return shlex.join(words)
 
-    return command
+    return {"key": key, "command": command}
 
 
 def result_of(wildcards):
@@ -66,7 +72,5 @@ def made(*results):
 def nearest_targets(wildcards):
     """Raise an error that names the targets most like a mistyped one."""
     names = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
-    near = (
-        " or ".join(difflib.get_close_matches(wildcards.target, names, 3)) or "one of `snakemake --list-target-rules`"
-    )
+    near = " or ".join(difflib.get_close_matches(wildcards.target, names, 3)) or "one of --list-target-rules"
     raise SettingsError(f"there is no target {wildcards.target}; did you mean {near}?")

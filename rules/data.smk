@@ -24,7 +24,7 @@ rule ingest_dataset:
         mem_mb=8000,
         runtime=120,
     params:
-        command=job("ingest_dataset"),
+        **job("ingest_dataset"),
     shell:
         "cdpr {params.command} > {log:q} 2>&1"
 
@@ -43,7 +43,7 @@ use rule ingest_dataset as make_hospital with:
         "<logs>/make_hospital.log",
     threads: 2
     params:
-        command=job("make_hospital"),
+        **job("make_hospital"),
 
 
 use rule ingest_dataset as build_catalogue with:
@@ -56,7 +56,7 @@ use rule ingest_dataset as build_catalogue with:
     log:
         "<logs>/build_catalogue.log",
     params:
-        command=job("build_catalogue"),
+        **job("build_catalogue"),
 
 
 use rule ingest_dataset as map_costs with:
@@ -76,7 +76,7 @@ use rule ingest_dataset as map_costs with:
         mem_mb=2000,
         runtime=30,
     params:
-        command=job("map_costs"),
+        **job("map_costs"),
 
 
 use rule map_costs as remove_leaks with:
@@ -90,7 +90,7 @@ use rule map_costs as remove_leaks with:
     log:
         "<logs>/remove_leaks/{dataset}.log",
     params:
-        command=job("remove_leaks"),
+        **job("remove_leaks"),
 
 
 use rule map_costs as data_cards with:
@@ -107,4 +107,4 @@ use rule map_costs as data_cards with:
     log:
         "<logs>/data_cards.log",
     params:
-        command=job("write_data_card", dataset=experiment.datasets),
+        **job("write_data_card", dataset=experiment.datasets),

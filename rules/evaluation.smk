@@ -4,8 +4,6 @@ Needs  <results>/cases, policies, training; for other agents their models.
 Makes  <results>/evaluations, preflight.json.
 """
 
-from cdpr.pipeline import served
-
 SERVED = {job.name: job for job in served.served_jobs(experiment)}
 SERVED_BY = {pair: job.name for job in SERVED.values() for pair in job.evaluations}
 TOGETHER = "|".join(map(re.escape, experiment.evaluated_together())) or "(?!)"
@@ -31,7 +29,7 @@ rule evaluate_agent:
         **machines.acting_machine(settings, {run for run, _ in SERVED_BY}),
         runtime=720,
     params:
-        command=job("evaluate_agent"),
+        **job("evaluate_agent"),
     shell:
         "cdpr {params.command} > {log:q} 2>&1"
 
@@ -49,7 +47,7 @@ use rule evaluate_agent as evaluate_on_benchmarks with:
     wildcard_constraints:
         run=TOGETHER,
     params:
-        command=job("evaluate_agent", dataset=BENCHMARKS),
+        **job("evaluate_agent", dataset=BENCHMARKS),
 
 
 use rule evaluate_agent as evaluate_served with:
@@ -88,4 +86,4 @@ use rule data_cards as check_headroom with:
         "<logs>/check_headroom.log",
     priority: 100  # it says whether the experiment can show a difference
     params:
-        command=job("check_headroom"),
+        **job("check_headroom"),

@@ -28,7 +28,7 @@ use rule make_forms as write_table with:
     log:
         "<logs>/write_table/{table}.log",
     params:
-        command=job(stage_of),
+        **job(stage_of),
         about=lambda wildcards: on_page(wildcards).text,
 
 
@@ -69,7 +69,7 @@ use rule make_forms as claims with:
     log:
         "<logs>/claims.log",
     params:
-        command=job("write_claims"),
+        **job("write_claims"),
 
 
 use rule make_forms as write_frames with:
@@ -83,7 +83,7 @@ use rule make_forms as write_frames with:
     log:
         "<logs>/write_frames.log",
     params:
-        command=job("write_frames"),
+        **job("write_frames"),
 
 
 use rule make_forms as write_report with:
@@ -100,7 +100,7 @@ use rule make_forms as write_report with:
     log:
         "<logs>/write_report.log",
     params:
-        command=job("write_report"),
+        **job("write_report"),
 
 
 use rule make_forms as inspector with:
@@ -116,7 +116,7 @@ use rule make_forms as inspector with:
     log:
         "<logs>/inspector.log",
     params:
-        command=job("write_inspector"),
+        **job("write_inspector"),
 
 
 use rule make_forms as index_runs with:

@@ -4,8 +4,6 @@ Needs  <results>/cases, policies, training; forms that came back (`study.ratings
 Makes  <results>/study.
 """
 
-from cdpr.study.methods import all_synthetic, study_run, study_runs
-
 STATES = f"states/{study_run(settings, settings.study.source)}.jsonl"
 SIMULATED = "<results>/study/simulated" if all_synthetic(settings) else []
 # The study that was handed out: a copy (`study.kept`), or what this configuration makes.
@@ -24,7 +22,7 @@ use rule measure_credit_quality as sample_states with:
     log:
         "<logs>/sample_states/{run}.log",
     params:
-        command=job("sample_states"),
+        **job("sample_states"),
 
 
 use rule sample_states as propose_actions with:
@@ -39,7 +37,7 @@ use rule sample_states as propose_actions with:
     log:
         "<logs>/propose_actions.log",
     params:
-        command=job("propose_actions", run=study_runs(settings)),
+        **job("propose_actions", run=study_runs(settings)),
 
 
 use rule data_cards as make_forms with:
@@ -56,7 +54,7 @@ use rule data_cards as make_forms with:
     log:
         "<logs>/make_forms.log",
     params:
-        command=job("make_forms"),
+        **job("make_forms"),
 
 
 use rule make_forms as simulate_ratings with:
@@ -69,7 +67,7 @@ use rule make_forms as simulate_ratings with:
     log:
         "<logs>/simulate_ratings.log",
     params:
-        command=job("simulate_ratings"),
+        **job("simulate_ratings"),
 
 
 use rule make_forms as analyse_study with:
@@ -85,4 +83,4 @@ use rule make_forms as analyse_study with:
     log:
         "<logs>/analyse_study.log",
     params:
-        command=job("analyse_study"),
+        **job("analyse_study"),

@@ -21,7 +21,7 @@ use rule ingest_dataset as warm_start_policy with:
         **machines.acting_machine(settings),
         runtime=240,
     params:
-        command=job("warm_start_policy"),
+        **job("warm_start_policy"),
 
 
 rule train_policy:
@@ -44,6 +44,6 @@ rule train_policy:
         **machines.training_machine(settings),
         runtime=2880,  # a longer training goes on from its checkpoint in the next attempt (`retries` of the profile)
     params:
-        command=job("train_policy"),
+        **job("train_policy"),
     shell:
         "cdpr {params.command} > {log:q} 2>&1"
