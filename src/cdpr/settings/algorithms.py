@@ -1,6 +1,6 @@
-"""The training algorithms by name: one file each in ``cdpr/training/algorithms``, or a class from outside.
+"""Finds training algorithms by their name: a file in ``cdpr/training/algorithms``, or a class outside this package.
 
-They are imported by name: planning reads what an algorithm declares, and settings know no other room.
+Modules are imported by name, because settings must not depend on the package ``training``.
 """
 
 import functools
@@ -25,26 +25,27 @@ def known_algorithms() -> list[str]:
 
 
 def check_algorithm(name: str) -> str:
-    """The name again. Raises SettingsError for one that is neither known nor an import path; what an import path names
-    is looked up when a variant is resolved."""
+    """The same name. Raises SettingsError for a name that is neither known nor an import path. An import path is not
+    imported yet."""
     if not _is_outside(name) and name not in known_algorithms():
         raise SettingsError(f"unknown algorithm {name!r}; {_choices()}")
     return name
 
 
 def algorithm_module(name: str) -> str:
-    """The module of an algorithm: a root of the code of a training."""
+    """The name of the module of an algorithm, whose code is part of the run key of a training."""
     return name.partition(":")[0] if _is_outside(name) else f"{_HOME}.{name}"
 
 
 def _is_outside(name: str) -> bool:
+    """Whether the name is an import path."""
     return "." in name or ":" in name
 
 
 @functools.cache
 def algorithm_class(name: str) -> Any:
-    """The class of an algorithm: that of its file, or of ``package.module`` or ``module:Class``, as a subclass
-    of :class:`cdpr.training.algorithm.Algorithm`. Raises SettingsError where there is none."""
+    """The class of an algorithm, a subclass of :class:`cdpr.training.algorithm.Algorithm`. ``name`` is that of a file
+    in this package, ``package.module`` or ``module:Class``. Raises SettingsError where there is no such class."""
     module_name, chosen = algorithm_module(check_algorithm(name)), name.partition(":")[2]
     contract = importlib.import_module(_CONTRACT).Algorithm
     try:
@@ -65,7 +66,8 @@ def algorithm_class(name: str) -> Any:
 
 
 def algorithm_options(settings: Any) -> Any:
-    """``training.options`` as the algorithm's own class ``Options``. Raises SettingsError naming what it has."""
+    """``training.options`` as an object of the algorithm's class ``Options``. Raises SettingsError, naming the known
+    options, for an unknown option or an invalid value."""
     name, kind = settings.training.algorithm, algorithm_class(settings.training.algorithm).Options
     try:
         return kind.model_validate(settings.training.options)
@@ -77,5 +79,6 @@ def algorithm_options(settings: Any) -> Any:
 
 
 def _choices() -> str:
+    """The known algorithms and the form of import paths, for messages."""
     return (f"known: {', '.join(known_algorithms())}; one of your own is named by its import path, such as "
             "my_package.my_rule or my_package.my_rule:MyRule")  # fmt: skip

@@ -1,7 +1,7 @@
-"""Every data set: what it is called, what it is for, who reads it, and its licence.
+"""The registry of data sets: label, role, importer and licence of each.
 
-One entry of ``datasets.yaml`` makes a data set: its section under ``data``, its importer, its jobs, its place in tables
-and its card come from here.
+An entry of ``datasets.yaml`` defines a data set: its settings in ``data``, its importer, its jobs, its column in tables
+and its card follow from it.
 """
 
 from collections.abc import Mapping
@@ -38,20 +38,21 @@ class LicensedSource(Source):
     """Whether the text must never leave the machine; empty: as the licence says."""
 
     @model_validator(mode="after")
-    def _as_the_licence_asks(self) -> Self:
+    def _follow_licence(self) -> Self:
+        """Set ``credentialed`` by the licence where the user left it open; it stays an unset field."""
         if self.credentialed is None:
             self.__dict__["credentialed"] = self.under_agreement and self.path is not None
             self.model_fields_set.discard("credentialed")
         return self
 
     @field_serializer("credentialed")
-    def _as_given(self, value: bool | None) -> bool | None:
-        """What was left to the licence stays so when the settings are written, and a path is given later."""
+    def _write_as_set(self, value: bool | None) -> bool | None:
+        """The value to write: None where the user left it open, because the path may be set later."""
         return value if "credentialed" in self.model_fields_set else None
 
 
 class AgreementSource(LicensedSource):
-    """Cases whose licence asks that their text stays where it is."""
+    """Cases whose licence does not allow their text to leave the machine."""
 
     under_agreement = True
 
@@ -90,10 +91,10 @@ class DataSet:
     """One data set.
 
     ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain``
-    benchmark is for testing alone, and both are in the main table; ``lessons`` are what the warm start of the tiny
-    policy reads beside the in-domain cases, always synthetic, without settings; ``further`` cases are for testing
-    alone where a path is given: they have a table of their own (`open_cases`), and are never in the main table.
-    ``averaged`` data sets make up Table 1's average, which no other entry changes. ``importer`` reads the data (a
+    benchmark is only for testing; both are in the main table. ``lessons`` are synthetic cases for the warm start of the
+    tiny policy, beside the in-domain cases; they have no settings. ``further`` cases are only for testing, if a path is
+    set; they have their own table (`open_cases`), and are never in the main table. ``averaged`` data sets are those of
+    the average in Table 1, whatever other entries there are. ``importer`` reads the data (a
     :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those of the synthetic hospital for a data set without a path
     (:data:`cdpr.hospital.raw_files.Writer`), as many as the key ``size`` of ``hospital`` says; both are
     ``module:function``. ``what``, ``licence``, ``conditions`` and ``links``
@@ -118,12 +119,12 @@ class DataSet:
 
     @property
     def column(self) -> str:
-        """The label in tables and figures."""
+        """The label of the data set in tables and figures."""
         return self.short or self.label
 
     @property
     def credentialed(self) -> bool:
-        """Whether the licence asks that the text of the cases stays on the machine."""
+        """Whether the licence forbids that the text of the cases leaves the machine."""
         return self.settings.under_agreement
 
 
@@ -139,7 +140,7 @@ DATASETS: Mapping[str, DataSet] = {
 
 
 def datasets_of(role: str) -> tuple[str, ...]:
-    """Names of the data sets of a role, in order."""
+    """The names of the data sets with this role, in the order of the registry."""
     return tuple(name for name, entry in DATASETS.items() if entry.role == role)
 
 
@@ -153,12 +154,12 @@ _CONTROLLED = "_controlled"
 
 
 def controlled_name(dataset: str) -> str:
-    """Name of a benchmark's leak-controlled variant."""
+    """The name of the leak-controlled variant of a benchmark."""
     return dataset + _CONTROLLED
 
 
 def benchmark_of(dataset: str) -> str:
-    """The benchmark that a data set is, or is the leak-controlled variant of."""
+    """The name of a benchmark from its own name or that of its leak-controlled variant."""
     return dataset.removesuffix(_CONTROLLED)
 
 
@@ -198,7 +199,7 @@ class FeeSchedules(Section):
 
     @property
     def files(self) -> dict[str, str]:
-        """The files that are given, by their key."""
+        """The paths of the files that are set, by their key."""
         return {name: path for name in ("clfs", "pfs", "gpci", "opps") if (path := getattr(self, name))}
 
 
@@ -214,7 +215,7 @@ class _Data(Section):
     test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
 
     def source(self, dataset: str) -> Any:
-        """Where the cases of a data set are (those of a leak-controlled variant: the benchmark's)."""
+        """The settings of a data set; a leak-controlled variant has those of its benchmark."""
         entry = DATASETS[benchmark_of(dataset)]
         return entry.settings() if entry.role == "lessons" else getattr(self, benchmark_of(dataset))
 

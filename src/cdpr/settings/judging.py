@@ -28,8 +28,7 @@ class Matcher(Section):
 
 
 def failing(asker: str, unreadable: int, answers: int) -> str:
-    """What a run says of a judge or matcher that fails: its answers were unreadable more often than once in twenty;
-    empty otherwise."""
+    """A warning about a judge or matcher of whose answers more than one in twenty was unreadable; else empty."""
     if unreadable <= UNREADABLE * answers:
         return ""
     return (

@@ -20,9 +20,9 @@ _OURS = frozenset({"messages", "prompt", "model", "max_tokens", "max_completion_
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider: its address, the environment variables of its key, and the form of its requests.
+    """A provider of models: its address ``at``, the environment variables of its key, and the form of its requests.
 
-    ``limit`` is its field for the limit of an answer's tokens; ``seeds``: whether requests may hold a seed. A ``paid``
+    ``limit`` is the request field for the most tokens of an answer; ``seeds``: requests may have a seed. A ``paid``
     provider is called only with an enabled entry and a key.
     """
 
@@ -65,7 +65,7 @@ class Prices(Section):
     source: str = key("", "Where.")
 
     def usd(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """US dollars of a call or a sum of calls."""
+        """The cost in US dollars of calls with these numbers of tokens."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
 
 
@@ -111,7 +111,8 @@ class ModelEntry(Section):
 
     @field_validator("answer")
     @classmethod
-    def _are_expressions(cls, answer: list[str]) -> list[str]:
+    def _check_expressions(cls, answer: list[str]) -> list[str]:
+        """The same expressions. Raises ValueError for one that does not compile."""
         for expression in answer:
             try:
                 re.compile(expression)
@@ -121,7 +122,8 @@ class ModelEntry(Section):
 
     @field_validator("extra")
     @classmethod
-    def _are_further_fields(cls, extra: dict[str, Any]) -> dict[str, Any]:
+    def _check_extra(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        """The same fields. Raises ValueError for one that other settings decide."""
         if known := sorted(_OURS & extra.keys()):
             raise ValueError(
                 f"{', '.join(known)}: set elsewhere; the limit of an answer and its sampling are in `sampling`"
@@ -135,12 +137,12 @@ class ModelEntry(Section):
 
     @property
     def folder(self) -> str | None:
-        """The Hugging Face folder, where it acts in the process of its evaluation."""
+        """The Hugging Face folder of a model that runs in the process of its evaluation; None for a server."""
         return None if self.where is None or self.where.startswith(ADDRESSES) else self.where
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """Environment variables that may hold its key."""
+        """The environment variables that may have its key."""
         return PROVIDERS[self.provider].keys if self.keys is None else tuple(self.keys)
 
     @property
@@ -149,7 +151,7 @@ class ModelEntry(Section):
         return PROVIDERS[self.provider].paid
 
     def request_settings(self) -> dict[str, Any]:
-        """The fields that decide the answers and so enter the key of an evaluation, without address and prices."""
+        """The fields that decide the answers, and so are part of the key of an evaluation."""
         return self.model_dump(include={"id", "provider", "sampling", "extra", "system", "answer"})
 
 
@@ -170,7 +172,8 @@ class Serving(Section):
 
     @field_validator("command")
     @classmethod
-    def _can_be_filled(cls, command: str | None) -> str | None:
+    def _check_placeholders(cls, command: str | None) -> str | None:
+        """The same command. Raises ValueError for an unknown placeholder, and where ``{port}`` is missing."""
         try:
             shlex.split((command or "").format(weights="", name="", host="", port=0, gpus=1, serve=""))
         except (LookupError, ValueError) as error:

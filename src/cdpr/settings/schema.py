@@ -109,7 +109,8 @@ class Policy(Section):
         return self.model == "tiny" or self.warm_start
 
     @model_validator(mode="after")
-    def _holds_two_turns(self) -> Self:
+    def _check_room(self) -> Self:
+        """Raise ValueError where a response has no room for a request and a diagnosis."""
         if self.max_response_tokens < 2 * self.max_turn_tokens:
             raise ValueError(
                 f"max_response_tokens ({self.max_response_tokens}) holds fewer than two turns of max_turn_tokens "
@@ -187,7 +188,7 @@ class Verl(Section):
 
     @property
     def gpus_of_node(self) -> int:
-        """GPUs of one machine: those that train, and that of a frozen server that verl starts."""
+        """Number of GPUs of one machine: those that train, and one for a frozen server that verl starts."""
         return self.gpus_per_node + (0 if self.frozen.url or self.frozen.beside else 1)
 
     @property
@@ -294,14 +295,16 @@ class Study(Section):
 
     @field_validator("methods", "raters")
     @classmethod
-    def _each_once(cls, names: list[str]) -> list[str]:
+    def _check_unique(cls, names: list[str]) -> list[str]:
+        """The same names. Raises ValueError where one occurs twice."""
         if len(set(names)) < len(names):
             raise ValueError("a name occurs twice")
         return names
 
     @field_validator("raters")
     @classmethod
-    def _are_file_names(cls, raters: list[str]) -> list[str]:
+    def _check_pseudonyms(cls, raters: list[str]) -> list[str]:
+        """The same pseudonyms. Raises ValueError for one that is not safe as a file name."""
         for name in raters:
             if not (name.isascii() and name.isalnum()):
                 raise ValueError(f"{name!r} is no pseudonym: letters and digits alone, for it becomes a file's name")
@@ -351,5 +354,5 @@ class Settings(Section):
 
     @property
     def key_names(self) -> set[str]:
-        """Environment variables that may hold a key of a model."""
+        """The environment variables that may have a key of any model."""
         return {name for entry in self.models.values() for name in entry.key_names}

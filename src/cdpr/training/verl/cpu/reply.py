@@ -10,9 +10,12 @@ from ....llm.types import Sampling
 async def reply(
     sampler: InProcessSampler, prompt_ids: Sequence[int], request: Mapping[str, Any], version: int
 ) -> dict[str, Any]:
-    """The fields of verl's ``TokenOutput``. Drawn is reply ``sample`` of a ``seed``, so that a run repeats the torch
-    trainer's draws; with ``prompt_logprobs`` the prompt's tokens behind the first are scored, and a last row is for
-    no token, as verl does it. ``version``: of the weights. Waiting requests are answered together."""
+    """The fields of verl's ``TokenOutput`` that answer a request.
+
+    The reply has the request's ``seed`` and number ``sample``, so that a run has the same replies as in the torch
+    engine. With ``prompt_logprobs`` all tokens of the prompt but the first are scored, and a last row is for no token,
+    as in verl. ``version`` is that of the weights. Waiting requests are answered together.
+    """
     extra: dict[str, Any] = {"global_steps": version}
     if "prompt_logprobs" in request:
         [scored] = await sampler.score(prompt_ids[:1], [prompt_ids[1:]])
@@ -21,6 +24,6 @@ async def reply(
         ids, logprobs = [sampler.tokenizer.end_of_turn], [0.0]
     else:
         sampling = Sampling(request["max_tokens"], request["temperature"], request["top_p"], max(0, request["top_k"]))
-        [drawn] = await sampler.sample(prompt_ids, [request["sample"]], sampling, request["seed"])
-        ids, logprobs = list(drawn.token_ids), list(drawn.logprobs)
+        [completion] = await sampler.sample(prompt_ids, [request["sample"]], sampling, request["seed"])
+        ids, logprobs = list(completion.token_ids), list(completion.logprobs)
     return {"token_ids": ids, "log_probs": logprobs, "stop_reason": "completed", "extra_fields": extra}

@@ -19,7 +19,7 @@ NAME = "cpu"
 
 
 class CpuServer:
-    """The actor. It never sleeps, so most of verl's calls do nothing."""
+    """The Ray actor with model and sampler. It never sleeps, so most of verl's calls do nothing."""
 
     def __init__(self, folder: str):
         self.model, self.version = load_model(Path(folder)), 0
@@ -29,30 +29,31 @@ class CpuServer:
         return TokenOutput(**await reply(self.sampler, prompt_ids, sampling_params, self.version))
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
-        """Continue with other weights. Raises KeyError for a name that the model does not have."""
-        odd = self.model.load_state_dict(weights, strict=False)
-        missing = [name for name in odd.missing_keys if name != "lm_head.weight"]  # tied to the embedding
-        if missing or odd.unexpected_keys:
-            raise KeyError(f"weights do not match the model: missing {missing[:3]}, unknown {odd.unexpected_keys[:3]}")
+        """Replace the weights. Raises KeyError where their names are not those of the model."""
+        keys = self.model.load_state_dict(weights, strict=False)
+        missing = [name for name in keys.missing_keys if name != "lm_head.weight"]  # tied to the embedding
+        if missing or keys.unexpected_keys:
+            raise KeyError(f"weights do not match the model: missing {missing[:3]}, unknown {keys.unexpected_keys[:3]}")
         self.sampler.refresh()
         self.version = self.version if version is None else version
 
     async def set_global_steps(self, version: int) -> None:
         self.version = version
 
-    async def _nothing(self, *_: Any, **__: Any) -> None:
+    async def _do_nothing(self, *_: Any, **__: Any) -> None:
         return None
 
-    ready = wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
-    abort_all_requests = resume_generation = start_profile = stop_profile = _nothing
+    ready = wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _do_nothing
+    abort_all_requests = resume_generation = start_profile = stop_profile = _do_nothing
 
 
 def _actor_name(rank: int) -> str:
+    """The name in Ray of the server of a replica."""
     return f"cdpr_cpu_server_{rank}"
 
 
 class Replica(RolloutReplica):
-    """One server."""
+    """verl's handle of one server, which starts its actor."""
 
     async def launch_servers(self) -> None:
         name, config = _actor_name(self.replica_rank), self.model_config
@@ -64,7 +65,7 @@ class Replica(RolloutReplica):
 
 
 class Adapter(base.BaseRollout):
-    """In the trainer's process: hands the weights over after every step."""
+    """verl's adapter in the trainer's process: sends the weights to the server after every step."""
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, *_: Any, **__: Any):
         super().__init__(config, model_config, device_mesh)
@@ -80,19 +81,20 @@ class Adapter(base.BaseRollout):
         """The server never sleeps."""
 
     async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
-        """All tensors at once: a proof has few."""
+        """Send all weights to the server in one call."""
         tensors = {name: tensor.detach().to("cpu", torch.float32).clone() for name, tensor in weights}
         if self.is_leader_rank:
             await ray.get_actor(_actor_name(self.replica_rank)).load_weights.remote(tensors, global_steps)
 
 
 def _vllm_replica() -> type[RolloutReplica]:
-    from .vllm_server import Replica  # vLLM is imported where it serves alone
+    """verl's handle of a vLLM server; vLLM is imported only where it serves."""
+    from .vllm_server import Replica
 
     return Replica
 
 
 RolloutReplicaRegistry.register(NAME, lambda: Replica)
 RolloutReplicaRegistry.register("vllm", _vllm_replica)
-# Not a public door: verl 0.9.1 finds adapters in this table alone.
+# No public function registers an adapter: verl 0.9.1 looks only in this table.
 base._ROLLOUT_REGISTRY[NAME, "async"] = f"{__name__}.Adapter"

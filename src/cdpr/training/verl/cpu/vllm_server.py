@@ -8,7 +8,7 @@ from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, 
 
 
 class Worker(vLLMColocateWorkerExtension):
-    """verl's part of vLLM's worker."""
+    """verl's extension of vLLM's worker, without oneDNN."""
 
     def __new__(cls, **kwargs: Any) -> Any:
         from vllm import _custom_ops
@@ -19,14 +19,14 @@ class Worker(vLLMColocateWorkerExtension):
 
 
 class Server(vLLMHttpServer):
-    """The actor."""
+    """verl's vLLM server, with our worker."""
 
     def _get_worker_extension_cls(self) -> str:
         return f"{__name__}.{Worker.__name__}"
 
 
 class Replica(vLLMReplica):
-    """One server."""
+    """verl's handle of one such server."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
