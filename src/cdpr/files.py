@@ -115,11 +115,11 @@ class TableError(ValueError):
     """A table that cannot be used; the message names file, line and field."""
 
 
-def open_text(path: Path, errors: str = "strict") -> io.TextIOBase:
-    """A text file in UTF-8, decompressed where its name ends in ``.gz``; ``errors`` as for :func:`open`."""
+def open_text(path: Path) -> io.TextIOBase:
+    """A text file in UTF-8, opened for reading; decompressed where its name ends in ``.gz``."""
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors=errors, newline="")  # type: ignore[return-value]
-    return path.open(encoding="utf-8-sig", errors=errors, newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")  # type: ignore[return-value]
+    return path.open(encoding="utf-8-sig", newline="")
 
 
 def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

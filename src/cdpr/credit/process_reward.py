@@ -41,6 +41,7 @@ def baseline(
     return math.fsum(p_hat[a] * values[a] for a in actions) / math.fsum(p_hat[a] for a in actions)
 
 
+@dataclass(eq=False)
 class ProcessReward:
     """The counterfactual process reward R_proc of the decisions at the selected states of groups, in units of utility.
 
@@ -49,19 +50,16 @@ class ProcessReward:
     ``utility``; ``seed`` fixes all draws. Source: paper, section "Counterfactual Process Reward".
     """
 
-    def __init__(
-        self,
-        environment: DiagnosticEnvironment,
-        policy: Policy,
-        continuation_policy: Policy,
-        credit: Credit,
-        weights: Utility,
-        seed: int,
-    ):
-        self.environment, self.policy, self.continuation_policy = environment, policy, continuation_policy
-        self.credit, self.weights, self.seed = credit, weights, seed
-        # The state that was stored longest ago goes first; reading changes nothing and may happen in any order.
-        self.cache: FIFOCache[tuple, Entry] = FIFOCache(credit.cache.capacity)
+    environment: DiagnosticEnvironment
+    policy: Policy
+    continuation_policy: Policy
+    credit: Credit
+    weights: Utility
+    seed: int
+
+    def __post_init__(self) -> None:
+        # The entry that was stored first is removed first; reading has no effect, so its order does not matter.
+        self.cache: FIFOCache[tuple, Entry] = FIFOCache(self.credit.cache.capacity)
         self.version: int | None = None  # of the continuation policy behind the cache
 
     def open_group(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":

@@ -62,10 +62,10 @@ class InProcessSampler(Model):
         device: str = "cpu",
         dtype: torch.dtype | None = None,
         template: Mapping[str, Any] | None = None,
-        memory_share: float = 0.5,
     ) -> Self:
-        """Weights and tokenizer of a Hugging Face folder; ``template``: arguments of its chat template."""
-        return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder, template), memory_share)
+        """A sampler with weights and tokenizer of a Hugging Face folder; ``template``: arguments of its chat
+        template."""
+        return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder, template))
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> Self:

@@ -151,22 +151,19 @@ class Spending:
 
 @functools.cache
 def _describe_process(number: int) -> str:
-    """The machine, its start time, and number and start time of a process, as JSON: they identify it."""
+    """The machine, the number and the start time of a process, as JSON: together they identify it."""
     import psutil
 
-    process = psutil.Process(number)
-    return json.dumps([platform.node(), round(psutil.boot_time()), process.pid, process.create_time()])
+    return json.dumps([platform.node(), number, psutil.Process(number).create_time()])
 
 
 def _is_dead(holder: str) -> bool:
     """Whether a process of this machine has ended. False for a process of another machine, where it is unknown."""
     import psutil
 
-    node, boot, number, start = json.loads(holder)
+    node, *_, number, start = json.loads(holder)
     if node != platform.node():
         return False
-    if abs(boot - psutil.boot_time()) > _CLOCK:
-        return True
     try:
         process = psutil.Process(number)
         return abs(process.create_time() - start) > _CLOCK or process.status() == psutil.STATUS_ZOMBIE

@@ -128,12 +128,9 @@ class DataSet:
         return self.settings.under_agreement
 
 
-_SOURCES = (MimicSource, ClinicalBenchSource, PrivateSource, FileSource, FhirSource)
-
-
-_BY_NAME = {source.__name__: source for source in _SOURCES}
+_SOURCES = {kind.__name__: kind for kind in (MimicSource, ClinicalBenchSource, PrivateSource, FileSource, FhirSource)}
 DATASETS: Mapping[str, DataSet] = {
-    name: DataSet(**entry | {"settings": _BY_NAME[entry["settings"]]})
+    name: DataSet(**entry | {"settings": _SOURCES[entry["settings"]]})
     for name, entry in parse_yaml(shipped_text(__package__, "datasets.yaml")).items()
     if not name.startswith("x-")
 }
