@@ -56,6 +56,7 @@ def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[s
 
 
 def _is_time(name: str) -> bool:
+    """Whether a metric is a time, which differs between equal runs."""
     return name == "seconds" or name.startswith("time/")
 
 

@@ -118,6 +118,7 @@ def _digest_of(path: Path) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _cached_digest(path: Path, size: int, time: int) -> str:
+    """The digest of a file with this size and modification time."""
     return path_digest(path)
 
 

@@ -81,6 +81,7 @@ class PolicyAgent(Policy):
         return [Turn(text, prompt, *scored) for text, *scored in zip(texts, ids, logprobs, strict=True)]
 
     def name_start(self, turn: Turn) -> int:
+        """The index of the token in which the name of the disease begins; 0 where the prompt has the words before."""
         if turn.prompt_ids[-len(self.prompts.forced_prefix_ids) :] == self.prompts.forced_prefix_ids:
             return 0
         action = parse_action(turn.text)  # not the verb itself, which a model may spell in other ways

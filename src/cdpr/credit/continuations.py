@@ -100,6 +100,7 @@ class Draws:
         return self.beliefs[state.words]
 
     async def _read_belief(self, state: State) -> float | None:
+        """The belief in the truth at a state; None when the request failed."""
         try:
             return (await read_beliefs(self.policy, [state], "probability"))[state.key]
         except (ModelFailure, TimeoutError):

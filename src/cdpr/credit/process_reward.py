@@ -166,6 +166,7 @@ class GroupCredit:
         return [states.select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
 
     def _action(self, step: Step) -> ActionKey:
+        """The identity of a step's action under these settings."""
         return action_of(step, self.credit.diagnoses)
 
     def _samples(self, node: Node) -> list[Step]:

@@ -45,6 +45,7 @@ class Once(Generic[T]):
         return self.results[key]
 
     async def _compute(self, key: str, compute: Callable[[], Awaitable[T]]) -> None:
+        """Compute and keep the result of a key; the task of this call is then forgotten."""
         try:
             self.results[key] = await compute()
         finally:

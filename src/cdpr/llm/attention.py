@@ -50,7 +50,7 @@ class Prompts:
 
     def span(self, start: int, stop: int) -> "Prompts":
         """Prompts ``start`` to ``stop``, sharing memory."""
-        keys, values = ([t[start:stop] for t in held] for held in (self.keys, self.values))
+        keys, values = ([layer[start:stop] for layer in layers] for layers in (self.keys, self.values))
         return Prompts(keys, values, self.bias[start:stop])
 
     def select(self, rows: Tensor) -> "Prompts":
@@ -163,17 +163,17 @@ class Branches:
             query, key, value = query[:grid], key[:grid], value[:grid]
         else:
             query, key, value = (t.index_select(0, self._gather) for t in (query, key, value))
-        own = [held[layer][:, :, : self.length] for held in (self.keys, self.values)]
-        for held, new in zip(own, (key, value), strict=True):
-            held[:, :, -1] = new.view(grid, held.shape[1], -1)
+        own = [layers[layer][:, :, : self.length] for layers in (self.keys, self.values)]
+        for cached, new in zip(own, (key, value), strict=True):
+            cached[:, :, -1] = new.view(grid, cached.shape[1], -1)
         query = query.view(len(self.prompts), self.width, -1)
         keys, values, bias = self.prompts.keys[layer], self.prompts.values[layer], self.prompts.bias
         step = max(1, _KEYS // keys[0].numel()) if keys.device.type == "cpu" else len(keys)
         parts = []
         for a in range(0, len(keys), step):
             b = a + step
-            mine = [held[a * self.width : b * self.width] for held in own]
-            parts.append(_attend(query[a:b], keys[a:b], values[a:b], bias[a:b], mine))
+            part_own = [cached[a * self.width : b * self.width] for cached in own]
+            parts.append(_attend(query[a:b], keys[a:b], values[a:b], bias[a:b], part_own))
         out = torch.cat(parts).view(grid, -1)
         return out if self._scatter is None else out.index_select(0, self._scatter)
 
@@ -188,15 +188,16 @@ class Branches:
         """Rearrange the grid so that cell c has the content of cell ``source[c]`` (None: as it is), and make room for
         one more token."""
         full = self.length == self.keys[0].shape[2]
-        for held in (self.keys, self.values):
-            for layer, old in enumerate(held):
+        for layers in (self.keys, self.values):
+            for layer, old in enumerate(layers):
                 new = old if source is None else old.index_select(0, source)
                 if full:
                     more = new.new_empty(len(new), new.shape[1], max(4, self.length), new.shape[3])
                     new = torch.cat([new, more], 2)
-                held[layer] = new
+                layers[layer] = new
 
     def _on_device(self, values: np.ndarray) -> Tensor:
+        """The values as an int64 tensor on the model's device."""
         return torch.from_numpy(values.astype(np.int64)).to(self.transformer.device)
 
 

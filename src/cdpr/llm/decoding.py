@@ -204,7 +204,7 @@ class _Chunk:
         self.transformer, self.prefixes, self.work = decoder.transformer, decoder.prefixes, decoder.work
         prompt = batch.prompt[start:stop]
         first = prompt[0]
-        lengths = np.array([len(place.slots) for place in cached])
+        lengths = np.array([len(path.slots) for path in cached])
         known = np.array([path.known for path in cached])
         level = np.array([path.level for path in cached])
         # Prefixes of other prompts come first; then prompts with the same number of new tokens are adjacent.

@@ -61,4 +61,5 @@ def open_journal(path: Path, schema: str) -> Journal:
 
 @functools.lru_cache(maxsize=32)
 def _open(path: Path, schema: str, process: int) -> Journal:
+    """The journal of a process: a connection must not be shared with a forked child."""
     return Journal(path, schema)

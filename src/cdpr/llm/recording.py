@@ -89,6 +89,7 @@ class Recordings:
 
 
 def _folder(state: str | Path, credentialed: bool) -> Path:
+    """The folder of the recordings of open, or of credentialed, cases."""
     return Path(state) / "recordings" / ("credentialed" if credentialed else "open")
 
 
@@ -104,6 +105,7 @@ def _insert(database: sqlite3.Connection, row: tuple[str, ...], systems: Sequenc
 
 
 def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], dataset: str, question: str) -> None:
+    """Record that these systems use a question for cases of a data set."""
     database.execute("INSERT INTO sources VALUES (?, ?) ON CONFLICT DO NOTHING", (dataset, question))
     rows = [(system, question) for system in systems]
     database.executemany("INSERT INTO uses VALUES (?, ?) ON CONFLICT DO NOTHING", rows)

@@ -204,4 +204,5 @@ def spent(state: str | Path) -> list[Spent]:
 
 
 def _path(state: str | Path) -> Path:
+    """The file of the database in a folder of state."""
     return Path(state) / "recordings" / "spending.sqlite"

@@ -220,6 +220,7 @@ def render_within_limits() -> None:
 
 @functools.lru_cache(maxsize=8)
 def _compile(template: str) -> Template:
+    """The compiled chat template."""
     return _ENVIRONMENT.from_string(template)
 
 

@@ -232,9 +232,11 @@ class Transformer:
         return self._project(self._norm(hidden, self.weights["model.norm.weight"]), self.head, None).float()
 
     def _linear(self, layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
+        """The linear map ``name`` of a layer, applied to ``x`` ``[T, in]``; the result is ``[T, out]``."""
         return self._project(x, layer[name + ".weight"], layer.get(name + ".bias"))
 
     def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """``x @ weight.T + bias``, by oneDNN where that is faster."""
         if self._onednn and x.shape[0] * weight.numel() >= _ONEDNN_LEAST:
             return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
         return F.linear(x, weight, bias)
@@ -247,6 +249,7 @@ class Transformer:
         return x if weight is None else self._norm(x, weight)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """RMS norm of ``x`` over its last dimension, scaled by ``weight``."""
         if x.dtype == torch.float32:
             return F.rms_norm(x, weight.shape, weight, self.architecture.epsilon)
         wide = x.float()  # as Hugging Face: normalised in float32, scaled in the model's type

@@ -112,7 +112,7 @@ class AllActions(Algorithm):
         weights: list[list[PerToken]] = [[1.0] * len(trajectory.steps) for trajectory in group]
         alternatives: list[Alternative] = []
         for state, node in nodes.items():
-            alternatives += self._node(node, tree, tree.samples[state][len(node.visits) :], decisions, weights)
+            alternatives += self._credit_node(node, tree, tree.samples[state][len(node.visits) :], decisions, weights)
         counts = {"credit/alternatives": len(alternatives)} | draws.counts
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
@@ -133,20 +133,20 @@ class AllActions(Algorithm):
         of_name = self.return_of(correct - tree.beliefs[state.key], step.effort)
         return verb_and_name_values(self.context.policy, step.turn, advantage, of_name)
 
-    def _node(self, node: Node, tree: ValueTree, drawn, decisions, weights) -> list[Alternative]:
+    def _credit_node(self, node: Node, tree: ValueTree, samples, decisions, weights) -> list[Alternative]:
         """Set advantages and weights of the group's decisions at a node; returns the alternatives there. Samples with
         the same tokens become one, with their weights added."""
         prompt = node.steps[0].turn.prompt_ids
         # Another prompt with the same evidence is the same state: its samples count in the values, not in this loss.
-        drawn = [step for _, step in drawn if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
-        share = len(node.visits) / (len(node.visits) + len(drawn))
+        steps = [step for _, step in samples if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
+        share = len(node.visits) / (len(node.visits) + len(steps))
         own: dict[tuple[int, ...], tuple[int, int]] = {}
         for (i, t), step in zip(node.visits, node.steps, strict=True):
             decisions[i][t] = self._advantage(tree, node.state, step)
             weights[i][t] = share
             own.setdefault(step.turn.token_ids, (i, t))
         others: dict[tuple[int, ...], list[Step]] = defaultdict(list)
-        for step in drawn:
+        for step in steps:
             if step.turn.token_ids in own:
                 i, t = own[step.turn.token_ids]
                 weights[i][t] += share

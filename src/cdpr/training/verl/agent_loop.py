@@ -165,6 +165,7 @@ class GroupHook:
         self.record = MetricsLog(self.session.state / CREDIT)
 
     async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
+        """verl's call after an episode: an episode of training waits here until its group is scored."""
         if validate:
             self.validation[int(row["index"])] = output
         else:

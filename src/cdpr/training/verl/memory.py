@@ -150,8 +150,8 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
     gpus, servers = verl.nodes * verl.gpus_per_node, _servers(settings, model)
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
-    held = model.parameters + (trained if verl.lora_rank else 0)
-    resident = {"weights": 4 * held / gpus / GB, "optimiser": 8 * trained / gpus / GB}
+    stored = model.parameters + (trained if verl.lora_rank else 0)
+    resident = {"weights": 4 * stored / gpus / GB, "optimiser": 8 * trained / gpus / GB}
     beside = needs_frozen(settings) and (verl.frozen.url or verl.frozen.beside)
     frozen = verl.frozen.memory * verl.gpu_memory_gb if beside else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}

@@ -112,6 +112,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return LLMServerManager.create(config=config, start_rank=len(self.llm_server_manager.get_replicas()))
 
     def get_llm_client(self):
+        """verl's client of the rollout servers, with that of the frozen server (or None) as ``frozen``."""
         client = super().get_llm_client()
         client.frozen = self.frozen and self.frozen.get_client()  # that of the initial policy's server
         return client
@@ -123,6 +124,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return worker
 
     def fit(self, agent_loop_manager):
+        """verl's training, with the algorithm's state restored after an interruption."""
         self.session.announce("the first weights of the rollout servers")
         [worker] = agent_loop_manager.agent_loop_workers
         if (path := self._folder() / _CREDIT).exists():
@@ -130,6 +132,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         super().fit(agent_loop_manager)
 
     def _save_checkpoint(self):
+        """verl's checkpoint with the algorithm's state; older checkpoints are removed after that."""
         folder = self._folder()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _CREDIT).write_bytes(ray.get(self._worker.credit_state.remote()))
@@ -137,6 +140,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         keep_only(folder.parent, self.global_steps)
 
     def _folder(self) -> Path:
+        """The folder of the checkpoint of this step."""
         return folder_of(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _validate(self):

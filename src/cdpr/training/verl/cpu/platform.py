@@ -11,7 +11,7 @@ from verl.plugin.platform.platform_cuda import PlatformCUDA
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
-def _nothing(*_: Any, **__: Any) -> None:
+def _do_nothing(*_: Any, **__: Any) -> None:
     return None
 
 
@@ -21,7 +21,7 @@ def _device_module() -> types.ModuleType:
     known = vars(module)
     known |= {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
     actions = "empty_cache init ipc_collect manual_seed manual_seed_all reset_peak_memory_stats set_device synchronize"
-    known |= dict.fromkeys(actions.split(), _nothing)
+    known |= dict.fromkeys(actions.split(), _do_nothing)
     memory = "max_memory_allocated max_memory_reserved memory_allocated memory_reserved"
     known |= dict.fromkeys(memory.split(), lambda *_, **__: 0)
     known |= {"get_device_name": lambda *_: "cpu", "is_available": lambda: False, "mem_get_info": lambda *_: (0, 0)}
@@ -37,8 +37,8 @@ class CpuPlatform(PlatformCUDA):
     vendor_name = "cpu"
     device_module = _device_module()
 
-    set_device = synchronize = set_allocator_settings = empty_cache = _nothing
-    profiler_start = profiler_stop = cudart = _nothing
+    set_device = synchronize = set_allocator_settings = empty_cache = _do_nothing
+    profiler_start = profiler_stop = cudart = _do_nothing
 
     def is_available(self) -> bool:
         return True
