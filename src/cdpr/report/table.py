@@ -15,7 +15,7 @@ import pandas as pd
 
 from .. import escape
 from ..files import write_text
-from . import templates
+from . import table_templates
 
 # How a cell stands out: among the rows of its column, as a sum, or (on the page) in whose favour a difference is.
 Mark = Literal["", "best", "second", "total", "better", "worse"]
@@ -172,7 +172,7 @@ def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
 def to_markdown(block: Block) -> str:
     """A table as a pipe table, marks as **bold** and underline, notes as a list, a hole in the first cell; texts as
     they are."""
-    return escape.environment(templates).get_template("block.md").render(block=block)
+    return escape.environment(table_templates).get_template("block.md").render(block=block)
 
 
 def to_latex(table: Table) -> str:
@@ -180,7 +180,7 @@ def to_latex(table: Table) -> str:
     signs = dict(zip(("block", "variable", "comment"), (("<%", "%>"), ("<<", ">>"), ("<#", "#>")), strict=True))
     syntax = {f"{what}_{end}_string": sign for what, pair in signs.items()
               for end, sign in zip(("start", "end"), pair, strict=True)}  # fmt: skip
-    return escape.environment(templates, **syntax).get_template("table.tex").render(table=table)
+    return escape.environment(table_templates, **syntax).get_template("table.tex").render(table=table)
 
 
 def marks(values: Mapping[Any, float | None], decimals: int, *, higher_is_better: bool) -> dict[Any, Mark]:
