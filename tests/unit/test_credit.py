@@ -139,12 +139,14 @@ def test_scored_verdicts_without_a_further_decision_are_exact(case):
 
 
 def test_a_verdict_that_cannot_be_scored_counts_as_failed(case):
-    _, env, made = process(verdicts="scored", select_all=True)
+    _, env, made = process(Mute(), verdicts="scored", select_all=True)
     made.continuation_policy = Mute()
     report = score(made, group(env, ToyPolicy(), case, n=8))
     assert report.failed > 0 and math.isfinite(sum(r or 0.0 for rewards in report.process for r in rewards))
     drawn = [c for state in report.states for c in state.candidates if c.action[0] != "end" and c.fresh]
     assert not drawn and report.unvalued > 0
+    unread = [c for state in report.states for c in state.candidates if c.action[0] == "end" and c.value is None]
+    assert unread and all(c.correct == 0.0 for c in unread)
 
 
 def test_reward_is_the_advantage_over_the_candidates(case):
@@ -326,6 +328,8 @@ def test_without_any_continuation_an_action_has_no_value_and_no_reward(case):
     requests = sum(step.evidence[0] != "end" for t in trajectories for step in t.steps)
     forced = sum(t.forced and len(t.steps) > 1 for t in trajectories)
     assert report.unvalued >= requests - forced > 0
+    unvalued = [c for state in report.states for c in state.candidates if c.value is None]
+    assert unvalued and not any(c.correct or c.tests or c.cost_usd or c.infeasible for c in unvalued)
     free = sum(len(x.steps) - x.forced for x in trajectories)
     assert report.unvalued == free - sum(r is not None for steps in report.process for r in steps)
     assert all(
