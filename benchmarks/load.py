@@ -141,13 +141,14 @@ def long_evaluation(folder: Path, count: int, answer: float, seed: int, samples:
         writer.writeheader()
         writer.writerows(rows)
     last = [row for row in rows if row["process"] == process.pid]
-    quarter, end = last[len(last) // 4], last[-1]
+    quarter, late = last[len(last) // 4], last[9 * len(last) // 10]
     return {
         "cases": count, "in_flight": IN_FLIGHT, "answer_seconds": answer, "evaluation_seconds": round(seconds),
         "killed_after_seconds": round(moment),
         "rows_kept_at_the_kill": kept, "same_rows": made[0] == made[1] and len(made[0]) == count,
         "same_bytes": (folder / "killed.jsonl").read_bytes() == (folder / "whole.jsonl").read_bytes(),
-        "memory_mb_at_a_quarter": quarter["memory_mb"], "memory_mb_at_the_end": end["memory_mb"],
+        "memory_mb_at_a_quarter": quarter["memory_mb"], "memory_mb_at_nine_tenths": late["memory_mb"],
+        "most_memory_mb": max(row["memory_mb"] for row in last),
         "most_files": max(row["files"] for row in last[len(last) // 4 :]), "files_at_a_quarter": quarter["files"],
         "threads": max(row["threads"] for row in last),
     }  # fmt: skip

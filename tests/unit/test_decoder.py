@@ -8,7 +8,7 @@ import torch
 from toy import Grouped
 
 from cdpr.settings.schema import TinyModel
-from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.training.torch.tiny import build_tiny_policy, train_tokenizer
 from cdpr.training.torch.update import Piece, token_logprobs
 from cdpr.training.torch.weights import load_model
 
@@ -26,6 +26,15 @@ def folder(request, tmp_path_factory):
 def test_widths_that_do_not_divide_are_refused(tiny, tmp_path):
     with pytest.raises(ValueError, match=r"policy\.tiny"):
         build_tiny_policy(tmp_path / "policy", tiny, ["fever"])
+
+
+def test_frequent_phrases_leave_room_for_parts_of_words():
+    """A phrase that comes often is a token, but only up to a share of the vocabulary."""
+    phrases = [f"{one} {two}," for one in ("fever", "cough", "pain", "chills") for two in map(chr, range(97, 123))]
+    tokens = train_tokenizer([" ".join(phrases)] * 12 + ["headache headache"] * 9, 340).get_vocab()
+    whole = {token for token in tokens if "," in token and len(token) > 2}
+    parts = {token for token in tokens if token in "headache" and len(token) > 1}
+    assert len(tokens) <= 340 and 50 < len(whole) < 70 < len(phrases) and parts
 
 
 def ids(count: int, seed: int) -> list[int]:
