@@ -343,6 +343,8 @@ def test_an_error_without_text_quotes_no_value(value):
 )
 def test_strict_control_finds_reordered_shortened_and_abbreviated_names(text, diagnosis, words):
     assert [mention.words for mention in mentions(text, diagnosis, loose=True)] == [words]
+    both = f"{diagnosis} before. {text}"
+    assert [mention.words for mention in mentions(both, diagnosis, loose=True)][-1:] == [words]  # beside its own name
     cleared = control("c", diagnosis, {"Chief Complaint": "Unwell"}, {"Imaging": text}, STRICT, Attrition("private"))
     assert words not in cleared[1].get("Imaging", "")
     normal = control("c", diagnosis, {"Chief Complaint": "Unwell"}, {"Imaging": text}, Leaks(), Attrition("private"))

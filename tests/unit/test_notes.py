@@ -167,6 +167,7 @@ PLAIN = {
         {name: f"**{heading}**" for name, heading in PLAIN.items()},
         {name: f"**{heading[:-1]}**:" for name, heading in PLAIN.items()},
         {name: heading[:-1].upper() for name, heading in PLAIN.items()},
+        {name: heading[:-1] for name, heading in PLAIN.items()},
         {
             "cc": "CC:",
             "hpi": "HPI:",
@@ -204,6 +205,13 @@ def test_sections_are_found_under_any_usual_heading_and_short_forms_take_nothing
 def test_what_the_present_illness_tells_does_not_replace_the_physical_examination(told):
     text = NOTE.format(**PLAIN).replace("Exam: tender, no rebound", told)
     assert note_sections(text)["physical"] == "Lungs: clear\nAbd: soft"
+
+
+def test_a_short_form_without_a_colon_is_a_word_of_its_section():
+    """PE is an embolism too."""
+    text = NOTE.format(**PLAIN | {"physical": ""}).replace("No cancer", "DVT\nPE")
+    sections = note_sections(text)
+    assert "physical" not in sections and sections["Family History"].startswith("DVT\nPE\n")
 
 
 DISCHARGE = """Prior to discharge:|Before discharge:|At discharge:|At the time of discharge:|At time of discharge:

@@ -51,6 +51,14 @@ def test_nothing_is_asked_unless_somebody_said_so():
         assert lacks.startswith(f"models.{plan.settings.agents[name].model}.enabled: true")
 
 
+def test_one_job_evaluates_what_is_quick_on_all_benchmarks():
+    """A job of the tiny policy or of a reference policy starts for longer than it works; a model's does not."""
+    plan = plan_of(models={"gpt_5_4": {"enabled": True}})
+    together = {*plan.evaluated_together()}
+    assert "gpt_5_4" in plan.agents and together >= {"cdpr-seed0", "warm_start", "zero_test"}
+    assert "gpt_5_4" not in together and not plan_of(policy={"model": "weights"}).evaluated_together()
+
+
 @pytest.mark.parametrize(
     ("changes", "row", "keys", "lacks", "planned"),
     [
