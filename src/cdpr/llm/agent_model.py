@@ -98,7 +98,7 @@ def metering() -> Iterator[Meter]:
 
 
 def current_meter() -> Meter:
-    """The meter of the innermost :func:`metering`; outside of it a new one, which nobody reads."""
+    """The meter of the innermost :func:`metering`; outside of it a new one, unused."""
     return _METER.get() or Meter()
 
 

@@ -45,7 +45,7 @@ def pass_on(
 def token_rewards(
     keys: Sequence[str], masks: Sequence[torch.Tensor], finished: Finished, plan: Training
 ) -> list[torch.Tensor]:
-    """The advantages of each row's tokens, which stand in for rewards; 0 for the rows of a failed group.
+    """The advantages of each row's tokens, in the place of rewards; 0 for the rows of a failed group.
 
     The weight of a token in the loss is a factor of its advantage. verl divides the loss by the number of tokens in the
     mini-batch (here: the batch), or by its rows under ``sequence_sum``; the torch engine by the sum of weights, or by
