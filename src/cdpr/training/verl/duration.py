@@ -27,7 +27,7 @@ class Habits:
     with the paper's settings. ``repeated``: share of decisions at a state that another trajectory also visits;
     ``selected``: share of states that are selected; ``examinations``: candidates at a selected state that are
     examinations; ``drawn``: share of their continuations that the group's own trajectories do not provide;
-    ``goes_on``: probability that a continuation has another turn after a decision; ``visits``: trajectories that share a
+    ``goes_on``: probability that a continuation has a turn after a decision; ``visits``: trajectories that share a
     selected state.
     """
 
