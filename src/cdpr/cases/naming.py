@@ -158,8 +158,8 @@ def names_no_place(name: str) -> bool:
 
 
 def plainer_names(name: str) -> Iterator[str]:
-    """A name, and the same without a side or a final remark; one that names the specimen makes it another examination:
-    glucose in urine is not blood glucose."""
+    """A name, then the same without its side, without a final remark in brackets, and without both. A remark that names
+    the specimen stays, because it makes another examination: "Glucose (urine)" is not blood glucose."""
     aside = _PATTERN.aside.search(name)
     is_remark = aside is not None and not names_specimen(aside[1])
     for spelling in (name, name[: aside.start()] if is_remark else name):

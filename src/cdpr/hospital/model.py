@@ -187,24 +187,32 @@ def _findings(entries: Mapping, codes: Sequence[str]) -> tuple[Finding, ...]:
 
 
 def _finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
-    """A finding from its entry: the table of probabilities, and how each state is printed."""
-    described = entry.get("states", entry["default"])
-    states = tuple(described)
+    """A finding from its entry in a YAML file.
+
+    Its states are those of ``states``, or else of ``default``. A disease has the distribution ``default`` unless its
+    code is in a key of ``given`` ("AMI, SAH"). A laboratory quantity prints a state as ``states`` gives it: the ends of
+    an interval, or a phrase for each column of the sites. Other findings print their ``wording``.
+    """
+    forms_of = entry.get("states", entry["default"])
+    states = tuple(forms_of)
     table = np.tile(distribution(entry["default"], states), (len(codes), 1))
-    base = table[0].copy()
+    default = table[0].copy()
     for group, short_form in (entry.get("given") or {}).items():
         for code in group.split(", "):
-            table[codes.index(code)] = distribution(short_form, states, base)
+            table[codes.index(code)] = distribution(short_form, states, default)
     table.setflags(write=False)
     measure, intervals, wording = None, None, entry.get("wording")
     if "analyte" in entry:
         measure = Measure(**_fields(entry["analyte"]))
-        printed = [tuple(described[state]) for state in states]
+        printed = [tuple(forms_of[state]) for state in states]
         if all(isinstance(value, (int, float)) for values in printed for value in values):
             intervals = tuple((float(low), float(high)) for low, high in printed)
         else:
             wording = {state: tuple(map(str, forms)) for state, forms in zip(states, printed, strict=True)}
-    organisms = {states.index(s): (int(o[0]), o[1]) for s, o in (entry.get("organism") or {}).items()}
+    organisms = {
+        states.index(state): (int(itemid), name_of_it)
+        for state, (itemid, name_of_it) in (entry.get("organism") or {}).items()
+    }
     words = wording and tuple(wording[state] for state in states)
     mention, line = float(entry.get("mention", 1.0)), entry.get("line", "")
     return Finding(name, states, table, measure, intervals, words, organisms or None, mention, line)

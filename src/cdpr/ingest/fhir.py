@@ -16,7 +16,7 @@ from ..cases import CaseRecord, is_physical
 from ..settings.datasets import FhirSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
-from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources
+from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_type, read_resources
 from .fhir_results import FINAL, Person, find_results, time_of, value_of
 from .notes import parse_discharge_note
 from .summary import patient_information
@@ -46,7 +46,7 @@ class _Case:
         """When the encounter began, or the first of its parts; else the time of the first result."""
         if self.encounter is not None:
             return min(filter(None, (one.one("period").moment("start") for one in self.encounters)), default=None)
-        return min(filter(None, map(time_of, of_kind(self.resources, *_RESULTS))), default=None)
+        return min(filter(None, map(time_of, of_type(self.resources, *_RESULTS))), default=None)
 
     @property
     def encounters(self) -> list[Resource]:
@@ -73,7 +73,7 @@ def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     """Cases in the order of the export; every other resource is with the one that it belongs to."""
     everything = [resource for scope in scopes for resource in scope.resources]
     cases: list[_Case] = []
-    for encounter in of_kind(everything, "Encounter"):
+    for encounter in of_type(everything, "Encounter"):
         if encounter.text("status") in _NEVER:
             attrition.count("encounters that did not take place")
         else:
@@ -86,7 +86,7 @@ def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
             by_encounter[encounter] = by_encounter[whole]
             by_encounter[whole].parts.append(encounter)
     treated = {case.patient for case in cases} - {None}
-    cases += [_Case(patient, None) for patient in of_kind(everything, "Patient") if patient not in treated]
+    cases += [_Case(patient, None) for patient in of_type(everything, "Patient") if patient not in treated]
     diagnoses = {_condition(one, entry) for one in by_encounter for entry in one.many("diagnosis")}
     by_patient: dict[Resource | None, list[_Case]] = defaultdict(list)
     for case in cases:
@@ -155,7 +155,7 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
         attrition.count("reasons of an encounter that are its diagnosis, left out", len(named))
         complaints = [one for one in complaints if one not in named]
         complaints = complaints or [text for one in case.encounters for text in map(concept_text, one.many("type"))]
-    allergies = of_kind(case.resources, "AllergyIntolerance")
+    allergies = of_type(case.resources, "AllergyIntolerance")
     coded = {
         "Patient Information": patient_information(person.years, person.sex),
         "Chief Complaint": _listed(complaints),
@@ -191,9 +191,9 @@ def _listed(texts: Iterable[str]) -> str:
 
 def _workup(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[Resource]:
     """Results of the case in the order of their times, with what its reports contain."""
-    resources = [one for one in of_kind(case.resources, *_RESULTS) if not _is_note(one)]
+    resources = [one for one in of_type(case.resources, *_RESULTS) if not _is_note(one)]
     known = {id(resource.value) for resource in resources}
-    for report in of_kind(list(resources), "DiagnosticReport", "Observation"):
+    for report in of_type(list(resources), "DiagnosticReport", "Observation"):
         for reference in (*report.many("result"), *report.many("hasMember")):
             member = report.find(reference.text("reference"))
             if member is not None and member.kind == "Observation" and id(member.value) not in known:
@@ -232,7 +232,7 @@ def _diagnosis(case: _Case, by_onset: bool, attrition: Attrition) -> tuple[Resou
             else:
                 others.append(condition)
     if not candidates:
-        coded = [one for one in of_kind(case.resources, "Condition") if one not in others and _stands(one, attrition)]
+        coded = [one for one in of_type(case.resources, "Condition") if one not in others and _stands(one, attrition)]
         candidates = [(0, 0, one) for one in coded if "encounter-diagnosis" in one.codes("category")]
         # What names its encounter was diagnosed there, where it says nothing else of itself.
         candidates += [(1, 0, one) for one in coded if one.one("encounter") and not one.codes("category")]
@@ -267,7 +267,7 @@ def _finding(condition: Resource) -> int | None:
 
 def _earlier(case: _Case, primary: Resource | None) -> Iterator[str]:
     """Conditions of the problem list that were known before the encounter."""
-    for condition in of_kind(case.resources, "Condition"):
+    for condition in of_type(case.resources, "Condition"):
         moment = condition.moment("onsetDateTime") or condition.moment("recordedDate")
         before = moment is None or case.start is None or moment < case.start
         if condition is not primary and "problem-list-item" in condition.codes("category") and before:
@@ -286,7 +286,7 @@ def _person(case: _Case) -> Person:
 
 
 def _of_relatives(case: _Case) -> Iterator[str]:
-    for relative in of_kind(case.resources, "FamilyMemberHistory"):
+    for relative in of_type(case.resources, "FamilyMemberHistory"):
         who = relative.concept("relationship") or "Relative"
         diseases = filter(None, (one.concept("code") for one in relative.many("condition")))
         yield from (f"{who}: {disease}" for disease in diseases)
@@ -306,14 +306,14 @@ def _notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str,
 
 def _texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
     """Texts with headings, structured ones first, and whether each is a whole note."""
-    for resource in of_kind(case.resources, "Composition"):
+    for resource in of_type(case.resources, "Composition"):
         if resource.text("status") in FINAL:
             yield from ((section, False) for section in _sections(resource))
-    for resource in of_kind(case.resources, "QuestionnaireResponse"):
+    for resource in of_type(case.resources, "QuestionnaireResponse"):
         yield from ((item, False) for item in _items(resource))
-    for resource in of_kind(case.resources, "ClinicalImpression"):
+    for resource in of_type(case.resources, "ClinicalImpression"):
         yield f"History of Present Illness:\n{resource.text('description')}", False
-    for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
+    for resource in of_type(case.resources, "DocumentReference", "DiagnosticReport"):
         if {resource.text("status"), resource.text("docStatus")} & _WITHDRAWN:
             attrition.count("notes that are superseded or withdrawn")
             continue

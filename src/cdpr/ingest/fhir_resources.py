@@ -240,6 +240,6 @@ def _elements(file: Path) -> Iterator[FhirElement]:
     yield from (FhirElement(one, file, place=place) for one, place in zip(objects, places, strict=True))
 
 
-def of_kind(resources: Iterable[Resource], *kinds: str) -> Iterator[Resource]:
-    """Those of some kinds, in their order."""
-    return (resource for resource in resources if resource.kind in kinds)
+def of_type(resources: Iterable[Resource], *types: str) -> Iterator[Resource]:
+    """The resources of these types (``Observation``, ...), in their order."""
+    return (resource for resource in resources if resource.kind in types)

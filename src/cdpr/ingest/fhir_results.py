@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..cases import Analyte, examinations
 from .attrition import Attrition
-from .fhir_resources import FhirElement, Resource, concept_text, of_kind
+from .fhir_resources import FhirElement, Resource, concept_text, of_type
 from .names import Workup, covers, examination_name, examination_of, physical_key, result_part, term_of
 from .notes import report_text
 from .texts import is_absent, one_line, patterns, phrases, says_something
@@ -51,7 +51,7 @@ def find_results(
     listed, panels = _panels(resources, attrition)
     cultures = {
         _specimen(one): _key(one, _analytes(one, person), listed.get(id(one.value), "")) or ""
-        for one in of_kind(resources, "Observation")
+        for one in of_type(resources, "Observation")
         if _specimen(one) and not _PATTERN.susceptibility.search(one.concept("code"))
     }
     for resource in resources:
@@ -72,7 +72,7 @@ def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[i
     panel within a report the report's name counts, where the vocabulary knows it, else the panel's."""
     listed: dict[int, str] = {}
     panels: set[int] = set()
-    for resource in of_kind(resources, "Observation", "DiagnosticReport"):
+    for resource in of_type(resources, "Observation", "DiagnosticReport"):
         members = "hasMember" if resource.kind == "Observation" else "result"
         name = _name(resource, "code")
         for reference in resource.many(members):

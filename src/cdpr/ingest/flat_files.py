@@ -127,14 +127,15 @@ def open_raw(path: Path) -> io.TextIOWrapper:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Within it a file that cannot be read is an IngestError."""
+def as_ingest_errors(path: Path) -> Iterator[None]:
+    """A context that turns errors of reading a file into IngestErrors, with the remedy."""
     try:
         yield
     except csv.Error as error:
         problem = f"the row that begins here cannot be read ({error.args[0]})"
         remedy = "close every double quote, and double those inside a text"
-        raise IngestError(path, problem, remedy, line=error.args[1]) from error
+        _, line = error.args  # by `csv_records`
+        raise IngestError(path, problem, remedy, line=line) from error
     except PermissionError as error:
         raise IngestError.not_permitted(error) from error
     except FileNotFoundError as error:
@@ -157,7 +158,7 @@ def _not_utf8(path: Path, line: int, start: str) -> IngestError:
 
 def csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line at which it begins, and fields, of each row of a table that is not blank. Raises IngestError."""
-    with explained(path), open_raw(path) as lines:
+    with as_ingest_errors(path), open_raw(path) as lines:
         for line, fields in csv_records(lines):
             if any(map(HALF_CHARACTER.search, fields)):
                 raise _not_utf8(path, line, fields[0])
@@ -178,7 +179,7 @@ def header_faults(path: Path, line: int, names: list[str], remedies: Mapping[str
 
 def read_text(path: Path) -> str:
     """The text of a file, decompressed where it is packed. Raises IngestError."""
-    with explained(path), open_raw(path) as lines:
+    with as_ingest_errors(path), open_raw(path) as lines:
         text = lines.read()
     if broken := HALF_CHARACTER.search(text):
         raise _not_utf8(path, text.count("\n", 0, broken.start()) + 1, text)

@@ -122,9 +122,9 @@ def _named_by(exam: str, diagnosis: str, loose: bool) -> Mention | None:
 
 _SAID = phrases("told_results")
 # A space means any white space, so that a line may be wrapped within.
-_EMERGENCY, _ELSEWHEN, _VISITED, _WORKS = (
+_EMERGENCY, _ANOTHER_TIME, _VISITED, _WORKS = (
     re.compile(_SAID[name].replace(" ", r"\s+"), re.IGNORECASE)
-    for name in ("emergency", "elsewhen", "visited", "works")
+    for name in ("emergency", "another_time", "visited", "works")
 )
 _RESULT = re.compile(_SAID["result"])
 
@@ -140,14 +140,15 @@ def before_emergency(text: str) -> str | None:
     return None
 
 
-def _another_visit(sentence: str, clause: str, after: str) -> bool:
-    """Whether "in the ED" tells of an earlier visit, one elsewhere, or of a place of work; the arguments are the words
-    of the sentence and of its clause up to there, and those that follow."""
+def _another_visit(before: str, clause: str, after: str) -> bool:
+    """Whether the emergency department that a sentence names is the patient's place of work, or that of another visit.
+    ``before`` and ``clause`` are the words before its name, from the start of the sentence and of the clause; ``after``
+    are the words that follow."""
     if _WORKS.search(clause):
         return True
-    opening = sentence.partition(",")[0]
+    opening = before.partition(",")[0]  # may give the time: "Last year, he was seen in the ED"
     when = clause + " " + re.split(r"[,;]| and ", after)[0]
-    return bool(_VISITED.search(clause) and (_ELSEWHEN.search(when) or _ELSEWHEN.search(opening)))
+    return bool(_VISITED.search(clause) and (_ANOTHER_TIME.search(when) or _ANOTHER_TIME.search(opening)))
 
 
 def tells_result(sentence: str) -> bool:

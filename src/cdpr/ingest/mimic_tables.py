@@ -18,7 +18,7 @@ from typing import Any, Self
 from ..files import file_digest, file_type, parse_yaml, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks
 from .attrition import Attrition
-from .flat_files import LONGEST_NOTE, IngestError, content_of, csv_lines, explained, file_called, header_faults
+from .flat_files import LONGEST_NOTE, IngestError, as_ingest_errors, content_of, csv_lines, file_called, header_faults
 from .texts import MISSING, is_absent, patterns, quoted, shape
 
 # A name that says that it is missing, in any letters; nothing that is examined is called by it. Sodium is "Na" in no
@@ -87,7 +87,7 @@ class Tables:
         """
         path = self.paths[name] = self._find(name)
         line, texts = 1, {}
-        with explained(path):
+        with as_ingest_errors(path):
             file, packing = self._unpacked(path)
         quoted_path = _literal(glob.escape(str(file)))
         if packing == "Parquet":
@@ -138,8 +138,8 @@ class Tables:
         return list(self.rows(statement(name, **parts), parameters))
 
     def _explain(self, message: str) -> IngestError:
-        """What the engine says quotes rows, and counts records where files have lines; so only the table is taken from
-        it, and what is wrong is looked for again, in a slow scan."""
+        """The error to raise for an error message of DuckDB. The message quotes rows, and counts records instead of
+        lines, so only the table is read from it; a slow scan of that table finds the line and the problem."""
         path = next((p for p in self.paths.values() if str(p) in message), self.folder)
         if path not in self._widths or "gzip" in message.casefold():
             return IngestError(path, "the file is cut short or damaged", "copy or download it again")

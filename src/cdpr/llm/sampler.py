@@ -175,8 +175,8 @@ class InProcessSampler(Model):
 
 
 def cache_memory(device: torch.device, share: float) -> int:
-    """Bytes for a sampler's keys and values: 1.5 GiB on a CPU, on a GPU at least that, up to ``share`` of the memory
-    that is free after the weights are loaded."""
+    """Bytes for a sampler's keys and values: 1.5 GiB on a CPU; on a GPU ``share`` of the memory that is free after the
+    weights are loaded, and at least 1.5 GiB."""
     if device.type != "cuda":
         return _CPU_CACHES
     free, _ = torch.cuda.mem_get_info(device)

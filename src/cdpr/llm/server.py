@@ -275,6 +275,8 @@ class OpenAIServer(ServedModel):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
+        """One request for each run of successive numbers. At temperature 0 one for each number, since vLLM then gives
+        only one reply a request."""
         if (tokenizer := self.tokenizer) is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
         # In `extra_body`, which the package sends as it is; it would look at every token of `prompt`.
@@ -295,6 +297,8 @@ class OpenAIServer(ServedModel):
                 return client.completions.create(model=self.spec.name, prompt="", **fields, **own)
 
             def read(answer: Any) -> Completion:
+                # The caller expects one completion a request. It gets the shortest: where that has no token, the
+                # request is sent again.
                 completions[:] = self._continuations(tokenizer, answer, len(numbers))
                 return min(completions, key=lambda completion: len(completion.token_ids))
 

@@ -134,16 +134,17 @@ class Experiment:
         return inputs, {"evaluation": f"{stem}.jsonl", "record": f"{stem}.run.json"}
 
     def files_behind(
-        self, name: str, of_training: Sequence[str] = ("metrics.jsonl", "run.json"), evaluations: bool = True
+        self, name: str, training_files: Sequence[str] = ("metrics.jsonl", "run.json"), evaluations: bool = True
     ) -> list[str]:
-        """Files of the evaluations and trainings behind a table or figure; under ``evaluation.partial`` those that
-        exist. Raises SettingsError for a name that has none in ``workflow/evidence.py``."""
+        """The files that a table or figure is made of: its evaluations (unless ``evaluations`` is off), and
+        ``training_files`` of each of its trainings. Under ``evaluation.partial`` only files that exist. Raises
+        SettingsError for a table or figure without a line in ``pipeline/evidence.py``."""
         if name not in evidence.EVIDENCE:
             raise SettingsError(f"{name}: no line in src/cdpr/pipeline/evidence.py; correct the name, or add one")
         behind = self.evidence(name)
         pairs, trained = behind.evaluations if evaluations else (), filter(is_trained, behind.runs)
         paths = [path for pair in pairs for path in self.evaluation_files(*pair)[1].values()]
-        paths += [f"<results>/training/{run}/{file}" for run in trained for file in of_training]
+        paths += [f"<results>/training/{run}/{file}" for run in trained for file in training_files]
         return [p for p in paths if not self.settings.evaluation.partial or Path(self.resolved(p)).exists()]
 
     def resolved(self, path: str) -> str:

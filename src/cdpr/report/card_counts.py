@@ -137,15 +137,19 @@ def whole_record_usd(case: CaseRecord) -> float:
 
 
 def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
-    """One of :data:`KINDS`: by the vocabulary (of the key, or of the examination that priced it), else by the section
-    of its code; ``other`` are procedures and what neither knows."""
+    """The kind of an examination, one of :data:`KINDS`.
+
+    It is the kind in the vocabulary, of the key or else of ``examination``, whose price the key has. A key that the
+    vocabulary lacks may name a whole kind ("Imaging") or a modality; else the section of its HCPCS code decides.
+    Procedures and unknown examinations are ``other``.
+    """
     if is_physical(exam_key):
         return "physical"
     term = examinations().find(exam_key) or examinations().find(examination)
     if term is not None:
         return term.kind if term.kind in KINDS else "other"
-    if (gathered := whole_kind(exam_key)) in KINDS:
-        return str(gathered)
+    if (named := whole_kind(exam_key)) in KINDS:
+        return str(named)
     if modality(exam_key) is not None:
         return "imaging"
     return next((kind for start, kind in _SECTIONS if hcpcs.startswith(start)), "other")

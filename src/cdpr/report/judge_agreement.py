@@ -44,9 +44,9 @@ write_judge_agreement = comparisons.writer(sheet)
 
 
 def _judged(results: Results, decoding: str) -> tuple[pd.DataFrame, list[str]]:
-    """The rows of all methods with their ``method``, and what is missing. ``kind`` of a diagnosis is the column of
-    :func:`agreement`'s counts, and missing where no second judge has seen it. Raises EvaluationError for rows without a
-    second verdict."""
+    """The rows of all methods, and what is missing. New columns are ``method``; ``kind``, which judges call the
+    diagnosis right, NaN where the second has no verdict on it; ``silent``, whether a judge gave no valid verdict.
+    Raises EvaluationError for evaluations without a second judge."""
     judged, missing = [], []
     for method in (m for m in results.methods if m.runs):
         for dataset, label in DATASETS.items():
@@ -61,7 +61,8 @@ def _judged(results: Results, decoding: str) -> tuple[pd.DataFrame, list[str]]:
             judged.append(rows.assign(method=method.name))
     rows = pd.concat(judged, ignore_index=True) if judged else pd.DataFrame(columns=_COLUMNS)
     seen = rows.judging_second.notna()
-    rows["kind"] = (2 * ~rows.correct.astype(bool) + ~rows.judging_second.where(seen, False).astype(bool)).where(seen)
+    first, second = rows.correct.astype(bool), rows.judging_second.where(seen, False).astype(bool)
+    rows["kind"] = (2 * ~first + ~second).where(seen)  # 0: both, 1: the first alone, 2: the second alone, 3: neither
     rows["silent"] = (rows.judging_by == "invalid") | rows.judging_second_invalid.astype(bool)
     return rows, missing
 

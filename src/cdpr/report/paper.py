@@ -39,6 +39,7 @@ def read_paper() -> dict[str, float]:
     for row in printed_rows("expert_study.csv", "score"):
         numbers[f"expert:{row['method']}:{row['dimension']}"] = row["score"]
     for row in printed_rows("text.csv"):
+        # Settings in words have no number. A value has a row for every place where it is printed: the first counts.
         if row["value"].replace(".", "", 1).isdigit():
             numbers.setdefault(f"text:{row['id']}", float(row["value"]))
     return {address: number for address, number in numbers.items() if number is not None}

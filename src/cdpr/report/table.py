@@ -30,9 +30,9 @@ class Column:
 
     ``decimals`` formats numbers (None: as they are), which are shown times ``factor``; ``signed`` writes a plus,
     ``align`` is l, c or r. A ``width``, a share of the line, lets LaTeX break lines in it. An ``interval`` is shown
-    with the ends ``<key>_low`` and ``<key>_high`` of the row. So many of the best values are ``marked`` among rows
-    that are ``learned``. Numbers that are ``linked`` lead to the runs behind them. A ``unit`` follows numbers;
-    ``words`` are shown for values.
+    with the ends ``<key>_low`` and ``<key>_high`` of the row. ``marked`` is how many of the best values are marked,
+    among the rows that are ``learned``. Numbers that are ``linked`` lead to the runs behind them. A ``unit`` follows
+    numbers; ``words`` are shown for values.
     """
 
     key: str

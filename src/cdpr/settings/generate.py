@@ -67,9 +67,9 @@ def explain(name: str, settings: Settings) -> str:
 
 
 def options() -> dict[str, FieldInfo]:
-    """The options of the algorithms that come with the package."""
+    """The options of the algorithms that come with the package: ``training.options.decay (belief_gain)``, ..."""
     classes = {algorithm: algorithm_class(algorithm).Options for algorithm in known_algorithms()}
-    _describe_sections()
+    _describe_sections()  # gives each field its description
     return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm, own in classes.items()
             for name, field in own.model_fields.items()}  # fmt: skip
 

@@ -110,7 +110,7 @@ def analyse_study(settings: Settings, job: Job) -> None:
             raise StudyError(f"{place}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
     analysis = analyse(settings, states, items, key, ratings)
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
-    write_lines(job.out["means"], Means(states, items, key, ratings).lines() if ratings else ())
+    write_lines(job.out["means"], Means(states, items, key, ratings).by_state() if ratings else ())
     job.metrics.update({f"alpha/{name}": at.value for name, at in analysis.alpha.items() if at.value is not None})
     job.tags["raters"] = analysis.kind or "none yet"
     print(
@@ -145,8 +145,8 @@ def analyse(
 
 
 class Means:
-    """Per-state means over raters: ``values`` [dimensions, runs, states], NaN where nobody rated; ``single`` [raters,
-    dimensions, contents] are the scores behind them, ``of_content`` [dimensions, contents] their means."""
+    """Per-state means over raters: ``values`` [dimensions, runs, states], NaN where there is no score; ``single``
+    [raters, dimensions, contents] are the scores behind them, ``of_content`` [dimensions, contents] their means."""
 
     def __init__(self, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings):
         self.states, self.runs, self.contents = states, key.compared, items.contents
@@ -188,8 +188,8 @@ class Means:
             for dataset in dict.fromkeys(of.tolist())
         }
 
-    def lines(self) -> Iterator[StateMeans]:
-        """The means of every state and run."""
+    def by_state(self) -> Iterator[StateMeans]:
+        """The means over raters, of every run in every state."""
         contents = list(self.contents.values())
         for n, state in enumerate(self.states):
             for r, run in enumerate(self.runs):

@@ -1,8 +1,6 @@
 """Training times, tokens and final validation accuracy. Intervals of times and tokens are Student's over seeds, since
 training has no cases to resample; final accuracy resamples seeds and validation cases, as tables do test cases."""
 
-from typing import Any
-
 import numpy as np
 
 from ...evaluation.significance import crossed_bootstrap, percentile_interval
@@ -24,7 +22,8 @@ _SPENT = {
 
 
 def compare_training(claim: Claim, evidence: Evidence) -> Verdict:
-    """Two trainings side by side, or the probes of one beside its continuations."""
+    """The verdict on a claim that compares two trainings by time, tokens or final accuracy, or the tokens of one
+    training for probes with those for continuations."""
     void = ""
     if claim.by == "final_accuracy":
         curves = evidence.curves([claim.of, claim.than], "accuracy")
@@ -35,10 +34,11 @@ def compare_training(claim: Claim, evidence: Evidence) -> Verdict:
     else:
         values, unit, reading, curves = (_probes if claim.by == "probes" else _spent)(claim, evidence)
         measured = over_seeds(values)
+    # How far the claim holds: inside a margin, or beyond a ratio (``times``) or zero on the claimed side.
     effect = measured.inside(claim.within) if claim.within else measured.minus(claim.times or 0.0).toward(claim.side)
     runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
-    behind: dict[str, Any] = {"unit": unit, "seeds": training_seeds(runs), "runs": runs}
-    return verdict_on(effect, measured, reading, evidence.unfit(IN_DOMAIN), void=void, **behind)
+    unfit, seeds = evidence.unfit(IN_DOMAIN), training_seeds(runs)
+    return verdict_on(effect, measured, reading, unfit, void=void, unit=unit, seeds=seeds, runs=runs)
 
 
 def over_seeds(values: np.ndarray) -> Effect:

@@ -68,11 +68,13 @@ class BeliefGain(Algorithm):
 
     def __init__(self, context: Context):
         super().__init__(context)
-        self.weight = self.settings.comparators.correctness_weight
-        self.reader = context.frozen() if self.options.policy == "frozen" else context.policy
+        self.weight = self.settings.comparators.correctness_weight  # w
+        self.belief_policy = context.frozen() if self.options.policy == "frozen" else context.policy
         self.refresh = self.options.refresh
+        # ``reading`` trains on given replies, which are scored at temperature 1: at another temperature of training the
+        # update would compare log-probabilities at two temperatures.
         if self.options.reading != "none" and self.settings.training.temperature != 1:
-            raise SettingsError(  # the update would compare log-probabilities at two temperatures
+            raise SettingsError(
                 "training.temperature: given replies are scored at temperature 1, and training.options.reading "
                 "trains on them: set it to 1, or reading: none"
             )
@@ -84,7 +86,7 @@ class BeliefGain(Algorithm):
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per decision, of a diagnosis one per token."""
         states = [state for trajectory in group for state in trajectory.states]
-        beliefs = await read_beliefs(self.reader, states, self.options.measure)
+        beliefs = await read_beliefs(self.belief_policy, states, self.options.measure)
         values = {state: self.weight * belief for state, belief in beliefs.items()}
         advantages = group_advantages(group, values, self.return_of, self.options.decay)
         gains = [_gains(trajectory, beliefs) for trajectory in group]

@@ -11,7 +11,7 @@ from .memory import GB, MemoryPlan, memory_plan, needs_frozen
 # GPUs by memory in GB: name, dense bfloat16 TFLOP/s, memory bandwidth in GB/s.
 _CARDS = {24: ("RTX 4090", 165, 1008), 40: ("A100", 312, 1555), 80: ("H100", 989, 3350), 96: ("H20", 148, 4000),
           141: ("H200", 989, 4800)}  # fmt: skip
-_SERVING, _TRAINING = 0.5, 0.35  # shares of peak bandwidth and of peak arithmetic that servers and updates reach
+_BANDWIDTH_SHARE, _ARITHMETIC_SHARE = 0.5, 0.35  # of their peaks, that servers and updates reach
 _FORWARD, _UPDATE = 2, 8  # operations per weight and token: log-probabilities; forward twice and backward once
 _JUDGEMENT = 400, 3  # tokens of a question to the judge and of its answer
 _REQUEST = 0.003  # seconds of one core for a request (docs/benchmarks/token_requests.json)
@@ -107,7 +107,7 @@ def estimate_step(settings: Settings) -> StepEstimate:
     seconds = {phase: _serving_seconds(settings, memory, habits, phase, own) for phase, own in work.items()}
     tokens = plan.prompts_per_batch * plan.group_size * habits.episode
     operations = (_FORWARD + _UPDATE * plan.inner_epochs) * memory.model.parameters * tokens
-    seconds["update"] = operations / (memory.gpus * _card(settings)[1] * 1e12 * _TRAINING)
+    seconds["update"] = operations / (memory.gpus * _card(settings)[1] * 1e12 * _ARITHMETIC_SHARE)
     return StepEstimate(seconds, work)
 
 
@@ -178,18 +178,19 @@ def _card(settings: Settings) -> tuple[str, float, float]:
 
 def _serving_seconds(settings: Settings, memory: MemoryPlan, habits: Habits, phase: str, work: Work) -> float:
     """The seconds that the servers of a phase need for its ``work``. A server generates as many sequences at the same
-    time as its memory holds, with the opening of a case stored once. A token takes the longer of two times: to read
-    weights, keys and values (bandwidth), or to compute (arithmetic)."""
+    time as its memory holds, with the opening of a case stored once. A decoding step adds a token to each sequence and
+    takes the longer of two times: to read weights, keys and values (bandwidth), or to compute (arithmetic)."""
     frozen = needs_frozen(settings) and phase in ("continuations", "forced diagnoses", "scoring")
-    server, (_, tflops, bandwidth) = memory.servers[-1 if frozen else 0], _card(settings)
-    openings = settings.training.prompts_per_batch / server.count * habits.opening
-    room = (server.tokens - openings) / (habits.episode - habits.opening)
-    batch = max(1.0, min(work.sequences / server.count, server.at_once, room))
+    server = memory.servers[-1 if frozen else 0]
+    _, tflops, bandwidth = _card(settings)
+    opening_tokens = settings.training.prompts_per_batch / server.count * habits.opening
+    fitting = (server.tokens - opening_tokens) / (habits.episode - habits.opening)  # sequences
+    batch = max(1.0, min(work.sequences / server.count, server.at_once, fitting))
     length = (habits.opening + habits.episode) / 2  # of an open sequence, on average
     bytes_read = server.weights * GB + batch * length * memory.model.cache_bytes(server.gpus)
-    arithmetic = _FORWARD * memory.model.parameters / (server.gpus * tflops * 1e12 * _TRAINING)  # seconds a token
-    token = max(bytes_read / (server.gpus * bandwidth * GB * _SERVING), arithmetic * batch)
-    return (work.tokens / batch * token + work.prompt * arithmetic) / server.count
+    compute = _FORWARD * memory.model.parameters / (server.gpus * tflops * 1e12 * _ARITHMETIC_SHARE)  # seconds a token
+    step = max(bytes_read / (server.gpus * bandwidth * GB * _BANDWIDTH_SHARE), compute * batch)
+    return (work.tokens / batch * step + work.prompt * compute) / server.count
 
 
 def steps_of(settings: Settings) -> int:
