@@ -518,7 +518,7 @@ def test_whoever_prices_an_examination_does_so_for_the_place_of_service():
     endoscopy, puncture = 276.24, 141.68
     assert price_of("Upper GI Endoscopy", office.costs).usd == endoscopy != price_of("Upper GI Endoscopy", Costs()).usd
     assert price_case(case("Upper GI Endoscopy"), office.costs).exam_cost_map == {"Upper GI Endoscopy": endoscopy}
-    assert ZeroTest.build(office, None, 0, "mimic_iv").listed("Upper GI Endoscopy").usd == endoscopy
+    assert ZeroTest.build(office, None, 0, "mimic_iv").price("Upper GI Endoscopy").usd == endoscopy
     assert {endoscopy, puncture} <= {*Assessor("mimic_iv", office.costs).usd}
     synthetic = [key for one in synthetic_cases(60, office) for key in one.exam_cost_map.items()]
     assert ("CSF Study", puncture) in synthetic and ("Upper GI Endoscopy", endoscopy) in synthetic

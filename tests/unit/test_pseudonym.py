@@ -10,7 +10,7 @@ from cdpr.pseudonym import SECRET, SecretError, pseudonym
 
 def test_jobs_that_start_together_share_one_secret_that_its_owner_alone_may_read(tmp_path):
     with ThreadPoolExecutor(16) as jobs:
-        list(jobs.map(lambda _: room._make(tmp_path / SECRET), range(64)))
+        list(jobs.map(lambda _: room._make_secret(tmp_path / SECRET), range(64)))
     first = pseudonym(tmp_path, "Pneumonia")
     assert [path.name for path in tmp_path.iterdir()] == [SECRET]
     assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
