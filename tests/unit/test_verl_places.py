@@ -317,6 +317,7 @@ def test_the_worker_asks_a_local_frozen_server_from_the_first_machine(tmp_path):
         config = {"actor_rollout_ref": {"rollout": {}, "model": {}}, "data": {"cdpr_session": str(path)}}
         needs = GroupManager(OmegaConf.create(config), None).agent_loop_workers_class._default_options["resources"]
         assert list(needs) == (["node:__internal_head__"] if k < 2 else []), url
+        assert all(100 * share <= 1 for share in needs.values()), url  # of the machine's one unit, by many workers
 
 
 def test_a_killed_run_falls_back_to_its_newest_whole_checkpoint(tmp_path):
