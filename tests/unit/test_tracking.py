@@ -219,6 +219,17 @@ def test_a_tracking_problem_is_a_warning(tmp_path):
         pass
 
 
+def test_a_job_removes_what_a_killed_save_left_and_keeps_the_checkpoint(tmp_path):
+    state = tmp_path / "state" / "key"
+    state.mkdir(parents=True)
+    for name in ("checkpoint.pt", "checkpoint.pt.4547.partial"):
+        (state / name).write_text("weights")
+    begun = RunRecord(stage="train_policy", run_key="key")
+    with stage(begun, {}, {"o": tmp_path / "o"}, tmp_path / "run.json", tmp_path / "state") as job:
+        assert [path.name for path in job.state.iterdir()] == ["checkpoint.pt"]
+        job.out["o"].write_text("made")
+
+
 def test_a_job_waits_for_one_that_a_killed_workflow_left_behind(tmp_path):
     import subprocess
     import sys

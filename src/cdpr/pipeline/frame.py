@@ -50,6 +50,8 @@ def stage(
         for folder in staging:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
+        for partial in at_work.state.glob("*.partial"):  # of a process that was killed while it saved
+            partial.unlink()
         try:
             yield at_work
             for label, path in out.items():
