@@ -151,8 +151,8 @@ def _rules() -> str:
         "# Rules\n\nMade from `rules/` and `src/cdpr/pipeline/stages.py`.\n\n## Targets\n\n"
         "`snakemake --cores all TARGET` makes one of these.\n\n"
         + _table(("target", "makes"), *public)
-        + "\n## Stages\n\nA stage is a rule and a subcommand of `cdpr`, with one job for each value of its options. A "
-        "job runs again when one of the settings in its last column changes.\n\n"
+        + "\n## Stages\n\nA stage is a subcommand of `cdpr`, which a rule runs, with one job for each value of its "
+        "options. A job runs again when one of the settings in its last column changes.\n\n"
         + _table(("stage", "does", "options", "settings"), *rows)
     )
 

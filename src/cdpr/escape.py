@@ -1,4 +1,4 @@
-"""Escapes text from outside for each output format, so that no name becomes a formula, link, tag, command or
+"""Escapes text from outside for each output format, so that no name becomes a formula, link, tag, code, command or
 mathematics.
 
 There is one function for each format, which all writers use. Templates of pages escape markup by themselves.
@@ -11,7 +11,6 @@ import unicodedata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from xml.sax.saxutils import quoteattr
 
 # Characters that control a terminal or reverse the order of letters, without line ends and tabs.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -116,5 +115,5 @@ def environment(package: ModuleType, **options: Any) -> Any:
 
     templates = Environment(loader=FileSystemLoader(Path(str(package.__file__)).parent), undefined=StrictUndefined,
                             trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, **options)  # fmt: skip
-    templates.filters |= {"markdown": markdown, "sentence": sentence, "latex": latex, "attribute": quoteattr}
+    templates.filters |= {"markdown": markdown, "sentence": sentence, "latex": latex}
     return templates

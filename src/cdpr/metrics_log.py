@@ -21,8 +21,8 @@ class MetricsLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """Append a row, which is on the disk when this returns. Raises ValueError where ``step`` is missing or smaller
-        than before, and where rows before it are missing."""
+        """Append a row, which is on the disk when this returns. Raises ValueError where ``step`` is missing or not
+        above that of the row before, and where rows before it are missing."""
         step = row.get("step")
         if not isinstance(step, int) or step < self._next:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")

@@ -69,8 +69,10 @@ class Run:
         return f"{self.done.total()} of {self.outlook.jobs.total()} jobs"
 
     def time_left(self) -> str:
-        elapsed = sum((time.monotonic() - job.started) * job.threads for job in list(self.running.values()))
-        return f"{self.outlook.time(self.done, elapsed)} left"
+        # An overdue job takes no time from the others.
+        elapsed = sum(min(time.monotonic() - job.started, self.outlook.expected(job.rule)) * job.threads
+                      for job in list(self.running.values()))  # fmt: skip
+        return f"{self.outlook.time(self.done, elapsed) or 'unknown time'} left"
 
     def ended(self, stopped: bool) -> str:
         """What the run has done, and which jobs failed; of one that was ``stopped`` by its user the counts alone."""

@@ -138,7 +138,7 @@ def test_names_of_few_patients_are_pooled_and_no_case_is_lost(diagnosed):
 
 def test_a_card_refuses_what_does_not_hold_together(tmp_path, hospital):
     settings = parse_settings({"data": {"private": {"path": "/x", "credentialed": True}}})
-    with pytest.raises(CardError, match="1 patients stand in more than one split"):
+    with pytest.raises(CardError, match="1 patients are in more than one split"):
         torn = [changed(hospital[-1], split="train"), *hospital[:-1]]
         write_data_card(settings, write_inputs(tmp_path, torn, splits={"train": 1, "test": 10}))
     with pytest.raises(CardError, match="ingest and price the data set again"):

@@ -27,6 +27,7 @@ from cdpr.report.curves import CurveError, diverged_at, read_curves
 from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
 from cdpr.report.learning_curves import (
     efficiency_curves,
+    plot_engines,
     plot_learning_curves,
     plot_training_efficiency,
     plot_training_time,
@@ -48,7 +49,8 @@ RUNS = {
     "all_tests": (9, 10, 30.0), "value_of_information": (8, 2, 12.0),
 }  # fmt: skip
 SETTINGS = parse_settings({"seeds": [0, 1], "evaluation": {"bootstrap": 200}, "utility": {"cost_unit_usd": 10}})
-PLOTS = (plot_training_time, plot_training_efficiency, plot_learning_curves, plot_accuracy_cost, plot_every_agent)
+PLOTS = (plot_training_time, plot_training_efficiency, plot_learning_curves, plot_engines, plot_accuracy_cost,
+         plot_every_agent)  # fmt: skip
 
 
 def row(number: int, decoding: str, correct: bool, tests: int, price: float) -> dict:
@@ -235,7 +237,7 @@ def test_refuses_what_does_not_belong_together(results, tmp_path):
         ({"cost_usd": float("nan")}, "field 'cost_usd': Input should be a finite number"),
         ({"n_unavailable": 3}, "field 'n_na'"),
         ({"decoding": "beam"}, "field 'decoding'"),
-        ({"note_id": "c000"}, "stands twice"),
+        ({"note_id": "c000"}, "appears twice"),
         ({"gold": None}, "field 'gold': Input should be a valid string"),
     ],
 )

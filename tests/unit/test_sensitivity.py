@@ -1,4 +1,4 @@
-"""Sweeps of settings and the distribution of costs, from small evaluation files written here."""
+"""Sweeps of settings, from small evaluation files written here."""
 
 from __future__ import annotations
 

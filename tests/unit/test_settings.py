@@ -127,6 +127,14 @@ def test_variants_that_train_the_same_are_one_job():
         resolve_variant(settings, "ppo")
 
 
+def test_variants_of_verl_differ_from_torch_in_the_engine_alone():
+    settings = load_settings(ROOT / "config.yaml")
+    apart = {"training": {"engine"}}
+    for name in ("grpo", "cdpr"):
+        torch, verl = (resolve_variant(settings, variant) for variant in (name, f"{name}_verl"))
+        assert torch.model_dump(exclude=apart) == verl.model_dump(exclude=apart) and verl.training.engine == "verl"
+
+
 def test_one_line_makes_a_variant_and_one_number_a_point(tmp_path):
     more = tmp_path / "mine.yaml"
     more.write_text("""

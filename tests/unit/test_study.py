@@ -43,7 +43,7 @@ from cdpr.study.blinding import Items, Key, blind
 from cdpr.study.forms import action, make_forms, protocol, write_forms
 from cdpr.study.methods import left_out, study_run
 from cdpr.study.proposals import blanked, decide, names, propose_actions, reasons, rebuilt
-from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
+from cdpr.study.ratings import PHYSICIAN, SIMULATED, check_ratings, read_ratings, write_ratings
 from cdpr.study.records import Content, Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allotted, sample_states, study_state
@@ -239,7 +239,7 @@ def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(st
     assert (study.folder / "sealed" / "key.json").stat().st_mode & 0o077 == 0
 
 
-def test_codes_survive_a_spreadsheet_and_findings_that_nobody_had_are_in_no_form(study, cases):
+def test_codes_are_no_numbers_and_later_findings_are_in_no_form(study, cases):
     """A code such as 1e5 or 0012 would be a number there."""
     assert all(re.fullmatch("c[0-9a-f]{11}", code) for code in study.items.codes())
     told = everything_shown(study.folder / "forms")
@@ -328,7 +328,7 @@ def beside_what_programs_leave(study, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", [as_json, beside_what_programs_leave])
-def test_every_form_comes_back_the_same(study, tmp_path, form):
+def test_a_returned_form_is_read_as_it_was_filled_in(study, tmp_path, form):
     only = study.items.model_copy(update={"forms": {"R1": study.items.forms["R1"]}})
     ratings = read_ratings([form(study, tmp_path)], only)
     codes = study.items.codes()
@@ -370,17 +370,21 @@ WRONG = {
                     "edited key: .* is of the form of R2, not of R1"),
     "wrong study": (lambda s, f: as_json(s, f, study="feedfeedfeed"), "wrong study: it is of 'feedfeedfeed', these"),
     "unknown rater": (lambda s, f: renamed(as_json(s, f)), "unknown rater 'R9'"),
-    "twice": (lambda s, f: [as_json(s, f), as_json(s, f)], "R1: duplicate: .* are of one form; keep the latest"),
+    "twice": (lambda s, f: [as_json(s, f), as_json(s, f)],
+              "R1: duplicate: .* are exports of the same form; keep the latest"),
     "two versions": (lambda s, f: [as_json(s, f), as_json(s, f, scores=edited(s, score=5))], "R1: duplicate: "),
     "two raters": (lambda s, f: [as_json(s, f), as_json(s, f, scores=edited(s, score=5), filled_by="y")],
                    "R1: two raters under one name"),
-    "no form": (lambda s, f: (f / "letter.json").write_text('{"dear": "study team"}'), "no whole export of our form"),
+    "no form": (lambda s, f: (f / "letter.json").write_text('{"dear": "study team"}'), "not a complete JSON export"),
     "the form itself": (lambda s, f: shutil.copy(s.folder / "forms/R1.html", f), "R1.html: .* press Export JSON"),
     "a picture": (lambda s, f: (f / "scan.jpg").write_bytes(b"\xff"), "scan.jpg: cannot be read: it is no whole"),
-    "cut off": (lambda s, f: cut(as_json(s, f)), "it is no whole export of our form"),
-    "empty": (lambda s, f: (f / "R1.json").write_text(""), "it is no whole export of our form"),
-    "a list": (lambda s, f: (f / "R1.json").write_text("[]"), "it is no whole export of our form"),
+    "cut off": (lambda s, f: cut(as_json(s, f)), "it is not a complete JSON export"),
+    "empty": (lambda s, f: (f / "R1.json").write_text(""), "it is not a complete JSON export"),
+    "a list": (lambda s, f: (f / "R1.json").write_text("[]"), "it is not a complete JSON export"),
     "without a code": (lambda s, f: as_json(s, f, scores=edited(s, code="")), "edited key: '' is no code of"),
+    "not filled in": (lambda s, f: as_json(s, f, ratings=[]), r"missing: (\d+) of \1 ratings of R1"),
+    "kinds": (lambda s, f: as_json(s, f, kind=SIMULATED), "raters of different kinds"),
+    "packed": (lambda s, f: (f / "R1.zip").write_bytes(b"PK"), "R1.zip: cannot be read: unpack it"),
     "true": (lambda s, f: as_json(s, f, scores=edited(s, score=True)), "out of range: .*True is no whole number"),
 }  # fmt: skip
 
@@ -397,12 +401,19 @@ def test_a_wrong_form_is_refused_with_what_is_wrong(study, tmp_path, what):
         read_ratings([tmp_path], only)
 
 
-def test_a_row_that_stands_twice_and_a_rater_who_sent_nothing(study, tmp_path):
+def test_every_problem_of_a_form_is_listed(study, tmp_path):
+    scores = edited(study, code="abc")
+    scores[next(iter(scores))]["diagnostic_gain"] = 6
+    _, problems = check_ratings([as_json(study, tmp_path, scores=scores)], study.items)
+    assert {"edited key", "out of range"} <= {problem.split(": ")[1] for problem in problems}
+
+
+def test_a_repeated_row_and_a_rater_who_sent_nothing(study, tmp_path):
     path = as_json(study, tmp_path)
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {"ratings": [*told["ratings"], told["ratings"][0]]}))
+    form = json.loads(path.read_text())
+    path.write_text(json.dumps(form | {"ratings": [*form["ratings"], form["ratings"][0]]}))
     _, problems = check_ratings([path], study.items)
-    assert any("stands twice" in p for p in problems) and any(
+    assert any("appears twice" in p for p in problems) and any(
         p.startswith("R2: missing: no form came back") for p in problems
     )
     with pytest.raises(StudyError, match="there is no such file"):

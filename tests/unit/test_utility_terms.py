@@ -13,9 +13,9 @@ from cdpr.environment import utility as utility_module
 from cdpr.environment.utility import TERMS, Term, declared_terms, utility, utility_formula
 from cdpr.report.inspector.oracle import Oracle
 from cdpr.report.main_table import main_caption
-from cdpr.settings import parse_settings
+from cdpr.settings import SettingsError, parse_settings
 from cdpr.settings.schema import Utility
-from cdpr.settings.section import weight
+from cdpr.settings.section import key, weight
 
 REWARD = Term("results", "cost_unit_usd", lambda effort, _: effort.available, sign=1)
 MISSES = Term("misses", "lambda_test", lambda effort, _: effort.unavailable + effort.invalid)
@@ -40,6 +40,14 @@ class Unknown(Utility):
     lambda_smile: float = weight(0.01, "smiles", "Price of a smile.")
 
 
+class WithoutTerm(Utility):
+    lambda_physical: float = key(0.01, "Price of a physical examination.")
+
+
+class WithOddUnit(Utility):
+    lambda_physical: float = weight(0.01, "physical", "Price of a physical examination.", unit="cost_unit")
+
+
 def test_a_weight_declares_its_term():
     *shipped, added = declared_terms(WithPhysical)
     assert [term.symbol for term in shipped] == [term.symbol for term in TERMS] == ["tests", "cost", "N_na"]
@@ -48,6 +56,10 @@ def test_a_weight_declares_its_term():
     assert added.formula(weights) == " - 0.5 bedside"
     with pytest.raises(AttributeError, match="smiles"):
         declared_terms(Unknown)
+    with pytest.raises(SettingsError, match="`WithoutTerm` has lambda_physical, neither weight nor unit"):
+        declared_terms(WithoutTerm)
+    with pytest.raises(SettingsError, match="`WithOddUnit` has cost_unit, neither"):
+        declared_terms(WithOddUnit)
 
 
 def value_of(formula: str, correct: float, amounts: dict[str, float]) -> float:

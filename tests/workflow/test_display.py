@@ -17,6 +17,7 @@ from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.outlook import Outlook, outcome
 from cdpr.records import RunRecord
 from cdpr.settings import load_settings
+from snakemake_logger_plugin_cdpr import Run, RunningJob
 
 WORKFLOW = """
 from collections import Counter
@@ -234,7 +235,15 @@ def test_expected_times_come_from_earlier_runs_else_from_the_package(tmp_path):
     assert "about 13 min on 2 cores" in str(own), "two cores for 300 s, then ten times 100 s on either"
     assert "about 7 min on 32 cores" in str(Outlook(plan, JOBS, 32)), "training waits for the warm start"
     done = {"warm_start_policy": 1, "train_policy": 4}
-    assert own.time(done) == "about 5 min on 2 cores" and own.time(done, elapsed=180) == "about 4 min on 2 cores"
+    assert own.time(done) == "about 5 min" and own.time(done, elapsed=180) == "about 4 min"
+
+
+def test_an_overdue_job_takes_no_time_from_the_others(tmp_path):
+    (tmp_path / "0.run.json").write_text(RunRecord(stage="train_policy", wall_seconds=60).model_dump_json())
+    ahead = Outlook(Experiment(settings(tmp_path)), [("train_policy", 1)] * 5, 2, ["config/my_own.yaml"])
+    work = Run(ahead)
+    work.running["job"] = RunningJob("train_policy", {}, tmp_path / "log", 1, time.monotonic() - 600)
+    assert work.time_left() == "about 2 min left", "four jobs of a minute on two cores"
 
 
 def test_the_last_lines_lead_to_the_report_or_to_the_targets(tmp_path):

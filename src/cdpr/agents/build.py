@@ -35,8 +35,8 @@ def agent_entry(settings: Settings, run: str) -> AgentEntry:
 
 
 def agent_class(entry: AgentEntry) -> Any:
-    """The class in ``acts`` of a registry entry: an :class:`~cdpr.environment.Agent`. Raises SettingsError where it
-    cannot be imported."""
+    """The class in ``acts`` of a registry entry: an :class:`~cdpr.environment.Agent` with the class method
+    :meth:`~cdpr.environment.Agent.build`. Raises SettingsError where it cannot be imported."""
     module, _, name = entry.acts.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -86,8 +86,9 @@ def build_agent(
 ) -> "Agent":
     """The agent of a run, with its model opened. ``temperature`` 0 decodes greedily.
 
-    Reference policies know the model of the hospital ``dataset``. ``credentialed``: the cases are under a data use
-    agreement, so their text goes to no other machine. Raises SettingsError and GovernanceError before any request.
+    Reference policies know the probabilities of the hospital ``dataset``. ``credentialed``: the cases are under a data
+    use agreement, so their text goes to another machine only under ``governance.remote_agreement``. Raises
+    SettingsError and GovernanceError before any request.
     """
     entry = agent_entry(settings, run)
     kind, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)

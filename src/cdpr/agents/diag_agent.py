@@ -1,7 +1,8 @@
 """DiagAgent (Qiu et al. 2025): a model trained for sequential diagnosis, called in the format of its training.
 
-A reply has a working diagnosis and one examination, or says that the information suffices and diagnoses. Results follow
-fixed words. The conversation has the model's own replies, without the action that we append to them.
+A reply has a working diagnosis and one examination, or says that the information suffices and diagnoses. The message
+with a result begins with fixed words. The conversation has the model's own replies, without the action that we append
+to them.
 """
 
 import re
@@ -69,7 +70,7 @@ class DiagAgent(Framework):
 
 
 def _read_instruction(path: str) -> str:
-    """The instruction in a file. Raises SettingsError for a file that is no text."""
+    """The instruction in a file. Raises SettingsError for a file that is missing or no text in UTF-8."""
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

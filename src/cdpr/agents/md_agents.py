@@ -191,18 +191,19 @@ class Meeting:
         return await self.agents.tell(self.roster.chair, request, derive_seed(self.seed, "decision"), 0.0)
 
     async def _debate(self, group: Sequence[Clinician], writer: Clinician) -> str:
-        """The clinicians' final answers after rounds of turns. A turn without messages ends the debate."""
+        """The clinicians' final answers after rounds of turns. A turn in which no clinician wants to talk
+        ends the debate."""
         answers = await self._tell_all(group, _PROMPT("opinion", question=self.question))
         for _ in range(self.agents.settings.rounds):
             report = await self._tell(writer, _PROMPT("sum_up", question=self.question, opinions=answers))
             for _ in range(self.agents.settings.turns):
-                has_messages = False
+                wants_to_talk = False
                 for n in range(len(group)):
-                    has_messages |= await self._speak(n, group, "\n\n".join([report, *self.log]).strip())
-                if not has_messages:
+                    wants_to_talk |= await self._speak(n, group, "\n\n".join([report, *self.log]).strip())
+                if not wants_to_talk:
                     break
             answers = await self._tell_all(group, _PROMPT("final_answer", question=self.question))
-            if not has_messages:
+            if not wants_to_talk:
                 break
         return answers
 

@@ -92,7 +92,8 @@ class MedAgents(Framework):
         return list(dict.fromkeys(fields))[:most] or [_GENERAL]
 
     async def _agree(self, question: str, options: str, experts: list[str], analyses: list[str], seed: int) -> str:
-        """The report on which all experts agree, or that after the last vote. A vote without "no" is no objection."""
+        """The report on which all experts agree, or that after the last vote. A vote is an objection only if
+        its first "yes" or "no" is "no"."""
         ask = self._ask
         prompt = _PROMPT("report", question=question, options=options, analyses="\n\n".join(analyses))
         report = await ask("", prompt, REPORT, seed, "report")
@@ -116,7 +117,7 @@ class MedAgents(Framework):
 
 
 def _choice(reply: str, options: Sequence[Action]) -> Action | None:
-    """The option whose letter comes last in a reply; None without a letter."""
+    """The option whose letter comes last in a reply; None without a letter, or for a letter without an option."""
     letters = _OPTION.findall(reply) or _LINE.findall(reply)
     number = _LETTERS.index(letters[-1]) if letters else len(options)
     return options[number] if number < len(options) else None

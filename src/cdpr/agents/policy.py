@@ -95,8 +95,8 @@ class PolicyAgent(Policy):
         return FORCED_PREFIX[self.prompts.settings.style]
 
     def must_diagnose(self, state: State) -> bool:
-        """Whether ``policy.max_response_tokens`` leaves less than two turns: then a diagnosis has to follow now. The
-        last observation may exceed the limit."""
+        """Whether ``policy.max_response_tokens`` has room for less than two more turns, so that the next reply must be
+        a diagnosis. The last observation may have exceeded the limit."""
         if self.model.tokenizer is None:
             return False
         room = self.settings.max_response_tokens - self.prompts.response_length(state)

@@ -200,8 +200,8 @@ class Clinician(ValueOfInformation):
         return Turn(f"THINKING: {thinking}\n{turn.text}\nReason: {reason}")
 
     def choose(self, state: State, seed: int) -> int | None:
-        """Index of the examination to request, or None to diagnose: when the likeliest disease is probable enough, or
-        after the most examinations of the case's habit."""
+        """The index of the examination to request. None to diagnose: when the likeliest disease is probable enough, or
+        when the case's habit allows no further examination."""
         habits, uniform = self.habits, derive_seed("habit", state.case.note_id) / 2**63
         patience, stop_at, losses = habits.patience, habits.confidence, self.charges
         if uniform < habits.premature:
@@ -215,5 +215,6 @@ class Clinician(ValueOfInformation):
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
 
     def equal_charges(self, state: State) -> tuple[np.ndarray, float]:
-        """As :meth:`charges`, but the same small loss for every examination, whatever its price."""
+        """As :meth:`charges`, but the same small loss for every examination with a price, however high; 0 for items of
+        the physical examination."""
         return np.where(self.physical, 0.0, _EFFORT), _EFFORT

@@ -81,7 +81,7 @@ class TreeOfReasoning(Framework):
 
 def sections(state: State) -> dict[str, str]:
     """The evidence of a state by the field of the doctor who gets it: the presentation goes to the first field, a
-    result to the field of its examination (:func:`field_of`)."""
+    result to the field of its examination (:func:`field_of`). Steps without a new result go to no doctor."""
     results: dict[str, list[str]] = {name: [] for name in FIELDS}
     results[FIELDS[0]].append(state.case.case_summary)
     for step in state.history:

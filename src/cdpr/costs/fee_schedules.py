@@ -290,7 +290,10 @@ def read_pfs(
     """
     table = Table(path, read_csv(path), "HCPCS", kind="the PPRRVU file")
     if locality == NATIONAL and gpci is not None:
-        raise TableError(f"{gpci}: sets nothing for national prices; set data.fee_schedules.locality or leave it out")
+        raise TableError(
+            f"{gpci}: sets nothing for national prices; set data.fee_schedules.locality, or leave "
+            "data.fee_schedules.gpci empty"
+        )
     if locality != NATIONAL and gpci is None:
         raise TableError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
     schedule = Schedule("PFS", table.path, *_release(table), locality=locality)

@@ -231,7 +231,8 @@ class Pools:
         return children
 
     def ends_within(self, i: int, t: int) -> bool:
-        """Whether the suffix of trajectory i from decision t has at most H decisions, like a continuation."""
+        """Whether the suffix of trajectory i from decision t has at most H decisions before a forced diagnosis, as a
+        continuation has."""
         trajectory = self.group[i]
         return len(trajectory.steps) - t - trajectory.forced <= self.credit.horizon
 

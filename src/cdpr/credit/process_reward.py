@@ -58,13 +58,14 @@ class ProcessReward:
     seed: int
 
     def __post_init__(self) -> None:
-        # The entry that was stored first is removed first; reading has no effect, so its order does not matter.
+        # The entry whose last storing is longest ago is removed first. Reading changes nothing.
         self.cache: FIFOCache[tuple, Entry] = FIFOCache(self.credit.cache.capacity)
         self.version: int | None = None  # of the continuation policy behind the cache
 
     def open_group(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
         """The credit of one group, not yet computed: the caller scores it, then stores its pools in the order of the
-        batch. Clears the cache first where it holds continuations of another version of the policy."""
+        batch. Clears the cache first unless its continuations stay valid: those of this iteration, or of a frozen
+        policy under the scope ``run``."""
         frozen = self.continuation_policy is not self.policy and self.credit.cache.scope == "run"
         version = 0 if frozen else iteration
         if version != self.version:
@@ -198,7 +199,7 @@ class GroupCredit:
 
     async def _judge(self, key: tuple, diagnosis: _Candidate) -> None:
         """Set the probability that a diagnosis is right: the share of its samples that are, or, where
-        ``credit.verdicts`` is ``scored``, the policy's belief in the truth."""
+        ``credit.verdicts`` is ``scored`` and all diagnoses are one action, the policy's belief in the truth."""
         if self.credit.verdicts == "scored" and self.credit.diagnoses == "one_action":
             diagnosis.correct = await self._probe_draws(key).belief(self.nodes[key].state)
             return
@@ -255,7 +256,7 @@ class GroupCredit:
         return self._draws_of(self.process.policy, ("actor", self.iteration, *own))
 
     def _continuation_draws(self, key: tuple) -> Draws:
-        """The draws of continuations for a pool: shared by all pools, without a cache each pool has its own."""
+        """The draws of continuations for a pool: shared by all pools with a cache, the pool's own without one."""
         if self.process.continuation_policy is self.process.policy and self.credit.cache.scope != "off":
             return self._probe_draws(key)
         own = (key,) if self.credit.cache.scope == "off" else ()

@@ -15,8 +15,8 @@ from ..files import parse_yaml, shipped_text
 
 Stance = Literal["affirmed", "denied", "doubtful"]
 Clause = Literal["plain", "denial", "other", "doubt", "empty"]
-"""What a clause does: it names a diagnosis (``plain``), denies the one before it (``denial``), denies another subject
-(``other``), leaves it open (``doubt``), or names nothing (``empty``)."""
+"""What a clause does: it names a diagnosis (``plain``), denies the one before it, or without one the next
+(``denial``), denies another subject (``other``), leaves it open (``doubt``), or names nothing (``empty``)."""
 
 # Letters by which the classes of words are written in the pattern of a clause.
 _LETTER = {"negators": "n", "ruling_out": "r", "set_aside": "s", "past": "h", "doubts": "d", "support": "p",
@@ -84,7 +84,7 @@ def plain_punctuation(text: str) -> str:
 @functools.lru_cache(maxsize=1 << 14)
 def stance(text: str) -> tuple[Stance, str]:
     """Whether ``text`` affirms a diagnosis, and which: the first name that it does not deny. The name is empty where
-    it denies every diagnosis."""
+    it denies every diagnosis, and for a text without words of denial or doubt, which is affirmed as a whole."""
     plain = _pattern("setting_aside").sub(", not ", _pattern("neutral").sub(" ", _CROSSED_OUT.sub(" ", text)))
     if _CROSS.search(plain) or not plain.strip(" ,;.:"):
         return "denied", ""

@@ -21,8 +21,8 @@ _JUDGING = "cdpr.environment.model_judging"
 
 def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnvironment:
     """The environment with judge and matcher of the settings. ``credentialed``: the cases are under a data use
-    agreement, so their diagnoses and requests go to no other machine. Raises SettingsError and GovernanceError before
-    any request."""
+    agreement, so their diagnoses and requests go to another machine only under ``governance.remote_agreement``. Raises
+    SettingsError and GovernanceError before any request."""
     judge, matcher, fuzzy_cutoff = None, None, settings.environment.fuzzy_cutoff
     if spec := _spec(settings, "judge.model", credentialed):
         judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))

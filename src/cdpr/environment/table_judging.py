@@ -240,7 +240,8 @@ def _collective_keys(requested: str, request: Meaning, keys: tuple[str, ...]) ->
 
 @functools.lru_cache(maxsize=1 << 14)
 def _examination(key: str) -> Term | None:
-    """The term of the examination that a key names; None where it names a quantity or a physical item."""
+    """The term of the examination that a key names; None for a quantity, a physical item or an unknown
+    name."""
     name = meaning(key)
     return name.term if not is_physical(key) and name.how != "analyte" else None
 

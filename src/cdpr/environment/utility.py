@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..settings.schema import Settings, Tests, Utility
-from ..settings.section import Section
+from ..settings.section import Section, SettingsError
 from .state import Effort, Trajectory
 
 
@@ -46,13 +46,19 @@ class Term:
 
 
 def declared_terms(section: type[Section]) -> list[Term]:
-    """The terms of a section's weights. Raises AttributeError for an amount that :class:`Effort` does not count."""
+    """The terms of a section's weights. Raises SettingsError for a key that is neither a weight nor the unit of one,
+    AttributeError for an amount that :class:`Effort` does not count."""
     extras = ((name, field.json_schema_extra) for name, field in section.model_fields.items())
     terms: Any = {name: extra["term"] for name, extra in extras if isinstance(extra, dict) and "term" in extra}
+    units = {term["unit"] for term in terms.values()} - {""}
+    if odd := sorted((section.model_fields.keys() - terms.keys()) ^ units):
+        raise SettingsError(f"the section `{section.__name__}` has {', '.join(odd)}, neither weight nor unit of one; "
+                            "declare each with `weight(...)`, or name it as the `unit` of a weight")  # fmt: skip
     return [Term(**{**term, "weight": name, "amount": _amount(term["amount"])}) for name, term in terms.items()]
 
 
 def _amount(name: str) -> Callable[[Effort, Tests], float]:
+    """The function that counts an amount. Raises AttributeError for an unknown name."""
     if name == "tests":
         return count_tests
     getattr(Effort(), name)

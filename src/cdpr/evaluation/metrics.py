@@ -68,7 +68,7 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
     both. The columns are ``run``, ``dataset``, the fields of :class:`~cdpr.evaluation.row.EvaluationRow` without words,
     and those of :class:`~cdpr.evaluation.row.Judging` with the prefix ``judging_``.
 
-    Raises :class:`EvaluationError` for a missing or empty file, a line that is no row, a case that stands twice, or
+    Raises :class:`EvaluationError` for a missing or empty file, a line that is no row, a case that appears twice, or
     decodings that do not cover the same cases.
     """
     path = Path(path)
@@ -84,7 +84,7 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
             problem = "; ".join(f"field {'.'.join(map(str, e['loc']))!r}: {e['msg']}" for e in error.errors())
             raise EvaluationError(f"{path}:{number}: {problem}") from error
         if (row.decoding, row.note_id) in rows:
-            raise EvaluationError(f"{path}:{number}: field 'note_id': {row.note_id!r} stands twice as {row.decoding}")
+            raise EvaluationError(f"{path}:{number}: field 'note_id': {row.note_id!r} appears twice as {row.decoding}")
         rows[row.decoding, row.note_id] = row
     if not rows:
         raise EvaluationError(f"{path}: holds no row; delete it and run the stage `evaluate_agent` again")

@@ -11,7 +11,7 @@ from ..settings.datasets import DATASETS
 from ..settings.schema import HospitalSettings, Settings
 from .model import Hospital, load_hospital
 
-_THREADS = 2  # as the job has (rules/jobs.smk)
+_THREADS = 2  # as the job has (rules/data.smk)
 WRITTEN = tuple(name for name, entry in DATASETS.items() if entry.writer)
 # The model, the data set, the folder to write to, how many patients or cases, the seed.
 Writer = Callable[[Hospital, str, Path, int, int], None]

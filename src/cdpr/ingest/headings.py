@@ -19,13 +19,13 @@ def matched(match: re.Match[str]) -> int:
     return int(str(match.lastgroup)[1:])
 
 
-def gaps(text: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Start and end of what stands before the first of some places, between them, and behind the last."""
-    return list(zip([0, *(end for _, end in places)], [*(start for start, _ in places), len(text)], strict=True))
+def gaps(text: str, matches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Start and end of the text before the first of these spans, between them, and behind the last."""
+    return list(zip([0, *(end for _, end in matches)], [*(start for start, _ in matches), len(text)], strict=True))
 
 
 def headed(text: str, headings: Iterable[re.Match[str]]) -> list[tuple[re.Match[str] | None, str]]:
-    """What stands before the first heading, then each heading with the text below it."""
+    """The text before the first heading, with None; then each heading with the text below it."""
     headings = list(headings)
     bodies = [text[start:end].strip() for start, end in gaps(text, [heading.span() for heading in headings])]
     return list(zip([None, *headings], bodies, strict=True))

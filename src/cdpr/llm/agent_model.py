@@ -16,7 +16,8 @@ class Meter:
     report them).
 
     ``silent``: answers without a word, among them conversations that were ``too_long``, ``refused``, or ``failed`` for
-    an unknown reason. ``cut``: calls whose prompt the server cut. ``unmarked``: answers without the mark that
+    an unknown reason. ``cut``: calls whose prompt lost a part, here
+    (``policy.max_prompt_tokens``) or at the server. ``unmarked``: answers without the mark that
     :func:`cut_answer` looks for. ``retries``: repeated requests, those of judges and matchers included. ``models``: the
     names under which servers answered. ``prompts``: prompt tokens by the contents of a conversation.
     """

@@ -155,7 +155,8 @@ def _names(body: Any) -> Iterator[str]:
 
 
 def seconds_to_wait(headers: Mapping[str, str]) -> float:
-    """The seconds that a server asks to wait before the next request (Retry-After); 0 where it asks for none."""
+    """The seconds that a server asks to wait before the next request (Retry-After); 0 where it asks for none, or in an
+    unknown form."""
     wait, milliseconds = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
     for text, unit in ((milliseconds, 1000), (wait, 1)):
         if re.fullmatch(r"\d+(\.\d+)?", text):

@@ -73,7 +73,8 @@ def _parse_url(endpoint: str) -> "httpx2.URL":
 
 def is_local(endpoint: str) -> bool:
     """Whether requests to an endpoint stay on this machine: a Unix socket, ``localhost``, or a loopback address in its
-    usual spelling (resolvers disagree about other spellings). Raises GovernanceError as :func:`host_of`.
+    usual spelling. All else counts as another machine: the local network, and other spellings of a loopback address,
+    about which resolvers disagree. Raises GovernanceError as :func:`host_of`.
 
     The client must use no proxy and follow no redirect.
     """

@@ -30,7 +30,8 @@ class StoredTensor:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, empty where the file is missing. Raises SettingsError for any other content."""
+    """The JSON object in a file, empty where the file is missing. Raises SettingsError, naming the file, for
+    any other content."""
     if not path.is_file():
         return {}
     try:

@@ -23,7 +23,8 @@ def as_path(tokens: Sequence[int]) -> bytes:
 class Node:
     """A node of the tree: the tokens ``edge`` (as bytes) that lead to it from its parent, and their ``slots``.
 
-    ``used`` is the time of its last use, ``number`` counts the nodes by creation, ``level`` see :class:`CachedPath`.
+    ``used`` is the time of its last use, ``number`` counts the nodes by creation, ``level`` is one more than
+    that of the :class:`CachedPath` for which it was made.
     """
 
     edge: bytes
@@ -37,7 +38,8 @@ class Node:
 
 class CachedPath(NamedTuple):
     """A path in the cache. ``slots`` int32 ``[tokens]`` are those of the whole path; the first ``known`` tokens were in
-    the tree before. ``level`` is the number of nodes on the path, before the last, that this batch still has to fill.
+    the tree before. ``level`` is the highest :attr:`Node.level` among the nodes of the path that were in the tree and
+    that this batch still has to fill; 0 without such nodes.
     """
 
     node: Node

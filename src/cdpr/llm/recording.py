@@ -5,8 +5,8 @@ A question is everything that decides the answer: the model, the digest of its w
 messages, the sampling parameters, and the index of the sample. Above temperature 0 it includes the seed, so that
 another ``evaluation.seed`` samples again, even from servers without seeds. It does not include address and key.
 
-A missing answer (not :attr:`~.types.Completion.is_answer`: an empty text, or a conversation too long for the model) is
-recorded too. A replay repeats it; other modes ask again.
+A missing answer (not :attr:`~.types.Completion.is_answer`: an empty text, or a conversation that the server cannot
+answer) is recorded too. A replay repeats it; other modes ask again.
 """
 
 import asyncio

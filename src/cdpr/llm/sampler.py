@@ -1,7 +1,7 @@
 """The in-process model: it answers concurrent requests of coroutines together, in batches.
 
-A batch starts when the event loop has nothing else to run. Its rows are sorted, and every completion has its own random
-numbers, so that results do not depend on the order of the coroutines.
+Waiting requests are answered when the event loop has nothing else to run. The rows of a batch are sorted, and every
+completion has its own random numbers, so that results do not depend on the order of the coroutines.
 """
 
 import asyncio
@@ -184,8 +184,8 @@ def cache_memory(device: torch.device, share: float) -> int:
 
 
 def open_folder(spec: ModelSpec) -> InProcessSampler:
-    """The model of a Hugging Face folder, with the stored data type. Raises SettingsError where its entry asks for
-    request fields that a server would understand, or has no temperature."""
+    """The model of a Hugging Face folder, with the stored data type. Raises SettingsError where its entry has
+    request fields other than ``chat_template_kwargs``, or no temperature."""
     extra = spec.entry.extra if spec.entry else {}
     if further := sorted(k for k, value in extra.items() if value is not None and k != "chat_template_kwargs"):
         raise SettingsError(

@@ -168,7 +168,7 @@ class ServedModel(Model):
         except self._sdk.APIStatusError as error:
             return self._status_error(error.status_code, error.body, error.response.headers)
         except (self._sdk.APIError, ValueError, RecursionError):
-            return self._retryable("the answer is no JSON", "unknown", may_be_text=True)
+            return self._retryable("the response is no JSON", "unknown", may_be_text=True)
         finally:
             notice.cancel()
         try:
@@ -179,7 +179,7 @@ class ServedModel(Model):
             outcome: Outcome = answers.usage_of(answer) or "unknown"
             return self._retryable(f"the answer ended with {error} as its reason", outcome, may_be_text=True)
         except (AttributeError, LookupError, TypeError):
-            return self._retryable("the answer has not the form of an answer", "unknown", may_be_text=True)
+            return self._retryable("the response has not the form of an answer", "unknown", may_be_text=True)
         self._answered = time.monotonic()
         if self._is_silent:
             self._is_silent = False
@@ -374,8 +374,8 @@ def successive(numbers: Sequence[int]) -> list[list[int]]:
 
 
 class AnthropicServer(ServedModel):
-    """Anthropic's own API. It answers messages. Its version of 2026-10-21 takes neither temperature nor seed: only
-    ``max_tokens`` of the sampling counts, and answers cannot be repeated."""
+    """Anthropic's own API. It answers messages. Since its version of 2026-10-21 it takes neither temperature nor seed:
+    only ``max_tokens`` of the sampling counts, and answers cannot be repeated."""
 
     package, read = "anthropic", answers.read_anthropic
     key_names = ("CDPR_API_KEY", "ANTHROPIC_API_KEY")

@@ -29,8 +29,8 @@ from .model_folder import read_json
 TODAY = date(2026, 1, 1)
 _MARKER = "QZJXKVW"  # rendered as an assistant turn; the template is cut behind it
 
-# Limits of a chat template, which is foreign code: its characters; seconds, memory in bytes and characters of a
-# rendering (beside 16 for each character of the conversation). Real templates have 20,000 and take a millisecond.
+# Limits of a chat template, which is foreign code: its characters (real ones have up to 20,000); of one rendering the
+# seconds (a millisecond is usual), the bytes of memory, and the characters beyond 16 for each of the conversation.
 _LONGEST_TEMPLATE, _SECONDS, _BYTES, _LONGEST_FRAME = 1 << 18, 5, 1 << 31, 1 << 20
 # A template of these nodes alone, without nested loops, takes time and memory in proportion to the conversation.
 _PLAIN = (
@@ -117,7 +117,8 @@ class ChatTokenizer:
         return self.encode(self._behind_assistant(user_text)[len(self._end_text) :])
 
     def _behind_assistant(self, user_text: str) -> str:
-        """The text that the template renders between an assistant turn and the next one, with ``user_text`` between."""
+        """The rendered text from the end of an assistant turn to the start of the next one, with the user's message
+        ``user_text`` between them."""
         turns = (("user", "hello"), ("assistant", _MARKER), ("user", user_text))
         rendered = self.render([{"role": role, "content": content} for role, content in turns])
         _, marker, behind = rendered.partition(_MARKER)

@@ -1,4 +1,4 @@
-"""The evaluations and training runs that tables and figures are made of, by the rule that makes them."""
+"""The evaluations and training runs that tables and figures are made of, by stage."""
 
 import functools
 import operator

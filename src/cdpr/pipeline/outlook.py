@@ -52,19 +52,24 @@ class Outlook:
     def __str__(self) -> str:
         kinds, jobs = self.kinds(self.jobs), "1 job" if self.jobs.total() == 1 else f"{self.jobs.total()} jobs"
         parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        return f"{jobs}{f' ({parts})' if len(kinds) > 1 else ''}, {self.time()}."
+        time = f"{left} on {self._cores} cores" if (left := self.time()) else "for an unknown time"
+        return f"{jobs}{f' ({parts})' if len(kinds) > 1 else ''}, {time}."
 
     def time(self, done: Mapping[str, int] | None = None, elapsed: float = 0.0) -> str:
         """How long the jobs take that are not ``done`` (by rule), on which running jobs have spent ``elapsed`` seconds
-        of a core."""
+        of a core; empty where it is unknown."""
         rest, seconds = self.jobs - Counter(done), self._seconds
         if self._cores is None or rest.keys() - seconds.keys():
-            return "for an unknown time"
+            return ""
         work = sum(seconds[rule] * self._threads[rule] * count for rule, count in rest.items()) - elapsed
         # One job of every rule, one after another: what no number of cores shortens.
         left = max(work, sum(seconds[rule] for rule in rest) * self._cores - elapsed, 0.0) / self._cores
         amount = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min" if left < 5400 else f"{left / 3600:.1f} h"
-        return f"about {amount} on {self._cores} cores"
+        return f"about {amount}"
+
+    def expected(self, rule: str) -> float:
+        """Seconds that a job of a rule takes; 0 where unknown."""
+        return self._seconds.get(rule, 0.0)
 
     def kinds(self, jobs: Mapping[str, int]) -> Counter[str]:
         """Numbers of jobs by what a user calls them, from those by rule."""

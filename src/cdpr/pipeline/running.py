@@ -69,7 +69,7 @@ def run_stage(
     paths = {label: Path(experiment.resolved(path)) for label, path in outputs.items()}
     if not paths.keys() - {"record"}:
         raise frame.StageError(f"{name}: name its outputs (--output NAME=PATH ...), as its rule in rules/ does; "
-                                  "snakemake does it for you: snakemake --cores all FILE")  # fmt: skip
+                               "snakemake does it for you: snakemake --cores all FILE")  # fmt: skip
     record = paths.pop("record", next(iter(paths.values())).with_suffix(".run.json"))
     settings, seed = experiment.settings_of(name, options)
     trained = TrainedRun.parse(options.get("run", ""))

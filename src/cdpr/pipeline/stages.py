@@ -1,7 +1,8 @@
 """The table of stages: the function of each command, the settings that it reads, and those that change nothing.
 
-A rule of ``rules/`` says what a stage needs and makes; the rule, its command ``cdpr NAME`` and its entry here have one
-name. Tables and figures need no entry: every function ``write_NAME`` or ``plot_NAME`` of ``cdpr.report`` is a stage.
+A rule of ``rules/`` says what a stage needs and makes, and which command ``cdpr STAGE`` it runs; the entry here has the
+name of the command. Tables and figures need no entry: every function ``write_NAME`` or ``plot_NAME`` of ``cdpr.report``
+is a stage.
 """
 
 import re

@@ -172,9 +172,9 @@ def _name_points(panel: style.Axes, settings: Settings, chosen: Measured) -> Non
 def free_centre(
     point: np.ndarray, half: np.ndarray, obstacles: Sequence[style.Bbox], bounds: style.Bbox, gap: float
 ) -> np.ndarray:
-    """Where the centre of a box of twice ``half`` its size [2] may be: near ``point`` [2] and at least ``gap`` from it,
-    so that the box is within ``bounds`` and meets none of the ``obstacles``: the nearest on widening rings; beside the
-    point where there is none."""
+    """The centre [2] of a box whose half size is ``half`` [2]: on widening rings around ``point`` the first position
+    that is at least ``gap`` from it, inside ``bounds`` and off all ``obstacles``; to the right of the point where there
+    is none."""
     from matplotlib.transforms import Bbox
 
     for ring, turn in itertools.product(range(0, 4 * int(hypot(*bounds.size) / 4) + 1, 4), range(24)):

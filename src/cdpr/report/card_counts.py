@@ -86,7 +86,7 @@ def data_card(
         raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest_dataset` tells of "
                         f"{attrition.splits}; ingest and price the data set again")  # fmt: skip
     if torn := int((cases.groupby("patient").split.nunique() > 1).sum()):
-        raise CardError(f"{dataset}: field 'split': {torn} patients stand in more than one split; ingest it again")
+        raise CardError(f"{dataset}: field 'split': {torn} patients are in more than one split; ingest it again")
     source, credentialed = source_of(settings, dataset), bool(cases.credentialed.any())
     unmarked = f"The licence asks for data.{dataset}.credentialed: true, which is not set."
     return {

@@ -49,7 +49,7 @@ def card_parts(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str, l
     ]
     languages = ", ".join(f"{name} {number}" for name, number in counts["languages"].items())
     size = (f"{counts['kept']:,} cases of {counts['patients']:,} patients, out of {counts['read']:,} cases read; "
-            f"by language: {languages}. No patient stands in two splits (checked).")  # fmt: skip
+            f"by language: {languages}. No patient is in two splits (checked).")  # fmt: skip
     steps = [{"rule": "cases read", "left": counts["read"]}, *card["funnel"],
              {"rule": "kept", "rule_mark": "total", "left": counts["kept"]}]  # fmt: skip
     spread = [{name: f"{value:,.1f}".removesuffix(".0") if isinstance(value, float) else value

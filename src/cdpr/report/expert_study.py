@@ -49,7 +49,7 @@ def who(analysis: Analysis) -> str:
         return "no ratings yet"
     people = "raters of synthetic cases (a trial)" if analysis.synthetic else "physicians"
     names = {SIMULATED: "simulated raters (no physician has rated)", PHYSICIAN: people}
-    return f"{len(analysis.raters)} {names.get(analysis.kind, analysis.kind)}"
+    return f"{len(analysis.raters)} {names[analysis.kind]}"
 
 
 def label(settings: Settings, run: str) -> str:

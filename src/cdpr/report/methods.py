@@ -84,8 +84,8 @@ def pictured_methods(settings: Settings) -> list[Method]:
 
 
 def page_methods(settings: Settings) -> list[Method]:
-    """The methods with runs that the results page shows, each once: the rows of the main table, then the other
-    variants that feed more of the page than the table of comparators."""
+    """The methods with runs that the results page shows, each once: the rows of the main table, then every other
+    variant that feeds more than the table of comparators."""
     entries = settings.experiments.variants
     others = [v for v in variants(settings) if v not in entries or set(entries[v].feeds) - {"comparators"}]
     methods = {m.name: m for m in (*main_methods(settings), *(trained(settings, v) for v in others))}

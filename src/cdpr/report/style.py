@@ -103,9 +103,9 @@ def save(figure: Figure, out: Mapping[str, Path]) -> None:
         figure.set_layout_engine("none")
 
 
-def empty(panel: Axes, text: str, height: float = 0.5) -> None:
+def empty(panel: Axes, text: str) -> None:
     """Say in a panel why it shows nothing."""
-    panel.text(0.5, height, text, transform=panel.transAxes, ha="center", color=GREY)
+    panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", color=GREY)
 
 
 def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:

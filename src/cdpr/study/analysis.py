@@ -58,10 +58,9 @@ class Comparison(Record):
 
 
 class Analysis(Record):
-    """What the study found. ``kind`` says who rated (empty: nobody has yet), ``runs`` are compared, ours first;
+    """What the study found. ``kind`` says who rated (empty: no one yet), ``runs`` are compared, ours first;
     ``scores`` by dimension and run, ``datasets`` means by data set, dimension and run; ``lead`` by dimension is ours
-    above the best baseline, ``ahead`` that lead above the largest other one.
-    ``synthetic``: all cases are."""
+    above the best baseline, ``ahead`` that lead above the largest other one. ``synthetic``: whether all cases are."""
 
     study: str
     kind: str = ""

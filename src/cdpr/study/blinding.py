@@ -109,7 +109,7 @@ def _form(seed: int, rater: str, of_state: Mapping[str, Sequence[str]]) -> tuple
     pages = []
     for i in rng.permutation(len(states)):
         names = [of_state[states[i]][j] for j in rng.permutation(len(of_state[states[i]]))]
-        # A letter first: spreadsheets take codes such as 1e5 for numbers, and write other ones back.
+        # A letter first, so that no program takes a code such as 1e5 for a number.
         cards = tuple(Card(code=f"c{_code(rater, seed, name)[1:]}", content=name, letter=letter)
                       for letter, name in zip(_LETTERS, names, strict=False))  # fmt: skip
         pages.append(Page(state=states[i], cards=cards))

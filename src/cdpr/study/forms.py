@@ -19,8 +19,8 @@ from .records import Content, Finding, Proposal, StudyState, read_lines
 from .rubric import dimensions, rubric
 from .statistics import LEVEL, TARGET, states_needed
 
-SYNTHETIC = "Synthetic cases: no patient stands behind them."
-_MISSED = {"unavailable": "not available", "repeat": "asked again", "invalid": "an order that nobody could read",
+SYNTHETIC = "Synthetic cases: they describe no real patient."
+_MISSED = {"unavailable": "not available", "repeat": "asked again", "invalid": "an unreadable order",
            "over_budget": "refused: over the budget"}  # fmt: skip
 _SPREADS = (0.5, 0.75, 1.0, 1.25, 1.5)
 _MINUTES_PER_CARD = 1.5

@@ -18,9 +18,10 @@ PHYSICIAN, SIMULATED = "physician", "simulated"
 FORMAT = "cdpr-study-ratings"
 _IGNORED = (".", "~$")  # names of files that systems and office programs leave beside others
 _HTML = "it is the form itself, and ratings stay in the browser: open it there, press Export JSON, and send that file"
-_NO_FORM = "it is no whole export of our form (JSON): have it exported and sent again, and put nothing else here"
+_NO_FORM = "it is not a complete JSON export of the form: ask for a new export, and keep other files out of this folder"
+_ZIP = "unpack it, and put the file that is in it here"
 _SHOWN = 30  # problems that a message lists
-_QUOTED = 12  # characters of a cell that a message quotes: somebody may have written of a patient there
+_QUOTED = 12  # characters of a cell that a message quotes: a rater may have written of a patient there
 
 Scores = dict[str, dict[str, int]]
 """Scores of one rater by content and dimension."""
@@ -34,7 +35,7 @@ class Returned(BaseModel):
     format: Literal["cdpr-study-ratings"]
     study: str
     rater: str
-    kind: str
+    kind: Literal["physician", "simulated"]
     filled_by: str
     ratings: list[dict[str, Any]]
 
@@ -42,7 +43,7 @@ class Returned(BaseModel):
 @dataclass
 class Ratings:
     """Scores by rater, content and dimension; what is missing is not in it. ``kind`` is who the raters are,
-    ``missing`` how many ratings there should have been besides."""
+    ``missing`` the number of ratings that are absent."""
 
     kind: str
     scores: dict[str, Scores] = field(default_factory=dict)
@@ -79,14 +80,15 @@ def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = 
         try:
             returned = Returned(path=path, **json.loads(path.read_bytes()))
         except (ValueError, TypeError, RecursionError):
-            problems.append(f"{path}: cannot be read: {_HTML if path.suffix.lower() == '.html' else _NO_FORM}")
+            remedy = {".html": _HTML, ".zip": _ZIP}.get(path.suffix.lower(), _NO_FORM)
+            problems.append(f"{path}: cannot be read: {remedy}")
             continue
         if returned.study != items.study:
-            known = f"wrong study: it is of {_quoted(returned.study)}, these forms are of {items.study}"
-            problems.append(f"{path}: {known}")
+            problem = f"wrong study: it is of {_quoted(returned.study)}, these forms are of {items.study}"
+            problems.append(f"{path}: {problem}")
         elif returned.rater not in items.forms:
-            known = f"unknown rater {_quoted(returned.rater)}; the study has {', '.join(items.forms)}"
-            problems.append(f"{path}: {known}")
+            problem = f"unknown rater {_quoted(returned.rater)}; the study has {', '.join(items.forms)}"
+            problems.append(f"{path}: {problem}")
         else:
             files[returned.rater].append(returned)
     kinds = {returned.kind for those in files.values() for returned in those}
@@ -111,7 +113,7 @@ def _add(ratings: Ratings, rater: str, files: Sequence[Returned], items: Items, 
                 f"{rater}: two raters under one name: {names}; give each rater the form of their own name. Where "
                 "one rater used two machines: load one file after the other into the form, and export again"
             ]
-        return [f"{rater}: duplicate: {names} are of one form; keep the latest"]
+        return [f"{rater}: duplicate: {names} are exports of the same form; keep the latest"]
     if not files:
         ratings.missing += expected
         return [] if allow_missing else [f"{rater}: missing: no form came back, or none that can be read"]
@@ -129,17 +131,18 @@ def _add(ratings: Ratings, rater: str, files: Sequence[Returned], items: Items, 
 def _scores(returned: Returned, items: Items) -> tuple[Scores, list[str]]:
     """The scores of a file, and what is wrong with them."""
     codes, path, scores = items.codes(), returned.path, Scores()
-    problems = []
+    problems: list[str] = []
+    wrong: set[str] = set()
     for code, count in Counter(str(row.get("code")) for row in returned.ratings).items():
         owner, _ = codes.get(code, ("", ""))
+        if owner != returned.rater or count > 1:
+            wrong.add(code)
         if owner != returned.rater:
             of = f"is of the form of {owner}, not of {returned.rater}" if owner else f"is no code of {items.study}"
             problems.append(f"{path}: edited key: {_quoted(code)} {of}")
         elif count > 1:
-            problems.append(f"{path}: duplicate: {code} stands twice")
-    if problems:
-        return {}, problems
-    for row in returned.ratings:
+            problems.append(f"{path}: duplicate: {code} appears twice")
+    for row in (row for row in returned.ratings if str(row.get("code")) not in wrong):
         given = {name: row[name] for name in dimensions() if row.get(name) is not None}
         scores[codes[row["code"]][1]] = {name: int(value) for name, value in given.items() if _is_score(value)}
         problems += [f"{path}: out of range: {row['code']}, {name}: {_quoted(value)} is no whole number from 1 to 5"

@@ -39,8 +39,9 @@ class TrainingRun:
     """The cases of a training run, their order, and the seed of every episode: the same for both engines.
 
     ``settings`` are those of one variant, ``cases`` have any split, ``policy`` is the Hugging Face folder of the
-    initial policy, ``seed`` the seed of the run. The seed of an episode depends only on what it is the seed of, so an
-    interrupted run gives the same result. Raises ValueError for fewer training cases than a batch has.
+    initial policy, ``seed`` the seed of the run. The seed of an episode depends only on the run's seed, the iteration,
+    the case and the episode's number, so an interrupted run gives the same result. Raises ValueError for fewer training
+    cases than a batch has.
     """
 
     def __init__(self, settings: Settings, cases: Iterable[CaseRecord], policy: Path, seed: int):

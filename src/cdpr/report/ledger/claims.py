@@ -5,19 +5,21 @@ stand for one claim per printed number.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from ...files import read_table
 from ...settings import parse_settings
 from ...settings.experiments import Value
 from ...settings.section import Section
-from ..methods import DATASETS
+from ...study.rubric import dimensions
+from ..methods import DATASETS, IN_DOMAIN
 from ..paper import facts_folder, sample_prices
 
 On = Literal["", "mimic_iv", "clinicalbench", "private", "average"]
@@ -94,6 +96,63 @@ class Claim(Section):
         rounding = 0.5 * 10.0 ** -len(text.partition(".")[2])
         return float(Fraction(text)), rounding if self.within is None else self.within
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if problem := next(_problems(self), None):
+            raise ValueError(problem)
+        return self
+
+
+# Fields of each kind of claim: those that it needs, and those that it may have.
+FIELDS = {
+    "figure": ("of metric on", "statistic than within"),
+    "compare": ("of than metric on", "side within margin times"),
+    "training": ("of by", "than share nearer_to times side within"),
+    "best": ("side metric on", "of among sweep value"),
+    "setup": ("what value", "names"),
+    "study": ("asks", "dimension on_dimensions of than value"),
+    "not_run": ("why", ""),
+    "undecidable": ("why", ""),
+}
+_OF_ALL = {"id", "also", "place", "kind", "says", "printed", "headline"}
+# How many names a claim about the setup has, `billed_together` at least; none where it is not listed.
+_NAMES = {"cases": 1, "same_training": 2, "price": 1, "billed_together": 2}
+# What must hold of claims of some kinds, and what is wrong where it does not.
+_RULES: tuple[tuple[str, Callable[[Claim], bool], str], ...] = (
+    ("figure", lambda c: (c.statistic == "mean") == (not c.than),
+     "`than` goes with a statistic of two, and only with it"),
+    ("figure", lambda c: c.metric != "final_accuracy" or (not c.than and c.on == IN_DOMAIN),
+     f"field 'metric': `final_accuracy` is of one training, on {IN_DOMAIN}"),
+    ("figure", lambda c: len(c.printed) == 1 and re.fullmatch(r"\d+(\.\d+|/[1-9]\d*)?", c.printed[0]) is not None,
+     "field 'printed': a figure is one number"),
+    ("compare best", lambda c: c.metric != "final_accuracy", "field 'metric': such a claim is about test cases"),
+    ("compare training", lambda c: (c.side is None) != (c.within is None), "field 'side': either `side` or `within`"),
+    ("training", lambda c: (c.by == "probes") == (not c.than) == (c.times is not None),
+     "field 'by': `probes` goes with `times`, everything else with `than`"),
+    ("best", lambda c: (not c.of) == bool(c.sweep) == isinstance(c.value, (int, float)),
+     "field 'of': either `of`, or `sweep` with `value`"),
+    ("study", lambda c: c.asks != "above" or all((c.of, c.than, c.on_dimensions)),
+     "field 'asks': `above` goes with `of`, `than` and `on_dimensions`"),
+    ("study", lambda c: {"", *dimensions()}.issuperset((c.dimension, *c.on_dimensions)) and (
+        c.asks != "largest_lead" or bool(c.dimension)), f"field 'dimension': one of {', '.join(dimensions())}"),
+    ("setup", lambda c: (c.what == "settings") == isinstance(c.value, dict),
+     "field 'value': settings by name for `settings`, else one value"),
+)  # fmt: skip
+
+
+def _problems(claim: Claim) -> Iterator[str]:
+    """What does not fit together in a claim."""
+    kind, (needed, optional) = claim.kind, map(str.split, FIELDS[claim.kind])
+    for name in sorted(claim.model_fields_set - _OF_ALL - {*needed, *optional}):
+        yield f"field {name!r}: a claim of kind {kind} has none"
+    for name in needed:
+        if getattr(claim, name) in (None, ""):
+            yield f"field {name!r}: a claim of kind {kind} needs it"
+    yield from (problem for kinds, holds, problem in _RULES if kind in kinds.split() and not holds(claim))
+    count, required = len(claim.names), _NAMES.get(claim.what, 0)
+    if kind == "setup" and (count < required or (count > required and claim.what != "billed_together")):
+        yield f"field 'names': {claim.what} takes {required}, got {count}"
+
 
 class PrintedTable(Section):
     """A table of the paper in a CSV file; ``rows`` names our counterpart of a printed row, others stand for
@@ -134,7 +193,7 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
         except ValidationError as error:
             raise ClaimsError(f"{path}: claim {entry.get('id')!r}: {_first(error)}") from error
         if claim.id in ids:
-            raise ClaimsError(f"{path}: claim {claim.id!r}: field 'id': stands twice")
+            raise ClaimsError(f"{path}: claim {claim.id!r}: field 'id': appears twice")
         ids.add(claim.id)
         apart = {"id", "place", "also", "headline"} | (set() if claim.why else {"says"})
         asks = claim.model_dump_json(exclude=apart)

@@ -4,12 +4,12 @@ the same direction, and says so."""
 from typing import Any
 
 from ...study.analysis import Analysis, Interval
-from ...study.ratings import PHYSICIAN, SIMULATED
+from ...study.ratings import PHYSICIAN
 from ...study.rubric import dimensions
 from ..results import NotMeasured
 from .claims import Claim
 from .evidence import Evidence, training_seeds
-from .verdict import OPEN, Effect, Verdict, verdict_on, weakest
+from .verdict import Effect, Verdict, verdict_on, weakest
 
 
 def compare_study(claim: Claim, evidence: Evidence) -> Verdict:
@@ -30,8 +30,6 @@ def compare_study(claim: Claim, evidence: Evidence) -> Verdict:
     incomplete = f"{rated} of {all_methods} methods were rated" if part else ""
     behind: dict[str, Any] = {"n": analysis.states, "seeds": training_seeds(runs), "runs": tuple(runs),
               "unit": "alpha" if claim.asks == "agreement" else "points"}  # fmt: skip
-    if analysis.kind not in (PHYSICIAN, SIMULATED):
-        return Verdict(OPEN, f"{reading}: {analysis.kind} raters show nothing of physicians", *statistic, **behind)
     return verdict_on(effect, statistic, reading, unfit, incomplete, **behind)
 
 
@@ -70,11 +68,12 @@ def _measured(claim: Claim, analysis: Analysis, runs: list[str]) -> tuple[Effect
             ]
             least = min(effects, key=lambda effect: effect.value)
             return least, least, "; ".join(f"{d}: {a.value:.2f} against {b.value:.2f}" for d, (a, b) in pairs.items())
-        case _:  # agreement
+        case "agreement":
             alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
             name, alpha = min(alphas.items(), key=lambda item: item[1].value)
             least_alpha: Any = claim.value or 0
             return alpha.minus(float(least_alpha)), alpha, f"lowest on {name.replace('_', ' ')}"
+    raise AssertionError(f"claim {claim.id}: asks {claim.asks}")
 
 
 def _effect(intervals: dict[str, Interval], name: str) -> Effect:

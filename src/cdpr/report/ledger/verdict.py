@@ -118,8 +118,8 @@ def verdict_on(
     effect: Effect, shown: Effect, reading: str, unfit: str = "", incomplete: str = "", void: str = "", **behind: Any
 ) -> Verdict:
     """The verdict on a comparison. ``effect`` says how far the claim holds, ``reading`` what was compared; ``unfit``,
-    ``incomplete`` and ``void`` are those of :func:`directional`. The verdict shows the statistic
-    ``shown`` and has the fields ``behind``."""
+    ``incomplete`` and ``void`` are those of :func:`directional`. The verdict shows the statistic ``shown`` and has the
+    fields ``behind``."""
     verdict, why = directional(effect, unfit, incomplete, void)
     return Verdict(verdict, f"{reading}: {why}", *shown, **behind)
 
@@ -190,6 +190,8 @@ def read_ledger(settings: Settings, path: Path) -> Ledger | None:
     try:
         ledger = TypeAdapter(Ledger).validate_json(path.read_bytes())
     except ValueError as error:
-        raise ProvenanceError(f"{path}: no ledger of claims ({error}); run the stage `write_claims` again") from error
+        raise ProvenanceError(
+            f"{path}: no ledger of claims ({error}); remove it and run `snakemake --cores all claims`"
+        ) from error
     check_tier(settings, path, ledger.tier)
     return ledger

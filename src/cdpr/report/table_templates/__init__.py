@@ -1,1 +1,2 @@
-"""Templates of tables in Markdown and LaTeX: a package of its own, so that an edit of the page's remakes no table."""
+"""Templates of tables in Markdown and LaTeX. They are a package of their own: a change of the page's templates must not
+remake the tables."""

@@ -43,7 +43,7 @@ class ValueTree:
         self._known: dict[tuple, list[float]] = {}  # by the key of a state: Q of its samples, where it is known
 
     def action_value(self, state: State, step: Step) -> float | None:
-        """Q(s, a): the step's own return plus V of the next state; None where that has no sample."""
+        """Q(s, a): the step's own return plus V of the next state; None where that V is unknown."""
         if self.beliefs:
             return self.return_of(self.beliefs[self.after(state, step).key], step.effort)
         if self.ends(state, step):

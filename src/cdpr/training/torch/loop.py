@@ -100,9 +100,10 @@ async def roll_out(trainer: "Trainer", step: int) -> list[Group]:
 
 def update(model: torch.nn.Module, optimizer: AdamW, groups: Sequence[Sequence[Sample]],
            plan: Training, progress: float = 0.0) -> dict[str, float]:  # fmt: skip
-    """Update the policy on a batch, one optimiser step per mini-batch and inner epoch; returns the means of its
-    metrics. ``progress`` is the share of the run's steps that are done, for ``training.schedule``. Raises
-    FloatingPointError for a gradient that is not finite; the weights are then those before the call."""
+    """Update the policy on a batch, one optimiser step per mini-batch and inner epoch; returns the means over these
+    steps of loss, clipped share, ratio drift, gradient norm and trained tokens. ``progress`` is the share of the run's
+    steps that are done, for ``training.schedule``. Raises FloatingPointError for a gradient that is not finite; the
+    weights are then those before the call."""
     decay = (1 + math.cos(math.pi * progress)) / 2 if plan.schedule == "cosine" else 1.0
     optimizer.learning_rate = plan.learning_rate * decay
     size = plan.mini_batch_prompts

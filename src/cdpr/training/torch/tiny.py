@@ -35,9 +35,9 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     """A byte-level tokenizer of at most ``vocab_size`` tokens: frequent phrases are one token, all other text is BPE.
 
     BPE alone would spend its vocabulary on parts of the most frequent phrases, and spell rare findings, which inform
-    most, in letters. The chat control tokens are special, so decoding leaves them out. The fixed words of an action
-    are single tokens, which cost one decoding step. Raises :class:`ValueError` when ``vocab_size`` cannot hold the 256
-    bytes and the added tokens.
+    most, in letters. The chat control tokens are special, so decoding leaves them out. The fixed words of an action are
+    single tokens, which decoding shows and which cost one decoding step. Raises :class:`ValueError` when ``vocab_size``
+    cannot hold the 256 bytes and the added tokens.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     room = vocab_size - len(SCAFFOLD)

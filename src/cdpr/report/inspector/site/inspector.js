@@ -213,7 +213,7 @@ const inspector = (() => {
           + `${usd(workup.cost)}, ${workup.tests} examination${workup.tests === 1 ? "" : "s"} counted, ${workup.missed} not available, utility ${number(workup.utility, 3)}`),
         workup.steps.length ? make("ol", {class: "turns", "aria-label": "Turns"}, ...workup.steps.map((each, t) => make("li", {},
           make("button", {type: "button", "aria-current": t === now ? "step" : null, onclick: () => turnTo ? turnTo(t) : fill(t)},
-            `${t + 1} ${label(each.act)}`)))) : make("p", {class: "hole"}, "Its decisions are not told: the agent saw the whole record, or its words are not kept."),
+            `${t + 1} ${label(each.act)}`)))) : make("p", {class: "hole"}, "Its decisions are not shown: the agent saw the whole record, or its words are not kept."),
         ...(step ? decision(workup, step, now) : []));
     };
     fill(turn);
