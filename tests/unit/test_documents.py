@@ -26,9 +26,11 @@ RULES = {name: text for path in [ROOT / "Snakefile", *ROOT.glob("rules/*.smk")]
                                       path.read_text("utf-8"), re.MULTILINE | re.DOTALL)}  # fmt: skip
 # Rules whose outputs have wildcards are no targets.
 RULE = re.compile(r"^(?:use )?rule (?:\w+ as )?(\w+)(?: with)?:\n((?:(?: .*)?\n)*)", re.MULTILINE)
-OUTPUTS = {name: "".join(re.findall(r"^    output:\n((?: {8}.*\n)+)", body, re.MULTILINE))
-           for path in [ROOT / "Snakefile", *ROOT.glob("rules/*.smk")]
-           for name, body in RULE.findall(path.read_text("utf-8"))}  # fmt: skip
+WILDCARD = re.compile(r"\{\{|^(?!.*(?:expand\(|f\")).*\{", re.MULTILINE)
+PATTERNS = {name for path in [ROOT / "Snakefile", *ROOT.glob("rules/*.smk")]
+            for name, body in RULE.findall(path.read_text("utf-8"))
+            for output in re.findall(r"^    output:\n((?: {8}.*\n)+)", body, re.MULTILINE)
+            if WILDCARD.search(output)}  # fmt: skip
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 # Words in place of a name that a reader chooses, and of more words.
@@ -110,8 +112,7 @@ def of_snakemake(words: list[str], ready: bool, text: str) -> str | None:
         options = get_argument_parser().parse_args(words)
     except SystemExit as stop:
         return "Snakemake refuses its arguments" if stop.code else None
-    rules = {name for name in RULES if "{" not in OUTPUTS.get(name, "")}
-    rules = {name for name in rules if name not in STAGES or not STAGES[name].options}
+    rules = {name for name in RULES.keys() - PATTERNS if name not in STAGES or not STAGES[name].options}
     for target in options.targets:
         if not (target in rules or PLACE.fullmatch(target) or "/" in target):
             return f"no target {target}"

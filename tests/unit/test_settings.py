@@ -127,9 +127,9 @@ def test_variants_that_train_the_same_are_one_job():
         resolve_variant(settings, "ppo")
 
 
-def test_variants_of_verl_differ_from_torch_in_the_engine_alone():
+def test_variants_of_verl_differ_from_torch_in_the_engine_and_its_options_alone():
     settings = load_settings(ROOT / "config.yaml")
-    apart = {"training": {"engine"}}
+    apart = {"training": {"engine", "verl"}}
     for name in ("grpo", "cdpr"):
         torch, verl = (resolve_variant(settings, variant) for variant in (name, f"{name}_verl"))
         assert torch.model_dump(exclude=apart) == verl.model_dump(exclude=apart) and verl.training.engine == "verl"

@@ -377,7 +377,7 @@ WRONG = {
                    "R1: two raters under one name"),
     "no form": (lambda s, f: (f / "letter.json").write_text('{"dear": "study team"}'), "not a complete JSON export"),
     "the form itself": (lambda s, f: shutil.copy(s.folder / "forms/R1.html", f), "R1.html: .* press Export JSON"),
-    "a picture": (lambda s, f: (f / "scan.jpg").write_bytes(b"\xff"), "scan.jpg: cannot be read: it is no whole"),
+    "a picture": (lambda s, f: (f / "scan.jpg").write_bytes(b"\xff"), "scan.jpg: cannot be read: it is not a complete"),
     "cut off": (lambda s, f: cut(as_json(s, f)), "it is not a complete JSON export"),
     "empty": (lambda s, f: (f / "R1.json").write_text(""), "it is not a complete JSON export"),
     "a list": (lambda s, f: (f / "R1.json").write_text("[]"), "it is not a complete JSON export"),
