@@ -18,12 +18,12 @@ _SPACES = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")  # without the no-bre
 
 
 def terminal(text: str) -> str:
-    """The text without control characters, for a terminal and for formats that show text as it is."""
+    """Replace control characters by U+FFFD, for a terminal and for formats that show text as it is."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without control characters."""
+    """Join the lines of a text by single spaces, and replace control characters by U+FFFD."""
     return terminal(_SPACES.sub(" ", text).strip())
 
 
@@ -31,12 +31,13 @@ _FORMULA = re.compile(r"'*(?:[=@\t\r]|[+\-](?!\d+(?:\.\d+)?$))")  # but not a nu
 
 
 def csv_cell(cell: Any) -> Any:
-    """The cell for a CSV table that people open in a spreadsheet: a text that would be a formula gets an apostrophe."""
+    """Escape a cell of a CSV table that people open in a spreadsheet: a text that the spreadsheet would run as a
+    formula gets an apostrophe in front; every other value is returned unchanged."""
     return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
 
 
 def csv_text(cell: str) -> str:
-    """The inverse of :func:`csv_cell`."""
+    """Remove the apostrophe that :func:`csv_cell` put in front of a formula; other texts are returned unchanged."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
 
 
@@ -47,18 +48,19 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;", ":": "&#58;"}
 
 
 def markdown(text: str) -> str:
-    """A name for a cell or heading in Markdown, which is shown unchanged."""
-    return _NAME.sub(_entity, one_line(text))
+    """Escape a name for a cell or heading in Markdown, so that it is shown letter by letter, without markup."""
+    return _NAME.sub(_escape_character, one_line(text))
 
 
 def sentence(text: str) -> str:
-    """A sentence of our own, perhaps with names in it, for Markdown: its code, emphasis and addresses are kept."""
-    return _SENTENCE.sub(_entity, one_line(text))
+    """Escape a sentence of this package for Markdown. Its code, emphasis and addresses stay markup; tags, links and
+    list marks, which only a name in the sentence can hold, do not."""
+    return _SENTENCE.sub(_escape_character, one_line(text))
 
 
-def _entity(sign: re.Match[str]) -> str:
-    """The matched character as an HTML entity, or behind a backslash."""
-    return _ENTITIES.get(sign[0], f"\\{sign[0]}")
+def _escape_character(character: re.Match[str]) -> str:
+    """Write a matched Markdown character as its HTML entity, or with a backslash in front."""
+    return _ENTITIES.get(character[0], f"\\{character[0]}")
 
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--",
@@ -77,40 +79,43 @@ _ACCENTS = {"\u0301": "'", "\u0300": "`", "\u0302": "^", "\u0308": '"', "\u0303"
 
 
 def latex(text: str) -> str:
-    """The text for LaTeX on one line; characters that pdflatex cannot print become their code point."""
+    """Escape a text for LaTeX, on one line; a character that pdflatex cannot print becomes its code point, (U+4E2D)."""
     escaped = "".join(map(_latex_character, _SPACES.sub(" ", text).strip()))
     # At the beginning of a table row these two would be an argument of the line end before.
     return f"{{}}{escaped}" if escaped.startswith(("[", "*")) else escaped
 
 
 def _latex_character(character: str) -> str:
-    """A character in LaTeX's notation."""
+    """Write one character in LaTeX: by its command, as letter and accent, or as its code point."""
     if character in _SPECIAL or " " <= character <= "~":
         return _SPECIAL.get(character, character)
-    letter, accent = (*unicodedata.normalize("NFD", character), "")[:2]
-    known = letter.isascii() and accent in _ACCENTS
-    return f"\\{_ACCENTS[accent]}{{{letter}}}" if known else f"(U+{ord(character):04X})"
+    letter, *accents = list(unicodedata.normalize("NFD", character))
+    if letter.isascii() and accents and accents[0] in _ACCENTS:
+        return f"\\{_ACCENTS[accents[0]]}{{{letter}}}"
+    return f"(U+{ord(character):04X})"
 
 
 def figure(text: str) -> str:
-    """A name for a figure, on one line; dollar signs are escaped, because they would begin a formula."""
+    """Escape a name for a matplotlib figure, on one line: a dollar sign would begin a formula there."""
     return one_line(text).replace("$", "\\$")
 
 
 def html(value: Any) -> Any:
-    """The value for a template that escapes markup by itself: a text loses its control characters."""
+    """Replace the control characters of a text by U+FFFD, for a template that escapes markup by itself; values of other
+    types are returned unchanged."""
     return type(value)(terminal(value)) if isinstance(value, str) and _CONTROLS.search(value) else value
 
 
 def script(content: Any) -> str:
-    """The content as JSON that is safe inside a script of a page: no text in it can end the script."""
+    """Write a value as JSON for a ``<script>`` element of a page; no text in the value can end that element."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 @functools.cache
 def environment(package: ModuleType, **options: Any) -> Any:
-    """The Jinja templates of a package, with the escapes of each format as filters."""
+    """Open the Jinja templates in the folder of a package; the escapes ``markdown``, ``sentence`` and ``latex`` are
+    filters in them. ``options`` are further arguments of :class:`jinja2.Environment`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(loader=FileSystemLoader(Path(str(package.__file__)).parent), undefined=StrictUndefined,

@@ -21,8 +21,8 @@ from .escape import csv_cell
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A context with a temporary path in the folder of ``path``, which is created if missing. The temporary file
-    replaces ``path`` when the context ends; it is removed after an error."""
+    """Write a file whole or not at all: yields a temporary path beside ``path`` for the caller to write to. That file
+    replaces ``path`` when the context ends, and is removed when it ends with an error. A missing folder is created."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
@@ -38,14 +38,14 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_bytes(path: str | Path, content: bytes) -> Path:
-    """Write a file, whole or not at all. Returns the path."""
+    """Write bytes to a file, whole or not at all. Returns the path."""
     with replacing(path) as partial:
         partial.write_bytes(content)
     return Path(path)
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write text as UTF-8; see :func:`write_bytes`."""
+    """Write text to a file in UTF-8, whole or not at all. Returns the path."""
     return write_bytes(path, text.encode("utf-8"))
 
 
@@ -54,8 +54,8 @@ def write_csv(
 ) -> Path:
     """Write a CSV table, compressed where the name ends in ``.gz``; equal rows give equal bytes. Returns the path.
 
-    Missing fields are empty; fields outside ``columns`` raise ValueError. ``for_people``: texts that would be formulas
-    in a spreadsheet are escaped (:func:`cdpr.escape.csv_cell`).
+    ``rows`` are dictionaries by column: missing columns are empty, others than ``columns`` raise ValueError. With
+    ``for_people`` texts that would be formulas in a spreadsheet are escaped (:func:`cdpr.escape.csv_cell`).
     """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -67,8 +67,8 @@ def write_csv(
 
 
 def write_gz(path: str | Path, parts: Iterable[bytes]) -> Path:
-    """Write a gzip file, whole or not at all; returns the path. Equal contents give equal bytes on every system: the
-    header has no time, and is Python's own, unlike that of ``gzip.compress``."""
+    """Write a gzip file with the joined ``parts``, whole or not at all; returns the path. Equal contents give equal
+    bytes on every system: the header has no time, and is Python's own, unlike that of ``gzip.compress``."""
     with replacing(path) as partial, partial.open("wb") as target, gzip.GzipFile("", "wb", 6, target, 0) as packed:
         packed.writelines(parts)
     return Path(path)
@@ -82,31 +82,33 @@ _REMEDIES = {
 _SHARED_MEMORY, _LEAST_FREE = "/dev/shm", 2**20
 
 
-def disk_problem(number: int | None, where: str | None, folders: Iterable[str] = ()) -> str | None:
-    """A message in three lines about a disk or folder: the problem, the path, and what to do; None for other errors.
+def disk_problem(number: int | None, path: str | None, folders: Iterable[str] = ()) -> str | None:
+    """Explain an error of a full disk, or of a folder that cannot be written, in three lines: the problem, the path,
+    and what to do. Returns None for any other error.
 
-    ``number`` is the errno of an error, ``where`` its file. Where the error names no file, the full disk is looked for
+    ``number`` is the errno of the error, ``path`` its file. Where the error names no file, the first full disk counts
     among those of ``folders``, of temporary files, and of shared memory.
     """
     if number not in _REMEDIES:
         return None
-    if not where and number in _FULL:
-        every = (*folders, tempfile.gettempdir(), _SHARED_MEMORY)
-        where = next((folder for folder in every if os.path.exists(folder) and _free(folder) < _LEAST_FREE), None)
-    if not where and Path(_SHARED_MEMORY).exists() and not os.access(_SHARED_MEMORY, os.W_OK):
-        where = _SHARED_MEMORY  # it holds Python's locks between processes, whose errors name no file
-    path, home = Path(where or "").absolute(), Path.home()
+    if not path and number in _FULL:
+        candidates = (*folders, tempfile.gettempdir(), _SHARED_MEMORY)
+        full = (folder for folder in candidates if os.path.exists(folder) and _free_bytes(folder) < _LEAST_FREE)
+        path = next(full, None)
+    if not path and Path(_SHARED_MEMORY).exists() and not os.access(_SHARED_MEMORY, os.W_OK):
+        path = _SHARED_MEMORY  # it holds Python's locks between processes, whose errors name no file
+    whole, home = Path(path or "").absolute(), Path.home()
     instead = "name other folders in paths.results and paths.state (config.yaml)"
-    if where == _SHARED_MEMORY:
+    if path == _SHARED_MEMORY:
         instead = "start the container with shared memory"
-    elif where and (path in (home, *home.parents) or str(path).startswith(f"{home}/.")):
+    elif path and (whole in (home, *home.parents) or str(whole).startswith(f"{home}/.")):
         instead = "set HOME to a folder that is: programs keep their caches there"
-    disk = path if where else "the disk of the results, of the state, or of temporary files"
+    disk = whole if path else "the disk of the results, of the state, or of temporary files"
     return f"{os.strerror(number)}\n{disk}\n{_REMEDIES[number]}, or {instead}; then the same command goes on."
 
 
-def _free(folder: str) -> int:
-    """Bytes that this user may still write on the disk of a folder."""
+def _free_bytes(folder: str) -> int:
+    """The bytes that this user may still write on the disk of a folder."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize
 
@@ -116,14 +118,15 @@ class TableError(ValueError):
 
 
 def open_text(path: Path) -> io.TextIOBase:
-    """A text file in UTF-8, opened for reading; decompressed where its name ends in ``.gz``."""
+    """Open a text file in UTF-8 for reading; one whose name ends in ``.gz`` is decompressed."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="")  # type: ignore[return-value]
     return path.open(encoding="utf-8-sig", newline="")
 
 
 def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV table, each as the number of its first line and its fields; empty lines are skipped.
+    """Parse the lines of a CSV table. Yields for each record the number of its first line and its fields; empty lines
+    are skipped.
 
     Raises csv.Error for a stray quote or an incomplete last record; the second argument of the error is the number of
     the record's first line.
@@ -141,7 +144,7 @@ def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 def read_table(
     path: str | Path, columns: Sequence[str] = (), error: type[ValueError] = TableError
 ) -> list[tuple[str, dict[str, str]]]:
-    """The rows of a CSV file, each as its location (``file:line``) and its cells by column.
+    """Read a CSV file. Returns for each row its location (``file:line``) and its cells by column.
 
     The header must have ``columns`` and may have others. Raises ``error`` for a file that cannot be read whole, a
     missing or repeated column, and a row with more or fewer fields than the header. The message quotes no cell, which
@@ -171,25 +174,26 @@ def read_table(
 
 
 def shipped_table(package: str, *path: str) -> list[dict[str, str]]:
-    """Rows of a CSV file that is part of a package, by column."""
+    """Read a CSV file that is part of an installed package: its rows as dictionaries by column. ``path`` are the
+    folders and the name of the file below the package."""
     return [row for _, row in read_table(Path(str(resources.files(package).joinpath(*path))))]
 
 
 def shipped_text(package: str, *path: str) -> str:
-    """A text file that is part of a package."""
+    """Read a text file that is part of an installed package, named as in :func:`shipped_table`."""
     return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
 
 
 def parse_yaml(text: str) -> Any:
-    """The content of a YAML text, read by libyaml if installed, which is ten times as fast. Raises yaml.YAMLError."""
+    """Parse a YAML text, by libyaml where it is installed, which is ten times as fast. Raises yaml.YAMLError."""
     import yaml
 
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def file_type(path: str | Path) -> str:
-    """``file``, ``folder`` or ``other``; empty for a path that does not exist. Raises PermissionError where this user
-    may not look, unlike ``Path.exists``, which since Python 3.14 returns False."""
+    """Return what is at a path: ``file``, ``folder`` or ``other``; empty where nothing is. Raises PermissionError for a
+    folder that this user may not read, where ``Path.exists`` returns False since Python 3.14."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -198,8 +202,8 @@ def file_type(path: str | Path) -> str:
 
 
 def path_digest(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, or of the names and bytes of all files in a folder (without Snakemake's time
-    stamp)."""
+    """Compute the SHA-256 of a file's bytes, or of the names and bytes of all files in a folder but Snakemake's time
+    stamp, as hexadecimal text."""
     path = Path(path)
     if path.is_file():
         return file_digest(path)
@@ -210,14 +214,14 @@ def path_digest(path: str | Path) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
+    """Compute the SHA-256 of a file's bytes, as hexadecimal text."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 class DigestCache:
-    """A cache of digests in the file ``path`` (None: in memory). A digest is computed again only when the size or the
-    modification time of its file has changed."""
+    """A cache of SHA-256 digests, kept in the JSON file ``path`` (None: in memory). A digest is computed again only
+    when the size or the modification time of its file has changed."""
 
     def __init__(self, path: str | Path | None):
         self._path = Path(path) if path else None
@@ -227,7 +231,8 @@ class DigestCache:
             self._values = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
 
     def digest(self, path: str | Path) -> str:
-        """Digest of a file or folder; ``"absent"`` when it does not exist."""
+        """The digest of a file or folder, as :func:`path_digest` computes it; ``"absent"`` where there is none. Saves
+        the cache."""
         path = Path(path)
         if not file_type(path):
             return "absent"
@@ -238,7 +243,8 @@ class DigestCache:
         return value
 
     def remember(self, name: str, stamp: list, compute: Callable[[], Any]) -> Any:
-        """The value stored under this name and stamp (both JSON); computed when there is none."""
+        """Return the value that is stored under ``name`` if it was stored with an equal ``stamp``; else store the
+        result of ``compute()`` and return it. Stamp and value must be JSON values."""
         if name not in self._values or self._values[name][0] != stamp:
             self._values[name] = [stamp, compute()]
             self._changed = True

@@ -8,8 +8,8 @@ from typing import Any
 @dataclass(frozen=True)
 class PageEntry:
     """A table or figure on the results page: the title of its ``chapter``, a ``text``, and its ``file`` in the results
-    folder. A table has the ``module`` whose function ``sheet(settings, results)`` makes it. The page shows a figure,
-    but only links to one ``apart``, whose bytes differ from run to run."""
+    folder. A table has the ``module`` whose function ``sheet(settings, results)`` makes it. A figure is shown on the
+    page; one with ``apart``, whose bytes differ from run to run, is only linked."""
 
     chapter: str
     text: str

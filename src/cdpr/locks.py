@@ -14,8 +14,8 @@ NO_RECORD_LOCKS = "the file system has no locks of records, which databases need
 
 
 def hold(path: Path, wait: bool = True) -> ExitStack:
-    """Acquire the lock file ``path``, whose folder is created if missing. The lock is released when the returned
-    context is closed, or this process ends.
+    """Acquire a lock on the file ``path``. The lock is released when the returned context is closed, or this process
+    ends. A missing folder is created.
 
     On a file system without locks, a file PATH.held with the process id is the lock; another process of the same
     machine takes it over when that process has ended. Raises TimeoutError, naming the file, where another process holds

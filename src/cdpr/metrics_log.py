@@ -17,12 +17,13 @@ class MetricsLog:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self._next = -1
+        self._next = -1  # the least step of the next row; -1 until this object has written one
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """Append a row, which is on the disk when this returns. Raises ValueError where ``step`` is missing or not
-        above that of the row before, and where rows before it are missing."""
+        """Append a row; it is on the disk when this returns. Raises ValueError for a row without an integer ``step``
+        above that of the row before, and for a first row of a resumed stage whose preceding rows are not in the file.
+        """
         step = row.get("step")
         if not isinstance(step, int) or step < self._next:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
@@ -34,7 +35,7 @@ class MetricsLog:
                     f"{self.path}: the rows of steps {last + 1} to {step - 1} are gone, but the checkpoint beside it "
                     f"goes on from there; remove {self.path.parent} to start again from the first step"
                 )
-            write_text(self.path, _to_lines(rows))
+            write_text(self.path, _to_jsonl(rows))
         self._next = step + 1
         with self.path.open("a", encoding="utf-8") as out:
             out.write(json.dumps(dict(row)) + "\n")
@@ -43,14 +44,16 @@ class MetricsLog:
 
 
 def write_apart(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path) -> None:
-    """Write the times of rows to ``timings`` and all else to ``metrics``, so that equal runs give equal metrics."""
+    """Split rows of metrics over two files of JSON lines: their times go to ``timings``, all else to ``metrics``, so
+    that equal runs have equal metrics. Each line has its ``step``."""
     for path, timed in ((metrics, False), (timings, True)):
         parts = ({k: v for k, v in row.items() if k == "step" or _is_time(k) == timed} for row in rows)
-        write_text(path, _to_lines(parts))
+        write_text(path, _to_jsonl(parts))
 
 
 def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[str, Any]]:
-    """The rows that :func:`write_apart` wrote; without times where ``timings`` is None."""
+    """Read the two files that :func:`write_apart` wrote and join their rows by step; without times where ``timings``
+    is None."""
     times = {row["step"]: row for row in read_metrics(timings)} if timings else {}
     return [row | times.get(row["step"], {}) for row in read_metrics(metrics)]
 
@@ -60,14 +63,14 @@ def _is_time(name: str) -> bool:
     return name == "seconds" or name.startswith("time/")
 
 
-def _to_lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The rows as lines of JSON."""
+def _to_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The rows as text, one JSON object per line."""
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a metrics file, none for a missing file. An incomplete last line, left by a kill, is ignored. Raises
-    TableError for any other line that is no JSON object with an integer ``step``."""
+    """Read the rows of a metrics file, one JSON object per line; a missing file has none. An incomplete last line,
+    left by a kill, is ignored. Raises TableError for any other line that is no JSON object with an integer ``step``."""
     path = Path(path)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     rows = []

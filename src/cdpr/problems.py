@@ -11,28 +11,38 @@ _FULL = re.compile(r"No space left on device|disk is full|unexpected pos \d+ vs|
 
 
 def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
-    """The message for an error that the user can solve; None for an error of the program. ``settings`` are the files
-    that name the folders of results and state, whose disk may be full."""
+    """Write the message for an error that the user can solve: one of this package, of a file, or of a full disk.
+    Returns None for an error of the program, whose stack has to be shown.
+
+    ``settings`` are the settings files of the command: they name the folders of results and state, whose disk may be
+    full.
+    """
     if type(error).__module__.split(".")[0] == "cdpr":
         return str(error)
-    full = errno.ENOSPC if _FULL.search(str(error)) else None  # libraries have errors of their own for it
-    number, where = (error.errno, error.filename) if isinstance(error, OSError) else (full, None)
-    paths = load_settings(*settings).paths if settings and number and where is None else None
-    folders = (paths.results, paths.state) if paths else ()
-    return disk_problem(number, where, folders) or (f"{where}: {error.strerror}" if where is not None else None)
+    if not isinstance(error, OSError):  # libraries have errors of their own for a full disk
+        return disk_problem(errno.ENOSPC, None, _data_folders(settings)) if _FULL.search(str(error)) else None
+    if error.filename is None:
+        return disk_problem(error.errno, None, _data_folders(settings))
+    return disk_problem(error.errno, error.filename) or f"{error.filename}: {error.strerror}"
+
+
+def _data_folders(settings: Sequence[str]) -> tuple[str, ...]:
+    """The folders of results and state in the settings files; none without files."""
+    paths = load_settings(*settings).paths if settings else None
+    return (paths.results, paths.state) if paths else ()
 
 
 def without_stack(message: str) -> str:
-    """An error message of Snakemake's main process, without its stack if the user can solve the error: one of this
-    package, or one of a disk or folder."""
-    if own := re.match(
+    """Shorten an error message of Snakemake's main process to what the user has to do, where the error is one of this
+    package, of a settings file, or of a disk or folder. Any other message is returned whole, with its stack."""
+    if own_error := re.match(
         r'(?:SettingsError|UnreadableRecord) in file ".*", line \d+:\n(.*?)(\n  File ".*)?\Z', message, re.DOTALL
     ):
-        return own[1]
+        return own_error[1]
     if protected := re.match(r"ProtectedOutputException .*affected files:\s*(.*?)\n", message + "\n", re.DOTALL):
         return disk_problem(errno.EACCES, protected[1]) or message
     if "in load_configfile" in message:
         fault = message.rstrip().rpartition("\n")[2]
         return f"A file of --configfile cannot be read: {fault}\nCorrect its name or its content; nothing was started."
-    of_disk = re.search(r"\[Errno (\d+)\] [^:\n]*(?:: '([^'\n]*)')?", message)
-    return (of_disk and disk_problem(int(of_disk[1]), of_disk[2])) or message
+    os_error = re.search(r"\[Errno (\d+)\] [^:\n]*(?:: '([^'\n]*)')?", message)
+    return (os_error and disk_problem(int(os_error[1]), os_error[2])) or message

@@ -19,16 +19,17 @@ class SecretError(ValueError):
 
 
 def pseudonym(state: str | Path, text: str) -> str:
-    """The pseudonym of a text, sixteen hexadecimal digits: HMAC-SHA-256 with the secret in the folder ``state``.
+    """Compute the pseudonym of a text, sixteen hexadecimal digits of HMAC-SHA-256 with the secret key in the folder
+    ``state``; the key is made on first use.
 
-    Raises OSError when the secret cannot be read or made, SecretError when its file is damaged.
+    Raises OSError where the key's file cannot be read or written, SecretError where it is damaged.
     """
     return hmac.new(_secret(Path(state).resolve()), text.encode(), "sha256").hexdigest()[:16]
 
 
 @cache
 def _secret(state: Path) -> bytes:
-    """The secret in a folder, made if missing. Raises SecretError for a damaged file."""
+    """Read the secret key in a folder; makes one if there is none. Raises SecretError for a damaged file."""
     path = state / SECRET
     if not path.exists():
         _make_secret(path)
@@ -43,7 +44,7 @@ def _secret(state: Path) -> bytes:
 
 
 def _make_secret(path: Path) -> None:
-    """Write a new secret to a file, unless another job has just done so."""
+    """Write a new secret key to a file that only its owner can read, unless another job has just done so."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
     with open(partial, "x", encoding="ascii", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

@@ -57,41 +57,45 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The record in a file. Raises UnreadableRecord for a file that is no ``run.json``."""
+        """Read the record in a file. Raises UnreadableRecord for a file that is no ``run.json``."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            problem = f"field {where!r}: {first['msg']}" if where else first["msg"]
+            field = ".".join(map(str, first["loc"]))
+            problem = f"field {field!r}: {first['msg']}" if field else first["msg"]
             again = f"remove it and run snakemake again: {path.parent} is made anew"
             raise UnreadableRecord(f"{path}: no run.json ({problem}); {again}") from error
 
     def digest_of(self, name: str) -> str | None:
-        """SHA-256 of an input, None when the stage had no such input."""
+        """The SHA-256 of the input ``name``; None where the stage had no such input."""
         return self.inputs[name].sha256 if name in self.inputs else None
 
-    def altered(self, place: Path, names: Container[str] | None = None) -> list[Path]:
-        """The outputs that are missing or differ from their recorded digest. ``place`` is the path of this record;
-        ``names`` restricts the check to files with these names. A file is read again only when its size or time has
-        changed."""
-        files = {path: digest for path, digest in self.files(place).items() if names is None or path.name in names}
+    def altered(self, record: Path, names: Container[str] | None = None) -> list[Path]:
+        """List the outputs that are missing or differ from their recorded digest. ``record`` is the path of this
+        record; ``names`` restricts the check to files with these names. A file is read again only when its size or
+        modification time has changed."""
+        files = {path: digest for path, digest in self.files(record).items() if names is None or path.name in names}
         return [path for path, digest in files.items() if not path.exists() or _digest_of(path) != digest]
 
-    def files(self, place: Path) -> dict[Path, str]:
-        """The paths of the outputs with their digests. ``place`` is the path of this record: an output in the same
-        folder counts before one at the recorded path, since results may have been moved."""
-        outputs = {Path(output.path): output.sha256 for output in self.outputs.values() if output.sha256}
-        siblings = {path: place.with_name(path.name) for path in outputs if path.name}
-        return {sibling if sibling.exists() else path: outputs[path] for path, sibling in siblings.items()}
+    def files(self, record: Path) -> dict[Path, str]:
+        """The recorded digests of the outputs by their paths. ``record`` is the path of this record: an output beside
+        it counts before one at the recorded path, since results may have been moved."""
+        digests: dict[Path, str] = {}
+        for output in self.outputs.values():
+            path = Path(output.path)
+            if output.sha256 and path.name:
+                beside = record.with_name(path.name)
+                digests[beside if beside.exists() else path] = output.sha256
+        return digests
 
-    def exchanged(self, place: Path) -> str:
-        """A message where this record, at the path ``place``, is in the folder of another run or data set than its job;
-        empty where it is not. The results as a whole may have been moved."""
+    def exchanged(self, record: Path) -> str:
+        """A message where the file ``record``, which holds this record, is in the folder of another run or data set
+        than that of its job; empty where it is not. Results that were moved as a whole are no problem."""
         for output in self.outputs.values():
             parts = Path(output.path).parent.parts
             own = next((parts[n:] for n, part in enumerate(parts) if part in self.options.values()), ())
-            if own and place.parent.parts[-len(own) :] != own:
+            if own and record.parent.parts[-len(own) :] != own:
                 return (
                     f"the record of {job_name(self.stage, self.options)}: files were moved or exchanged, put them back"
                 )
@@ -99,31 +103,32 @@ class RunRecord(BaseModel):
 
     @property
     def name(self) -> str:
-        """Name of the run in MLflow, unique in its experiment: ``cdpr-seed0``, ``cdpr-seed0/private``,
-        ``ingest_dataset/private``."""
+        """The name of the run in MLflow, unique in its experiment: ``cdpr-seed0`` for a training,
+        ``cdpr-seed0/private`` for an evaluation, ``ingest_dataset/private`` for any other stage."""
         parts = [self.options[name] for name in ("run", "dataset") if name in self.options]
         return "/".join([self.stage, *parts] if self.experiment == PIPELINE else parts or [self.stage])
 
 
 def job_name(stage: str, options: Mapping[str, str]) -> str:
-    """The name of a job in messages, such as ``evaluate_agent cdpr-seed0/private``."""
+    """The name of a job in messages: its stage and the values of its options, ``evaluate_agent cdpr-seed0/private``."""
     return " ".join([stage, "/".join(options.values())]).strip()
 
 
 def _digest_of(path: Path) -> str:
-    """The digest of a file or folder; that of a file is cached until its size or time changes."""
+    """The SHA-256 of a file or folder; that of a file is cached until its size or modification time changes."""
     status = path.stat()
     return _cached_digest(path, status.st_size, status.st_mtime_ns) if path.is_file() else path_digest(path)
 
 
 @functools.lru_cache(maxsize=4096)
 def _cached_digest(path: Path, size: int, time: int) -> str:
-    """The digest of a file with this size and modification time."""
+    """The SHA-256 of a file; its ``size`` and modification ``time`` are the key of the cache."""
     return path_digest(path)
 
 
 def record_files(results: Path) -> list[Path]:
-    """The paths of all records in a results folder, sorted. Records of other results in it (``results/ci``, which have
-    their own lock) are left out, and so are folders with the name of a record, which belong to running jobs."""
+    """Find all records (``run.json``) in a results folder; returns their paths, sorted. Left out are records of other
+    results in it (``results/ci``, which have their own lock), and folders with the name of a record, which belong to
+    running jobs."""
     others = {path.parent for path in results.rglob(".lock")} - {results}
     return sorted(path for path in results.rglob("*run.json") if path.is_file() and others.isdisjoint(path.parents))

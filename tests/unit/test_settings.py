@@ -27,7 +27,7 @@ from cdpr.settings import (
     variants,
 )
 from cdpr.settings.algorithms import algorithm_class
-from cdpr.settings.generate import check, explain, keys, leaves
+from cdpr.settings.generate import documented_fields, explain_key, flatten, outdated_files
 from cdpr.settings.load import restrict, without
 from cdpr.settings.queries import check_paths
 from cdpr.settings.runs import RUN
@@ -38,31 +38,31 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.skipif(not (ROOT / "config.yaml").exists(), reason="runs in the project's own folder")
 def test_generated_files_are_up_to_date():
-    assert check(ROOT) == [], "run `cdpr config --write`"
+    assert outdated_files(ROOT) == [], "run `cdpr config --write`"
 
 
 def test_explain_names_value_default_and_source_of_every_key_of_a_section():
-    text = explain("utility", load_settings(ROOT / "config.yaml"))
+    text = explain_key("utility", load_settings(ROOT / "config.yaml"))
     assert "utility.cost_unit_usd" in text and "value    7" in text and "default  1.0" in text
     assert 'paper    "lambda_test = 0.05"' in text and "decision D10" in text
     with pytest.raises(SettingsError, match=r"unknown key 'credit.betta'; did you mean 'credit.beta'"):
-        explain("credit.betta", Settings())
+        explain_key("credit.betta", Settings())
 
 
 @pytest.mark.parametrize("overlay", sorted(p.name for p in (ROOT / "config").glob("*.yaml")))
 def test_overlays_are_valid_and_say_only_what_differs(overlay):
     demo = load_settings(ROOT / "config.yaml")
     assert load_settings(ROOT / "config.yaml", ROOT / "config" / overlay) != demo
-    values = dict(leaves(demo.model_dump()))
-    for name, value in leaves(yaml.safe_load((ROOT / "config" / overlay).read_text())):
+    values = dict(flatten(demo.model_dump()))
+    for name, value in flatten(yaml.safe_load((ROOT / "config" / overlay).read_text())):
         assert name not in values or values[name] != value, f"{overlay}: {name} is the default already"
 
 
 def test_the_paper_overlay_takes_back_every_constant_of_the_demo():
-    paper = dict(leaves(load_settings(ROOT / "config.yaml", ROOT / "config" / "paper.yaml").model_dump()))
-    overlay = dict(leaves(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())))
-    faithful = dict(leaves(Settings().model_dump()))
-    for name, _ in leaves(yaml.safe_load((ROOT / "config.yaml").read_text())):
+    paper = dict(flatten(load_settings(ROOT / "config.yaml", ROOT / "config" / "paper.yaml").model_dump()))
+    overlay = dict(flatten(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())))
+    faithful = dict(flatten(Settings().model_dump()))
+    for name, _ in flatten(yaml.safe_load((ROOT / "config.yaml").read_text())):
         assert name in overlay or paper[name] == faithful[name], f"{name} keeps the demo's value {paper[name]}"
 
 
@@ -107,7 +107,7 @@ def test_other_paths_are_accepted():
 
 
 def test_every_setting_is_described():
-    assert [name for name, field in keys().items() if not field.description] == []
+    assert [name for name, field in documented_fields().items() if not field.description] == []
 
 
 def test_variants_that_train_the_same_are_one_job():

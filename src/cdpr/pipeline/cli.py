@@ -353,13 +353,14 @@ def _config(args: argparse.Namespace) -> int:
     root = Path()
     stale: list[str] = []
     if args.explain:
-        print(generate.explain(args.explain, load_settings(*args.settings)))
+        print(generate.explain_key(args.explain, load_settings(*args.settings)))
     elif not (root / "workflow").is_dir():
         raise SettingsError(f"{root.resolve()}: no project here; go to the folder with config.yaml and workflow/")
     elif args.write:
-        print("\n".join(f"wrote {path}" for path in generate.write(root)))
+        print("\n".join(f"wrote {path}" for path in generate.write_files(root)))
     else:
-        stale = [f"{path} differs from src/cdpr/settings; run `cdpr config --write`" for path in generate.check(root)]
+        outdated = generate.outdated_files(root)
+        stale = [f"{path} differs from src/cdpr/settings; run `cdpr config --write`" for path in outdated]
         print(*stale, sep="\n", end="\n" if stale else "")
     return 1 if stale else 0
 

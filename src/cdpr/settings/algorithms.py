@@ -19,34 +19,38 @@ _CONTRACT = "cdpr.training.algorithm"
 
 @functools.cache
 def known_algorithms() -> list[str]:
-    """Names of the algorithms that come with the package."""
+    """List the names of the algorithms in ``cdpr/training/algorithms``, sorted. No algorithm is imported."""
     package: Any = importlib.util.find_spec(_HOME)
     return sorted(module.name for module in pkgutil.iter_modules(package.submodule_search_locations))
 
 
 def check_algorithm(name: str) -> str:
-    """The same name. Raises SettingsError for a name that is neither known nor an import path. An import path is not
-    imported yet."""
-    if not _is_outside(name) and name not in known_algorithms():
+    """Return the name of an algorithm unchanged. Raises SettingsError for a name that is neither in
+    :func:`known_algorithms` nor an import path; what an import path names is not imported yet."""
+    if not _is_import_path(name) and name not in known_algorithms():
         raise SettingsError(f"unknown algorithm {name!r}; {_choices()}")
     return name
 
 
 def algorithm_module(name: str) -> str:
-    """The name of the module of an algorithm, whose code is part of the run key of a training."""
-    return name.partition(":")[0] if _is_outside(name) else f"{_HOME}.{name}"
+    """The name of the Python module that defines an algorithm. Its code is part of the run key of a training."""
+    return name.partition(":")[0] if _is_import_path(name) else f"{_HOME}.{name}"
 
 
-def _is_outside(name: str) -> bool:
-    """Whether the name is an import path."""
+def _is_import_path(name: str) -> bool:
+    """Whether a name is an import path, ``package.module`` or ``module:Class``, not the name of a file here."""
     return "." in name or ":" in name
 
 
 @functools.cache
 def algorithm_class(name: str) -> Any:
-    """The class of an algorithm, a subclass of :class:`cdpr.training.algorithm.Algorithm`. ``name`` is that of a file
-    in this package, ``package.module`` or ``module:Class``. Raises SettingsError where there is no such class."""
-    module_name, chosen = algorithm_module(check_algorithm(name)), name.partition(":")[2]
+    """Import the class of an algorithm, a subclass of :class:`cdpr.training.algorithm.Algorithm`.
+
+    ``name`` is ``training.algorithm``: a name in :func:`known_algorithms`, ``package.module`` or ``module:Class``.
+    Raises SettingsError for an unknown name, and for a module that is missing or does not define exactly one such
+    class.
+    """
+    module_name, class_name = algorithm_module(check_algorithm(name)), name.partition(":")[2]
     contract = importlib.import_module(_CONTRACT).Algorithm
     try:
         module = importlib.import_module(module_name)
@@ -55,19 +59,19 @@ def algorithm_class(name: str) -> Any:
             raise  # the module is there; something that it imports is not
         raise SettingsError(f"training.algorithm: {name!r}: no module {error.name!r} can be imported; install it or "
                             f"put its folder on PYTHONPATH; {_choices()}") from error  # fmt: skip
-    own = [thing for thing in vars(module).values()
-           if isinstance(thing, type) and issubclass(thing, contract) and thing.__module__ == module_name]  # fmt: skip
-    classes = [thing for thing in own if chosen in ("", thing.__name__)]
-    if len(classes) != 1:
-        there = ", ".join(thing.__name__ for thing in own) or "none"
+    types = [value for value in vars(module).values() if isinstance(value, type)]
+    algorithms = [kind for kind in types if issubclass(kind, contract) and kind.__module__ == module_name]
+    matching = [kind for kind in algorithms if class_name in ("", kind.__name__)]
+    if len(matching) != 1:
+        there = ", ".join(kind.__name__ for kind in algorithms) or "none"
         raise SettingsError(f"training.algorithm: {name!r} names no single subclass of {_CONTRACT}.Algorithm in "
                             f"{module_name} (there: {there}); write MODULE:CLASS")  # fmt: skip
-    return classes[0]
+    return matching[0]
 
 
 def algorithm_options(settings: Any) -> Any:
-    """``training.options`` as an object of the algorithm's class ``Options``. Raises SettingsError, naming the known
-    options, for an unknown option or an invalid value."""
+    """Check ``training.options``; returns them as an object of the algorithm's class ``Options``. Raises SettingsError,
+    naming the known options, for an unknown option or an invalid value."""
     name, kind = settings.training.algorithm, algorithm_class(settings.training.algorithm).Options
     try:
         return kind.model_validate(settings.training.options)
@@ -79,6 +83,6 @@ def algorithm_options(settings: Any) -> Any:
 
 
 def _choices() -> str:
-    """The known algorithms and the form of import paths, for messages."""
+    """The end of an error message about an unknown name: the known algorithms, and the form of an import path."""
     return (f"known: {', '.join(known_algorithms())}; one of your own is named by its import path, such as "
             "my_package.my_rule or my_package.my_rule:MyRule")  # fmt: skip

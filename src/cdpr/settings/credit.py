@@ -7,12 +7,16 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from .section import Section, key
 
 
-class Continuation(Section):
+class ContinuationSettings(Section):
+    """How continuations are drawn."""
+
     policy: Literal["frozen_init", "current"] = key("frozen_init", paper="frozen for the entire run", decision="D2")
     """The policy that acts in continuations."""
 
 
 class Cache(Section):
+    """The rollout cache, which keeps continuations by the state that they continue."""
+
     scope: Literal["run", "batch", "off"] = key("run", paper="rollouts not reused across iterations", decision="D3")
     """How long continuations are kept: as long as their policy stays the same, within a batch, or not at all."""
     capacity: PositiveInt = key(8192, paper="The continuation cache has capacity 8192 entries")
@@ -31,6 +35,8 @@ class Cache(Section):
 
 
 class Credit(Section):
+    """The counterfactual process reward R_proc, and how it enters the advantages."""
+
     beta: NonNegativeFloat = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5")
     candidates: PositiveInt = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4")
     continuations: PositiveInt = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch")
@@ -71,10 +77,14 @@ class Credit(Section):
     normalise: Literal["together", "apart"] = key("together", paper="Eq. group-relative advantage of G", decision="D1a")
     """Under `level: trajectory`: whether the score is normalised whole, or outcome and process part each before beta
     weighs them."""
-    continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
+    continuation: ContinuationSettings = Field(
+        default_factory=ContinuationSettings, description="How continuations are made."
+    )
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
 
 
 class Comparators(Section):
+    """The return that the utility-based algorithms maximise."""
+
     correctness_weight: PositiveFloat = key(1.0)
     """w: weight of correctness in the return of all algorithms but GRPO and CDPR."""

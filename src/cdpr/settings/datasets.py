@@ -20,7 +20,7 @@ ADDRESSES = ("http://", "https://", "unix:", "anthropic")  # what begins so is a
 class Source(Section):
     """Where the cases of a data set are."""
 
-    path: str | None = key(None, place=True)
+    path: str | None = key(None, is_path=True)
     """Folder or file with the real data; empty: synthetic cases."""
 
     under_agreement: ClassVar[bool] = False
@@ -29,17 +29,20 @@ class Source(Section):
 class FileSource(Source):
     """Cases that anyone may see."""
 
-    path: str | None = key(None, "File with the cases; empty: left out.", place=True)
+    path: str | None = key(None, "File with the cases; empty: left out.", is_path=True)
     credentialed: ClassVar[bool] = False
 
 
 class LicensedSource(Source):
+    """Cases that may be credentialed: their licence, or the user, says whether the text may leave the machine."""
+
     credentialed: bool | None = key(None)
     """Whether the text must never leave the machine; empty: as the licence says."""
 
     @model_validator(mode="after")
     def _follow_licence(self) -> Self:
-        """Set ``credentialed`` by the licence where the user left it open; it stays an unset field."""
+        """Fill ``credentialed`` by the licence where the user gave no value. To pydantic the field stays unset, so that
+        :meth:`_write_as_set` still knows this."""
         if self.credentialed is None:
             self.__dict__["credentialed"] = self.under_agreement and self.path is not None
             self.model_fields_set.discard("credentialed")
@@ -47,7 +50,8 @@ class LicensedSource(Source):
 
     @field_serializer("credentialed")
     def _write_as_set(self, value: bool | None) -> bool | None:
-        """The value to write: None where the user left it open, because the path may be set later."""
+        """The value of ``credentialed`` to write: None where the user gave none, because a later change of the path
+        decides it anew."""
         return value if "credentialed" in self.model_fields_set else None
 
 
@@ -58,6 +62,8 @@ class AgreementSource(LicensedSource):
 
 
 class MimicSource(AgreementSource):
+    """The tables and notes of MIMIC-IV."""
+
     hours_before_admission: PositiveFloat = key(24.0, decision="D22")
     """Hours before admission whose events belong to the case."""
     hours_after_admission: NonNegativeFloat = key(0.0, decision="D22")
@@ -67,17 +73,23 @@ class MimicSource(AgreementSource):
 
 
 class ClinicalBenchSource(LicensedSource):
+    """The file of ClinicalBench."""
+
     language: Literal["en", "zh", "both"] = key("en", decision="D19b")
     """Language of the cases; the benchmark has each in both."""
 
 
 class PrivateSource(AgreementSource):
+    """The CSV tables of a hospital of one's own (docs/reference/private-format.md)."""
+
     decimal_mark: Literal["point", "comma"] | None = key(None)
     """How decimals are written. Empty: numbers with a comma are refused, because 1,250 may be either."""
 
 
 class FhirSource(AgreementSource):
-    path: str | None = key(None, place=True)
+    """A FHIR export."""
+
+    path: str | None = key(None, is_path=True)
     """Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: left out."""
     hours_after_start: PositiveFloat | None = key(None)
     """Hours after the start of the encounter whose results belong to the case; empty: all."""
@@ -88,18 +100,21 @@ class FhirSource(AgreementSource):
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set.
+    """An entry of ``datasets.yaml``: a data set with its role, its importer and its licence.
 
-    ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain``
-    benchmark is only for testing; both are in the main table. ``lessons`` are synthetic cases for the warm start of the
-    tiny policy, beside the in-domain cases; they have no settings. ``further`` cases are only for testing, if a path is
-    set; they have their own table (`open_cases`), and are never in the main table. ``averaged`` data sets are those of
-    the average in Table 1, whatever other entries there are. ``importer`` reads the data (a
-    :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those of the synthetic hospital for a data set without a path
-    (:data:`cdpr.hospital.raw_files.Writer`), as many as the key ``size`` of ``hospital`` says; both are
-    ``module:function``. ``what``, ``licence``, ``conditions`` and ``links``
-    are for cards; ``open`` tells whether anyone may see the cases: of others, a card names nothing that few patients
-    have. ``short`` is the label in tables, where it differs.
+    ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain`` benchmark
+    is only for testing; both are in the main table. ``lessons`` are synthetic cases for the warm start of the tiny
+    policy, beside the in-domain cases; they have no settings. ``further`` cases are only for testing, if a path is set;
+    they have their own table (`open_cases`), and are never in the main table. ``averaged`` data sets enter the average
+    in Table 1.
+
+    ``importer`` reads the data (a :data:`cdpr.ingest.draft.Importer`). For a data set without a path, ``writer`` writes
+    files of the synthetic hospital (a :data:`cdpr.hospital.raw_files.Writer`), with the number of cases in the setting
+    ``size`` of the section ``hospital``. Both are ``module:function``. ``settings`` is the class of its settings.
+
+    ``what``, ``licence``, ``conditions`` and ``links`` are texts of its data card. ``open``: anyone may see the cases;
+    the card of any other data set names nothing that only few patients have. ``short`` is the label in tables, where it
+    differs from ``label``.
     """
 
     label: str
@@ -151,12 +166,13 @@ _CONTROLLED = "_controlled"
 
 
 def controlled_name(dataset: str) -> str:
-    """The name of the leak-controlled variant of a benchmark."""
+    """The name of the leak-controlled variant of the benchmark ``dataset``."""
     return dataset + _CONTROLLED
 
 
 def benchmark_of(dataset: str) -> str:
-    """The name of a benchmark from its own name or that of its leak-controlled variant."""
+    """The name of the benchmark to which ``dataset`` belongs: itself, or the one of which it is the leak-controlled
+    variant."""
     return dataset.removesuffix(_CONTROLLED)
 
 
@@ -164,6 +180,8 @@ def benchmark_of(dataset: str) -> str:
 
 
 class Leaks(Section):
+    """What is done with texts that give the diagnosis away."""
+
     pre_established: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
     """A case whose past or personal history has the diagnosis: left out, the name blanked, or kept."""
     family_history: Literal["drop", "mask", "keep"] = key("mask", decision="D23")
@@ -182,12 +200,14 @@ class Leaks(Section):
 
 
 class FeeSchedules(Section):
-    clfs: str | None = key(None, paper="Laboratory tests are priced using", place=True)
+    """Files of the Medicare fee schedules that replace the shipped catalogue of prices."""
+
+    clfs: str | None = key(None, paper="Laboratory tests are priced using", is_path=True)
     """Clinical Laboratory Fee Schedule, CSV."""
-    pfs: str | None = key(None, paper="imaging, electrocardiography, ", place=True)
+    pfs: str | None = key(None, paper="imaging, electrocardiography, ", is_path=True)
     """Relative value file of the Physician Fee Schedule (PPRRVU), CSV."""
-    gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.", place=True)
-    opps: str | None = key(None, paper="facility-heavy outpatient procedures", place=True)
+    gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.", is_path=True)
+    opps: str | None = key(None, paper="facility-heavy outpatient procedures", is_path=True)
     """Addendum B of the Outpatient Prospective Payment System, xlsx."""
     locality: str = key("national")
     """`national`, or contractor and locality of the Physician Fee Schedule (`10112-00`)."""
@@ -201,10 +221,12 @@ class FeeSchedules(Section):
 
 
 class _Data(Section):
+    """Where cases and prices come from; :data:`Data` has the settings of every data set besides."""
+
     leaks: Leaks = Field(default_factory=Leaks, description="What may give the diagnosis away.")
     fee_schedules: FeeSchedules = Field(default_factory=FeeSchedules)
     """Your own year or locality of the Medicare fee schedules; empty: the shipped catalogue."""
-    price_overrides: str | None = key(None, place=True)
+    price_overrides: str | None = key(None, is_path=True)
     """CSV of your own prices (`examination,price_usd,billing_group`), which come before all others."""
     train_cases: PositiveInt = key(6512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
     validation_cases: NonNegativeInt = key(200)
@@ -212,13 +234,13 @@ class _Data(Section):
     test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
 
     def source(self, dataset: str) -> Any:
-        """The settings of a data set; a leak-controlled variant has those of its benchmark."""
-        entry = DATASETS[benchmark_of(dataset)]
-        return entry.settings() if entry.role == "lessons" else getattr(self, benchmark_of(dataset))
+        """The settings of a data set, a :class:`Source`; a leak-controlled variant has those of its benchmark."""
+        name = benchmark_of(dataset)
+        return DATASETS[name].settings() if DATASETS[name].role == "lessons" else getattr(self, name)
 
     @property
     def credentialed(self) -> bool:
-        """Whether any of the data sets is under a data use agreement."""
+        """Whether the text of any data set must not leave the machine."""
         return any(self.source(name).credentialed for name in DATASETS)
 
 
@@ -234,5 +256,7 @@ Data: Any = create_model(
 
 
 class Governance(Section):
+    """What may leave the machine."""
+
     remote_agreement: str | None = key(None)
     """Name of the agreement that allows credentialed text to be sent to a model elsewhere; empty: refused."""

@@ -37,6 +37,8 @@ class Look(Section):
 
 
 class Variant(Section):
+    """A named change of the settings that is trained."""
+
     label: str = key("", "What tables and figures call it.", min_length=1)
     change: dict[str, Value] = key({}, "Settings that differ from the configuration, by dotted name.")
     feeds: list[Figure] = key([], "Tables and figures that show it.")
@@ -46,6 +48,8 @@ class Variant(Section):
 
 
 class Sweep(Section):
+    """Several values of one setting, each of which is trained."""
+
     symbol: str = key("", "Sign of the setting in the paper, or a short name.", min_length=1)
     label: str = key("", "What the setting is.", min_length=1)
     setting: str = key("", "Dotted name of the setting.", min_length=1)
@@ -55,6 +59,8 @@ class Sweep(Section):
 
 
 class Experiments(Section):
+    """What is trained."""
+
     variants: dict[str, Variant] = key({}, "Variants by name.")
     sweeps: dict[str, Sweep] = key({}, "Sweeps of one setting by name.")
     swept: list[str] | None = key(
@@ -64,7 +70,8 @@ class Experiments(Section):
 
     @field_validator("variants", "sweeps")
     @classmethod
-    def _names_fit_files(cls, entries: dict[str, Any]) -> dict[str, Any]:
+    def _check_names(cls, entries: dict[str, Any]) -> dict[str, Any]:
+        """Return the entries unchanged. Raises SettingsError for a name that cannot be part of a path."""
         return {check_name(name, "variant or sweep"): entry for name, entry in entries.items()}
 
 
@@ -83,7 +90,8 @@ class AgentEntry(Section):
     look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
 
     @model_validator(mode="after")
-    def _runs_with_something(self) -> Self:
+    def _check_model(self) -> Self:
+        """Raise ValueError for an agent that needs a model and names none."""
         if self.model is None and self.group not in ("own", "reference"):
             raise ValueError("name its `model`: policy, an entry of workflow/models.yaml, a folder or an address; or, "
                              "for an agent of your own without one, write `group: own`")  # fmt: skip
@@ -91,30 +99,36 @@ class AgentEntry(Section):
 
     @property
     def knows_hospital(self) -> bool:
-        """Reference policies read cases by the synthetic hospital's model: real cases have none. They are
-        deterministic: one figure whatever the decoding."""
+        """Whether the agent is a reference policy: it knows the probabilities of the synthetic hospital, so it cannot
+        act on real cases, and it is deterministic, so that decodings do not differ."""
         return self.group == "reference"
 
     @property
     def own_policy(self) -> bool:
-        """Whether the policy that training starts from acts."""
+        """Whether the agent acts by the policy that training starts from."""
         return self.model == POLICY
 
 
-class MDAgents(Section):
+class MDAgentsSettings(Section):
+    """The length of the debate of MDAgents."""
+
     rounds: PositiveInt = key(1, "Rounds of the debate (the code's: 5).", paper="Kim et al. 2024", decision="D32")
     turns: PositiveInt = key(2, "Turns of a round (the code's: 5).", paper="Kim et al. 2024", decision="D32")
 
 
-class DiagAgent(Section):
-    instruction: str | None = key(None, decision="D34", place=True)
+class DiagAgentSettings(Section):
+    """The prompt of DiagAgent."""
+
+    instruction: str | None = key(None, decision="D34", is_path=True)
     """File with the instruction of the model's training; empty: one of ours with the same labels."""
 
 
 class Frameworks(Section):
+    """What the descriptions of published agents leave open."""
+
     temperature: NonNegativeFloat | None = key(None, decision="D30")
     """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the decoding."""
-    md_agents: MDAgents = Field(default_factory=MDAgents, description="MDAgents, row `mdagent`.")
-    diag_agent: DiagAgent = Field(
-        default_factory=DiagAgent, description="DiagAgent, rows `diagagent_8b` and `diagagent_14b`."
+    md_agents: MDAgentsSettings = Field(default_factory=MDAgentsSettings, description="MDAgents, row `mdagent`.")
+    diag_agent: DiagAgentSettings = Field(
+        default_factory=DiagAgentSettings, description="DiagAgent, rows `diagagent_8b` and `diagagent_14b`."
     )

@@ -26,48 +26,48 @@ _HEADS = "| key | default | what it does |\n|---|---|---|"
 _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 
 
-def keys() -> dict[str, FieldInfo]:
-    """Every section and setting by its dotted name, in the order of the schema. Registries with a file of their own are
-    left out."""
+def documented_fields() -> dict[str, FieldInfo]:
+    """Every section and setting by its dotted name, with its description, in the order of the schema. Registries with a
+    file of their own are left out."""
     _describe_sections()
     return {name: field for name, field in walk(Settings) if name.partition(".")[0] not in REGISTRIES}
 
 
-def files(root: Path) -> dict[Path, str]:
-    """Every generated file below ``root``, and its text."""
+def _generate(root: Path) -> dict[Path, str]:
+    """The path of every generated file below the checkout ``root``, and the text that it should have."""
     config = parse_yaml((root / "config.yaml").read_text(encoding="utf-8")) or {}
     return {root / "workflow/schemas/config.schema.json": _schema(), root / "config/README.md": _reference(config)}
 
 
-def write(root: Path) -> list[str]:
-    """Write all generated files below ``root``; returns their paths."""
-    return [str(write_text(path, text).relative_to(root)) for path, text in files(root).items()]
+def write_files(root: Path) -> list[str]:
+    """Write all generated files below the checkout ``root``; returns their paths below it."""
+    return [str(write_text(path, text).relative_to(root)) for path, text in _generate(root).items()]
 
 
-def check(root: Path) -> list[str]:
-    """Paths of generated files that are missing or out of date."""
-    odd = (p for p, text in files(root).items() if not p.exists() or p.read_text(encoding="utf-8") != text)
-    return [str(path.relative_to(root)) for path in odd]
+def outdated_files(root: Path) -> list[str]:
+    """List the generated files that are missing or differ from the settings, by their paths below ``root``."""
+    outdated = (p for p, text in _generate(root).items() if not p.exists() or p.read_text(encoding="utf-8") != text)
+    return [str(path.relative_to(root)) for path in outdated]
 
 
-def explain(name: str, settings: Settings) -> str:
-    """What a key does, its value in ``settings``, its default and its source; of a section, of all its keys.
+def explain_key(name: str, settings: Settings) -> str:
+    """Write what the setting ``name`` does, with its value in ``settings``, its default and its source. For a section,
+    write this about all settings in it.
 
     Raises SettingsError for a name that no setting has.
     """
-    matches = {key: field for key, field in keys().items() if key == name or key.startswith(f"{name}.")}
+    matches = {key: field for key, field in documented_fields().items() if key == name or key.startswith(f"{name}.")}
     if not matches:
         raise SettingsError(unknown_key(name.split(".")))
-    parts = [_explain(key, field, settings) for key, field in matches.items()]
+    parts = [_explain_field(key, field, settings) for key, field in matches.items()]
     if _OPTIONS in matches:
-        parts += [
-            f"{key}\n  {_description(field)}\n  default  {_yaml(field.default)}" for key, field in options().items()
-        ]
+        for key, field in _option_fields().items():
+            parts.append(f"{key}\n  {_description(field)}\n  default  {_yaml(field.default)}")
     return "\n\n".join(parts)
 
 
-def options() -> dict[str, FieldInfo]:
-    """The options of the algorithms that come with the package: ``training.options.decay (belief_gain)``, ..."""
+def _option_fields() -> dict[str, FieldInfo]:
+    """The options of all known algorithms, by name and algorithm: ``training.options.decay (belief_gain)``, ..."""
     classes = {algorithm: algorithm_class(algorithm).Options for algorithm in known_algorithms()}
     _describe_sections()  # gives each field its description
     return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm, own in classes.items()
@@ -75,10 +75,10 @@ def options() -> dict[str, FieldInfo]:
 
 
 def _describe_sections() -> list[type[Section]]:
-    """All groups of settings that are imported, their settings described by the docstrings below them. Only
-    documentation needs these, and to read the sources at every start of a command would take a tenth of a second."""
+    """Make the docstring below each setting its description, in all sections that are imported; returns these sections.
+    Only documentation needs this, and to read the sources at every start of a command takes a tenth of a second."""
     sections = [Section]
-    for section in sections:  # which grows meanwhile
+    for section in sections:  # the list grows while it is read
         sections += section.__subclasses__()
         for base in section.__mro__[: section.__mro__.index(Section)]:
             for name, text in _docstrings(base).items():
@@ -88,7 +88,8 @@ def _describe_sections() -> list[type[Section]]:
 
 @functools.cache
 def _docstrings(section: type) -> dict[str, str]:
-    """The docstrings below the settings of a class; none where the class was not written in a file."""
+    """Read the docstrings below the settings of a class from its source, by the name of the setting; none for a class
+    that was not written in a file."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
     except OSError:
@@ -101,22 +102,22 @@ def _docstrings(section: type) -> dict[str, str]:
     return texts
 
 
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted name and value of every entry of a nested dictionary."""
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of every entry of a nested dictionary, each name with ``prefix`` in front."""
     for name, value in tree.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{path}.")
+            yield from flatten(value, f"{path}.")
         else:
             yield path, value
 
 
 def _schema() -> str:
-    """Text of the JSON schema, closed like the settings themselves."""
+    """The text of the JSON schema of the settings, which allows no unknown key."""
     schema = Settings.model_json_schema()
-    groups = schema["$defs"] | {"Settings": schema}
+    definitions = schema["$defs"] | {"Settings": schema}
     for section in _describe_sections():
-        for name, entry in groups.get(section.__name__, {}).get("properties", {}).items():
+        for name, entry in definitions.get(section.__name__, {}).get("properties", {}).items():
             entry["description"] = section.model_fields[name].description or ""
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "cdpr settings"
@@ -125,35 +126,35 @@ def _schema() -> str:
 
 
 def _reference(config: Mapping[str, Any]) -> str:
-    """Text of ``config/README.md``: one table per section. ``config`` is the content of ``config.yaml``."""
-    demo, parts = dict(leaves(config)), []
-    for section in ("", *(name for name, field in keys().items() if is_section(field))):
-        head = f"## `{section}`\n\n{_description(keys()[section])}" if section else "## Top level"
-        rows = [_row(name, field, demo) for name, field in keys().items()
+    """The text of ``config/README.md``: one table per section. ``config`` is the content of ``config.yaml``."""
+    demo, fields, parts = dict(flatten(config)), documented_fields(), []
+    for section in ("", *(name for name, field in fields.items() if is_section(field))):
+        head = f"## `{section}`\n\n{_description(fields[section])}" if section else "## Top level"
+        rows = [_table_row(name, field, demo) for name, field in fields.items()
                 if name.rpartition(".")[0] == section and not is_section(field)]  # fmt: skip
         parts.append("\n".join([head, "", _HEADS, *rows]) if rows else head)
         if section == "training":
-            own = [_row(name, field, {}) for name, field in options().items()]
-            parts.append("\n".join([f"## `{_OPTIONS}`\n\n{_description(keys()[_OPTIONS])}", "", _HEADS, *own]))
+            own = [_table_row(name, field, {}) for name, field in _option_fields().items()]
+            parts.append("\n".join([f"## `{_OPTIONS}`\n\n{_description(fields[_OPTIONS])}", "", _HEADS, *own]))
     return shipped_text(__package__, "reference.md").replace("{tables}", "\n\n".join(parts))
 
 
-def _explain(name: str, field: FieldInfo, settings: Settings) -> str:
-    """One setting as ``cdpr config --explain`` prints it."""
+def _explain_field(name: str, field: FieldInfo, settings: Settings) -> str:
+    """The paragraph about one setting or section that ``cdpr config --explain`` prints."""
     lines, source = [textwrap.fill(_description(field), _WIDTH)], _source(field)
     if not is_section(field):
         default = field.get_default(call_default_factory=True)
         lines += [f"value    {_yaml(value_at(settings, name))}", f"default  {_yaml(default)}"]
-        lines += [f"type     {_kind(field.annotation).replace('`', '')}"]
+        lines += [f"type     {_describe_type(field.annotation).replace('`', '')}"]
         lines += [f'paper    "{source["paper"].strip()}"'] if "paper" in source else []
         lines += [f"decision {source['decision']} of docs/deviations.md"] if "decision" in source else []
     return "\n".join([name, textwrap.indent("\n".join(lines), "  ")])
 
 
-def _row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
-    """One setting as a row of ``config/README.md``; ``demo`` has the values of ``config.yaml``."""
+def _table_row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
+    """The row of ``config/README.md`` about one setting; ``demo`` has the values of ``config.yaml`` by dotted name."""
     default, source = field.get_default(call_default_factory=True), _source(field)
-    kind = _kind(field.annotation).removesuffix(" or empty")
+    kind = _describe_type(field.annotation).removesuffix(" or empty")
     choices = kind.split(", ") if kind.startswith("`") else [kind] * (default in (None, [], {}))
     value = ", ".join(dict.fromkeys([f"`{_yaml(default)}`", *choices]))
     if demo.get(name, default) != default:
@@ -164,26 +165,28 @@ def _row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
 
 
 def _description(field: FieldInfo) -> str:
+    """The description of a setting on one line."""
     return " ".join((field.description or "").split())
 
 
 def _source(field: FieldInfo) -> Mapping[str, Any]:
+    """The entries ``paper`` and ``decision`` of a setting, as far as :func:`~.section.key` was given them."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 def _yaml(value: Any) -> str:
-    """A value as YAML on one line."""
+    """Write a value as YAML on one line."""
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).strip().removesuffix("\n...").strip()
 
 
-def _kind(annotation: Any) -> str:
-    """Type of a setting for readers: names for plain types, the choices of a literal."""
-    options, origin = get_args(annotation), get_origin(annotation)
-    if not options:
+def _describe_type(annotation: Any) -> str:
+    """Write the type of a setting for readers: "integer or empty", "list of text", or the choices of a literal."""
+    arguments, origin = get_args(annotation), get_origin(annotation)
+    if not arguments:
         return _TYPES.get(getattr(annotation, "__name__", ""), "")
-    if all(isinstance(option, str) for option in options):
-        return ", ".join(f"`{option}`" for option in options)
+    if all(isinstance(choice, str) for choice in arguments):
+        return ", ".join(f"`{choice}`" for choice in arguments)
     if origin in (list, dict):
-        return f"list of {_kind(options[0])}" if origin is list else "keys and values"
-    kinds = ("empty" if option is type(None) else _kind(option) for option in options)
+        return f"list of {_describe_type(arguments[0])}" if origin is list else "keys and values"
+    kinds = ("empty" if option is type(None) else _describe_type(option) for option in arguments)
     return " or ".join(filter(None, kinds))

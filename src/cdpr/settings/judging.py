@@ -15,6 +15,8 @@ UNREADABLE = 0.05
 
 
 class Judge(Section):
+    """The models that judge diagnoses."""
+
     model: str | None = key(None, paper="Diagnosis correctness is judged by an LLM-as-a-Judge", decision="D18")
     """Language model that judges diagnoses which the tables of names do not find right: an entry of
     `workflow/models.yaml`, or a Hugging Face folder."""
@@ -23,12 +25,17 @@ class Judge(Section):
 
 
 class Matcher(Section):
+    """The model that matches requests with examinations."""
+
     model: str | None = key(None, paper="regex matching and LLM-based semantic matching", decision="D17")
     """Language model for requests that the tables of names do not match, named as in `judge.model`."""
 
 
 def failing(asker: str, unreadable: int, answers: int) -> str:
-    """A warning about a judge or matcher of whose answers more than one in twenty was unreadable; else empty."""
+    """Write a warning where more than one in twenty answers of a model was ``unreadable``; empty where fewer were.
+
+    ``asker`` is ``judge`` or ``matcher``, ``answers`` the number of all answers of its model.
+    """
     if unreadable <= UNREADABLE * answers:
         return ""
     return (

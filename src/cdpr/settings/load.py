@@ -18,33 +18,36 @@ from .section import RESTRICTED, NoProject, SettingsError, read_shipped, walk
 
 
 def load_settings(*paths: str | Path) -> Settings:
-    """Settings from YAML files: later files override earlier ones key by key, and all of them the registries of the
-    checkout (:func:`registries`). A resolved file (``.json``) is read alone. Without a file: the defaults, which follow
-    the paper.
+    """Read the settings from YAML files, of which later ones override earlier ones key by key. Keys that no file sets
+    have their defaults, which follow the paper; experiments, agents and models come from the checkout
+    (:func:`registries`).
 
-    Raises SettingsError for a missing file, for one that is not YAML, and for an unknown key or an invalid value; the
-    message names the key and the nearest valid one. Source: config/README.md lists every key.
+    A file ``.json`` has all settings already resolved. Raises SettingsError for a missing file, for one that is not
+    YAML, and for an unknown key or an invalid value; the message names the key and the nearest valid one. Source:
+    config/README.md lists every key.
     """
-    alone = bool(paths) and Path(paths[0]).suffix == ".json"
-    if alone and len(paths) == 1 and (name := re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name)):
-        return _resolved(Path(paths[0]), name[1])
-    merged = {} if alone else registries()
+    is_resolved = bool(paths) and Path(paths[0]).suffix == ".json"
+    name = re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name) if len(paths) == 1 else None
+    if name:
+        return _read_resolved(Path(paths[0]), name[1])
+    merged = {} if is_resolved else registries()
     for path in paths:
-        merged = merge(merged, _read(path))
+        merged = merge(merged, _read_yaml(path))
     return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
 
 
 def registries() -> dict[str, Any]:
-    """Experiments, agents and models of the checkout, as its files in ``workflow/`` have them; empty where there is no
-    checkout. Only names of runs need them: the library works without."""
+    """Read the registries of the checkout: the sections ``experiments``, ``agents`` and ``models``, each from its file
+    in ``workflow/``. Empty where there is no checkout: only names of runs need them, the library works without."""
     try:
         return {name: read_shipped(file)[name] for name, file in REGISTRIES.items()}
     except NoProject:
         return {}
 
 
-def _resolved(path: Path, expected: str) -> Settings:
-    """The settings of a run, as its main process wrote them; the name of the file holds their digest."""
+def _read_resolved(path: Path, expected: str) -> Settings:
+    """Read the settings of a run from the file that its main process wrote. Raises SettingsError where their digest is
+    not the ``expected`` one, which the name of the file holds."""
     with contextlib.suppress(ValueError):
         settings = Settings.model_validate_json(path.read_bytes())
         if digest(settings) == expected:
@@ -52,8 +55,9 @@ def _resolved(path: Path, expected: str) -> Settings:
     raise SettingsError(f"{path}: damaged or edited; start the same snakemake command again, which writes it again")
 
 
-def _read(path: str | Path) -> dict[str, Any]:
-    """The keys and values of a YAML file. Raises SettingsError."""
+def _read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read the keys and values of a YAML file. Raises SettingsError where the file is missing, is not YAML, or holds
+    anything else."""
     import yaml
 
     try:
@@ -69,32 +73,37 @@ def _read(path: str | Path) -> dict[str, Any]:
 
 
 def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Settings:
-    """The settings of a plain dictionary, with :func:`registries` where it names none. Raises SettingsError naming the
-    first bad key and the nearest valid one."""
+    """Check a nested dictionary of settings and return it as :class:`Settings`; it has the :func:`registries` of the
+    checkout unless ``data`` names others. Raises SettingsError, which begins with ``source`` and names the first bad
+    key and the nearest valid one."""
     try:
         return Settings.model_validate({**registries(), **data})
     except ValidationError as error:
         # A misspelt key is also a missing one: the misspelling is reported.
         problem = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
         path = [str(part) for part in problem["loc"]]
-        message = f"key {'.'.join(path)!r}: {problem['msg']} (got {problem['input']!r})"
-        if "change" in path and isinstance(problem["input"], dict):  # of a variant
+        if problem["type"] == "extra_forbidden":
+            message = unknown_key(path)
+        elif "change" in path and isinstance(problem["input"], dict):  # of a variant
             message = f"key {'.'.join(path[:-1])!r}: name each setting with dots, as {path[-2]}.KEY: VALUE"
-        message = unknown_key(path) if problem["type"] == "extra_forbidden" else message
+        else:
+            message = f"key {'.'.join(path)!r}: {problem['msg']} (got {problem['input']!r})"
         raise SettingsError(f"{source}: {message}") from error
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``over`` laid on ``base``; nested sections are merged, everything else is replaced."""
-    out = dict(base)
+    """Merge two nested dictionaries into a new one: dictionaries are merged at every depth, any other value of ``over``
+    replaces that of ``base``."""
+    merged = dict(base)
     for name, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(out.get(name), Mapping)
-        out[name] = merge(out[name], value) if both else value
-    return out
+        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = merge(merged[name], value) if both else value
+    return merged
 
 
 def digest(value: Any, length: int = 16) -> str:
-    """Hexadecimal digest of a JSON-like value (models included) in canonical form."""
+    """Compute the first ``length`` hexadecimal digits of the SHA-256 of a JSON value or pydantic model, written as JSON
+    with sorted keys."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -102,51 +111,56 @@ def digest(value: Any, length: int = 16) -> str:
 
 
 def unknown_key(path: Sequence[str]) -> str:
-    """The message for a key that does not exist, with the nearest key that does: in its section, or anywhere."""
-    section, everywhere, key = ".".join(path[:-1]), known_keys(), ".".join(path)
-    for among, cutoff in (([k for k in everywhere if k.rpartition(".")[0] == section], 0.5), (everywhere, 0.75)):
-        names = dict.fromkeys(k.rpartition(".")[2] for k in among)
+    """The message for the key ``path`` (one part per section), which does not exist. It names the nearest key that
+    does: in the same section, or else anywhere."""
+    section, every_key, key = ".".join(path[:-1]), known_keys(), ".".join(path)
+    siblings = [known for known in every_key if known.rpartition(".")[0] == section]
+    for candidates, cutoff in ((siblings, 0.5), (every_key, 0.75)):
+        names = dict.fromkeys(known.rpartition(".")[2] for known in candidates)
         if close := difflib.get_close_matches(path[-1], names, n=1, cutoff=cutoff):
-            alike = [k for k in among if k.rpartition(".")[2] == close[0]]  # one name is in several sections
-            return f"unknown key {key!r}; did you mean {difflib.get_close_matches(key, alike, n=1, cutoff=0)[0]!r}?"
+            same_name = [known for known in candidates if known.rpartition(".")[2] == close[0]]  # in several sections
+            nearest = difflib.get_close_matches(key, same_name, n=1, cutoff=0)[0]
+            return f"unknown key {key!r}; did you mean {nearest!r}?"
     return f"unknown key {key!r}; see config/README.md for all keys"
 
 
 @functools.cache
 def known_keys() -> tuple[str, ...]:
-    """Dotted names of all keys, sections included."""
+    """The dotted names of all settings and sections."""
     return tuple(name for name, _ in walk(Settings))
 
 
 def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KEY") -> Settings:
-    """Settings that hold only the keys ``names`` (dotted; a section means all its keys).
+    """Copy settings so that only the keys ``names`` can be read (dotted names; a section means all its keys).
 
-    Reading any other key raises UndeclaredSetting, with the ``remedy``, where KEY is replaced by its name: nothing can
-    depend on a setting that its run key leaves out. Raises SettingsError for a name that is no key.
+    Reading any other key of the copy raises UndeclaredSetting with the text ``remedy``, in which KEY stands for that
+    key: no result can depend on a setting that its run key leaves out. Raises SettingsError for an unknown name.
     """
     names = set(names)
     unknown = sorted(names - set(known_keys()))
     if unknown:
         raise SettingsError(f"`reads` names the settings {unknown}, which do not exist; see config/README.md")
-    return _keep(settings, names, "", remedy)
+    return _restrict_section(settings, names, "", remedy)
 
 
-def without(names: Iterable[str], leaves: Iterable[str]) -> set[str]:
-    """The keys of ``names``, spelled out to single settings, less ``leaves`` and everything below them."""
-    names, leaves = set(names), set(leaves)
-    return {key for key, above in _single().items() if above & names and not above & leaves}
+def without(names: Iterable[str], excluded: Iterable[str]) -> set[str]:
+    """The single settings that the keys ``names`` include, without those that the keys ``excluded`` include. A key is
+    the dotted name of a setting or of a section, which includes all settings below it."""
+    names, excluded = set(names), set(excluded)
+    return {key for key, ancestors in _ancestors().items() if ancestors & names and not ancestors & excluded}
 
 
 @functools.cache
-def _single() -> dict[str, set[str]]:
-    """Every single setting, with all keys that include it: its sections and itself."""
+def _ancestors() -> dict[str, set[str]]:
+    """For every single setting the keys that include it: its sections and itself."""
     sections = {key.rpartition(".")[0] for key in known_keys()}
-    above = {key: key.split(".") for key in known_keys() if key not in sections}
-    return {key: {".".join(parts[: n + 1]) for n in range(len(parts))} for key, parts in above.items()}
+    parts_of = {key: key.split(".") for key in known_keys() if key not in sections}
+    return {key: {".".join(parts[: n + 1]) for n in range(len(parts))} for key, parts in parts_of.items()}
 
 
-def _keep(section: Any, names: set[str], above: str, remedy: str) -> Any:
-    """A copy of a section that has only the keys ``names``, below the dotted name ``above``."""
+def _restrict_section(section: Any, names: set[str], prefix: str, remedy: str) -> Any:
+    """Copy a section so that only the keys ``names`` of it can be read. ``prefix`` is the dotted name of the section
+    with a dot behind; ``remedy`` as in :func:`restrict`."""
     below: dict[str, set[str]] = {}
     for name in names:
         first, _, rest = name.partition(".")
@@ -154,8 +168,8 @@ def _keep(section: Any, names: set[str], above: str, remedy: str) -> Any:
     copy = section.model_copy()
     for name in type(section).model_fields.keys() - names:
         if name in below:
-            copy.__dict__[name] = _keep(getattr(section, name), below[name], f"{above}{name}.", remedy)
+            copy.__dict__[name] = _restrict_section(getattr(section, name), below[name], f"{prefix}{name}.", remedy)
         else:
-            copy.__dict__.pop(name, None)  # of a copy of a copy
-    copy.__dict__[RESTRICTED] = above, remedy
+            copy.__dict__.pop(name, None)  # missing already in the copy of a copy
+    copy.__dict__[RESTRICTED] = prefix, remedy
     return copy

@@ -20,10 +20,10 @@ _OURS = frozenset({"messages", "prompt", "model", "max_tokens", "max_completion_
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider of models: its address ``at``, the environment variables of its key, and the form of its requests.
+    """A provider of models: its address ``at``, and the environment variables ``keys`` that may hold an API key.
 
-    ``limit`` is the request field for the most tokens of an answer; ``seeds``: requests may have a seed. A ``paid``
-    provider is called only with an enabled entry and a key.
+    ``limit`` is the field of a request for the most tokens of an answer; ``seeds``: a request may have a seed. A
+    ``paid`` provider is called only where the model's entry is enabled and a key is set.
     """
 
     label: str
@@ -65,7 +65,7 @@ class Prices(Section):
     source: str = key("", "Where.")
 
     def usd(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """The cost in US dollars of calls with these numbers of tokens."""
+        """The cost in US dollars of calls with these numbers of tokens in all."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
 
 
@@ -112,7 +112,7 @@ class ModelEntry(Section):
     @field_validator("answer")
     @classmethod
     def _check_expressions(cls, answer: list[str]) -> list[str]:
-        """The same expressions. Raises ValueError for one that does not compile."""
+        """Return the expressions unchanged. Raises ValueError for one that does not compile."""
         for expression in answer:
             try:
                 re.compile(expression)
@@ -123,16 +123,16 @@ class ModelEntry(Section):
     @field_validator("extra")
     @classmethod
     def _check_extra(cls, extra: dict[str, Any]) -> dict[str, Any]:
-        """The same fields. Raises ValueError for one that other settings decide."""
-        if known := sorted(_OURS & extra.keys()):
+        """Return the fields unchanged. Raises ValueError for one that other settings decide."""
+        if taken := sorted(_OURS & extra.keys()):
             raise ValueError(
-                f"{', '.join(known)}: set elsewhere; the limit of an answer and its sampling are in `sampling`"
+                f"{', '.join(taken)}: set elsewhere; the limit of an answer and its sampling are in `sampling`"
             )
         return extra
 
     @property
     def where(self) -> str | None:
-        """The address or folder; None where neither is set."""
+        """The address or folder of the model: ``at``, else its provider's address; None where there is neither."""
         return self.at or PROVIDERS[self.provider].at
 
     @property
@@ -142,7 +142,7 @@ class ModelEntry(Section):
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """The environment variables that may have its key."""
+        """The environment variables that may hold its API key."""
         return PROVIDERS[self.provider].keys if self.keys is None else tuple(self.keys)
 
     @property
@@ -151,11 +151,14 @@ class ModelEntry(Section):
         return PROVIDERS[self.provider].paid
 
     def request_settings(self) -> dict[str, Any]:
-        """The fields that decide the answers, and so are part of the key of an evaluation."""
+        """The fields of the entry that decide the answers, as a dictionary. They are part of the key of an
+        evaluation."""
         return self.model_dump(include={"id", "provider", "sampling", "extra", "system", "answer"})
 
 
 class Serving(Section):
+    """Model servers that jobs start and stop themselves."""
+
     program: Literal["none", "vllm", "sglang", "llama_cpp"] = key("none")
     """Server that jobs start; it must be installed."""
     models: list[str] = key([])
@@ -173,7 +176,8 @@ class Serving(Section):
     @field_validator("command")
     @classmethod
     def _check_placeholders(cls, command: str | None) -> str | None:
-        """The same command. Raises ValueError for an unknown placeholder, and where ``{port}`` is missing."""
+        """Return the command unchanged. Raises ValueError for an unknown placeholder, and where ``{port}`` is
+        missing."""
         try:
             shlex.split((command or "").format(weights="", name="", host="", port=0, gpus=1, serve=""))
         except (LookupError, ValueError) as error:
@@ -185,6 +189,8 @@ class Serving(Section):
 
 
 class Calls(Section):
+    """How models that are not trained here are called, and what that may cost."""
+
     mode: Literal["record", "replay", "live"] = key("record")
     """`record`: answers are recorded under `state`, and no question is sent twice; `replay`: only recorded answers;
     `live`: nothing is recorded."""

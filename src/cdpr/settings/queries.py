@@ -14,15 +14,16 @@ from .variants import value_at
 
 
 def model_of(settings: Settings, agent: AgentEntry) -> ModelEntry | None:
-    """The model behind an agent: an entry of ``workflow/models.yaml``, or the folder or address that the agent names
-    itself, which it may ask without further permission. None for the policy, and where the agent has none."""
+    """The entry of the model by which an agent acts: that of ``workflow/models.yaml``, or a new one where the agent
+    names a folder or an address itself, which is enabled. None for an agent that acts by the policy or by no model."""
     if agent.model is None or agent.own_policy:
         return None
     return named_model(settings, agent.model, agent.served_as or "")
 
 
 def named_model(settings: Settings, name: str, served_as: str = "") -> ModelEntry:
-    """The entry of ``workflow/models.yaml`` of this name; else one for the folder or address that ``name`` is."""
+    """The entry ``name`` of ``workflow/models.yaml``. Where there is none, ``name`` is a folder or an address: a new,
+    enabled entry for it, whose name on the server is ``served_as``."""
     if name in settings.models:
         return settings.models[name]
     provider: Literal["anthropic", "own"] = "anthropic" if name.startswith("anthropic") else "own"
@@ -30,7 +31,7 @@ def named_model(settings: Settings, name: str, served_as: str = "") -> ModelEntr
 
 
 def served(settings: Settings, agent: AgentEntry) -> bool:
-    """Whether the job that evaluates an agent starts a server for its model."""
+    """Whether the job that evaluates ``agent`` starts a server for its model (section ``serving``)."""
     serving = settings.serving
     if serving.program == "none" or agent.model is None:
         return False
@@ -40,7 +41,7 @@ def served(settings: Settings, agent: AgentEntry) -> bool:
 
 
 def check_serving(settings: Settings) -> None:
-    """Raise SettingsError where ``serving`` asks for what cannot be."""
+    """Raise SettingsError where the section ``serving`` contradicts itself or the registry of models."""
     serving = settings.serving
     for name in serving.models:
         if name not in settings.models:
@@ -54,10 +55,10 @@ def check_serving(settings: Settings) -> None:
 
 
 def why_not_run(settings: Settings, name: str) -> str:
-    """What the settings lack to run an agent, as tables say it; empty: it is run.
+    """The reason why the agent ``name`` is not run, as tables print it; empty for an agent that is run.
 
-    The answer depends on the settings alone, so that the same settings make the same table. What the environment
-    lacks, such as a key, stops the run before its first job (:mod:`cdpr.pipeline.systems`).
+    It depends on the settings alone, so that the same settings make the same table. Anything that is missing outside
+    the settings, such as an API key, stops the run before its first job (:mod:`cdpr.pipeline.systems`).
     """
     agent = settings.agents[name]
     model = model_of(settings, agent)
@@ -71,24 +72,25 @@ def why_not_run(settings: Settings, name: str) -> str:
 
 
 def judging_models(settings: Settings) -> dict[str, ModelEntry]:
-    """The models that judge and match, by the setting that names them."""
+    """The entries of the models that judge and match, by the setting that names each (``judge.model``, ...); settings
+    that name none are left out."""
     names = {
         "judge.model": settings.judge.model,
         "judge.second": None if settings.judge.second == TABLES else settings.judge.second,
         "matcher.model": settings.matcher.model,
     }
-    return {where: named_model(settings, name) for where, name in names.items() if name is not None}
+    return {key: named_model(settings, name) for key, name in names.items() if name is not None}
 
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
-    """Key and path of all files and folders that the settings name and that are not there."""
+    """List the files and folders that the settings name and that do not exist, each as (key, path)."""
     missing = [(name, path) for name, path in user_files(settings) if not file_type(path)]
     policy = settings.policy.model
     return missing if policy == "tiny" or file_type(policy) else [*missing, ("policy.model", policy)]
 
 
 def check_paths(settings: Settings) -> None:
-    """Raise SettingsError for a path in the settings that :func:`check_path` refuses."""
+    """Raise SettingsError for a path anywhere in the settings that :func:`check_path` refuses."""
     models = {f"models.{name}.{key}": path for name, entry in settings.models.items()
               for key, path in (("at", entry.folder), ("weights", entry.weights)) if path}  # fmt: skip
     models |= {f"agents.{name}.model": agent.model for name, agent in settings.agents.items()
@@ -99,18 +101,20 @@ def check_paths(settings: Settings) -> None:
         check_path(f"paths.{name}", path, ":")  # which separates the files of a list
 
 
-def check_path(name: str, path: str, others: str = "") -> None:
-    """Raise SettingsError for a path that begins with ``~`` or holds a character that Snakemake (braces, ``<``), DuckDB
-    and SQLite (``?``, a backslash), a terminal or, of the ``others``, another reader takes for something else."""
+def check_path(name: str, path: str, forbidden: str = "") -> None:
+    """Raise SettingsError for a path that begins with ``~``, or that holds a character with another meaning to
+    Snakemake (braces, ``<``), DuckDB and SQLite (``?``, a backslash) or a terminal, or one of ``forbidden``. ``name``
+    is the key of the setting."""
     if not path or path.startswith("~"):
         raise SettingsError(f"{name}: {path!r}: write the path of the folder out; `~` is not your home here")
-    if bad := [c for c in path if c in "{}<?\\" + others or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]:
+    if bad := [c for c in path if c in "{}<?\\" + forbidden or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]:
         raise SettingsError(f"{name}: {path!r}: a path cannot hold {bad[0]!r} here; rename the folder or file, "
                             "or make a link with another name")  # fmt: skip
 
 
 def user_files(settings: Settings) -> list[tuple[str, str]]:
-    """Key and path of files and folders that must be there."""
+    """List the files and folders of the user that the settings name, each as (key, path): settings that are declared
+    with ``is_path`` and have a value."""
     extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
-    paths = [(name, value_at(settings, name)) for name, extra in extras if extra.get("place")]
+    paths = [(name, value_at(settings, name)) for name, extra in extras if extra.get("is_path")]
     return [(name, path) for name, path in paths if path is not None and not path.startswith(ADDRESSES)]

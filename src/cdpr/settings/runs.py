@@ -21,7 +21,7 @@ class TrainedRun(NamedTuple):
 
     @classmethod
     def parse(cls, run: str) -> Self | None:
-        """The variant and seed of a name; None for the name of an agent."""
+        """Read the name of a run; None for that of an agent, which is not trained."""
         match = _TRAINED.fullmatch(run)
         return cls(match["variant"], int(match["seed"])) if match else None
 
@@ -30,26 +30,27 @@ class TrainedRun(NamedTuple):
 
 
 def is_trained(run: str) -> bool:
-    """Whether the name is that of a trained run."""
+    """Whether ``run`` is the name of a trained run, ``VARIANT-seedN``."""
     return TrainedRun.parse(run) is not None
 
 
 def seeds_of_runs(runs: Iterable[str]) -> list[int]:
-    """Seeds of the trained ones of these runs."""
+    """The seeds of the trained runs among these, in their order."""
     return [trained.seed for run in runs if (trained := TrainedRun.parse(run))]
 
 
 def check_agent(name: str) -> str:
-    """The name of an agent again. Raises SettingsError as :func:`check_name`."""
+    """Return the name of an agent unchanged. Raises SettingsError as :func:`check_name`."""
     return check_name(name, "agent")
 
 
-def check_name(name: str, what: str) -> str:
-    """The name again. Raises SettingsError for one that cannot be part of a path, or that is read as a trained run."""
+def check_name(name: str, kind: str) -> str:
+    """Return the name of an agent, variant or sweep unchanged. Raises SettingsError, which calls it ``kind``, for a
+    name that cannot be part of a path, or that would be read as that of a trained run."""
     if not re.fullmatch(NAME, name):
-        raise SettingsError(f"{what} {name!r} is no name: use small letters of a to z, digits, '_', '.' and '-', a "
+        raise SettingsError(f"{kind} {name!r} is no name: use small letters of a to z, digits, '_', '.' and '-', a "
                             "letter first")  # fmt: skip
     if is_trained(name):
-        raise SettingsError(f"{what} {name!r}: a name that ends in -seed and a number is that of a trained run; choose "
+        raise SettingsError(f"{kind} {name!r}: a name that ends in -seed and a number is that of a trained run; choose "
                             "another")  # fmt: skip
     return name

@@ -23,11 +23,15 @@ MOST_METHODS = 8  # of the expert study
 
 
 class Paths(Section):
+    """Folders that the workflow writes to."""
+
     results: str = key("results", "All results.")
     state: str = key("state", "Unfinished work: checkpoints and caches.")
 
 
 class HospitalSettings(Section):
+    """The synthetic hospital: the seed and the number of its cases."""
+
     seed: int = key(11, "Seed of its patients; the demo was tuned on those of seed 7.")
     mimic_patients: PositiveInt = key(7300, "Patients behind the MIMIC-format files; some have several admissions.")
     textbook_cases: PositiveInt = key(18000, "Cases of the textbook that the tiny policy reads before it is trained.")
@@ -36,6 +40,8 @@ class HospitalSettings(Section):
 
 
 class Costs(Section):
+    """How examinations are priced."""
+
     price_map: Literal["corrected", "paper_prices"] = key("corrected", paper="appendix, Unified examination cost")
     """`corrected`: the shipped catalogue; `paper_prices`: first those of the paper's sample record."""
     place_of_service: Literal["outpatient", "office"] = key("outpatient", decision="D15b")
@@ -51,6 +57,8 @@ class Costs(Section):
 
 
 class Prompt(Section):
+    """How a state is written for the policy."""
+
     style: Literal["compact", "full"] = key("compact", paper="appendix, Prompt Templates")
     """`full`: the paper's prompt; `compact`: the same grammar in few tokens."""
     common_diagnoses: bool = key(True, "Whether the full prompt lists 17 common diagnoses.", decision="D19")
@@ -58,12 +66,16 @@ class Prompt(Section):
 
 
 class Tests(Section):
+    """What counts as an examination in the utility."""
+
     count: Literal["available", "issued"] = key("available", decision="D13")
     """What N_tests counts: examinations that gave a result, or every parsed request."""
     count_physical: bool = key(False, "Whether items of the (free) physical examination count too.", decision="D13")
 
 
 class Environment(Section):
+    """The rules of an episode."""
+
     max_turns: PositiveInt = key(8, paper="multi-turn rollouts capped at 8 assistant turns per trajectory")
     """Assistant turns before a diagnosis is forced."""
     forced_turn: Literal["within", "extra"] = key("within", decision="D16")
@@ -77,6 +89,8 @@ class Environment(Section):
 
 
 class TinyModel(Section):
+    """The size of the tiny policy."""
+
     hidden_size: PositiveInt = key(128, "Width.")
     layers: PositiveInt = key(2, "Transformer blocks.")
     heads: PositiveInt = key(4, "Query heads.")
@@ -86,6 +100,8 @@ class TinyModel(Section):
 
 
 class Policy(Section):
+    """The policy that is trained, and the lengths of its prompts and replies."""
+
     model: str = key("tiny", paper="initialized from Qwen3-4B-Instruct-2507")
     """`tiny`: built here from a configuration; otherwise a Hugging Face folder."""
     chat_template_kwargs: dict[str, Any] = key({})
@@ -120,6 +136,8 @@ class Policy(Section):
 
 
 class WarmStart(Section):
+    """The imitation of clinicians before reinforcement learning."""
+
     cases: NonNegativeInt = key(6000)
     """Training cases with demonstrations; the others are for reinforcement learning."""
     textbook: bool | None = key(None)
@@ -133,6 +151,8 @@ class WarmStart(Section):
 
 
 class Utility(Section):
+    """The weights of the utility."""
+
     lambda_test: NonNegativeFloat = weight(0.05, "tests", "Price of one examination.", paper="lambda_test = 0.05")
     lambda_cost: NonNegativeFloat = weight(
         0.02, "cost_usd", "Price of one cost unit.", symbol="cost", unit="cost_unit_usd", paper="lambda_cost = 0.02"
@@ -145,6 +165,8 @@ class Utility(Section):
 
 
 class FrozenServer(Section):
+    """The server of the frozen initial policy, from which continuations come."""
+
     beside: bool = key(False, paper="co-located on the same two devices via separate GPU memory budget")
     """Start vLLM with the run on the training GPUs of its first machine, with the share `memory` of each."""
     command: str = key("vllm")
@@ -162,6 +184,8 @@ class FrozenServer(Section):
 
 
 class Verl(Section):
+    """The engine verl: machines, memory, and servers."""
+
     nodes: PositiveInt = key(1, "Machines.")
     gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
     gpu_memory_gb: PositiveFloat = key(96.0, paper="NVIDIA H20 GPUs")
@@ -198,6 +222,8 @@ class Verl(Section):
 
 
 class Training(Section):
+    """Reinforcement learning: algorithm, batches, optimiser and engine."""
+
     algorithm: Annotated[str, AfterValidator(check_algorithm)] = key("cdpr")
     """How episodes become advantages: a file in `cdpr/training/algorithms`, or an import path
     (`my_package.my_rule`)."""
@@ -227,11 +253,15 @@ class Training(Section):
 
 
 class OpenCases(Section):
+    """The evaluation on open data sets."""
+
     cases: PositiveInt | None = key(20, "Cases of each data set; empty: all.")
     trained: bool = key(False, "Whether trained policies are evaluated too.")
 
 
 class Evaluation(Section):
+    """How agents are evaluated."""
+
     decodings: list[Literal["greedy", "sampled"]] = key(["greedy", "sampled"], decision="D16a", min_length=1)
     """Decodings that are evaluated; the main table shows the first."""
     max_turn_tokens: PositiveInt = key(512, decision="D29")
@@ -244,6 +274,8 @@ class Evaluation(Section):
 
 
 class Tracking(Section):
+    """The index of runs."""
+
     mlflow: bool | str = key(
         True,
         "Index runs in MLflow: in `mlflow.db` under the results, not at all, or at the address of a server.",
@@ -251,12 +283,16 @@ class Tracking(Section):
 
 
 class Analysis(Section):
+    """The measurement of how good the credit of an algorithm is."""
+
     cases: PositiveInt = key(12, "Validation cases, one group of episodes each.")
     truth: int = key(256, "Whole continuations of every state for the true advantage.", gt=1)
     replicates: int = key(4, "Repetitions of every estimate.", gt=1)
 
 
 class Inspector(Section):
+    """The page that shows single decisions."""
+
     runs: list[str] = key(
         ["cdpr-seed0", "grpo-seed0", "utility_grpo-seed0", "warm_start", "value_of_information"], min_length=1
     )
@@ -268,6 +304,8 @@ class Inspector(Section):
 
 
 class Study(Section):
+    """The study in which physicians rate single decisions."""
+
     states: PositiveInt = key(100, paper="we randomly sampled 100 intermediate decision states")
     """Decision states sampled from each test set, stratified by turn."""
     source: str = key("warm_start", decision="D35")
@@ -286,9 +324,9 @@ class Study(Section):
     """Equal proposals at a state are rated once, for all their methods."""
     seed: int = key(0)
     """Seed of sample, orders and codes. With physicians set a number that none of them knows."""
-    ratings: str | None = key(None, place=True)
+    ratings: str | None = key(None, is_path=True)
     """Folder with the returned forms; empty: simulated raters for synthetic cases."""
-    kept: str | None = key(None, place=True)
+    kept: str | None = key(None, is_path=True)
     """Copy of `results/study` from when the forms were handed out; the analysis reads states, forms and key there."""
     allow_missing: bool = key(False, "Analyse although ratings are missing; tables say how many.")
     permutations: NonNegativeInt = key(5000, "Sign flips of the permutation test.")
@@ -296,7 +334,7 @@ class Study(Section):
     @field_validator("methods", "raters")
     @classmethod
     def _check_unique(cls, names: list[str]) -> list[str]:
-        """The same names. Raises ValueError where one occurs twice."""
+        """Return the names unchanged. Raises ValueError where one occurs twice."""
         if len(set(names)) < len(names):
             raise ValueError("a name occurs twice")
         return names
@@ -304,7 +342,7 @@ class Study(Section):
     @field_validator("raters")
     @classmethod
     def _check_pseudonyms(cls, raters: list[str]) -> list[str]:
-        """The same pseudonyms. Raises ValueError for one that is not safe as a file name."""
+        """Return the pseudonyms unchanged. Raises ValueError for one that is not safe as a file name."""
         for name in raters:
             if not (name.isascii() and name.isalnum()):
                 raise ValueError(f"{name!r} is no pseudonym: letters and digits alone, for it becomes a file's name")
@@ -354,5 +392,5 @@ class Settings(Section):
 
     @property
     def key_names(self) -> set[str]:
-        """The environment variables that may have a key of any model."""
+        """The environment variables that may hold the API key of any model."""
         return {name for entry in self.models.values() for name in entry.key_names}

@@ -13,10 +13,15 @@ from ..files import parse_yaml
 _MARK = "workflow/experiments.yaml"
 
 
-def key(default: Any, description: str = "", *, paper="", decision="", place: bool = False, **bounds: Any) -> Any:
-    """A setting. ``description`` (or the docstring below the setting, where it is long) says what it does; ``paper`` is
-    the sentence or section that it comes from; a ``place`` is a file or folder that must be there."""
-    extra: Any = {k: v for k, v in {"paper": paper, "decision": decision, "place": place}.items() if v}
+def key(default: Any, description: str = "", *, paper="", decision="", is_path: bool = False, **bounds: Any) -> Any:
+    """Declare a setting: returns the pydantic field of a :class:`Section` with this ``default``.
+
+    ``description``, or a docstring below the setting, says what it does; ``paper`` quotes the sentence of the paper
+    that it comes from, ``decision`` names the entry of docs/deviations.md that it answers. ``is_path``: the value is a
+    file or folder of the user, which must exist. ``bounds`` are limits of the value (``gt``, ``le``, ``min_length``,
+    ...).
+    """
+    extra: Any = {k: v for k, v in {"paper": paper, "decision": decision, "is_path": is_path}.items() if v}
     start = {"default_factory": default.copy} if isinstance(default, (dict, list)) else {"default": default}
     return Field(**start, description=description or None, json_schema_extra=extra or None, **bounds)
 
@@ -24,9 +29,12 @@ def key(default: Any, description: str = "", *, paper="", decision="", place: bo
 def weight(
     default: float, amount: str, description: str, *, symbol: str = "", sign: int = -1, unit: str = "", paper: str = ""
 ) -> Any:
-    """A weight of the utility with its term, ``sign * weight * amount``, per the setting ``unit`` of the same section
-    where it has one. ``amount`` names a count of :class:`cdpr.environment.state.Effort`, or ``tests``; formulas call it
-    ``symbol``. Run keys hold this declaration, unlike that of a :func:`key`."""
+    """Declare a weight of the utility, and with it the term ``sign * weight * amount / unit``.
+
+    ``amount`` names a count of :class:`cdpr.environment.state.Effort`, or is ``tests``; formulas call it ``symbol``.
+    ``unit`` is the setting of the same section by which the term is divided; empty: 1. Unlike that of a :func:`key`,
+    this declaration is part of run keys.
+    """
     term: Any = {"symbol": symbol or amount, "amount": amount, "sign": sign, "unit": unit}
     extra = {"paper": paper, "term": term} if paper else {"term": term}
     return Field(default, description=description, json_schema_extra=extra)
@@ -37,8 +45,8 @@ class SettingsError(ValueError):
 
 
 RESTRICTED = "restricted"
-"""Attribute of such a copy: its own dotted name, and what to do about a setting that it lacks. No field, so that copies
-are equal where their settings are."""
+"""Attribute of a restricted copy of a section (:func:`cdpr.settings.load.restrict`): its dotted name with a dot behind,
+and what to do about a setting that it lacks. It is no field, so that copies are equal where their settings are."""
 
 
 class NoProject(SettingsError):
@@ -46,12 +54,13 @@ class NoProject(SettingsError):
 
 
 class UndeclaredSetting(SettingsError):
-    """A setting that code reads and does not declare; no AttributeError, which ``getattr`` with a default hides."""
+    """Code reads a setting that it does not declare. This is no AttributeError, which ``getattr`` with a default
+    hides."""
 
 
 class Section(BaseModel):
-    """A closed group of settings: an unknown key is an error. A copy may lack settings (:func:`cdpr.settings.load.
-    restrict`): reading one raises UndeclaredSetting."""
+    """A group of settings; an unknown key is an error. A restricted copy (:func:`cdpr.settings.load.restrict`) lacks
+    some settings: reading one of them raises UndeclaredSetting."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
@@ -59,18 +68,19 @@ class Section(BaseModel):
 
         def __getattr__(self, name: str) -> Any:
             if name in type(self).model_fields:
-                above, remedy = self.__dict__.get(RESTRICTED, ("", ""))
-                raise UndeclaredSetting(f"reads the setting {above}{name}, which is not declared: {remedy}".replace(
-                    "KEY", f"{above}{name}"))  # fmt: skip
+                prefix, remedy = self.__dict__.get(RESTRICTED, ("", ""))
+                raise UndeclaredSetting(f"reads the setting {prefix}{name}, which is not declared: {remedy}".replace(
+                    "KEY", f"{prefix}{name}"))  # fmt: skip
             return super().__getattr__(name)
 
 
-def walk(section: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every section and setting below a section by its dotted name, in order."""
+def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the dotted name and the field of every section and setting below ``section``, at any depth, in the order of
+    their declaration. ``prefix`` is put in front of each name."""
     for name, field in section.model_fields.items():
-        yield above + name, field
+        yield prefix + name, field
         if is_section(field):
-            yield from walk(field.annotation, f"{above}{name}.")  # type: ignore[arg-type]
+            yield from walk(field.annotation, f"{prefix}{name}.")  # type: ignore[arg-type]
 
 
 def is_section(field: FieldInfo) -> bool:
@@ -79,7 +89,7 @@ def is_section(field: FieldInfo) -> bool:
 
 
 def project_folder() -> Path:
-    """The checkout: the working directory where it is one, else the folder above this package.
+    """Find the checkout of this project: the working directory where it is one, else the folder that holds ``src``.
 
     Raises NoProject where neither is.
     """
@@ -90,10 +100,12 @@ def project_folder() -> Path:
 
 
 def read_shipped(file: str) -> dict[str, Any]:
-    """Content of one of the project's YAML files, by its path below the checkout."""
-    return _read(project_folder() / file)
+    """Read one of the project's YAML files, named by its path below the checkout. Raises NoProject as
+    :func:`project_folder`."""
+    return _read_once(project_folder() / file)
 
 
 @functools.cache
-def _read(path: Path) -> dict[str, Any]:
+def _read_once(path: Path) -> dict[str, Any]:
+    """Read a YAML file, at most once in this process."""
     return parse_yaml(path.read_text(encoding="utf-8"))

@@ -21,17 +21,18 @@ RUNTIME = ("training.save_every",
            *(f"training.verl.{name}" for name in ("nodes", "gpus_per_node", "gpu_memory_gb", "offload",
                                                   "rollout_memory", "frozen")))  # fmt: skip
 _SHARED = ("training", "environment", "policy", "warm_start.cases")
+"""Keys that every training reads, except those of the next two constants."""
 _OWNED = ("training.normalise", "utility", "credit", "comparators")
+"""Keys that a training reads only where its algorithm declares them."""
 _VERL = "training.verl"
-"""What every training reads; but of these what its algorithm declares, and the last on the engine verl alone."""
-
+"""The key that a training reads only on the engine verl."""
 
 _default = functools.cache(Settings)
 
 
 @functools.lru_cache(64)
 def variants(settings: Settings) -> dict[str, Variant]:
-    """All variants by name: those of the experiments file, then the points of its sweeps."""
+    """All variants by name: those of ``experiments.variants``, then one for each point of ``experiments.sweeps``."""
     by_name = dict(settings.experiments.variants)
     for name, sweep in settings.experiments.sweeps.items():
         for value in _points(settings, sweep):
@@ -41,42 +42,48 @@ def variants(settings: Settings) -> dict[str, Variant]:
 
 
 def labels_of(settings: Settings, where: str) -> dict[str, str]:
-    """Variants that feed a table or figure, and their labels."""
+    """The labels, by name, of the variants that the table or figure ``where`` shows."""
     return {name: v.label for name, v in settings.experiments.variants.items() if where in v.feeds}
 
 
 def sweeps(settings: Settings, where: str, every: bool = False) -> dict[str, dict[Value, str]]:
-    """Sweeps that feed a figure: of each point the variant that trains it. Those that `experiments.swept` and
-    `points` choose, the configuration's own always among them; or ``every`` point."""
-    chosen, points = settings.experiments.swept, settings.experiments.points
+    """The sweeps that the figure ``where`` shows: for each sweep the name of the variant that trains each value.
+
+    The values are the configuration's own and those that ``experiments.swept`` and ``experiments.points`` choose; all
+    of them with ``every``.
+    """
+    swept, points = settings.experiments.swept, settings.experiments.points
     by_sweep = {}
     for name, sweep in settings.experiments.sweeps.items():
         if sweep.feeds == where:
-            most = points if chosen is None or name in chosen else 0
+            most = points if swept is None or name in swept else 0
             values = _points(settings, sweep, None if every else most)
             by_sweep[name] = {value: _point_name(name, value) for value in values}
     return by_sweep
 
 
 def seeds_of(settings: Settings, name: str) -> list[int]:
-    """Seeds with which a variant is trained."""
-    return settings.seeds[: _variant(settings, name).seeds]
+    """The seeds with which the variant ``name`` is trained. Raises SettingsError for an unknown variant."""
+    return settings.seeds[: _find_variant(settings, name).seeds]
 
 
 def _points(settings: Settings, sweep: Sweep, most: int | None = None) -> list[Value]:
-    """The values of a sweep in order: the configuration's own and the first ``most`` others."""
+    """The configuration's own value of a swept setting and the first ``most`` others of the sweep (None: all), in
+    ascending order where they are numbers."""
     own = value_at(settings, sweep.setting)
-    both = [own, *[value for value in sweep.values if value != own][:most]]
-    return sorted(both, key=float) if all(isinstance(v, (int, float)) for v in both) else both  # type: ignore[arg-type]
+    values = [own, *[value for value in sweep.values if value != own][:most]]
+    are_numbers = all(isinstance(value, (int, float)) for value in values)
+    return sorted(values, key=float) if are_numbers else values  # type: ignore[arg-type]
 
 
 def _point_name(sweep: str, value: Value) -> str:
-    """Name of a point as a variant, fit for a path: ``beta_0.25``."""
+    """The name of the variant that trains one value of a sweep, safe in a path: ``beta_0.25``."""
     return f"{sweep}_{value:g}" if isinstance(value, float) else f"{sweep}_{value}".lower()
 
 
 def value_at(settings: Settings, key: str) -> Any:
-    """The setting with this dotted name. Raises SettingsError where there is none."""
+    """Look up the value of the setting or section with the dotted name ``key``. Raises SettingsError where there is
+    none."""
     value: Any = settings
     for name in key.split("."):
         if name not in getattr(type(value), "model_fields", ()):
@@ -86,8 +93,8 @@ def value_at(settings: Settings, key: str) -> Any:
 
 
 def job_of(settings: Settings, name: str) -> str:
-    """The first variant that trains exactly what ``name`` trains: the name of the one job both share. Raises
-    SettingsError as :func:`resolve_variant`."""
+    """The name of the first variant whose resolved settings equal those of the variant ``name``. Such variants share
+    one training job, which has this name. Raises SettingsError as :func:`resolve_variant`."""
     jobs = _jobs(settings)
     if name not in jobs:
         resolve_variant(settings, name)  # raises
@@ -96,8 +103,8 @@ def job_of(settings: Settings, name: str) -> str:
 
 @functools.lru_cache(64)
 def _jobs(settings: Settings) -> dict[str, str]:
-    """Of every variant the first that trains the same. A configuration may choose an algorithm under which some
-    variants are invalid: they have no job."""
+    """For every variant the name of the first one with equal resolved settings. Variants that are invalid, because the
+    configuration chooses an algorithm that does not read what they change, are left out."""
     jobs: dict[str, str] = {}
     first: dict[str, str] = {}
     for name in variants(settings):
@@ -108,28 +115,31 @@ def _jobs(settings: Settings) -> dict[str, str]:
 
 @functools.lru_cache(1024)
 def resolve_variant(settings: Settings, name: str) -> Settings:
-    """The settings under which a variant is trained, canonical. Raises SettingsError for an unknown name, for a change
-    that is no valid setting, and for one that its training would not notice."""
-    changed = _plain(settings)
-    change = _variant(settings, name).change
+    """The settings under which the variant ``name`` is trained: those of the configuration with its changes, in
+    :func:`canonical` form. Raises SettingsError for an unknown variant, for a change that is no valid setting, and for
+    one that its training does not read."""
+    changed = _to_dict(settings)
+    change = _find_variant(settings, name).change
     if "training.algorithm" in change:
-        changed["training"]["options"] = {}  # those of another algorithm
+        changed["training"]["options"] = {}  # they belong to another algorithm
     for key, value in change.items():
         nested: Any = value
         for part in reversed(key.split(".")):
             nested = {part: nested}
         changed = merge(changed, nested)
     resolved = parse_settings(changed, f"variant {name}")
-    _check_noticed(name, change, resolved)
+    _check_changes_are_read(name, change, resolved)
     return canonical(resolved, settings)
 
 
-def _plain(settings: Settings) -> dict[str, Any]:
-    """Settings as a dictionary. Registries stay as they are: training reads none, and to check them takes longest."""
+def _to_dict(settings: Settings) -> dict[str, Any]:
+    """The settings as a nested dictionary. Registries stay objects: training reads none, and to check them anew takes
+    longest."""
     return settings.model_dump(exclude=set(REGISTRIES)) | {name: getattr(settings, name) for name in REGISTRIES}
 
 
-def _variant(settings: Settings, name: str) -> Variant:
+def _find_variant(settings: Settings, name: str) -> Variant:
+    """The variant ``name``. Raises SettingsError where there is none."""
     known = variants(settings)
     if name not in known:
         raise SettingsError(f"unknown variant {name!r}; known: {', '.join(known)}")
@@ -137,12 +147,13 @@ def _variant(settings: Settings, name: str) -> Variant:
 
 
 def canonical(settings: Settings, base: Settings) -> Settings:
-    """Settings with everything that training does not read put back to the default, so that what trains the same thing
-    is the same. ``utility`` is put back to that of ``base``: every run reports it."""
+    """Reset every setting that the training does not read to its default, so that two settings that train the same
+    policy are equal. Unread weights of ``utility`` are reset to those of ``base``, because every run reports the
+    utility."""
     settings = algorithm_class(settings.training.algorithm).canonical(settings)
-    data, default = _plain(settings), _default()
+    data, default = _to_dict(settings), _default()
     data["training"]["options"] = algorithm_options(settings).model_dump()
-    for key in _ignored(_reads(settings)):
+    for key in _unread_keys(_own_keys(settings)):
         *path, last = key.split(".")
         section = functools.reduce(lambda section, part: section[part], path, data)
         section[last] = value_at(base if path == ["utility"] else default, key)
@@ -150,39 +161,40 @@ def canonical(settings: Settings, base: Settings) -> Settings:
 
 
 def seen_by_algorithm(settings: Settings) -> Settings:
-    """The settings of a training as its algorithm sees them: what every algorithm reads, and what it declares."""
+    """Restrict the settings of a training to those that its algorithm may read: what every algorithm reads, and what
+    its class declares in ``reads``. Reading another one raises UndeclaredSetting."""
     name, own = settings.training.algorithm, algorithm_class(settings.training.algorithm).reads
     line = f"reads = {(*own, 'KEY')}".replace("'", '"')
     remedy = f"write `{line}` in the class of the algorithm {name}, or its trainings would not change with the setting"
-    return restrict(settings, _read(_reads(settings)) - without(RUNTIME, own), remedy)
+    return restrict(settings, _read_keys(_own_keys(settings)) - without(RUNTIME, own), remedy)
 
 
-def _reads(settings: Settings) -> tuple[str, ...]:
-    """What this training reads of the settings that not every training reads."""
+def _own_keys(settings: Settings) -> tuple[str, ...]:
+    """The keys that this training reads beside :data:`_SHARED`: those that its algorithm declares, and that of verl."""
     own = algorithm_class(settings.training.algorithm).reads
     return (*own, _VERL) if settings.training.engine == "verl" else tuple(own)
 
 
 @functools.cache
-def _ignored(reads: tuple[str, ...]) -> set[str]:
-    """The settings that a training which reads these ignores."""
-    return without((*_OWNED, _VERL), reads)
+def _unread_keys(own: tuple[str, ...]) -> set[str]:
+    """The settings of :data:`_OWNED` and :data:`_VERL` that a training with the :func:`_own_keys` ``own`` ignores."""
+    return without((*_OWNED, _VERL), own)
 
 
 @functools.cache
-def _read(reads: tuple[str, ...]) -> set[str]:
-    """All settings that such a training reads."""
-    return without((*_SHARED, *reads), _ignored(reads))
+def _read_keys(own: tuple[str, ...]) -> set[str]:
+    """All settings that a training with the :func:`_own_keys` ``own`` reads."""
+    return without((*_SHARED, *own), _unread_keys(own))
 
 
-def _check_noticed(name: str, change: Iterable[str], settings: Settings) -> None:
-    """Raise SettingsError for a variant that changes what the training with these ``settings`` does not read."""
-    training, reads = settings.training, _reads(settings)
-    read = _read(reads)
+def _check_changes_are_read(name: str, change: Iterable[str], settings: Settings) -> None:
+    """Raise SettingsError where the variant ``name`` changes a key that its training, with these ``settings``, does not
+    read."""
+    training, own = settings.training, _own_keys(settings)
     for key in change:
-        if key not in read and not key.startswith("training.options."):
+        if key not in _read_keys(own) and not key.startswith("training.options."):
             raise SettingsError(
                 f"variant {name} sets {key}, which {training.algorithm} on the engine {training.engine} does not read; "
                 f"take the key out, or set training.algorithm to one that reads it (beside {', '.join(_SHARED)} this "
-                f"one reads {', '.join(reads)})"
+                f"one reads {', '.join(own)})"
             )
