@@ -119,7 +119,7 @@ def hostile_case(case):
 def test_a_table_in_all_its_forms(tmp_path):
     columns = [Column("name", "Name", align="l"), Column("value", "Value")]
     rows = [{"name": name, "value": -1.5} for name in HOSTILE] + [{"name": "x", "name_text": name} for name in HOSTILE]
-    rows += [{"name": "x", "hole": name} for name in HOSTILE] + [{"name": "x", "heading": name} for name in HOSTILE]
+    rows += [{"name": "x", "reason": name} for name in HOSTILE] + [{"name": "x", "heading": name} for name in HOSTILE]
     table = Table(columns, rows, by="heading")
     out = {kind: tmp_path / f"t.{kind}" for kind in ("csv", "md", "tex")}
     Sheet("Title", [("Part", table)], rows, ["name", "value"], 2).write(out)

@@ -148,7 +148,7 @@ def test_paired_runs_share_their_seeds(results):
     assert one["accuracy_by_seed"] == pytest.approx([0.6 - 0.8])
     assert one["runs"] == (("grpo-seed1", IN_DOMAIN), ("cdpr-seed1", IN_DOMAIN))  # those compared, and no others
     apart = found.change(replace(grpo, runs=("grpo-seed0",)), replace(cdpr, runs=("cdpr-seed1",)), IN_DOMAIN, "greedy")
-    assert "share no seed" in apart["hole"]
+    assert "share no seed" in apart["reason"]
     static = next(m for m in main_methods(SETTINGS) if m.name == "static")
     assert found.change(cdpr, static, IN_DOMAIN, "greedy")["accuracy_by_seed"] == pytest.approx([-0.1, 0.1])
     lost = found.change(replace(static, runs=("gone",)), cdpr, IN_DOMAIN, "greedy")
@@ -225,7 +225,7 @@ def test_one_alone_is_the_best_of_nothing(results, tmp_path):
         at = Results(SETTINGS, results, methods)
         columns = [METHOD, *interval_columns(IN_DOMAIN_METRICS, marked=2)]
         table = Table(columns, [at.summary(method, IN_DOMAIN, "greedy") for method in methods])
-        assert table.rows[-1]["hole"].startswith("missing: evaluations/without_lambda_cost")
+        assert table.rows[-1]["reason"].startswith("missing: evaluations/without_lambda_cost")
         return [[table.cell(row, column).mark for column in columns] for row in table.rows]
 
     aec = 1 + IN_DOMAIN_METRICS.index(AEC)

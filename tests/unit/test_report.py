@@ -569,7 +569,7 @@ def test_a_fourth_benchmark_is_no_part_of_the_average(results, tmp_path, monkeyp
 def test_every_measured_cell_names_its_runs(pristine):
     parts = sheet(SETTINGS, pristine).parts
     for title, table in parts:
-        for line in (line for line in table.rows if not line.get("hole")):
+        for line in (line for line in table.rows if not line.get("reason")):
             runs = {column.key: table.cell(line, column).runs for column in table.columns}
             assert "printed in the paper" not in title or not any(runs.values())
             assert not any(runs.get(key) for key in ("method", "label", "seeds", "dataset", "cases"))
@@ -610,7 +610,7 @@ def test_a_number_is_printed_with_two_decimals_unless_another_count_is_given():
 
 def test_table_forms_agree():
     columns = [Column("a", "A", align="l"), Column("b", "B|", "G", 1, signed=True), Column("c", "C", "G")]
-    rows = [{"a": "x_y", "b": 1.26, "b_mark": "best"}, {"a": "gone", "hole": "missing: f", "d": 1}]
+    rows = [{"a": "x_y", "b": 1.26, "b_mark": "best"}, {"a": "gone", "reason": "missing: f", "d": 1}]
     table = Table(columns, rows)
     assert to_csv(rows, ["a", "b", "c"], 1) == "a,b,c\nx_y,1.3,\ngone,,\n"
     assert to_markdown(table).splitlines()[2:] == ["| x_y | **+1.3** | — |", "| gone — *missing: f* | — | — |"]

@@ -91,7 +91,7 @@ def test_seeds_are_paired_by_number_and_one_run_stands_against_all(folder):
     assert difference(ours, others) == (pytest.approx(0.1), "CDPR was trained with one seed")  # seed 1 alone
     assert difference(ours, static) == (pytest.approx(0.2), "")
     assert difference(static, ours) == (pytest.approx(-0.2), "")
-    assert "share no seed" in at.change(trained("cdpr", 0), trained("grpo", 2), "mimic_iv", "greedy")["hole"]
+    assert "share no seed" in at.change(trained("cdpr", 0), trained("grpo", 2), "mimic_iv", "greedy")["reason"]
 
 
 def test_in_whose_favour_a_comparison_is(folder):

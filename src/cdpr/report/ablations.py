@@ -33,7 +33,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         levels = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
         changes = comparisons.changes(results, [(method, base, IN_DOMAIN) for method in others], decoding)
-        tested = [row if "hole" in row else row | _tests(row) for row in changes]
+        tested = [row if "reason" in row else row | _tests(row) for row in changes]
         words["readings"] = comparisons.readings(changes, METRICS)
         parts += [layout.part(settings, f"ablations.{table}", shown, decoding, **words)
                   for table, shown in (("levels", levels), ("changes", changes), ("power", tested))]  # fmt: skip

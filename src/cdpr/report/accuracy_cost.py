@@ -75,7 +75,7 @@ def _measure(settings: Settings, job: Job, datasets: Iterable[str]) -> tuple[dic
     rows = {d: {method: results.summary(method, d, decoding) for method in methods} for d in datasets}
     missing = sorted(f"{m.label} ({DATASETS[d]})" for d in rows for m, row in rows[d].items() if row.get("missing"))
     notes = [*notices(settings), *style.folded([style.missing_note(missing)]), *style.folded(results.remarks())]
-    return ({d: {m: row for m, row in of.items() if "hole" not in row} for d, of in rows.items()},
+    return ({d: {m: row for m, row in of.items() if "reason" not in row} for d, of in rows.items()},
             [*notes, f"{decoding} decoding; bars: 95% intervals"])  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decod
 def readings(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
     """What the differences tell, a sentence each; of several data sets each names its own."""
     several = len({row["dataset"] for row in rows}) > 1
-    return [f"{row['dataset']}: " * several + reading(row, metrics) for row in rows if "hole" not in row]
+    return [f"{row['dataset']}: " * several + reading(row, metrics) for row in rows if "reason" not in row]
 
 
 def reading(row: Row, metrics: Sequence[Metric]) -> str:

@@ -35,7 +35,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         parts += [layout.part(settings, "dynamic_vs_static.levels", [before, after], decoding, **words),
                   layout.part(settings, "dynamic_vs_static.changes", [change], decoding, **words)]  # fmt: skip
         # A row that is a hole itself shows no change either.
-        lines += [before, after if "hole" in after else after | comparisons.prefixed("change_", change)]
+        lines += [before, after if "reason" in after else after | comparisons.prefixed("change_", change)]
     lines = [row | comparisons.paper_cells(rows[row["method"]], _PRINTED) for row in lines]
     printed = [row | {"ours": results.method(name).label} for name, row in rows.items()]
     parts.append(layout.part(settings, "dynamic_vs_static.paper", printed))
@@ -54,7 +54,7 @@ def reduction(results: Results, decoding: str) -> Row:
     """
     static, dynamic = results.methods
     before, after = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
-    if reason := before.get("hole") or after.get("hole"):
+    if reason := before.get("reason") or after.get("reason"):
         return {f"{REDUCTION}_text": reason}
     column = list(METRICS).index("aec")
     draws = [results.draws(method, IN_DOMAIN, decoding)[:, column] for method in (static, dynamic)]

@@ -55,7 +55,7 @@ def _row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
     try:
         rows = results.rows(method, dataset, decoding).rename(columns={"n_invalid": "invalid"})
     except NotMeasured as error:
-        return row | {"status": error.reason, "hole": error.reason}
+        return row | {"status": error.reason, "reason": error.reason}
     names = [name for name in _FIGURES if name in rows]
     means = dict(zip(names, rows[names].to_numpy(float).mean(axis=0).tolist(), strict=True))
     means["forced"] *= 100

@@ -139,13 +139,13 @@ def _scores(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, T
     rows: list[Row] = []
     for run in analysis.runs:
         row = {"label": label(settings, run), "heading": here, "learned": True,
-               "hole": "" if analysis.scores else "no ratings yet"}  # fmt: skip
+               "reason": "" if analysis.scores else "no ratings yet"}  # fmt: skip
         for dimension, of in analysis.scores.items():
             at, star = of[run], "*" if run == analysis.ours and _significant(analysis, dimension) else ""
             text = EMPTY if at.value is None else interval(at.value, at.low or at.value, at.high or at.value) + star
             row |= {dimension: at.value, f"{dimension}_text": text}
         rows.append(row)
-    rows += [{"label": name, "heading": here, "hole": why} for name, why in analysis.left_out.items()]
+    rows += [{"label": name, "heading": here, "reason": why} for name, why in analysis.left_out.items()]
     for name in _PRINTED:
         scores = {d.name: printed.get(f"expert:{name}:{d.name}") for d in rubric()}
         texts = {f"{dimension}_text": f"{v:.1f}" for dimension, v in scores.items() if v is not None}

@@ -82,12 +82,12 @@ def area(draws: np.ndarray) -> np.ndarray:
 
 def compare(frontiers: Frontiers, label: str, at: Places) -> Row:
     """Of a curve: accuracy at the cost of CDPR and its difference to CDPR, accuracy at half the cost of GRPO and its
-    difference to GRPO, the area and its difference to that of CDPR's curve; or the ``hole``."""
+    difference to GRPO, the area and its difference to that of CDPR's curve; or the ``reason``."""
     try:
         curve, ours, outcome = frontiers.draws(label, at), frontiers.own(OURS, at), frontiers.own(OUTCOME_ALONE, at)
         base = frontiers.draws(frontiers.label(OURS), at)
     except NotMeasured as error:
-        return {"hole": error.reason}
+        return {"reason": error.reason}
     matched, half, below = accuracy_at(curve, ours[:, 1]), accuracy_at(curve, outcome[:, 1] / 2), area(curve)
     figures = (matched, matched - ours[:, 0], half, half - outcome[:, 0], below, below - area(base))
     row: Row = {"seeds": min(len(method.runs) for method in frontiers.curves[label])}
@@ -110,7 +110,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                 shown.append(
                     head | {"label": label, "heading": heading} | compare(frontiers, label, (dataset, decoding))
                 )
-                lines += [shown[-1]] if "hole" not in shown[-1] else []
+                lines += [shown[-1]] if "reason" not in shown[-1] else []
         words: dict[str, Any] = {"remarks": frontiers.results.remarks(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
         parts.append(layout.part(settings, "frontier.levels", shown, decoding, **words))
     return layout.declared_sheet(settings, "frontier", parts, lines)

@@ -48,7 +48,7 @@ def _line(results: Results, method: Method, dataset: str, decoding: str) -> Row:
         rows, less = (results.rows(method, place, decoding) for place in places)
     except NotMeasured as error:
         head = {name: line[name] for name in ("tier", "decoding", "method", "label", "dataset")}
-        return head | {"status": error.reason, "seeds": len(method.runs), "hole": error.reason}
+        return head | {"status": error.reason, "seeds": len(method.runs), "reason": error.reason}
     whole = rows[rows.note_id.isin(set(less.note_id))]
     if strange := set(less.note_id) - set(rows.note_id):
         raise EvaluationError(f"{method.runs[0]} on {dataset}: {len(strange)} cases of the leak-controlled variant are "

@@ -62,16 +62,16 @@ def wide(results: Results, decoding: str, text: str, notes: list[str], label: st
     rows, missing = [], []
     for method in (method for method in results.methods if method.runs or main):
         at = {place: results.summary(method, place, decoding) for place in places(results)}
-        holes = [at[dataset] for dataset in results.datasets if "hole" in at[dataset]]
+        holes = [at[dataset] for dataset in results.datasets if "reason" in at[dataset]]
         missing += [f"{method.label}, missing: {row['missing']}" for row in holes if row["missing"]]
         # Why it is not run on any of the data sets, on purpose.
         nowhere = len(holes) == len(results.datasets) and not any(row["missing"] for row in holes)
         row = {"label": method.label, "group": method.group, "learned": method.learned,
                "seeds": len(method.runs) if method.learned else None,
-               "hole": method.why or (holes[0]["hole"] if nowhere else "")}  # fmt: skip
+               "reason": method.why or (holes[0]["reason"] if nowhere else "")}  # fmt: skip
         for place, figures in at.items():
             row |= comparisons.prefixed(f"{place}.", figures)
-            if "hole" in figures:
+            if "reason" in figures:
                 gap = "missing" if figures["missing"] else EMPTY
                 row |= {f"{column.key}_text": gap for column in columns if column.key.startswith(f"{place}.")}
         rows.append(row)
@@ -110,7 +110,7 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
     columns += [Column(metric.name, metric.header, factor=metric.factor) for metric in BEHIND]
     pairs = itertools.product((method for method in results.methods if method.runs), results.datasets)
     rows = [results.summary(method, dataset, decoding) for method, dataset in pairs]
-    rows = [row | {"label": f"{row['label']}, {row['dataset_text']}"} if "hole" in row else row for row in rows]
+    rows = [row | {"label": f"{row['label']}, {row['dataset_text']}"} if "reason" in row else row for row in rows]
     words: dict[str, Any] = {"source": mark, "table": label, "judging": results.judging(),
              "resamples": results.settings.evaluation.bootstrap}  # fmt: skip
     return layout.part(results.settings, "main_table.intervals", rows, decoding, columns, **words)

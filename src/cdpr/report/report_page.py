@@ -54,7 +54,7 @@ SHOWN: tuple[tuple[Metric, str, str, dict[str, str]], ...] = (
 @dataclass
 class Chapter:
     """A chapter of the page, or a data card: ``says`` is about its table, of which all parts but the first are folded;
-    ``folded``: so is the chapter. ``artifact`` is how the table was made, ``hole`` why there is none."""
+    ``folded``: so is the chapter. ``artifact`` is how the table was made, ``reason`` why there is none."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ class Chapter:
     pictures: list[dict[str, Any]] = field(default_factory=list)
     artifact: Artifact | None = None
     parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
-    hole: str = ""
+    reason: str = ""
 
 
 def write_report(settings: Settings, job: Job) -> None:
@@ -128,9 +128,9 @@ def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records)
             continue
         chapter.says, chapter.artifact = entry.text, records.artifact(entry.file)
         if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
-            chapter.artifact, chapter.hole = None, CREDENTIALED
+            chapter.artifact, chapter.reason = None, CREDENTIALED
         elif not (records.results / entry.file).exists():
-            chapter.hole = f"missing: {entry.file}"
+            chapter.reason = f"missing: {entry.file}"
         else:
             chapter.parts = importlib.import_module(entry.module).sheet(settings, records.results).parts
             if entry.file == "tables/effort.md":
@@ -140,8 +140,8 @@ def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records)
 
 def _card(name: str, label: str, records: Records) -> Chapter:
     file = records.results / (path := f"cards/{name}.json")
-    card = Chapter(name, label, artifact=records.artifact(path), hole="" if file.exists() else f"missing: {path}")
-    if not card.hole:
+    card = Chapter(name, label, artifact=records.artifact(path), reason="" if file.exists() else f"missing: {path}")
+    if not card.reason:
         card.parts = card_parts(records.settings, json.loads(file.read_text(encoding="utf-8")))
     return card
 
@@ -150,9 +150,9 @@ def _picture(records: Records, path: str, alt: str, apart: bool = False) -> dict
     """The PNG at ``path`` below the results as a data address, only its name if ``apart``, or the hole in its place."""
     file = records.results / path
     content = file.read_bytes() if file.exists() else b""
-    hole = "" if content.startswith(b"\x89PNG") else f"{'no PNG image' if content else 'missing'}: {path}"
+    reason = "" if content.startswith(b"\x89PNG") else f"{'no PNG image' if content else 'missing'}: {path}"
     data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-    return {"name": path, "alt": alt, "artifact": records.artifact(path), "data": data, "hole": hole, "apart": apart}
+    return {"name": path, "alt": alt, "artifact": records.artifact(path), "data": data, "reason": reason, "apart": apart}
 
 
 def _environment() -> Any:
@@ -203,8 +203,8 @@ def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
     start = f"the policy it started from ({rival.label[0].lower()}{rival.label[1:]})"
     than = start if rival.name == "warm_start" else rival.label
     question = f"Is the utility of {row['label']} higher than that of {than}?"
-    if "hole" in row:
-        return Answer(place, question, "Not known", f"{row['hole']}.")
+    if "reason" in row:
+        return Answer(place, question, "Not known", f"{row['reason']}.")
     differences = [
         f"{header.partition(' (')[0].lower()} {_signed(row, metric)}{unit}" for metric, header, unit, _ in SHOWN
     ]
@@ -233,7 +233,7 @@ def _short(row: Row) -> str:
 
 def _level(results: Results, method: Method, place: str, decoding: str) -> Row:
     row = results.summary(method, place, decoding)
-    if "hole" in row:
+    if "reason" in row:
         return row
     for metric, *_ in SHOWN:
         seed_sd = row[f"{metric.name}_seed_sd"]
@@ -244,7 +244,7 @@ def _level(results: Results, method: Method, place: str, decoding: str) -> Row:
 
 def _change(results: Results, row: Row) -> Row:
     row = row | {"label": f"{row['label']} − {row['second']}"}
-    if "hole" in row:
+    if "reason" in row:
         return row
     for metric, *_ in SHOWN:
         by_seed = row[f"{metric.name}_by_seed"]

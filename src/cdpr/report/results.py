@@ -103,7 +103,7 @@ class Results:
         of ``seeds``, all metrics as columns of :func:`~cdpr.evaluation.metrics.estimate`, and the ``runs`` behind them.
         On one data set also: right diagnoses by run (``k``: ``583+590``) of ``n`` cases, median and 90th percentile of
         the costs of all episodes, and ``chance``, the accuracy of the most frequent diagnosis as the answer to every
-        case. Else ``hole`` says why not, and ``missing`` what is missing. The accuracy of a single run has Wilson's
+        case. Else ``reason`` says why not, and ``missing`` what is missing. The accuracy of a single run has Wilson's
         interval."""
         row: Row = {
             "tier": self.settings.tier, "cost_unit_usd": str(self.settings.utility.cost_unit_usd),
@@ -114,7 +114,7 @@ class Results:
         try:
             row |= self._average(method, decoding) if place == AVERAGE else self._on(method, place, decoding)
         except NotMeasured as error:
-            return row | {"status": error.reason, "hole": error.reason, "missing": error.missing}
+            return row | {"status": error.reason, "reason": error.reason, "missing": error.missing}
         status = "; ".join(["measured", *self.diverged(*method.runs)])
         del row["draws"]  # a row holds plain values alone
         return row | {"status": status, "seeds": len(method.runs), "runs": self.behind(place, method),
@@ -122,7 +122,7 @@ class Results:
 
     def _average(self, method: Method, decoding: str) -> Row:
         parts = [self.summary(method, dataset, decoding) for dataset in AVERAGED]
-        holes = {part["hole"]: part["missing"] for part in parts if "hole" in part}
+        holes = {part["reason"]: part["missing"] for part in parts if "reason" in part}
         if holes:
             raise NotMeasured("; ".join(holes), ", ".join(filter(None, holes.values())))
         return average([self._on(method, dataset, decoding) for dataset in AVERAGED])
@@ -149,14 +149,14 @@ class Results:
         """First minus second on the same cases, over the seeds that both have; the one run of an agent that is not
         trained is compared with every seed of the other. The differences are columns of
         :func:`~cdpr.evaluation.metrics.estimate`; ``tests`` are McNemar's per pair of seeds, ``runs`` the evaluations
-        compared, and ``void`` is why the comparison supports nothing, if it does not. A ``hole`` when a run is missing
+        compared, and ``void`` is why the comparison supports nothing, if it does not. A ``reason`` when a run is missing
         or no seed is shared. Of the average there are no tests: its ``cases`` are those of all data sets."""
         row: Row = {"label": first.label, "second": second.label, "dataset": DATASETS.get(place), "tests": ()}
         try:
             row |= self._average_change(first, second, decoding) if place == AVERAGE else (
                 self._change_on(first, second, place, decoding))  # fmt: skip
         except NotMeasured as error:
-            return row | {"hole": error.reason, "missing": error.missing}
+            return row | {"reason": error.reason, "missing": error.missing}
         names = {run for run, _ in row["runs"]}
         compared = [replace(m, runs=tuple(run for run in m.runs if run in names)) for m in (first, second)]
         del row["draws"]

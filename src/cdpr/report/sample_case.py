@@ -44,7 +44,7 @@ def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     try:
         case, among = choose_case(settings, cases)
     except NotMeasured as error:
-        hidden = layout.part(settings, "sample_case.hidden", [{"field": "Sample case", "hole": error.reason}])
+        hidden = layout.part(settings, "sample_case.hidden", [{"field": "Sample case", "reason": error.reason}])
         rows = [{"part": "case", "name": "status", "text": error.reason}]
         return layout.declared_sheet(settings, "sample_case", [hidden], rows)
     workups = list(workups_on(settings, case, folder))
@@ -76,7 +76,7 @@ def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int]:
 
 
 def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Row]:
-    """A line of what every agent of the main table did on the case with the main decoding, seed by seed; ``hole`` says
+    """A line of what every agent of the main table did on the case with the main decoding, seed by seed; ``reason`` says
     why there is nothing, ``diverged`` at which step its training broke off. Raises EvaluationError for an evaluation of
     another case under its name."""
     decoding = settings.evaluation.decodings[0]
@@ -89,10 +89,10 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[R
         try:
             rows = results.rows(replace(method, runs=(run,)), IN_DOMAIN, decoding)
         except NotMeasured as error:
-            yield line | {"text": error.reason, "hole": error.reason}
+            yield line | {"text": error.reason, "reason": error.reason}
             continue
         if not (here := rows[rows.note_id == case.note_id].to_dict("records")):
-            yield line | {"text": NOT_EVALUATED, "hole": NOT_EVALUATED}
+            yield line | {"text": NOT_EVALUATED, "reason": NOT_EVALUATED}
             continue
         (row,) = here
         if row["gold"] != case.diagnosis_results:
@@ -129,7 +129,7 @@ def _workup_table(settings: Settings, workups: Sequence[Row]) -> tuple[str, Tabl
     lines = []
     for line in workups:
         seed = line["seed"]
-        shown = {"label": f"{line['label']}, seed {seed}"} if "hole" in line and seed else {"seed": seed or None}
+        shown = {"label": f"{line['label']}, seed {seed}"} if "reason" in line and seed else {"seed": seed or None}
         lines.append(line | shown)
     broken = [f"{line['diverged']}; it is shown with the weights before." for line in workups if line.get("diverged")]
     return layout.part(settings, "sample_case.agents", lines, settings.evaluation.decodings[0], broken=broken)

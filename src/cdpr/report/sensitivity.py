@@ -157,7 +157,7 @@ def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
     others = [point for point in measured if point not in best] or [point for point in measured if point is not first]
     other = max(others, key=itemgetter("accuracy")) if first is panel.default else panel.default
     change = compare(results, first, other)
-    if "hole" in change:
+    if "reason" in change:
         return f"{text}\ndefault {panel.default['value']}: missing", False
     if few := [p["value"] for p in measured if len(p["at"].runs) < LEAST_SEEDS[p is panel.default]]:
         return f"{text}\nopen: too few seeds at {', '.join(few)}", False

@@ -1,7 +1,7 @@
-"""What was measured, in the form that claims ask for: methods side by side on the same resampled cases, and the
-training curves behind them. What is missing raises NotMeasured."""
+"""The cells that claims compare: means of methods on the same resampled cases, and training curves. What is missing
+raises NotMeasured."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...evaluation.metrics import METRICS, by_run
 from ...evaluation.significance import percentile_interval
-from ...settings import Settings, labels_of, seeds_of_runs, sweeps, variants
+from ...settings import Settings, labels_of, sweeps, variants
 from ..curves import Curves, read_curves
 from ..methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
 from ..results import NotMeasured, Results, data_sets
@@ -22,20 +22,13 @@ from .verdict import Effect
 # Figures as the paper prints them: accuracy in %.
 FACTOR = {name: metric.factor for name, metric in METRICS.items()}
 BACKBONE = "Qwen3-4B-Instruct-2507"
-_STATISTICS: dict[str, Callable[..., np.ndarray]] = {
-    "mean": lambda at: at[..., 0],
-    "difference": lambda at, times=1.0: at[..., 0] - times * at[..., 1],
-    "ratio": lambda at: _share(at[..., 0], at[..., 1]),
-    "reduction": lambda at: 100 * (1 - _share(at[..., 0], at[..., 1])),
-}
 
 
 @dataclass(frozen=True)
-class SideBySide:
-    """Several methods at one place: ``means`` [methods] and bootstrap ``draws`` [resamples, methods] of a metric in
-    printed units, from the same resampled cases. ``right`` counts right diagnoses by method and run, and ``cases``
-    [data sets] test cases: the average weighs data sets alike, so counts over all of them would be of another figure,
-    and there are none."""
+class Cells:
+    """Cells of one column of the main table: ``means`` [methods] and bootstrap ``draws`` [resamples, methods] of a
+    metric in printed units, from the same resampled cases. ``right`` counts right diagnoses by method and run, and
+    ``cases`` [data sets] test cases. For the average ``right`` is empty: it gives data sets equal weight."""
 
     metric: str
     methods: tuple[Method, ...]
@@ -49,11 +42,18 @@ class SideBySide:
         """All runs of all methods, each once."""
         return tuple(dict.fromkeys(run for method in self.methods for run in method.runs))
 
-    def statistic(self, name: str, **times: float) -> Effect:
-        """``mean`` of the first method; ``difference`` (from ``times`` the second, by default once), ``ratio`` or
-        ``reduction`` (in %) of the first two."""
-        value, draws = (_STATISTICS[name](at, **times) for at in (self.means, self.draws))
-        return Effect(float(value), *percentile_interval(draws))
+    def statistic(self, name: str, times: float = 1.0) -> Effect:
+        """``mean`` of the first method; ``difference`` (from ``times`` the second), ``ratio`` or ``reduction`` (in %)
+        of the first two."""
+
+        def of(cells: np.ndarray) -> np.ndarray:
+            first, second = cells[..., 0], cells[..., -1]
+            if name in ("mean", "difference"):
+                return first - times * second if name == "difference" else first
+            share = np.divide(first, second, out=np.full(np.shape(second), np.inf), where=np.asarray(second) != 0)
+            return share if name == "ratio" else 100 * (1 - share)
+
+        return Effect(float(of(self.means)), *percentile_interval(of(self.draws)))
 
     def text(self) -> str:
         """``CDPR 53.07 against GRPO 47.33``."""
@@ -61,13 +61,12 @@ class SideBySide:
         pairs = zip(self.methods, self.means, strict=True)
         return " against ".join(f"{method.label} {value:.{decimals}f}" for method, value in pairs)
 
-    def behind(self, statistic: str) -> dict[str, Any]:
-        """What stands behind a statistic, as fields of a verdict."""
+    def evidence(self, statistic: str) -> dict[str, Any]:
+        """Unit, counts and runs of a statistic, as fields of a verdict."""
         unit = {"accuracy": "%" if statistic == "mean" else "points", "aec": "USD"}.get(self.metric, "")
-        unit = {"ratio": "ratio", "reduction": "%"}.get(statistic, unit)
         n = self.cases[0] if len(self.cases) == 1 else "+".join(map(str, self.cases))
-        k = self.right if self.metric == "accuracy" else ""
-        return {"k": k, "n": n, "seeds": training_seeds(self.runs), "runs": self.runs, "unit": unit}
+        return {"k": self.right if self.metric == "accuracy" else "", "n": n, "runs": self.runs,
+                "unit": {"ratio": "ratio", "reduction": "%"}.get(statistic, unit)}  # fmt: skip
 
 
 class Evidence:
@@ -92,7 +91,7 @@ class Evidence:
             raise NotMeasured(f"this configuration has no agent or variant {name!r}") from None
 
     def unfit(self, on: str) -> str:
-        """Why figures of this place cannot be held against the paper's; empty where they can."""
+        """Why figures of this place cannot be compared with the paper's; empty where they can."""
         if other := self.other_cases(on):
             return other
         backbone = Path(self.settings.policy.model).name
@@ -103,7 +102,8 @@ class Evidence:
         return "tables of names judge; the figure is of a language model's verdicts" if tables else ""
 
     def other_cases(self, on: str) -> str:
-        """Why the cases of this place are not the paper's; empty where they are. The private ones nobody else has."""
+        """Why the cases of this place are not the paper's; empty where they are. Only the authors have the private
+        ones."""
         label = "the three data sets" if on == "average" else DATASETS[on]
         if any(synthetic(self.settings, d) for d in data_sets(on)):
             return f"synthetic cases; the figure is of {label}"
@@ -114,13 +114,13 @@ class Evidence:
     def summary(self, method: Method, dataset: str) -> Row:
         """A method on a data set, with the decoding of the tables."""
         row = self.results.summary(method, dataset, self.decoding)
-        if "hole" in row:
-            raise NotMeasured(row["hole"])
+        if "reason" in row:
+            raise NotMeasured(row["reason"])
         return row
 
-    def side_by_side(self, names: Sequence[str], metric: str, on: str) -> SideBySide:
-        """The methods on the same cases. Trained ones are taken with the seeds that all of them have; others have one
-        run. Raises EvaluationError when they were not evaluated on the same cases."""
+    def cells(self, names: Sequence[str], metric: str, on: str) -> Cells:
+        """The methods on the same cases. Trained ones have the seeds that all of them have; others have one run.
+        Raises EvaluationError when they were not evaluated on the same cases."""
         methods = self._same_seeds(names)
         parts = [[self.summary(method, dataset) for method in methods] for dataset in data_sets(on)]
         for dataset in data_sets(on):  # raises for other cases
@@ -131,11 +131,11 @@ class Evidence:
         drawn = [[self.results.draws(m, d, self.decoding)[:, column] for m in methods] for d in data_sets(on)]
         draws = np.mean([np.stack(of_set, axis=1) for of_set in drawn], axis=0) * scale
         right = " : ".join(row["k"] for row in parts[0]) if len(parts) == 1 else ""
-        return SideBySide(metric, tuple(methods), means, draws, right, tuple(part[0]["n"] for part in parts))
+        return Cells(metric, tuple(methods), means, draws, right, tuple(part[0]["n"] for part in parts))
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
         """Metrics of variants over training, with the seeds that all of them have. Not measured where one of these
-        runs diverged or ended elsewhere than the others: its end is not that of a training."""
+        runs diverged or ended earlier than the others: its last value is not that of a whole training."""
         methods = self._same_seeds(names)
         single = {run: replace(method, runs=(run,)) for method in methods for run in method.runs}
         if broken := self.results.diverged(*single):
@@ -154,12 +154,3 @@ class Evidence:
         methods = [self.method(name) for name in names]
         fewest = min((len(m.runs) for m in methods if m.group == TRAINED and m.runs), default=0)
         return [replace(m, runs=m.runs[:fewest]) if m.group == TRAINED and m.runs else m for m in methods]
-
-
-def training_seeds(runs: Iterable[str]) -> tuple[int, ...]:
-    """Training seeds of runs, sorted, each once."""
-    return tuple(sorted(set(seeds_of_runs(runs))))
-
-
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.inf), where=np.asarray(whole) != 0)

@@ -1,5 +1,5 @@
-"""Claims of the expert study, judged from its analysis. Simulated raters are no physicians: what they show is at most
-the same direction, and says so."""
+"""Claims about the expert study, judged from its analysis. Simulated raters are no physicians: their scores support at
+most the same direction, and the verdict says so."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from ...study.ratings import PHYSICIAN
 from ...study.rubric import dimensions
 from ..results import NotMeasured
 from .claims import Claim
-from .evidence import Evidence, training_seeds
+from .evidence import Evidence
 from .verdict import Effect, Verdict, verdict_on, weakest
 
 
 def compare_study(claim: Claim, evidence: Evidence) -> Verdict:
-    """The verdict on a claim about the study's ratings."""
+    """Compare scores of the study, or its agreement with a number."""
     path = evidence.results.folder / "study" / "analysis.json"
     if not path.exists():
         raise NotMeasured("missing: study/analysis.json (snakemake expert_study)")
@@ -22,18 +22,17 @@ def compare_study(claim: Claim, evidence: Evidence) -> Verdict:
         raise NotMeasured("no physician has rated yet: the forms are in study/forms")
     above = claim.asks == "above"
     runs = [_rated(name, analysis, evidence) for name in (claim.of, claim.than)] if above else list(analysis.runs)
-    effect, statistic, reading = _measured(claim, analysis, runs)
+    effect, shown, reading = _measured(claim, analysis, runs)
     unfit = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
-    unfit = unfit or evidence.unfit("average")
     rated, all_methods = len(analysis.runs), len(analysis.runs) + len(analysis.left_out)
     part = claim.asks != "agreement" and rated < all_methods
-    incomplete = f"{rated} of {all_methods} methods were rated" if part else ""
-    behind: dict[str, Any] = {"n": analysis.states, "seeds": training_seeds(runs), "runs": tuple(runs),
-              "unit": "alpha" if claim.asks == "agreement" else "points"}  # fmt: skip
-    return verdict_on(effect, statistic, reading, unfit, incomplete, **behind)
+    incomplete, unit = f"{rated} of {all_methods} methods were rated", "points"
+    return verdict_on(effect, shown, reading, unfit or evidence.unfit("average"), incomplete if part else "",
+                      n=analysis.states, runs=tuple(runs), unit="alpha" if claim.asks == "agreement" else unit)  # fmt: skip
 
 
 def _rated(name: str, analysis: Analysis, evidence: Evidence) -> str:
+    """The rated run of a method. Raises NotMeasured without one."""
     methods = [method for method in evidence.results.methods if name in (method.name, method.paper)]
     for run in (run for method in methods for run in method.runs if run in analysis.runs):
         return run
@@ -56,16 +55,13 @@ def _measured(claim: Claim, analysis: Analysis, runs: list[str]) -> tuple[Effect
             return all_leads, leads[at], f"{reading}, Holm-adjusted p {test.holm:.2g}"
         case "largest_lead":
             lead, ahead_by = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
-            both = min(lead, ahead_by, key=lambda effect: effect.low if effect.low is not None else effect.value)
+            both = min(lead, ahead_by, key=lambda effect: effect.low if effect.low == effect.low else effect.value)
             scores = _next_to(analysis, claim.dimension)
             return both, lead, f"{scores}; the lead is {ahead_by.value:+.2f} above the largest other one"
         case "above":
             pairs = {d: [_effect(analysis.scores[d], run) for run in runs] for d in claim.on_dimensions}
             # The two means share no draw in the record: the difference's interval is at most their spread together.
-            effects = [
-                Effect(a.value - b.value, (a.low or 0) - (b.high or 0), (a.high or 0) - (b.low or 0))
-                for a, b in pairs.values()
-            ]
+            effects = [Effect(a.value - b.value, a.low - b.high, a.high - b.low) for a, b in pairs.values()]
             least = min(effects, key=lambda effect: effect.value)
             return least, least, "; ".join(f"{d}: {a.value:.2f} against {b.value:.2f}" for d, (a, b) in pairs.items())
         case "agreement":
@@ -84,7 +80,7 @@ def _effect(intervals: dict[str, Interval], name: str) -> Effect:
         raise NotMeasured(
             "it is undefined: nothing was rated, the raters gave one score only, or nothing was rated twice"
         )
-    return Effect(at.value, at.low, at.high)
+    return Effect(at.value) if at.low is None or at.high is None else Effect(at.value, at.low, at.high)
 
 
 def _next_to(analysis: Analysis, dimension: str) -> str:

@@ -1,5 +1,6 @@
-"""Training times, tokens and final validation accuracy. Intervals of times and tokens are Student's over seeds, since
-training has no cases to resample; final accuracy resamples seeds and validation cases, as tables do test cases."""
+"""Comparisons of trainings by time, tokens and final validation accuracy. Intervals of times and tokens are Student's
+over seeds, since training has no cases to resample; final accuracy resamples seeds and validation cases, as tables do
+test cases."""
 
 import numpy as np
 
@@ -9,12 +10,12 @@ from ..curves import Curves, final_verdicts
 from ..methods import IN_DOMAIN
 from ..results import NotMeasured
 from .claims import Claim
-from .evidence import Evidence, training_seeds
+from .evidence import Evidence
 from .verdict import Effect, Verdict, verdict_on
 
 # Final accuracies of fewer seeds, or of seeds that do not differ, have no interval over trainings.
 LEAST_FINAL_SEEDS = 3
-# What is compared, its unit, its decimals and what to know of it.
+# What is compared, its unit, its decimals and a caveat.
 _SPENT = {
     "seconds": ("training time", "s", 1, "; of the processor on a CPU (all threads), by the clock on a GPU"),
     "tokens": ("tokens generated in training", "tokens", 0, ""),
@@ -22,8 +23,8 @@ _SPENT = {
 
 
 def compare_training(claim: Claim, evidence: Evidence) -> Verdict:
-    """The verdict on a claim that compares two trainings by time, tokens or final accuracy, or the tokens of one
-    training for probes with those for continuations."""
+    """Compare two trainings by time, tokens or final accuracy, or one training's tokens for probes with its tokens for
+    continuations."""
     void = ""
     if claim.by == "final_accuracy":
         curves = evidence.curves([claim.of, claim.than], "accuracy")
@@ -37,22 +38,20 @@ def compare_training(claim: Claim, evidence: Evidence) -> Verdict:
     # How far the claim holds: inside a margin, or beyond a ratio (``times``) or zero on the claimed side.
     effect = measured.inside(claim.within) if claim.within else measured.minus(claim.times or 0.0).toward(claim.side)
     runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
-    unfit, seeds = evidence.unfit(IN_DOMAIN), training_seeds(runs)
-    return verdict_on(effect, measured, reading, unfit, void=void, unit=unit, seeds=seeds, runs=runs)
+    return verdict_on(effect, measured, reading, evidence.unfit(IN_DOMAIN), void=void, unit=unit, runs=runs)
 
 
 def over_seeds(values: np.ndarray) -> Effect:
     """Mean over seeds [seeds] with Student's 95% interval; one seed has none."""
-    mean = float(values.mean())
     if len(values) < 2:
-        return Effect(mean)
+        return Effect(float(values.mean()))
     from scipy.special import stdtrit
 
-    half = float(stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values)))
-    return Effect(mean, mean - half, mean + half)
+    mean, half = values.mean(), stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
+    return Effect(float(mean), float(mean - half), float(mean + half))
 
 
-# Each returns one value per seed [seeds], its unit, what was compared in words, and the curves behind it.
+# Each returns one value per seed [seeds], its unit, what was compared in words, and the curves of the training.
 _Compared = tuple[np.ndarray, str, str, list[Curves]]
 
 

@@ -7,9 +7,11 @@ backbone and a language model as judge. Elsewhere they are not run, and a direct
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from pydantic import ConfigDict, TypeAdapter
 
 from ...settings import Settings
@@ -39,9 +41,10 @@ COUNTED = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict and what stands behind it. ``measured`` with its 95% interval is in ``unit``. ``k`` counts right
-    diagnoses, ``n`` cases; of the average, which weighs data sets alike, there is no ``k``, and ``n`` lists them.
-    ``scope`` tells how much of a superlative was run, ``runs`` what the claim rests on."""
+    """A verdict and its evidence. ``measured`` with its 95% interval is in ``unit``. ``k`` counts right diagnoses and
+    ``n`` cases; for the average, which gives data sets equal weight, ``k`` is empty and ``n`` lists the counts.
+    ``scope`` says how many of its rivals a superlative was compared with; ``runs`` are those that the verdict rests on,
+    and ``seeds`` theirs."""
 
     verdict: str
     why: str = ""
@@ -57,57 +60,44 @@ class Verdict:
 
 
 class Effect(NamedTuple):
-    """A statistic with its 95% interval (none for a single seed)."""
+    """A statistic with the ends of its 95% interval; they are NaN where there is none, as for a single seed."""
 
     value: float
-    low: float | None = None
-    high: float | None = None
+    low: float = nan
+    high: float = nan
 
     def minus(self, amount: float) -> "Effect":
         """How far it exceeds an amount."""
-        return Effect(self.value - amount, *(None if end is None else end - amount for end in (self.low, self.high)))
+        return Effect(*(end - amount for end in self))
 
     def toward(self, side: str | None) -> "Effect":
-        """Positive on the claimed side: ``above`` zero, or ``below`` it."""
-        ends = (None if end is None else -end for end in (self.high, self.low))
-        return Effect(-self.value, *ends) if side == "below" else self
+        """The same statistic with a sign that is positive on the claimed side: ``above`` zero, or ``below`` it."""
+        return Effect(-self.value, -self.high, -self.low) if side == "below" else self
 
     def inside(self, margin: float) -> "Effect":
-        """How far it stays inside ``±margin``; positive inside."""
-        if self.low is None or self.high is None:
-            return Effect(margin - abs(self.value))
-        nearest = 0.0 if self.low <= 0 <= self.high else min(abs(self.low), abs(self.high))
-        return Effect(margin - abs(self.value), margin - max(abs(self.low), abs(self.high)), margin - nearest)
-
-    @property
-    def supported(self) -> bool:
-        """Whether the interval excludes zero on the claimed side."""
-        return self.low is not None and self.low > 0
-
-    @property
-    def refuted(self) -> bool:
-        """Whether the interval excludes zero on the other side."""
-        return self.high is not None and self.high < 0
+        """How far it is inside ``±margin``; positive inside."""
+        ends = abs(self.low), abs(self.high)
+        nearest = 0.0 if self.low <= 0 <= self.high else min(ends)
+        return Effect(margin - abs(self.value), margin - max(ends), margin - nearest)
 
 
 def weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
-    """Which effect is least, and what holds of all of them: the least value, the least ends of the intervals."""
+    """Position of the effect with the least value; and the effect of all together: least value, least ends."""
     at = min(range(len(effects)), key=lambda i: effects[i].value)
-    ends = ([getattr(effect, end) for effect in effects] for end in ("low", "high"))
-    return at, Effect(effects[at].value, *(None if None in end else min(end) for end in ends))
+    return at, Effect(*np.min(effects, axis=0).tolist())
 
 
 def directional(effect: Effect, unfit: str = "", incomplete: str = "", void: str = "") -> tuple[str, str]:
-    """Verdict and reason of a direction, by an effect that is positive on the claimed side. ``unfit`` tells why it
-    cannot be the paper's, ``incomplete`` what of the claim was not run: both stand in the way of `reproduced`. ``void``
-    tells why the comparison supports nothing, whatever its interval."""
-    if effect.low is None:
-        void = void or "one seed: no interval"
-    if void:
-        verdict, reading = OPEN, void
-    elif effect.supported:
+    """Verdict and reason for an effect that is positive where the claim holds.
+
+    ``unfit`` says why the result cannot be the paper's, and ``incomplete`` what part of the claim was not run: either
+    prevents `reproduced`. ``void`` says why the comparison supports nothing, whatever its interval.
+    """
+    if void or isnan(effect.low):
+        verdict, reading = OPEN, void or "one seed: no interval"
+    elif effect.low > 0:
         verdict, reading = SAME if unfit or incomplete else REPRODUCED, "the interval excludes the contrary"
-    elif effect.refuted:
+    elif effect.high < 0:
         verdict, reading = DEVIATES, "the interval excludes what is claimed"
     else:
         verdict, reading = OPEN, "the interval holds both"
@@ -115,13 +105,13 @@ def directional(effect: Effect, unfit: str = "", incomplete: str = "", void: str
 
 
 def verdict_on(
-    effect: Effect, shown: Effect, reading: str, unfit: str = "", incomplete: str = "", void: str = "", **behind: Any
+    effect: Effect, shown: Effect, reading: str, unfit: str = "", incomplete: str = "", void: str = "", **evidence: Any
 ) -> Verdict:
-    """The verdict on a comparison. ``effect`` says how far the claim holds, ``reading`` what was compared; ``unfit``,
-    ``incomplete`` and ``void`` are those of :func:`directional`. The verdict shows the statistic ``shown`` and has the
-    fields ``behind``."""
+    """The verdict on a comparison of two cells, or of a cell with a number. ``effect`` is positive where the claim
+    holds, ``shown`` the statistic that readers see, and ``reading`` names what was compared; ``unfit``, ``incomplete``
+    and ``void`` are those of :func:`directional`, and ``evidence`` further fields of the verdict."""
     verdict, why = directional(effect, unfit, incomplete, void)
-    return Verdict(verdict, f"{reading}: {why}", *shown, **behind)
+    return Verdict(verdict, f"{reading}: {why}", *shown, **evidence)
 
 
 @dataclass(frozen=True, kw_only=True)
