@@ -152,7 +152,14 @@ def _picture(records: Records, path: str, alt: str, apart: bool = False) -> dict
     content = file.read_bytes() if file.exists() else b""
     reason = "" if content.startswith(b"\x89PNG") else f"{'no PNG image' if content else 'missing'}: {path}"
     data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-    return {"name": path, "alt": alt, "artifact": records.artifact(path), "data": data, "reason": reason, "apart": apart}
+    return {
+        "name": path,
+        "alt": alt,
+        "artifact": records.artifact(path),
+        "data": data,
+        "reason": reason,
+        "apart": apart,
+    }
 
 
 def _environment() -> Any:

@@ -1,4 +1,4 @@
-"""One setting swept at a time: accuracy by value, what it does to cost, and how many seeds stand behind each."""
+"""One setting swept at a time: accuracy by value, its effect on cost, and the number of seeds."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from .methods import IN_DOMAIN, LEAST_SEEDS, OURS, trained
 from .results import Results
 from .table import Row, interval, number, to_csv
 
-# Label of a metric's axis. Below the accuracy stands the cost; for a weight of the utility, what it puts a price on.
+# Label of a metric's axis. Below the accuracy is the cost; for a weight of the utility, what it puts a price on.
 LABELS = {"accuracy": "accuracy (%)", "aec": "USD", "aen": "examinations", "n_na": "unavailable"}
 _PRICES = {"utility.lambda_test": "aen", "utility.lambda_na": "n_na"}
 _COLUMNS = ("tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n", "accuracy", "low",
@@ -30,7 +29,7 @@ COLUMNS = 3
 
 @dataclass(frozen=True)
 class Panel:
-    """A sweep with its points in order: lines of the frame, in-domain with the main decoding; ``at`` is the method of
+    """A sweep with its points in order: rows of the results, in-domain with the main decoding; ``at`` is the method of
     one value, with one run per seed."""
 
     sweep: Sweep
@@ -50,13 +49,7 @@ class Panel:
     @property
     def most_useful(self) -> Row | None:
         """The point with the highest mean utility: training maximises that, so it need not be the most accurate one."""
-        useful = [point for point in self.measured if "utility" in point]
-        return max(useful, key=lambda point: point["utility"], default=None)
-
-    @property
-    def below(self) -> str:
-        """The metric below the accuracy."""
-        return _PRICES.get(self.sweep.setting, "aec")
+        return max((p for p in self.points if "utility" in p), key=itemgetter("utility"), default=None)
 
     @property
     def default(self) -> Row:
@@ -85,17 +78,8 @@ def read_panels(settings: Settings, folder: Path, where: str, every: bool = Fals
     return results, panels
 
 
-_BEST_UTILITY: dict[str, Any] = {
-    "linestyle": "",
-    "marker": "*",
-    "markersize": 11,
-    "color": style.VERMILION,
-    "markeredgecolor": "white",
-}
-
-
 def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -> None:
-    """A panel per sweep of two points or more, and the numbers of all as CSV.
+    """Draw a panel per sweep of two points or more, and write the numbers of all as CSV.
 
     Accuracy (%) by value with 95% intervals over seeds and cases, values evenly spaced, below each its number of
     seeds; below it the cost (or what the swept weight puts a price on). The default is marked, and a peak where one
@@ -106,13 +90,17 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
     rows = max(1, -(-len(panels) // COLUMNS))
     with style.drawing(7.2, 0.75 + 2.3 * rows, job.out) as figure:
         grid = figure.subplots(2 * rows, COLUMNS, height_ratios=[2.1, 1.0] * rows, squeeze=False)
-        pairs = [(grid[2 * row, column], grid[2 * row + 1, column]) for row in range(rows) for column in range(COLUMNS)]
+        pairs = list(zip(grid[::2].flat, grid[1::2].flat, strict=True))
         for axes in (axes for pair in pairs[len(panels) :] for axes in pair):
             axes.set_axis_off()
-        peaks = [_draw_panel(*pair, results, panel) for pair, panel in zip(pairs, panels, strict=False)]
+        pairs = pairs[: len(panels)]
+        for pair, panel in zip(pairs, panels, strict=True):
+            _draw_panel(*pair, results, panel)
         _share_scales(pairs, panels)
-        handles = _legend(settings, panels, any(peaks))
-        figure.legend(handles=handles, loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4)
+        drawn = {
+            label: handle for pair in pairs for handle, label in zip(*pair[0].get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(drawn.values(), drawn, loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4)
         unswept = ", ".join(panel.sweep.symbol for panel in every_panel if panel not in panels)
         left_out = f"not swept in the {settings.tier}: {unswept} (snakemake sensitivity_all)" if unswept else ""
         style.foot(figure, settings, [left_out, *_notes(results, panels)])
@@ -171,25 +159,26 @@ def _percent(point: Row) -> str:
     return f"{number(100 * point['accuracy'], 1)}%"
 
 
-def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: Panel) -> bool:
-    """Draw a sweep; whether it shows a peak."""
+def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: Panel) -> None:
+    """Draw a sweep: accuracy above, and the metric that its setting puts a price on below."""
     _draw_metric(above, panel, "accuracy", 100.0, style.look_of(results.settings, OURS).colour)
-    _draw_metric(below, panel, panel.below, 1.0, style.GREY)
+    _draw_metric(below, panel, _metric_below(panel), 1.0, style.GREY)
     words, peak = verdict(results, panel)
-    if peak:
-        best = [(place, 100 * point["accuracy"]) for place, point in enumerate(panel.points) if point in panel.best]
+    best = [(at, 100 * point["accuracy"]) for at, point in enumerate(panel.points) if peak and point in panel.best]
+    if best:
         above.plot(*zip(*best, strict=True), linestyle="", marker="o", markersize=10, markerfacecolor="none",
-                   markeredgecolor=style.VERMILION, markeredgewidth=1.2, zorder=4)  # fmt: skip
+                   markeredgecolor=style.VERMILION, markeredgewidth=1.2, zorder=4,
+                   label="peak of accuracy")  # fmt: skip
     if star := panel.most_useful:
-        above.plot(panel.points.index(star), 100 * star["accuracy"], zorder=4, **_BEST_UTILITY)
+        above.plot(panel.points.index(star), 100 * star["accuracy"], linestyle="", marker="*", markersize=11, zorder=4,
+                   color=style.VERMILION, markeredgecolor="white", label="highest mean utility")  # fmt: skip
     for axes in (above, below):
         axes.set_xlim(-0.5, len(panel.points) - 0.5)
         axes.set_xticks(range(len(panel.points)))
         axes.grid(False, axis="x")
     above.tick_params(labelbottom=False)
     below.set_xticklabels([f"{point['value']}\n×{len(point['at'].runs)}" for point in panel.points])
-    for label, point in zip(below.get_xticklabels(), panel.points, strict=True):
-        label.set_fontweight("bold" if point is panel.default else "normal")
+    below.get_xticklabels()[panel.points.index(panel.default)].set_fontweight("bold")
     # λ_test with its index set low; what is no symbol with an index stays.
     below.set_xlabel(re.sub(r"^(.)_([^\W\d_]+)$", r"$\1_{\\mathrm{\2}}$", panel.sweep.symbol), labelpad=1)
     above.set_title(panel.sweep.label, loc="left", fontsize=8, fontweight="bold", pad=20)
@@ -197,67 +186,44 @@ def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: P
     text = above.text(0.0, 1.03, words, transform=above.transAxes, fontsize=6.5, va="bottom", linespacing=1.15)
     # The layout keeps room above a panel for its title; words wider than the panel must not make it narrower.
     text.set_in_layout(False)
-    return peak
+
+
+def _metric_below(panel: Panel) -> str:
+    return _PRICES.get(panel.sweep.setting, "aec")
 
 
 def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
-    table = np.full((3, len(panel.points)), np.nan)
-    for place, point in enumerate(panel.points):
-        if metric not in point:
-            axes.plot(place, 0.06, marker="x", color=style.BLACK, markersize=4, transform=axes.get_xaxis_transform())
-            if metric == "accuracy":
-                axes.text(place, 0.13, "missing", transform=axes.get_xaxis_transform(), rotation=90, fontsize=6.5,
-                          ha="center", va="bottom")  # fmt: skip
-            continue
-        mean, low, high = (point[f"{metric}{end}"] for end in ("", "_low", "_high"))
-        table[:, place] = factor * np.array([mean, mean - low, high - mean])
-    places = np.arange(len(panel.points))
-    known = ~np.isnan(table[0])
-    axes.plot(places, table[0], color=colour, linewidth=1.2, zorder=2)
-    axes.errorbar(places[known], table[0][known], yerr=np.maximum(table[1:, known], 0), fmt="none", ecolor=colour,
-                  elinewidth=0.8, capsize=2, zorder=2)  # fmt: skip
-    for default, marker, size in (("no", "o", 4.5), ("yes", "D", 5.0)):
-        here = [place for place, point in enumerate(panel.points) if point["default"] == default and known[place]]
-        axes.plot(here, table[0][here], linestyle="", marker=marker, markersize=size, color=colour,
-                  markerfacecolor=colour if default == "yes" else "white", zorder=3)  # fmt: skip
+    """Draw a metric by value with its intervals, the default as a diamond; a cross where it is missing."""
+    names = [f"{metric}{end}" for end in ("", "_low", "_high")]
+    mean, low, high = factor * np.array([[point.get(name, np.nan) for name in names] for point in panel.points]).T
+    axes.errorbar(range(len(mean)), mean, yerr=np.maximum([mean - low, high - mean], 0), color=colour, linewidth=1.2,
+                  elinewidth=0.8, capsize=2, marker="o", markersize=4.5, markerfacecolor="white", zorder=2,
+                  label="CDPR, one setting changed")  # fmt: skip
+    default = panel.points.index(panel.default)
+    axes.plot(default, mean[default], "D", markersize=5, color=colour, zorder=3, label="default")
+    for at in np.flatnonzero(np.isnan(mean)):
+        across = axes.get_xaxis_transform()
+        axes.plot(at, 0.06, "x", color=style.BLACK, markersize=4, transform=across, label="missing")
+        if metric == "accuracy":
+            axes.text(at, 0.13, "missing", transform=across, rotation=90, fontsize=6.5, ha="center", va="bottom")
 
 
 def _share_scales(pairs: Sequence[tuple[style.Axes, style.Axes]], panels: Sequence[Panel]) -> None:
-    """One scale per metric in the whole figure, so that panels can be compared; labels where the scale changes."""
-    if not any(panel.measured for panel in panels):
-        for axes in (axes for pair in pairs for axes in pair):
-            axes.set_yticks([])
-        return
-    drawn = zip(pairs, panels, strict=False)
-    kinds = [{"accuracy": above, panel.below: below} for (above, below), panel in drawn]
-    for metric in {metric for panel in kinds for metric in panel}:
-        same = [(place, panel[metric]) for place, panel in enumerate(kinds) if metric in panel]
-        limits = [axes.get_ylim() for place, axes in same if panels[place].measured] or [(0.0, 1.0)]
-        low = min(at[0] for at in limits) if metric == "accuracy" else 0.0
-        high = max(at[1] for at in limits)
-        for place, axes in same:
-            axes.set_ylim(low, high if metric == "accuracy" else 1.1 * high)
-            if place % COLUMNS and metric in kinds[place - 1]:
+    """Give each metric one scale in the whole figure; its label is where the panel on the left has another metric."""
+    kinds = [
+        {"accuracy": above, _metric_below(panel): below} for (above, below), panel in zip(pairs, panels, strict=True)
+    ]
+    for metric in {metric for kind in kinds for metric in kind}:
+        same = [(at, kind[metric]) for at, kind in enumerate(kinds) if metric in kind]
+        limits = [axes.get_ylim() for at, axes in same if panels[at].measured] or [(0.0, 1.0)]
+        low, high = min(low for low, _ in limits), max(high for _, high in limits)
+        for at, axes in same:
+            axes.set_ylim(*((low, high) if metric == "accuracy" else (0.0, 1.1 * high)))
+            axes.tick_params(left=bool(any(panel.measured for panel in panels)))
+            if at % COLUMNS and metric in kinds[at - 1]:
                 axes.tick_params(labelleft=False)
             else:
                 axes.set_ylabel(LABELS[metric])
-
-
-def _legend(settings: Settings, panels: Sequence[Panel], peak: bool) -> list:
-    from matplotlib.lines import Line2D
-
-    colour = style.look_of(settings, OURS).colour
-    ring: dict[str, Any] = {"markersize": 8, "markerfacecolor": "none", "markeredgecolor": style.VERMILION}
-    handles: list = [
-        Line2D([], [], color=colour, linewidth=1.2, marker="o", markersize=4.5, markerfacecolor="white",
-               label="CDPR, one setting changed"),
-        Line2D([], [], color=colour, linestyle="", marker="D", markersize=5, label="default"),
-        *([Line2D([], [], linestyle="", marker="o", **ring, label="peak of accuracy")] if peak else []),
-        Line2D([], [], **_BEST_UTILITY, label="highest mean utility"),
-    ]  # fmt: skip
-    if any(len(panel.measured) < len(panel.points) for panel in panels):
-        handles.append(Line2D([], [], color=style.BLACK, linestyle="", marker="x", markersize=4, label="missing"))
-    return handles
 
 
 def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:

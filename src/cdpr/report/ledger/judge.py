@@ -154,7 +154,9 @@ def _ahead_of_all(claim: Claim, of: str, rivals: Sequence[str], what: str, evide
         why,
         "" if counted in why else counted,
     )
-    fields = pairs[at].evidence("difference") | {"runs": tuple(dict.fromkeys(run for pair in pairs for run in pair.runs))}
+    fields = pairs[at].evidence("difference") | {
+        "runs": tuple(dict.fromkeys(run for pair in pairs for run in pair.runs))
+    }
     scope = "" if whole_field else f"of the {len(pairs) + 1} {what} run"
     return Verdict(verdict, "; ".join(filter(None, reasons)), *pairs[at].statistic("difference"), scope=scope, **fields)
 

@@ -26,9 +26,10 @@ def compare_study(claim: Claim, evidence: Evidence) -> Verdict:
     unfit = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
     rated, all_methods = len(analysis.runs), len(analysis.runs) + len(analysis.left_out)
     part = claim.asks != "agreement" and rated < all_methods
-    incomplete, unit = f"{rated} of {all_methods} methods were rated", "points"
-    return verdict_on(effect, shown, reading, unfit or evidence.unfit("average"), incomplete if part else "",
-                      n=analysis.states, runs=tuple(runs), unit="alpha" if claim.asks == "agreement" else unit)  # fmt: skip
+    incomplete = f"{rated} of {all_methods} methods were rated" if part else ""
+    fields: dict[str, Any] = {"n": analysis.states, "runs": tuple(runs)}
+    fields["unit"] = "alpha" if claim.asks == "agreement" else "points"
+    return verdict_on(effect, shown, reading, unfit or evidence.unfit("average"), incomplete, **fields)
 
 
 def _rated(name: str, analysis: Analysis, evidence: Evidence) -> str:
