@@ -1,4 +1,4 @@
-"""From forms to figures: the key is opened here, and nowhere else."""
+"""Analyse the completed forms. Only this module opens the key."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ _ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less 
 
 
 class Interval(Record):
-    """An estimate with its 95% interval, over resampled cases; None where it is undefined."""
+    """An estimate with its 95% interval over resampled cases; None where it is undefined."""
 
     value: float | None
     low: float | None = None
@@ -58,9 +58,10 @@ class Comparison(Record):
 
 
 class Analysis(Record):
-    """What the study found. ``kind`` says who rated (empty: no one yet), ``runs`` are compared, ours first;
-    ``scores`` by dimension and run, ``datasets`` means by data set, dimension and run; ``lead`` by dimension is ours
-    above the best baseline, ``ahead`` that lead above the largest other one. ``synthetic``: whether all cases are."""
+    """The results of a study. ``kind`` is the kind of raters (empty: nothing was rated yet); ``runs`` are compared,
+    ours first; ``scores`` are by dimension and run, ``datasets`` means by data set, dimension and run; ``lead`` is, by
+    dimension, our score minus the best baseline's, ``ahead`` that lead minus the largest other one. ``synthetic``:
+    whether all cases are."""
 
     study: str
     kind: str = ""
@@ -83,22 +84,22 @@ class Analysis(Record):
 
     @property
     def ours(self) -> str:
-        """The run of the first method."""
+        """Our run: that of the first method."""
         return self.runs[0]
 
     def next_best(self, dimension: str) -> str:
-        """The baseline with the highest mean on a dimension."""
+        """Return the baseline with the highest mean on a dimension."""
         means = {run: at.value or 0.0 for run, at in self.scores[dimension].items() if run != self.ours}
         return max(means, key=lambda run: means[run])
 
     def comparison(self, dimension: str, than: str) -> Comparison | None:
-        """Ours against a run; None where no state has scores of both."""
+        """Return the comparison of ours with a run; None where no state has scores of both."""
         return {(one.dimension, one.than): one for one in self.comparisons}.get((dimension, than))
 
 
 def analyse_study(settings: Settings, job: Job) -> None:
-    """Stage ``analyse_study``: read the forms that came back, open the key, write every figure of the study. Raises
-    StudyError for forms that cannot be used."""
+    """Stage ``analyse_study``: read the completed forms, open the key, write the analysis. Raises StudyError for forms
+    that cannot be used."""
     items = Items.read(job.inputs["cards"])
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
@@ -121,7 +122,7 @@ def analyse_study(settings: Settings, job: Job) -> None:
 def analyse(
     settings: Settings, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings | None
 ) -> Analysis:
-    """Everything that tables, figures and the ledger show."""
+    """Compute everything that tables, figures and the ledger show of the study."""
     cases = [(state.dataset, state.note_id) for state in states]
     head = Analysis(
         study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
@@ -144,8 +145,8 @@ def analyse(
 
 
 class Means:
-    """Per-state means over raters: ``values`` [dimensions, runs, states], NaN where there is no score; ``single``
-    [raters, dimensions, contents] are the scores behind them, ``of_content`` [dimensions, contents] their means."""
+    """Means over raters by state: ``values`` [dimensions, runs, states], NaN where there is no score; ``single``
+    [raters, dimensions, contents] are the single scores, ``of_content`` [dimensions, contents] their means."""
 
     def __init__(self, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings):
         self.states, self.runs, self.contents = states, key.compared, items.contents
@@ -162,22 +163,22 @@ class Means:
         self.values = np.round(self.of_content[:, self.content_of], statistics.DECIMALS)
 
     def mean(self, dimension: int) -> np.ndarray:
-        """Means [runs] over states, NaN where there is none."""
+        """Average a dimension over states: means [runs], NaN where there is none."""
         return _mean(self.values[dimension])
 
     def draws(self, weights: np.ndarray) -> np.ndarray:
-        """Means [dimensions, runs, resamples] of resampled states."""
+        """Average over resampled states: means [dimensions, runs, resamples]."""
         there = ~np.isnan(self.values)
         with np.errstate(invalid="ignore"):
             return (np.where(there, self.values, 0.0) @ weights.T) / (there @ weights.T)
 
     def differences(self, dimension: int, run: int) -> np.ndarray:
-        """Ours minus another run, of the states that have both."""
+        """Return our scores minus another run's, at the states that have both."""
         differences = self.values[dimension, 0] - self.values[dimension, run]
         return np.round(differences[~np.isnan(differences)], statistics.DECIMALS)
 
     def by_dataset(self) -> dict[str, dict[str, dict[str, float | None]]]:
-        """Means by data set, dimension and run; None where there is none."""
+        """Average by data set, dimension and run; None where there is no score."""
         of = np.array([state.dataset for state in self.states])
         return {
             str(dataset): {
@@ -188,7 +189,7 @@ class Means:
         }
 
     def by_state(self) -> Iterator[StateMeans]:
-        """The means over raters, of every run in every state."""
+        """Yield the means over raters of every run at every state."""
         contents = list(self.contents.values())
         for n, state in enumerate(self.states):
             for r, run in enumerate(self.runs):
@@ -201,7 +202,7 @@ class Means:
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """Mean over the last axis without NaN; NaN where nothing else is there."""
+    """Average over the last axis without NaN; NaN where there is nothing else."""
     with np.errstate(invalid="ignore"):
         return np.nansum(values, axis=-1) / (~np.isnan(values)).sum(axis=-1)
 
@@ -211,7 +212,7 @@ def _defined(value: np.ndarray) -> float | None:
 
 
 def _alphas(table: Means, weights: np.ndarray) -> dict[str, Interval]:
-    """Krippendorff's alpha per dimension, over the proposals; states of a case are drawn together."""
+    """Compute Krippendorff's alpha per dimension, over the proposals; states of a case are resampled together."""
     alphas = {}
     for d, name in enumerate(dimensions()):
         value = statistics.alpha(table.single[:, d])
@@ -252,7 +253,7 @@ def _comparisons(settings: Settings, table: Means, draws: np.ndarray) -> tuple[C
 
 
 def _leads(table: Means, draws: np.ndarray) -> dict[str, dict[str, Interval]]:
-    """Ours above the best baseline, and how far that lead is above the largest other one."""
+    """Compute our lead over the best baseline, and how far it exceeds the largest lead on another dimension."""
     means = np.stack([table.mean(d) for d in range(len(dimensions()))])
     lead, drawn = means[:, 0] - means[:, 1:].max(axis=1), draws[:, 0] - draws[:, 1:].max(axis=1)
     ahead = {name: _interval(lead[d] - np.delete(lead, d).max(), drawn[d] - np.delete(drawn, d, axis=0).max(axis=0))

@@ -1,5 +1,5 @@
-"""Who said what is hidden: every rater gets the states and the proposals in an order of its own, under codes that mean
-nothing without the key."""
+"""Hide the authors of proposals: every rater gets the states and the proposals in an order of its own, under codes that
+mean nothing without the key."""
 
 import hashlib
 import json
@@ -34,8 +34,8 @@ class Page(Record):
 
 
 class Items(Record):
-    """What is rated by whom, without a word of who proposed it: what a form is made of, and what an import is checked
-    against. ``forms`` are the pages by rater, ``contents`` the cards' by name. ``study`` is a digest of it all."""
+    """The proposals that each rater rates, without their authors; forms are made of them, and ratings are checked with
+    them. ``forms`` are the pages by rater, ``contents`` those of the cards by name; ``study`` is a digest of both."""
 
     study: str
     forms: dict[str, tuple[Page, ...]]
@@ -46,14 +46,14 @@ class Items(Record):
         return cls.model_validate_json(path.read_text(encoding="utf-8"))
 
     def codes(self) -> dict[str, tuple[str, str]]:
-        """Rater and content by code."""
+        """Map each code to its rater and content."""
         return {card.code: (rater, card.content) for rater, pages in self.forms.items() for page in pages
                 for card in page.cards}  # fmt: skip
 
 
 class Key(Record):
-    """The sealed part: the ``runs`` behind every content, of one ``study``; ``compared`` are all of them, ours first,
-    and ``left_out`` what could not be."""
+    """The sealed part of a ``study``: the ``runs`` that proposed each content; ``compared`` are all of them, ours
+    first, and ``left_out`` the methods that could not be compared, with the reason."""
 
     study: str
     compared: tuple[str, ...]
@@ -61,13 +61,13 @@ class Key(Record):
     runs: dict[str, tuple[str, ...]]
 
     def write(self, path: Path) -> None:
-        """Readable by its owner alone."""
+        """Write the key to a file that only its owner can read."""
         write_text(path, self.model_dump_json(indent=1) + "\n")
         path.chmod(0o600)
 
     @classmethod
     def open(cls, path: Path, items: Items) -> Self:
-        """Raises StudyError for the key of another study, or one that was edited."""
+        """Read the key. Raises StudyError for the key of another study, or one that was edited."""
         key = cls.model_validate_json(path.read_text(encoding="utf-8"))
         if key.study != items.study or set(key.runs) != set(items.contents):
             raise StudyError(f"{path}: this is the key of study {key.study}, the forms are of {items.study}; keep the "
@@ -78,7 +78,7 @@ class Key(Record):
 def blind(
     plan: Study, states: Sequence[StudyState], proposals: Sequence[Proposal], left_out: Mapping[str, str]
 ) -> tuple[Items, Key]:
-    """Items and key. Raises StudyError where a run has no proposal at a state: then nothing would be paired."""
+    """Make items and key. Raises StudyError where a run has no proposal at a state: scores could not be paired then."""
     runs = tuple(dict.fromkeys(proposal.run for proposal in proposals))
     at = {(proposal.state, proposal.run): proposal for proposal in proposals}
     contents: dict[str, Content] = {}
@@ -104,7 +104,7 @@ def blind(
 
 
 def _form(seed: int, rater: str, of_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:
-    """States in the rater's own order, and the proposals of each under the rater's own letters."""
+    """Order the states, and the proposals of each under letters, as this rater alone gets them."""
     rng, states = np.random.default_rng(derive_seed(seed, "order", rater)), list(of_state)
     pages = []
     for i in rng.permutation(len(states)):

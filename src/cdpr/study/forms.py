@@ -1,4 +1,4 @@
-"""What raters fill in, a page of HTML; and the study on one page for whoever runs it."""
+"""Write the raters' forms, a page of HTML each, and the protocol of the study."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _MINUTES_PER_CARD = 1.5
 
 
 def make_forms(settings: Settings, job: Job) -> None:
-    """Stage ``make_forms``: blind the proposals, write the forms, what they hold (``cards``), the key (``sealed``) and
+    """Stage ``make_forms``: blind the proposals, write the forms, their content (``cards``), the key (``sealed``) and
     the ``protocol`` of the study."""
     states = read_lines(job.inputs["states"], StudyState)
     proposal_files = sorted(name for name in job.inputs if name.startswith("proposals_"))
@@ -46,7 +46,7 @@ def make_forms(settings: Settings, job: Job) -> None:
 
 
 def heading(finding: Finding) -> str:
-    """An examination, its price and what came of it."""
+    """Write the heading of a finding: examination, price, and why there is no result."""
     name = finding.examination or "Order"
     if finding.kind == "result":
         return f"{name} (USD {finding.usd:.2f})"
@@ -54,7 +54,7 @@ def heading(finding: Finding) -> str:
 
 
 def reasoning(content: Content) -> str:
-    """The words of a proposal, or what it leans to."""
+    """Write the reasoning of a proposal, or the diagnosis that it leans to."""
     if content.reasoning:
         return content.reasoning
     if content.leaning:
@@ -63,7 +63,7 @@ def reasoning(content: Content) -> str:
 
 
 def action(content: Content) -> str:
-    """What is to be done."""
+    """Write the action of a proposal."""
     if content.kind == "request":
         price = f"USD {content.usd:.2f}" if content.usd else "USD 0.00: obtained already, or free of charge"
         return f"Order: {content.action} ({price})"
@@ -74,8 +74,8 @@ def action(content: Content) -> str:
 
 
 def write_forms(states: Sequence[StudyState], items: Items, folder: Path, mark: str) -> None:
-    """A page per rater that needs nothing else: it works from a file, without a network. ``mark`` is on top of it. What
-    became of the patient is in none of them."""
+    """Write a page per rater that works from a file, without a network. ``mark`` is on top of it. No page holds the
+    patient's diagnosis."""
     folder.mkdir(parents=True, exist_ok=True)
     by_digest = {state.digest: state for state in states}
     form = resources.files(templates).joinpath("form.html").read_text(encoding="utf-8")
@@ -101,7 +101,7 @@ def _page(page: Page, state: StudyState, contents: Mapping[str, Content]) -> dic
 def protocol(
     settings: Settings, states: Sequence[StudyState], items: Items, runs: Sequence[str], left_out: Mapping[str, str]
 ) -> str:
-    """Markdown. It names the runs, so raters must not see it."""
+    """Write the protocol in Markdown. It names the runs, so raters must not see it."""
     counts = Counter((state.dataset, state.turn) for state in states)
     return environment(templates).get_template("protocol.md").render(
         items=items, runs=runs, left_out=left_out, source=states[0].source, states=len(states), counts=counts,

@@ -1,4 +1,4 @@
-"""Which runs take part in the study, and why others do not."""
+"""The runs that the study compares, and the reasons why others are left out."""
 
 from ..agents.build import agent_class
 from ..settings import Settings, SettingsError, TrainedRun, job_of, seeds_of, served, variants, why_not_run
@@ -6,7 +6,7 @@ from ..settings.datasets import BENCHMARKS
 
 
 def study_run(settings: Settings, name: str) -> str:
-    """The run of a variant (its first seed) or agent. Raises SettingsError for a name that is neither."""
+    """Return the run of a variant (its first seed) or agent. Raises SettingsError for a name that is neither."""
     if name in variants(settings):
         return str(TrainedRun(job_of(settings, name), seeds_of(settings, name)[0]))
     if name not in settings.agents:
@@ -16,13 +16,13 @@ def study_run(settings: Settings, name: str) -> str:
 
 
 def study_runs(settings: Settings) -> list[str]:
-    """The runs that are compared; two methods that train the same thing are one."""
+    """List the runs that are compared; two methods with the same training are one."""
     runs = {name: study_run(settings, name) for name in settings.study.methods}
     return list(dict.fromkeys(run for name, run in runs.items() if not _why_left_out(settings, name)))
 
 
 def left_out(settings: Settings) -> dict[str, str]:
-    """Methods that are asked for and not run, with the reason."""
+    """Map each method of the settings that is not compared to the reason."""
     return {name: why for name in settings.study.methods if (why := _why_left_out(settings, name))}
 
 
@@ -40,5 +40,5 @@ def _why_left_out(settings: Settings, name: str) -> str:
 
 
 def all_synthetic(settings: Settings) -> bool:
-    """Whether every case comes from the synthetic hospital."""
+    """Tell whether every case comes from the synthetic hospital."""
     return all(settings.data.source(dataset).path is None for dataset in BENCHMARKS)

@@ -1,4 +1,4 @@
-"""What every compared method would do at the same states."""
+"""Get the decision of every compared method at the same states."""
 
 import asyncio
 import re
@@ -43,8 +43,8 @@ _NAMES = (
 
 
 def propose_actions(settings: Settings, job: Job) -> None:
-    """Stage ``propose_actions``: ask a run for its decision at every state of the study, greedily. Raises StudyError
-    where the cases are no longer those that the states are from."""
+    """Stage ``propose_actions``: let a run decide at every state of the study, greedily. Raises StudyError where the
+    cases are no longer those that the states are from."""
     run, proposals, disclosures = job.options["run"], [], []
     entry = agent_entry(settings, run)
     by_dataset: dict[str, list[StudyState]] = defaultdict(list)
@@ -90,8 +90,8 @@ async def _decisions(
 async def rebuilt(
     settings: Settings, environment: DiagnosticEnvironment, case: CaseRecord, study_state: StudyState, style: str
 ) -> State:
-    """The state as the environment has it, in the ``style`` of the agent: without the words, and so
-    without the reasons, of the policy that went there. Raises StudyError where it is another state now."""
+    """Rebuild a state in the environment, in the ``style`` of the agent: without the words, and so without the reasons,
+    of the policy whose episode it is from. Raises StudyError where it is another state now."""
     state = environment.initial(case)
     for reply in study_state.replies:
         state = state.after(await environment.respond(state, Turn(in_style(reply, style))))
@@ -104,8 +104,8 @@ async def rebuilt(
 async def decide(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, state: State, digest: str
 ) -> Proposal:
-    """The decision of an agent at a state. One that gives no reasons and does not diagnose is also asked for the
-    diagnosis that it leans to, which is all that raters can then know of its thoughts."""
+    """Get the decision of an agent at a state. An agent that gives no reasons and does not diagnose must also name the
+    diagnosis that it leans to, which is all that raters can then know of its reasoning."""
     seed = derive_seed(settings.evaluation.seed, "study", digest)
     turn = await agent.act(state, False, seed)
     reasoning, decision = reasons(turn.text), dict[str, Any]()
@@ -121,26 +121,26 @@ async def decide(
 
 
 def reasons(reply: str) -> str:
-    """The words of a reply beside its action."""
+    """Return a reply without its action."""
     text = _LABEL.sub("", _ACTION.sub("", reply))
     return "\n".join(line.strip() for line in text.splitlines() if re.search(r"\w", line))
 
 
 def names(settings: Settings, agent: AgentEntry) -> list[str]:
-    """What the model behind an agent is called, by us and by its makers."""
+    """List the names of the model that an agent uses: ours and its makers'."""
     model = model_of(settings, agent)
     return [name for name in (model.label, (model.id or "").rpartition("/")[2]) if name] if model else []
 
 
 def blanked(text: str, own: Sequence[str]) -> str:
-    """A text without names of models: raters are blind."""
+    """Replace names of models in a text: raters are blind."""
     known = "|".join([*map(re.escape, sorted(own, key=len, reverse=True)), _NAMES])
     return re.sub(rf"(?<!\w)(?:{known})(?!\w)", "[model]", text, flags=re.IGNORECASE)
 
 
 async def request_price(settings: Settings, environment: DiagnosticEnvironment, state: State, name: str) -> float:
-    """US dollars that a request would be charged now; the list price where the record has no result: a rater must not
-    see from the price what is available."""
+    """Return the US dollars that a request would be charged now; the list price where the record has no result, so that
+    the price does not show raters what is available."""
     results = state.case.key_pertinent_results_dict
     await environment.matcher.prepare(name, results)
     match, _ = environment.matcher.match(name, results)

@@ -1,4 +1,4 @@
-"""Ratings that came back: read, put together, and everything that is wrong with them."""
+"""Read the completed forms, combine their ratings, and list everything that is wrong with them."""
 
 import json
 from collections import Counter, defaultdict
@@ -28,7 +28,7 @@ Scores = dict[str, dict[str, int]]
 
 
 class Returned(BaseModel):
-    """One file, as the HTML form exports it: the ``kind`` of rater, who filled it in (empty: it does not say), and a
+    """One file, as the HTML form exports it: the ``kind`` of rater, the name of the person (empty: not given), and a
     row per proposal with its ``code`` and its scores by dimension."""
 
     path: Path = Field(exclude=True)
@@ -42,8 +42,8 @@ class Returned(BaseModel):
 
 @dataclass
 class Ratings:
-    """Scores by rater, content and dimension; what is missing is not in it. ``kind`` is who the raters are,
-    ``missing`` the number of ratings that are absent."""
+    """Scores by rater, content and dimension, without missing ones. ``kind`` is the kind of raters, ``missing`` the
+    number of missing ratings."""
 
     kind: str
     scores: dict[str, Scores] = field(default_factory=dict)
@@ -51,7 +51,8 @@ class Ratings:
 
 
 def returned_files(paths: Iterable[Path]) -> list[Path]:
-    """Files, and all those in folders but what programs leave there. Raises StudyError where there are none."""
+    """List files, and those in folders without the ones that programs leave there. Raises StudyError where there are
+    none."""
     files: list[Path] = []
     for path in map(Path, paths):
         if not file_type(path):
@@ -64,7 +65,7 @@ def returned_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> Ratings:
-    """Everything that came back, put together. Raises StudyError, which lists what is wrong."""
+    """Read and combine the ratings of all files. Raises StudyError with a list of what is wrong."""
     ratings, problems = check_ratings(paths, items, allow_missing=allow_missing)
     if problems:
         more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
@@ -73,7 +74,7 @@ def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = F
 
 
 def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> tuple[Ratings, list[str]]:
-    """The ratings, and what is wrong with them, a line each."""
+    """Return the ratings, and a line for everything that is wrong with them."""
     problems: list[str] = []
     files: dict[str, list[Returned]] = defaultdict(list)
     for path in returned_files(paths):
@@ -103,7 +104,7 @@ def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = 
 
 
 def _add(ratings: Ratings, rater: str, files: Sequence[Returned], items: Items, allow_missing: bool) -> list[str]:
-    """Put a rater's scores into ``ratings``; what is wrong with them."""
+    """Add a rater's scores to ``ratings``, and list what is wrong with them."""
     contents = [card.content for page in items.forms[rater] for card in page.cards]
     expected = len(contents) * len(dimensions())
     if len(files) > 1:
@@ -129,7 +130,7 @@ def _add(ratings: Ratings, rater: str, files: Sequence[Returned], items: Items, 
 
 
 def _scores(returned: Returned, items: Items) -> tuple[Scores, list[str]]:
-    """The scores of a file, and what is wrong with them."""
+    """Return the scores of a file, and list what is wrong with them."""
     codes, path, scores = items.codes(), returned.path, Scores()
     problems: list[str] = []
     wrong: set[str] = set()
@@ -161,7 +162,7 @@ def _quoted(value: Any) -> str:
 
 
 def write_ratings(path: Path, study: str, rater: str, kind: str, scores: Mapping[str, Mapping[str, int]]) -> None:
-    """A form filled in by a program, as the HTML form exports it: ``scores`` by code."""
+    """Write a form that a program filled in, as the HTML form exports it; ``scores`` are by code."""
     rows = [{"code": code, **values, "comment": ""} for code, values in scores.items()]
     content = {"format": FORMAT, "version": 1, "study": study, "rater": rater, "kind": kind, "filled_by": kind,
             "exported": "", "ratings": rows}  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the study writes and reads, line by line."""
+"""The records of the study, one JSON object a line."""
 
 import hashlib
 import json
@@ -16,17 +16,17 @@ from ..settings import Settings
 
 
 class StudyError(ValueError):
-    """A study that cannot go on; the message says what is wrong, where, and what to do."""
+    """A study that cannot continue; the message says what is wrong, where, and what to do."""
 
 
 class Record(BaseModel):
-    """What a file of the study holds: closed, and hashable."""
+    """A record without further fields, hashable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Finding(Record):
-    """One examination asked for before the state: its answer as it was shown, and what was charged in US dollars."""
+    """An examination requested before the state: its answer as the agent saw it, and its charge in US dollars."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget"]
     examination: str
@@ -35,9 +35,9 @@ class Finding(Record):
 
 
 class StudyState(Record):
-    """A decision state. ``dataset``, ``note_id`` (of credentialed cases a digest, as in evaluations), ``turn`` (0: only
-    the presentation is known) and ``source``, the run whose workup it is from, are where it is; ``digest`` is its
-    identity. ``replies`` lead there, in the full grammar. As private as the case."""
+    """A decision state. It is from turn ``turn`` (0: only the presentation is known) of an episode of the run
+    ``source`` on case ``note_id`` (for credentialed cases a digest, as in evaluations) of ``dataset``; ``digest`` is
+    its identity, and ``replies`` lead to it, in the full grammar. As private as the case."""
 
     digest: str
     dataset: str
@@ -51,9 +51,8 @@ class StudyState(Record):
 
 
 class Content(Record):
-    """What is proposed at a state, and stands on a card. ``reasoning`` are the words without the action; ``leaning`` is
-    the diagnosis that would have been given there, asked of those that give no reasons; ``usd`` what the request would
-    be charged."""
+    """A proposal at a state, as a card shows it. ``reasoning`` are the words without the action; ``leaning`` is the
+    diagnosis that an agent without reasons would have given there; ``usd`` is the charge of a request."""
 
     state: str
     reasoning: str = ""
@@ -64,14 +63,14 @@ class Content(Record):
 
 
 class Proposal(Content):
-    """What a run proposes at a state."""
+    """The proposal of a run at a state."""
 
     run: str
 
 
 class StateMeans(Record):
-    """What raters gave a run at a state, unsealed: means over raters by dimension, None where nobody rated. ``state``
-    is the digest of :class:`StudyState`, whose place stands beside it."""
+    """The scores of a run at a state, unsealed: means over raters by dimension, None without a rating. ``state`` is the
+    digest of :class:`StudyState`; ``dataset``, ``note_id``, ``turn`` and ``source`` are its fields."""
 
     state: str
     dataset: str
@@ -88,18 +87,19 @@ Line = TypeVar("Line", bound=Record)
 
 
 def state_digest(settings: Settings, case: CaseRecord, state: State) -> str:
-    """Identity of a state: the case, and its evidence in order, whatever words led there; 16 hexadecimal digits."""
+    """Compute the identity of a state, 16 hexadecimal digits, from the case and its evidence in order, not from
+    words."""
     content = [case.dataset, public_text(settings, case, case.note_id), state.key[1]]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def write_lines(path: Path, lines: Iterable[BaseModel]) -> None:
-    """One JSON object a line."""
+    """Write one JSON object a line."""
     write_text(path, "".join(line.model_dump_json() + "\n" for line in lines))
 
 
 def read_lines(path: Path, kind: type[Line]) -> list[Line]:
-    """Raises StudyError for a line that is none; the message quotes nothing of it."""
+    """Read the records of a file. Raises StudyError for a line that is none; the message quotes nothing of it."""
     lines = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:

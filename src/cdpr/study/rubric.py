@@ -10,7 +10,7 @@ SCALE = (1, 2, 3, 4, 5)
 
 @dataclass(frozen=True)
 class Dimension:
-    """What is rated: ``of`` the reasoning or the action; ``anchors`` say what each score means."""
+    """A dimension of the ratings, ``of`` the reasoning or the action; ``anchors`` say what each score means."""
 
     name: str
     title: str
@@ -21,10 +21,10 @@ class Dimension:
 
 @functools.cache
 def rubric() -> tuple[Dimension, ...]:
-    """The dimensions in the paper's order."""
+    """Return the dimensions in the paper's order."""
     return tuple(Dimension(**entry) for entry in parse_yaml(shipped_text(__package__, "rubric.yaml")))
 
 
 def dimensions() -> tuple[str, ...]:
-    """Their names."""
+    """Return the names of the dimensions."""
     return tuple(dimension.name for dimension in rubric())

@@ -29,13 +29,13 @@ from ..settings import Settings
 from ..settings.datasets import BENCHMARKS
 from .records import Finding, StudyError, StudyState, state_digest, write_lines
 
-# Cases worked up for each state that is wanted: enough that every turn can be filled from different cases.
+# Episodes for each state of the sample: enough that every turn can be filled from different cases.
 _CASES_PER_STATE = 2
 
 
 def sample_states(settings: Settings, job: Job) -> None:
-    """Stage ``sample_states``: let the source work up test cases greedily, as its evaluation does, and keep a sample of
-    its decisions. Raises StudyError where a benchmark gives none."""
+    """Stage ``sample_states``: run greedy episodes of the source on test cases, as its evaluation does, and keep a
+    sample of its decisions. Raises StudyError where a benchmark gives none."""
     plan, study_states, disclosures = settings.study, [], []
     for dataset in BENCHMARKS:
         cases = list(iterate_records(job.inputs[dataset], "test"))
@@ -60,7 +60,8 @@ def sample_states(settings: Settings, job: Job) -> None:
 def open_actor(
     settings: Settings, job: Job, dataset: str, credentialed: bool
 ) -> tuple[DiagnosticEnvironment, Agent, list[Disclosure | None]]:
-    """Environment and agent (greedy) of the job's run, and where text of credentialed cases will be sent."""
+    """Open the environment and the greedy agent of the job's run; list where text of credentialed cases will be
+    sent."""
     run, policy = job.options["run"], job.inputs.get("policy")
     SYSTEM.set(run)
     spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
@@ -70,8 +71,8 @@ def open_actor(
 
 
 def sampled(workups: Sequence[Trajectory], count: int, seed: int) -> list[State]:
-    """States at which the policy had a choice, in the order of cases and turns: each turn as often as among all of them
-    (largest remainders, at least once), from as many cases as possible."""
+    """Sample states at which the policy had a choice, in the order of cases and turns: each turn as often as among all
+    of them (largest remainders, at least once), from as many cases as possible."""
     rng = np.random.default_rng(seed)
     by_turn: dict[int, list[State]] = defaultdict(list)
     for workup in workups:
@@ -91,7 +92,7 @@ def sampled(workups: Sequence[Trajectory], count: int, seed: int) -> list[State]
 
 
 def allotted(sizes: Mapping[int, int], total: int) -> dict[int, int]:
-    """How many of each stratum: in proportion, by largest remainders, no stratum empty where there is room."""
+    """Allot a total to strata in proportion, by largest remainders; no stratum is empty where there is room."""
     total = min(total, sum(sizes.values()))
     exact = {name: total * size / max(1, sum(sizes.values())) for name, size in sizes.items()}
     least = 1 if total >= len(sizes) else 0
@@ -106,7 +107,7 @@ def allotted(sizes: Mapping[int, int], total: int) -> dict[int, int]:
 
 
 def study_state(settings: Settings, state: State, source: str) -> StudyState:
-    """A state as the study keeps it."""
+    """Make the record of a state."""
     case, findings = state.case, []
     for step in state.history:
         at, request = step.observation, step.action.name if isinstance(step.action, RequestTest) else ""
@@ -122,6 +123,6 @@ def study_state(settings: Settings, state: State, source: str) -> StudyState:
 
 
 def in_style(reply: str, style: str) -> str:
-    """The same action in another grammar; what cannot be read stays as it is."""
+    """Write the action of a reply in another grammar; a reply that cannot be read stays as it is."""
     action = parse_action(reply)
     return render_action(action, style) if isinstance(action, (RequestTest, FinalDiagnosis)) else reply

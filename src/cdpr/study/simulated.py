@@ -1,7 +1,7 @@
 """Simulated raters: they know the synthetic hospital's model, score by its exact posterior, and are no physicians.
 
 Each has a leniency, a contrast, a drift of its own per dimension, a mood per proposal (which moves all its scores of it
-together) and noise. What they agree on is the posterior; what they say of a method is not what physicians would.
+together) and noise. They agree on the posterior; physicians might judge a method otherwise.
 """
 
 import functools
@@ -31,20 +31,20 @@ def simulate_ratings(settings: Settings, job: Job) -> None:
     states = {state.digest: state for state in read_lines(job.inputs["states"], StudyState)}
     items = Items.read(job.inputs["cards"])
     assessors = {state.dataset: Assessor(state.dataset, settings.costs) for state in states.values()}
-    worths = {name: assessors[states[content.state].dataset].worth(states[content.state], content)
+    values = {name: assessors[states[content.state].dataset].value(states[content.state], content)
               for name, content in items.contents.items()}  # fmt: skip
     job.out["ratings"].mkdir(parents=True, exist_ok=True)
     for rater, pages in items.forms.items():
-        scores = _simulated_scores(rater, settings.study.seed, pages, worths)
+        scores = _simulated_scores(rater, settings.study.seed, pages, values)
         write_ratings(job.out["ratings"] / f"{rater}.json", items.study, rater, SIMULATED, scores)
-    print(f"{len(items.forms)} simulated raters scored {len(worths)} proposals")
+    print(f"{len(items.forms)} simulated raters scored {len(values)} proposals")
 
 
 def _simulated_scores(
-    rater: str, seed: int, pages: Sequence[Page], worths: Mapping[str, np.ndarray]
+    rater: str, seed: int, pages: Sequence[Page], values: Mapping[str, np.ndarray]
 ) -> dict[str, dict[str, int]]:
-    """Scores of every card by its code; ``worths`` [dimensions] are in 0..1, by content. The habits are in points; a
-    rater of a name has the same ones every time."""
+    """Score every card: scores by code. ``values`` [dimensions] are in 0..1, by content. Habits are in points; a rater
+    of a name always has the same ones."""
     habits = np.random.default_rng(derive_seed(seed, "habits", rater))
     leniency, contrast = habits.normal(0, 0.25), habits.uniform(0.85, 1.1)
     drift = habits.normal(0, 0.15, len(dimensions()))
@@ -52,7 +52,7 @@ def _simulated_scores(
     scores = {}
     for card in (card for page in pages for card in page.cards):
         rng = np.random.default_rng(derive_seed(seed, rater, card.content))
-        points = 3 + contrast * 4 * (worths[card.content] - 0.5) + leniency + drift
+        points = 3 + contrast * 4 * (values[card.content] - 0.5) + leniency + drift
         points = points + rng.normal(0, mood) + rng.normal(0, noise, len(points))
         rated = np.clip(np.rint(points), 1, 5).astype(int).tolist()
         scores[card.code] = dict(zip(dimensions(), rated, strict=True))
@@ -60,7 +60,7 @@ def _simulated_scores(
 
 
 class Assessor:
-    """What a proposal is worth, by the exact posterior of one hospital."""
+    """Values proposals by the exact posterior of one hospital."""
 
     def __init__(self, dataset: str, costs: Costs):
         self.doctor = Diagnostician(dataset=dataset)
@@ -76,15 +76,15 @@ class Assessor:
                 p = self.doctor.update(p, finding.examination, finding.text)
         return p
 
-    def worth(self, state: StudyState, content: Content) -> np.ndarray:
-        """Worths [dimensions] in 0..1, in the rubric's order."""
+    def value(self, state: StudyState, content: Content) -> np.ndarray:
+        """Value a proposal: [dimensions] in 0..1, in the rubric's order."""
         p = self.posterior(state)
         return np.array([*self._reasoning(state, content, p), *self._action(state, content, p)])
 
     def _reasoning(self, state: StudyState, content: Content, p: np.ndarray) -> tuple[float, float]:
-        """Completeness: how likely the disease that it leans to is beside the likeliest. Support: that disease against
-        its strongest rival. Where it states findings, the share of the known ones that it states, and the share of
-        those stated that are true, count half."""
+        """Value completeness and support. Completeness: the probability of its disease over that of the likeliest.
+        Support: that disease against its strongest rival. Where it states findings, the share of the known ones that it
+        states, and the share of those stated that are true, count half."""
         disease = self._disease(content.action if content.kind == "diagnosis" else content.leaning)
         leans = (0.0, 0.0) if disease is None else (
             float(p[disease] / p.max()), float(p[disease] / (p[disease] + np.delete(p, disease).max())))  # fmt: skip
@@ -94,7 +94,8 @@ class Assessor:
         return fidelity if disease is None else tuple(np.mean([leans, fidelity], axis=0))
 
     def _fidelity(self, state: StudyState, reasoning: str) -> tuple[float, float] | None:
-        """Findings as reasoning and state have them; None where the reasoning tells none that can be read."""
+        """Compare the findings that a reasoning states with the known ones; None where it states none that can be
+        read."""
         read = self.doctor.interpreter.examination
         known, stated = dict[tuple[str, str], Any](), dict[tuple[str, str], Any]()
         for finding in state.found:
@@ -108,10 +109,10 @@ class Assessor:
         return right / max(1, len(known)), right / len(stated)
 
     def _action(self, state: StudyState, content: Content, p: np.ndarray) -> tuple[float, float, float]:
-        """Relevance, gain and cost-effectiveness. An examination: its information on the differential beside that of
-        the best one; its expected information beside that of the best one; its bits per dollar beside the best.
-        A diagnosis: whether it is the likeliest, and how likely (geometric mean); its probability; the same, less
-        what one examination more could add."""
+        """Value relevance, gain and cost-effectiveness. An examination: its information on the differential beside that
+        of the best one; its expected information beside that of the best one; its bits per dollar beside the best. A
+        diagnosis: whether it is the likeliest, and how likely (geometric mean); its probability; the same, less what
+        one examination more could add."""
         if content.kind == "diagnosis":
             disease = self._disease(content.action)
             sure = 0.0 if disease is None else float(p[disease])
@@ -129,7 +130,7 @@ class Assessor:
         return tuple(float(_share(values, at, open_)) ** 0.5 for values in (few, gain, per_dollar))  # type: ignore[return-value]
 
     def _gains(self, state: StudyState) -> tuple[np.ndarray, np.ndarray]:
-        """Expected information of each examination about the disease, bits, shape [examinations], and what of it is on
+        """Compute the expected information of each examination about the disease, bits [examinations], and its part on
         the differential: the likeliest diseases that together hold most of the posterior."""
         p = self.posterior(state)
         order = np.argsort(-p, kind="stable")
@@ -145,7 +146,7 @@ class Assessor:
 
 
 def _mutual_information(table: np.ndarray, p: np.ndarray) -> float:
-    """I(outcome; disease) in bits; ``table`` [outcomes, D] is P(outcome | disease)."""
+    """Compute I(outcome; disease) in bits; ``table`` [outcomes, D] is P(outcome | disease)."""
     marginal = table @ p
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where((table > 0) & (p > 0), table * np.log2(table / marginal[:, None]), 0.0)

@@ -17,8 +17,8 @@ DECIMALS = 9  # means of whole scores lie on a grid: rounding keeps ties equal
 
 
 def alpha(ratings: ArrayLike, level: Level = "ordinal") -> float | None:
-    """Krippendorff's alpha of ``ratings`` [raters, units], NaN where one is missing; None where nothing was rated
-    twice, or everything alike: chance would then agree always.
+    """Compute Krippendorff's alpha of ``ratings`` [raters, units], NaN where one is missing; None where nothing was
+    rated twice, or all scores are equal, so that chance alone agrees.
 
     Source: Krippendorff, Content Analysis (2004), chapter 11; computed by the package ``krippendorff``.
     """
@@ -26,13 +26,13 @@ def alpha(ratings: ArrayLike, level: Level = "ordinal") -> float | None:
 
 
 def value_counts(ratings: ArrayLike) -> np.ndarray:
-    """How often each score was given to each unit, [units, 5], of units rated at least twice."""
+    """Count how often each unit got each score, [units, 5], for units rated at least twice."""
     counts = np.stack([(np.asarray(ratings) == value).sum(axis=0) for value in SCALE], axis=1)
     return counts[counts.sum(axis=1) > 1]
 
 
 def alpha_of_counts(counts: np.ndarray, level: Level = "ordinal") -> float | None:
-    """As :func:`alpha`, of :func:`value_counts`."""
+    """Compute alpha as :func:`alpha` does, from :func:`value_counts`."""
     import krippendorff
 
     if len(counts) == 0 or (counts.sum(axis=0) > 0).sum() < 2:
@@ -41,7 +41,7 @@ def alpha_of_counts(counts: np.ndarray, level: Level = "ordinal") -> float | Non
 
 
 def resampled_clusters(clusters: Sequence[object], resamples: int, seed: int) -> np.ndarray:
-    """How often each unit is drawn, [resamples, units], when whole clusters are drawn (states of one case are no
+    """Resample whole clusters, and count how often each unit is drawn, [resamples, units] (states of one case are no
     independent sample)."""
     names, of_unit = np.unique(np.asarray([repr(name) for name in clusters]), return_inverse=True)
     drawn = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
@@ -49,7 +49,7 @@ def resampled_clusters(clusters: Sequence[object], resamples: int, seed: int) ->
 
 
 def compare(differences: ArrayLike, permutations: int, seed: int) -> dict[str, float]:
-    """A paired comparison of per-state ``differences`` [states], at least one: their mean, ``sd`` and number of
+    """Compare in pairs, by ``differences`` [states], at least one: their mean, ``sd`` and number of
     ``zeros``; two-sided p-values of the signed-rank test with Pratt's zeros (``p``), with zeros dropped, and of the
     permutation test; rank-biserial correlation; Hodges-Lehmann ``shift`` with its 95% interval. Sources: Wilcoxon,
     Biometrics Bull. 1 (1945); Pratt, JASA 54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math.
@@ -65,7 +65,7 @@ def compare(differences: ArrayLike, permutations: int, seed: int) -> dict[str, f
 
 
 def signed_rank(d: np.ndarray, zeros: str) -> float:
-    """Two-sided p-value, no continuity correction; 1 where nothing differs."""
+    """Compute the two-sided p-value of the signed-rank test, without continuity correction; 1 where nothing differs."""
     from scipy.stats import wilcoxon
 
     if not d.any():
@@ -75,8 +75,8 @@ def signed_rank(d: np.ndarray, zeros: str) -> float:
 
 
 def sign_flips(d: np.ndarray, permutations: int, seed: int) -> float:
-    """Two-sided p-value of the mean when signs are as likely one way as the other; of so many random flips and the
-    one observed (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros change nothing, so they are left
+    """Compute the two-sided p-value of the mean under random signs, from so many flips and the observed one
+    (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros change nothing, so they are left
     out."""
     moved = d[d != 0]
     if not len(moved):
@@ -87,8 +87,8 @@ def sign_flips(d: np.ndarray, permutations: int, seed: int) -> float:
 
 
 def rank_biserial(d: np.ndarray) -> float:
-    """Rank sum of the positive differences minus that of the negative ones, over both, in -1..1; zeros are left
-    out."""
+    """Compute the rank sum of the positive differences minus that of the negative ones, over both, in -1..1, without
+    zeros."""
     from scipy.stats import rankdata
 
     moved = d[d != 0]
@@ -99,7 +99,7 @@ def rank_biserial(d: np.ndarray) -> float:
 
 
 def hodges_lehmann(d: np.ndarray) -> tuple[float, float, float]:
-    """Lower end, estimate and upper end (95%) of the shift: the median of all pairwise averages, and the order
+    """Compute lower end, estimate and upper end (95%) of the shift: the median of all pairwise averages, and the order
     statistics that the signed-rank test does not reject (large samples)."""
     i, j = np.triu_indices(len(d))
     walsh = np.sort((d[i] + d[j]) / 2)
@@ -110,8 +110,8 @@ def hodges_lehmann(d: np.ndarray) -> tuple[float, float, float]:
 
 
 def states_needed(difference: float, sd: float, tests: int = 1) -> int:
-    """States for the signed-rank test to find a mean ``difference`` of per-state means whose deviation is ``sd`` with
-    80% power, at ``LEVEL`` over ``tests`` (Bonferroni's, which Holm's is never above).
+    """Compute the states that the signed-rank test needs to find a mean ``difference`` of per-state means whose
+    deviation is ``sd`` with 80% power, at ``LEVEL`` over ``tests`` (Bonferroni's, which Holm's is never above).
 
     Normal approximation, divided by the test's asymptotic efficiency against the t-test for normal differences, 3 / pi
     (Lehmann, Nonparametrics (1975)); at least six, since fewer reach no p below .05. Raises
