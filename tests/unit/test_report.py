@@ -8,7 +8,6 @@ import itertools
 import json
 import re
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -337,27 +336,6 @@ def test_figures_without_results_say_so(tmp_path):
     for plot in PLOTS[1:]:
         drawn = make(plot, tmp_path, tmp_path / "f")
         assert drawn.keys() == {".png", ".pdf"} and all(len(content) > 1000 for content in drawn.values())
-
-
-def test_a_path_leads_through_the_means_of_every_validation(results, tmp_path, monkeypatch):
-    drawn = []
-
-    @contextmanager
-    def kept(*args):
-        with original(*args) as figure:
-            yield figure
-            drawn.append(figure)
-
-    original = style.drawing
-    monkeypatch.setattr(learning_curves.style, "drawing", kept)
-    make(learning_curves.plot_learning_path, results, tmp_path / "f")
-    [panel] = drawn[0].axes
-    curve = read_curves(results, trained(SETTINGS, "cdpr"), learning_curves.PATH)
-    way = np.array([curve.mean("aec"), 100 * curve.mean("accuracy")])
-    colour = style.look_of(SETTINGS, "cdpr", 0).colour
-    path, ring = [line.get_xydata().T for line in panel.get_lines() if line.get_color() == colour]
-    assert path == pytest.approx(way) and ring == pytest.approx(way[:, -1:])
-    assert len(set(map(tuple, way.T))) > 2
 
 
 def test_efficiency_is_compared_over_the_same_seeds(results, tmp_path):

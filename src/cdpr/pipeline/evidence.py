@@ -104,7 +104,6 @@ ON_PAGE: dict[str, _EvidenceOf] = {
     "plot_training_time": curves("training_efficiency"),
     "plot_sensitivity": swept("sensitivity"),
     "plot_learning_curves": curves("learning_curves"),
-    "plot_learning_path": curves("learning_path"),
     "write_sample_case": of(methods.main_methods, [IN_DOMAIN]),
 }
 EVIDENCE: dict[str, _EvidenceOf] = ON_PAGE | {

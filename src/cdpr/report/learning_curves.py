@@ -1,4 +1,4 @@
-"""Curves of training, a line per variant: by step, by time and tokens, and as a way through accuracy and cost."""
+"""Curves of training, a line per variant: by step, by time and by tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,6 @@ PANELS = {
 }  # fmt: skip
 LEARNT = tuple(PANELS)
 EFFICIENCY = ("accuracy", "utility", "aec")
-PATH = ("accuracy", "aec")
 
 
 def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str], shared: bool = False) -> list[Curves]:
@@ -98,34 +97,6 @@ def _draw_efficiency(
         _foot(figure, settings, curves, note)
 
 
-def plot_learning_path(settings: Settings, job: Job) -> None:
-    """Accuracy against AEC on the validation cases, a marker per validation, means over seeds; a ring marks the last
-    iteration. Paths that lie on each other lead to the same policies, at whatever pace. Raises as
-    :func:`curves_of`."""
-    curves, ends = curves_of(settings, job, "learning_path", PATH), set()
-    with style.drawing(7.2, 4.6, job.out) as figure:
-        panel = figure.subplots()
-        for position, curve in enumerate(curves):
-            look = style.look_of(settings, curve.method.name, position)
-            for piece in (pieces := list(curve.pieces()) if curve.runs else []):
-                panel.plot(piece.mean("aec"), 100 * piece.mean("accuracy"), color=look.colour, linestyle=look.line,
-                           linewidth=1.0, marker=look.marker, markersize=4)  # fmt: skip
-            for piece in pieces[-1:]:
-                panel.plot(piece.mean("aec")[-1], 100 * piece.mean("accuracy")[-1], linestyle="", marker="o",
-                           markersize=9, markerfacecolor="none", color=look.colour)  # fmt: skip
-                ends.add(int(piece.mean("step")[-1]))
-        panel.set_xlabel("cost per case (USD)")
-        panel.set_ylabel("validation accuracy (%)")
-        panel.margins(0.08)
-        if not ends:
-            style.empty(panel, "missing: no training metrics")
-        figure.legend(handles=_handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
-        note = f"{settings.data.validation_cases} validation cases, no test cases; mark: a validation; "
-        note += "ring: the last iteration"
-        note += f" ({' to '.join(map(str, sorted({min(ends), max(ends)})))})" if ends else ""
-        _foot(figure, settings, curves, note, band=False)
-
-
 def _draw_curves(
     panel: style.Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: str, unit: float
 ) -> None:
@@ -147,7 +118,7 @@ def _draw_curves(
 
 
 def _handles(settings: Settings, curves: Sequence[Curves]) -> list:
-    """What a legend says of each line: its name, and how many seeds stand behind it."""
+    """Entries of a legend: the name of each line, and its number of seeds."""
     from matplotlib.lines import Line2D
 
     lines = []
@@ -162,14 +133,12 @@ def _handles(settings: Settings, curves: Sequence[Curves]) -> list:
     return lines
 
 
-def _foot(
-    figure: style.Figure, settings: Settings, curves: Sequence[Curves], more: str = "", band: bool = True
-) -> None:
+def _foot(figure: style.Figure, settings: Settings, curves: Sequence[Curves], more: str = "") -> None:
     """Say below a figure what is missing, what diverged, what lines and bands are, and ``more``."""
     lost = [Path(name).parent.name for curve in curves for name in curve.missing]
     broken = [f"{run} at step {at}" for curve in curves for run, at in curve.diverged.items()]
-    ends = f"diverged (x: last validation; line and band go on with the other seeds): {', '.join(broken)}"
+    ends = f"diverged (x: last validation; line and band continue with the other seeds): {', '.join(broken)}"
     several = any(len(curve.runs) > 1 for curve in curves)
-    note = "line: mean over seeds" + ("; band: lowest to highest seed" if band and several else "")
+    note = "line: mean over seeds" + ("; band: lowest to highest seed" if several else "")
     lines = [style.missing_note(lost), *style.folded([ends] if broken else []), note, more]
     style.foot(figure, settings, lines)

@@ -150,7 +150,8 @@ class Results:
         trained is compared with every seed of the other. The differences are columns of
         :func:`~cdpr.evaluation.metrics.estimate`; ``tests`` are McNemar's per pair of seeds, ``runs`` the evaluations
         compared, and ``void`` is why the comparison supports nothing, if it does not. ``reason`` says that a run is
-        missing or that no seed is shared. Of the average there are no tests: its ``cases`` are those of all data sets."""
+        missing or that no seed is shared. Of the average there are no tests: its ``cases`` are those of all data
+        sets."""
         row: Row = {"label": first.label, "second": second.label, "dataset": DATASETS.get(place), "tests": ()}
         try:
             row |= self._average_change(first, second, decoding) if place == AVERAGE else (

@@ -77,8 +77,8 @@ def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int]:
 
 def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Row]:
     """A line of what every agent of the main table did on the case with the main decoding, seed by seed; ``reason``
-    says why there is nothing, ``diverged`` at which step its training broke off. Raises EvaluationError for an evaluation of
-    another case under its name."""
+    says why there is nothing, ``diverged`` at which step its training broke off. Raises EvaluationError for an
+    evaluation of another case under its name."""
     decoding = settings.evaluation.decodings[0]
     results = Results(settings, folder, [method for method in main_methods(settings) if method.runs])
     every_run = [(method, run) for method in results.methods for run in method.runs]

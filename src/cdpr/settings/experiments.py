@@ -16,7 +16,6 @@ Figure = Literal[
     "main_table",
     "accuracy_cost",
     "learning_curves",
-    "learning_path",
     "training_efficiency",
     "ablations",
     "comparators",
