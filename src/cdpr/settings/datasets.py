@@ -51,7 +51,7 @@ class LicensedSource(Source):
     @field_serializer("credentialed")
     def _write_as_set(self, value: bool | None) -> bool | None:
         """The value of ``credentialed`` to write: None where the user gave none, because a later change of the path
-        decides it anew."""
+        decides it again."""
         return value if "credentialed" in self.model_fields_set else None
 
 

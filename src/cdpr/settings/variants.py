@@ -133,7 +133,7 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
 
 
 def _to_dict(settings: Settings) -> dict[str, Any]:
-    """The settings as a nested dictionary. Registries stay objects: training reads none, and to check them anew takes
+    """The settings as a nested dictionary. Registries stay objects: training reads none, and to check them again takes
     longest."""
     return settings.model_dump(exclude=set(REGISTRIES)) | {name: getattr(settings, name) for name in REGISTRIES}
 
