@@ -133,11 +133,12 @@ onstart:
     experiment.begin(acting)
     cores = workflow.cores if workflow.local_exec else None
     rules_and_threads = [(job.rule.name, job.threads) for job in jobs]
-    plan = outlook.Outlook(experiment, rules_and_threads, cores, workflow.overwrite_configfiles)
+    time = outlook.forecast(rules_and_threads, cores, workflow.overwrite_configfiles)
     targets = ", ".join(sorted(job.rule.name for job in workflow.dag.targetjobs)[:5])
     logs = f"Full log: {os.path.relpath(log[0])}; each job's own: {experiment.results}/logs/"
     follows = machines.follow_jobs(workflow.executor_settings)
-    logger.info(f"{targets}: {plan}\n{logs}{follows}", extra={"outlook": plan})
+    count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    logger.info(f"{targets}: {count}, {time}.\n{logs}{follows}", extra={"job_count": len(jobs)})
 
 
 onsuccess:

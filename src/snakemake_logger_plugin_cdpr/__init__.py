@@ -1,15 +1,15 @@
 """A short display of a run instead of Snakemake's lines: ``snakemake --logger cdpr``, which profiles/default sets.
 
-On a terminal a few lines are updated in place: finished jobs, running jobs with the steps of trainings, time left.
-Elsewhere one line is printed every half minute. A failed job shows the end of its own log. Snakemake's log file is
-complete as always. Dry runs and ``--verbose``, ``--printshellcmds`` or ``--debug-dag`` print Snakemake's own lines.
+On a terminal a few lines are updated in place: the count of finished jobs, and each running job with the last line of
+its log, which for a training is its step. Elsewhere one line is printed every half minute. A failed job shows the end
+of its log. Snakemake's log file is complete as always. Dry runs and ``--verbose``, ``--printshellcmds`` or
+``--debug-dag`` print Snakemake's own lines.
 """
 
 import logging
+import textwrap
 import threading
 import time
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -36,63 +36,15 @@ _HIDDEN = ("Config file ", "Assuming unrestricted", "Building DAG", "CalledProce
 
 @dataclass
 class RunningJob:
-    """A running job."""
+    """A running job; its name is such as ``train_policy cdpr-seed0``."""
 
-    rule: str
-    options: Mapping[str, str]
+    name: str
     log: Path
-    threads: int
     started: float = field(default_factory=time.monotonic)
 
-    @property
-    def name(self) -> str:
-        """``train_policy cdpr-seed0``."""
-        return " ".join([self.rule, "/".join(self.options.values())]).strip()
-
     def end_of_log(self) -> list[str]:
-        """Its last lines, or why there are none."""
-        lines = self.log.read_text("utf-8", errors="replace").splitlines() if self.log.is_file() else []
-        return lines[-LOG_LINES:] or ["(it is empty: a signal ended the job, a kill or lack of memory)"]
-
-
-@dataclass
-class Run:
-    """Counts jobs by rule. ``outlook`` is a ``cdpr.pipeline.outlook.Outlook``."""
-
-    outlook: Any
-    running: dict[Any, RunningJob] = field(default_factory=dict)
-    done: Counter[str] = field(default_factory=Counter)
-    failed: list[str] = field(default_factory=list)
-    began: float = field(default_factory=time.monotonic)
-
-    def counts(self) -> str:
-        return f"{self.done.total()} of {self.outlook.jobs.total()} jobs"
-
-    def time_left(self) -> str:
-        # An overdue job takes no time from the others.
-        elapsed = sum(min(time.monotonic() - job.started, self.outlook.expected(job.rule)) * job.threads
-                      for job in list(self.running.values()))  # fmt: skip
-        return f"{self.outlook.time(self.done, elapsed) or 'unknown time'} left"
-
-    def ended(self, stopped: bool) -> str:
-        """What the run has done, and which jobs failed; of one that was ``stopped`` by its user the counts alone."""
-        names = f", {len(self.failed)} failed ({', '.join(self.failed[:6])})" if self.failed and not stopped else ""
-        return f"{self.counts()} done in {since(self.began)}{names}."
-
-    def kinds(self) -> str:
-        """Finished and all jobs by kind (``trainings 3/38  evaluations 0/90``); empty for a single kind."""
-        done, kinds = self.outlook.kinds(self.done), self.outlook.kinds(self.outlook.jobs)
-        return "  ".join(f"{name} {done[name]}/{count}" for name, count in kinds.items()) if len(kinds) > 1 else ""
-
-    def jobs(self) -> list[tuple[str, str, str]]:
-        """Name, step (or what it waits for) and time of every running job."""
-        rows = []
-        for job in list(self.running.values()):
-            step, steps = self.outlook.progress(job.rule, job.options)
-            last = job.end_of_log()[-1]
-            state = last if "waiting for" in last else f"step {step} of {steps}" if steps else ""
-            rows.append((job.name, state, since(job.started)))
-        return rows
+        """Its last lines; empty where there are none."""
+        return self.log.read_text("utf-8", errors="replace").splitlines()[-LOG_LINES:] if self.log.is_file() else []
 
 
 def since(start: float) -> str:
@@ -109,14 +61,16 @@ class LogHandlerSettings(LogHandlerSettingsBase):
 
 class LogHandler(LogHandlerBase):
     """Shows Snakemake's events. The workflow adds two records of its own, whose messages are shown: one with
-    ``outlook`` (see :class:`Run`) at the start, one with ``outcome`` at the end."""
+    ``job_count`` at the start, one with ``outcome`` at the end."""
 
     has_formatter = True
     writes_to_file = has_filter = needs_rulegraph = False
 
     def __post_init__(self) -> None:
         options = self.common_settings
-        self._run: Run | None = None
+        self._total = self._done = 0
+        self._running: dict[Any, RunningJob] = {}
+        self._failed, self._began = list[str](), time.monotonic()
         self._ended = threading.Event()
         self._planned = self._stopped = False
         self._console = Console(stderr=True, no_color=options.nocolor or None, highlight=False, markup=False)
@@ -138,9 +92,9 @@ class LogHandler(LogHandlerBase):
     def _show(self, record: logging.LogRecord) -> None:
         event, details, message = getattr(record, "event", None), record.__dict__, record.getMessage()
         self._planned |= event == LogEvent.WORKFLOW_STARTED
-        if "outlook" in details:
+        if "job_count" in details:
             self._print(message)
-            self._run = Run(details["outlook"])
+            self._total, self._began = details["job_count"], time.monotonic()
             if self._console.is_terminal and not self._console.is_dumb_terminal:
                 self._live = Live(None, console=self._console, get_renderable=self._view, transient=True)
                 self._live.start()
@@ -148,7 +102,9 @@ class LogHandler(LogHandlerBase):
                 threading.Thread(target=self._print_lines, daemon=True).start()
         elif "outcome" in details:
             self.close()
-            self._print(self._run.ended(self._stopped) if self._run else "")
+            failed = f", {len(self._failed)} failed ({', '.join(self._failed[:6])})" if self._failed else ""
+            ended = f"{self._counts()} done in {since(self._began)}{'' if self._stopped else failed}."
+            self._print(ended if self._total else "")
             self._print(message)
         elif event in (None, LogEvent.ERROR):
             fault = event is not None or record.levelno >= logging.WARNING
@@ -156,33 +112,38 @@ class LogHandler(LogHandlerBase):
             shown = fault or not self._planned or message.startswith(_DURING_A_RUN)
             shown &= not any(part in message for part in _HIDDEN)
             self._print(without_stack(message) if shown else "", "red" * fault)  # the full log keeps the stack
-        elif event == LogEvent.JOB_INFO and self._run:
-            log = Path(next(iter(details["log"]), ""))
-            self._run.running[details["jobid"]] = RunningJob(
-                details["rule_name"], {**details["wildcards"]}, log, details["threads"]
-            )
-        elif event == LogEvent.JOB_FINISHED and self._run and (job := self._run.running.pop(details["job_id"], None)):
-            self._run.done[job.rule] += 1
-        elif event == LogEvent.JOB_ERROR and self._run and (job := self._run.running.pop(details["jobid"], None)):
-            self._run.failed.append(job.name)
-            why = [f"{job.name} failed. Its log, {job.log}, ends:", *job.end_of_log()]
+        elif event == LogEvent.JOB_INFO:
+            name = f"{details['rule_name']} {'/'.join({**details['wildcards']}.values())}".strip()
+            self._running[details["jobid"]] = RunningJob(name, Path(next(iter(details["log"]), "")))
+        elif event == LogEvent.JOB_FINISHED:
+            self._done += self._running.pop(details["job_id"], None) is not None
+        elif event == LogEvent.JOB_ERROR and (job := self._running.pop(details["jobid"], None)):
+            self._failed.append(job.name)
+            lines = job.end_of_log() or ["(it is empty: a signal ended the job, a kill or lack of memory)"]
+            why = [f"{job.name} failed. Its log, {job.log}, ends:", *lines]
             self._print("" if self._stopped else "\n    ".join(why), "red")
+
+    def _counts(self) -> str:
+        return f"{self._done} of {self._total} jobs"
+
+    def _jobs(self) -> list[tuple[str, str, str]]:
+        """Name, last line of the log and time of every running job."""
+        jobs = list(self._running.values())
+        return [(job.name, " ".join("".join(job.end_of_log()[-1:]).split()), since(job.started)) for job in jobs]
 
     def _print_lines(self) -> None:
         while not self._ended.wait(self.settings.every):
-            run, jobs = self._run, self._run.jobs()
-            names = ", ".join(f"{name} ({step})" if step else name for name, step, _ in jobs[:3])
+            jobs = self._jobs()
+            names = ", ".join(f"{name} ({textwrap.shorten(line, 40)})" if line else name for name, line, _ in jobs[:3])
             now = f"; now {names}{f' and {len(jobs) - 3} more' if len(jobs) > 3 else ''}" if jobs else ""
-            kinds = f" ({run.kinds()})" if run.kinds() else ""
-            self._print(f"{time.strftime('%H:%M:%S')}  {run.counts()} done{kinds}{now}; {run.time_left()}")
+            self._print(f"{time.strftime('%H:%M:%S')}  {self._counts()} done{now}")
 
     def _view(self) -> Group:
-        head, jobs, run = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2)), self._run
-        bar = ProgressBar(run.outlook.jobs.total(), run.done.total(), width=30)
-        head.add_row(bar, run.counts(), f"{since(run.began)} elapsed, {run.time_left()}")
-        for row in run.jobs()[:8]:
-            jobs.add_row(*row)
-        return Group(head, Text(run.kinds(), style="dim"), jobs)
+        head, jobs = Table.grid(padding=(0, 2)), Table.grid(Column(no_wrap=True), Column(no_wrap=True), padding=(0, 2))
+        head.add_row(ProgressBar(self._total, self._done, width=30), self._counts(), since(self._began))
+        for name, line, duration in self._jobs()[:8]:
+            jobs.add_row(f"{name} {duration}", Text(line, style="dim"))
+        return Group(head, jobs)
 
     def _print(self, message: str, style: str = "") -> None:
         if message:

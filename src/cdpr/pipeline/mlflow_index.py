@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import json
 import os
+import sqlite3
 import threading
 import time
 import warnings
@@ -55,6 +56,16 @@ def load() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     importlib.import_module("mlflow.tracking")
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    # A thousand small commits, each of which would wait for the disk, for an index that can be made again.
+    event.listen(Engine, "connect", _do_not_wait_for_the_disk)
+
+
+def _do_not_wait_for_the_disk(connection: Any, pooled: Any) -> None:
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
 
 
 class MlflowIndex:
