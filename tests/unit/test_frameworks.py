@@ -132,8 +132,6 @@ def test_medagents_ask_18_times_where_all_agree_and_56_where_nobody_ever_does(ca
     act(agent, State(case))
     assert model.count() == {"propose": 1, **stages, "vote": 21, "advise": 21, "revise": 3, "decide": 1}
     assert len(model.calls) == 56 + 1
-    told = type(agent).calls(parse_settings({}))
-    assert (told.turn[0], told.turn[2], told.longest) == (18 + 1, 56 + 1, 2500)
 
 
 def test_medagents_show_each_stage_what_came_before_and_nothing_else(case):
@@ -236,8 +234,6 @@ def test_mdagents_ask_as_often_as_a_case_is_difficult(case):
         agent, model = agent_of("md_agents", MD | {"difficulty": TRIAGE[level]}, rounds=5, turns=5)
         assert parse_action(act(agent, State(case)).text) == action
         assert len(model.calls) == calls, level
-        forecast = type(agent).calls(parse_settings({"frameworks": {"md_agents": {"rounds": 5, "turns": 5}}}))
-        assert forecast.turn[0] + forecast.once[0] <= len(model.calls) <= forecast.turn[2] + forecast.once[2]
         decided = model.of("moderate", "conclude", "answer")
         assert [call.temperature for call in decided] == [0.0]
         assert {call.temperature for call in model.calls if call not in decided} == {0.7}
@@ -282,7 +278,7 @@ def test_mdagents_try_a_roster_again_that_failed(case):
 
 
 def test_mdagents_ask_most_where_everyone_speaks_to_all_others(case):
-    """What is told beforehand as the most is reached, and so is what is expected: a message each way, then silence."""
+    """All talk to all in every turn, or two doctors send a message each and then all are silent."""
     said: Counter = Counter()
 
     def chatter(call):
@@ -298,12 +294,11 @@ def test_mdagents_ask_most_where_everyone_speaks_to_all_others(case):
             call.kind, MD.get(call.kind, "hello")
         )
 
-    told = AGENTS["md_agents"].calls(parse_settings({}))
-    for rule, n in ((chatter, 2), (two_speak, 1)):
+    for rule, calls in ((chatter, 83), (two_speak, 37)):
         said.clear()
         agent, model = agent_of("md_agents", rule)
         act(agent, State(case))
-        assert len(model.calls) == told.turn[n] + told.once[1] and told.once[1] == 11
+        assert len(model.calls) == calls
 
 
 def test_mdagents_debate_until_nobody_speaks_up(case):
@@ -413,7 +408,6 @@ def test_tor_asks_as_often_as_doctors_are_at_work(full_case):
         counts.append(len(model.calls))
         model.calls.clear()
     assert min(counts) >= 13 and max(counts) <= 25 and 20.4 < sum(counts) / 40 < 22.4  # 13 + 12 x 0.7
-    assert type(agent).calls(parse_settings({})).turn == (13, pytest.approx(13 + 12 * 0.7), 25)
     agent, model = agent_of("tree_of_reasoning", TREE | {"join": "No"})
     act(agent, state)
     assert model.count() == {"tree": 4, "join": 4, "revise": 4, "decide": 1}

@@ -13,7 +13,7 @@ from ..environment.prompt import NO_ANSWER, observation_text
 from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Turn, render_action
 from ..llm import Model
 from ..settings import Settings, SettingsError
-from .framework import Calls, Framework, decision, fill_prompt, with_action
+from .framework import Framework, decision, fill_prompt, with_action
 
 _PROMPT = partial(fill_prompt, "diag_agent")
 MAX_TOKENS = 2048  # of one reply, as in the published code
@@ -30,7 +30,6 @@ class DiagAgent(Framework):
     """A conversation with one model."""
 
     reads = ("frameworks.diag_agent",)
-    requests = Calls((1, 1, 1), MAX_TOKENS)
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
         super().__init__(model, settings, temperature)

@@ -7,8 +7,7 @@ from the published code: docs/deviations.md, D30 to D34.
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from ..environment import Agent
 from ..environment.prompt import NO_ANSWER, observation_text, opening_messages
@@ -38,24 +37,12 @@ def fill_prompt(file: str, name: str, /, **parts: object) -> str:
 _SHARED = functools.partial(fill_prompt, "shared")
 
 
-@dataclass(frozen=True)
-class Calls:
-    """The numbers of requests (least, expected, most) that a framework sends: per ``turn``, and ``once`` per case. An
-    answer has at most ``longest`` tokens. The numbers hold if the model answers in the requested form."""
-
-    turn: tuple[float, float, float]
-    longest: int
-    once: tuple[float, float, float] = (0, 0, 0)
-
-
 class Framework(Agent):
     """An agent that decides by one or several conversations with ``model``; subclasses implement :meth:`act`.
 
     ``temperature`` is that of the evaluated decoding, ``talk_temperature`` that of discussions (None: the same). Every
     request has its own seed, derived from the seed of the turn.
     """
-
-    requests: ClassVar[Calls]
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
         self.model, self.temperature = model, temperature
@@ -71,11 +58,6 @@ class Framework(Agent):
 
     def refresh(self) -> None:
         self.model.refresh()
-
-    @classmethod
-    def calls(cls, settings: Settings) -> Calls:
-        """The numbers of requests under these settings."""
-        return cls.requests
 
     async def ask(self, messages: Messages, max_tokens: int, seed: int, temperature: float | None = None) -> str:
         """The model's answer to a conversation. Raises ModelFailure."""

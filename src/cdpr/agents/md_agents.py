@@ -18,7 +18,7 @@ from ..environment.prompt import NO_ANSWER
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Calls, Framework, decision, fill_prompt, numbered_lines, signed_texts, yes_or_no
+from .framework import Framework, decision, fill_prompt, numbered_lines, signed_texts, yes_or_no
 
 _PROMPT = partial(fill_prompt, "md_agents")
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
@@ -70,23 +70,6 @@ class MDAgents(Framework):
     def refresh(self) -> None:
         super().refresh()
         self._rosters = Once()
-
-    @classmethod
-    def calls(cls, settings: Settings) -> Calls:
-        """The numbers of requests, once per case (recruiting) and at every decision.
-
-        Least: one clinician decides a basic case. Expected: in the debate of an intermediate case two clinicians send
-        one message each. Most: a debate in which all talk to all, or all teams of an advanced case.
-        """
-        rounds, turns = settings.frameworks.md_agents.rounds, settings.frameworks.md_agents.turns
-        triage = 2
-        recruiting = {"basic": 1, "intermediate": 4 + EXPERTS, "advanced": 3 + TEAMS * MEMBERS}
-        once = [triage + recruiting[level] for level in _LEVELS]
-        silent = 3 * EXPERTS + 2  # opinions, their summary, a turn, final answers, the decision
-        spoken = silent + 4 + EXPERTS * (turns > 1)
-        debate = EXPERTS + rounds * (1 + turns * EXPERTS * (1 + EXPERTS) + EXPERTS) + 1
-        most = max(debate, TEAMS * (MEMBERS + 1) + 1)
-        return Calls((1, spoken, most), MAX_TOKENS, (min(once), once[1], max(once)))
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         case = state.case

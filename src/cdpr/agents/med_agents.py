@@ -14,7 +14,7 @@ from functools import partial
 from ..cases import normalise
 from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Turn, parse_action
 from ..seeding import derive_seed
-from .framework import Calls, Framework, decision, fill_prompt, signed_texts, with_action, yes_or_no
+from .framework import Framework, decision, fill_prompt, signed_texts, with_action, yes_or_no
 
 QUESTION_EXPERTS, OPTION_EXPERTS = 5, 2  # NUM_QD, NUM_OD of the published code
 VOTES = 3  # on the report, at most (max_attempt_vote)
@@ -32,9 +32,6 @@ _SENTENCES = re.compile(r".*[.!?](?!\w)", re.DOTALL)
 
 class MedAgents(Framework):
     """The framework MedAgents."""
-
-    # All agree at once; one vote against the first report, and none against the second; objections at every vote.
-    requests = Calls((19, 28, 57), max(REPORT, DECISION))
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         question = self.record(state, forced)

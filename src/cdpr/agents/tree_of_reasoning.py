@@ -13,7 +13,7 @@ from asyncio import gather
 from ..cases import examinations, imaging_words, is_physical, parse_analytes
 from ..environment import State, Turn
 from ..seeding import derive_seed
-from .framework import Calls, Framework, decision, fill_prompt, signed_texts, yes_or_no
+from .framework import Framework, decision, fill_prompt, signed_texts, yes_or_no
 
 _PROMPT = functools.partial(fill_prompt, "tree_of_reasoning")
 ADDRESSES = 0.7  # probability with which a doctor in the discussion addresses each of the others (published code)
@@ -28,10 +28,6 @@ class TreeOfReasoning(Framework):
     """The framework Tree of Reasoning."""
 
     reads = ("frameworks.temperature",)
-
-    # Four trees, four questions whether to join, four revisions and the decision, then opinions: none, of each doctor
-    # to the others with probability ADDRESSES, of all to all.
-    requests = Calls((13, 13 + ADDRESSES * 12, 13 + 12), MAX_TOKENS)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         record, known = self.record(state, forced), sections(state)

@@ -302,18 +302,13 @@ def _evaluate_served(args: argparse.Namespace) -> None:
     evaluate_served(_experiment(args), args.name)
 
 
-@_command(
-    _argument("--plan", metavar="TARGET", help="a table or figure, such as main_table: show what it would cost"),
-)
+@_command()
 def _spend(args: argparse.Namespace) -> None:
-    """Show what was spent on language models, or what a target would cost."""
-    from .spend import plan_spending, render_plan, render_spent
+    """Show what was spent on language models."""
+    from .spend import render_spent
 
     experiment = _experiment(args)
-    if args.plan:
-        print(render_plan(experiment.settings, plan_spending(experiment, args.plan)))
-    else:
-        print(render_spent(experiment.state, experiment.settings.calls.budget_usd))
+    print(render_spent(experiment.state, experiment.settings.calls.budget_usd))
 
 
 @_command()

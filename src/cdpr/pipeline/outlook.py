@@ -12,8 +12,8 @@ _SHORT = 1.5  # seconds of a job that the file does not list
 
 
 def forecast(jobs: Sequence[tuple[str, int]], cores: int | None = None, overlays: Iterable[str | Path] = ()) -> str:
-    """How long jobs take, by the figures of ``workflow/durations.yaml``. It is unknown on a cluster (``cores`` is None),
-    and with settings that are not in that file. ``jobs`` are (rule, threads) of each, ``overlays`` the files after
+    """How long jobs take, by the figures of ``workflow/durations.yaml``; unknown with settings that are not in that
+    file, and on a cluster (``cores`` is None). ``jobs`` are (rule, threads) of each, ``overlays`` the files after
     ``--configfile``."""
     known = read_shipped("workflow/durations.yaml").get("+".join(Path(o).stem for o in overlays) or "config")
     seconds = {rule: (known or {}).get(rule, _SHORT) for rule, _ in jobs}
