@@ -19,7 +19,8 @@ _SUMMARY_LINE = re.compile(r"^\s*-?\s*([A-Z][A-Za-z ]+):[ \t]*(.*)$", re.MULTILI
 
 
 class Interpreter:
-    """Reads the texts of one site. Unreadable text (blanks, lost values, foreign words) yields no state."""
+    """Reads the states of findings from the texts of one site. A text that it cannot read (blanks, lost values, words
+    of other hospitals) gives no state."""
 
     def __init__(self, hospital: Hospital, site: Site):
         self.site = site
@@ -34,8 +35,9 @@ class Interpreter:
                     self._absent.setdefault(finding.name, state)
 
     def presentation(self, summary: str) -> tuple[int | None, bool | None, dict[str, int]]:
-        """Age in years, whether female, and the states of the presentation findings."""
-        # Of a heading that comes again the first counts.
+        """Read a case summary: returns the age in years and whether the patient is female (each None where the text
+        does not say it), and the states of the presentation findings by name."""
+        # Where a heading comes twice, its first line counts.
         lines = {heading.strip(): text.strip() for heading, text in reversed(_SUMMARY_LINE.findall(summary))}
         person = lines.get("Patient Information", summary)
         states: dict[str, int] = {}
@@ -43,45 +45,49 @@ class Interpreter:
             text = lines.get(line, "")
             if text.strip("_ ."):
                 absent = {f.name: self._absent[f.name] for f in findings if f.name in self._absent}
-                states |= absent | self._read(line, findings, text)
+                states |= absent | self._read_phrases(line, findings, text)
         age, male = _AGE.search(person), _MALE.search(person)
         female = True if _FEMALE.search(person) else False if male else None
         return int(age[1] or age[2]) if age else None, female, states
 
     def examination(self, exam: Examination, text: str) -> dict[str, int]:
-        """States of an examination's findings, as far as its result text can be read."""
+        """Read the result of an examination: returns the states of its findings by name, as far as the text has
+        them."""
         worded = [finding for finding in exam.findings if finding.measure is None]
-        states = self._read(exam.name, worded, text) | _organisms(worded, text) if worded else {}
+        states = self._read_phrases(exam.name, worded, text) | _organisms(worded, text) if worded else {}
         measured = [finding for finding in exam.findings if finding.measure is not None]
         values = {a.label.casefold(): a.value or a.comments for a in parse_analytes(text)} if measured else {}
-        by_name = {finding.name: self._measured(finding, values, text) for finding in measured}
+        by_name = {finding.name: self._read_quantity(finding, values, text) for finding in measured}
         return states | {name: state for name, state in by_name.items() if state is not None}
 
-    def _read(self, place: str, findings: list[Finding], text: str) -> dict[str, int]:
-        """States by finding from the phrases of the text; of several phrases of a finding the first counts. Text that
-        matched one phrase is not matched again by a shorter one."""
-        if place not in self._phrases:
+    def _read_phrases(self, source: str, findings: list[Finding], text: str) -> dict[str, int]:
+        """Read the states of ``findings`` by name from the phrases in a text. Where a finding has several phrases
+        there, the first counts; words that matched a long phrase are not matched again by a shorter one.
+
+        ``source`` is the heading or examination of the text; the pattern of its phrases is compiled once.
+        """
+        if source not in self._phrases:
             meaning = {
-                _plain(phrase): (finding.name, state)
+                _normalise_phrase(phrase): (finding.name, state)
                 for finding in findings
                 for state in range(len(finding.states))
                 for phrase in filter(None, self.site.every_phrase(finding, state))
             }
             longest_first = sorted(meaning, key=lambda phrase: (-len(phrase), phrase))
             alternatives = "|".join(rf"(?<!\w){re.escape(phrase)}(?!\w)" for phrase in longest_first)
-            self._phrases[place] = re.compile(alternatives), meaning
-        pattern, meaning = self._phrases[place]
-        return dict(meaning[phrase] for phrase in reversed(pattern.findall(_plain(text))))
+            self._phrases[source] = re.compile(alternatives), meaning
+        pattern, meaning = self._phrases[source]
+        return dict(meaning[phrase] for phrase in reversed(pattern.findall(_normalise_phrase(text))))
 
-    def _measured(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
-        """The state of a laboratory finding, from the ``values`` of a parsed result or from its text; None where there
-        is none."""
+    def _read_quantity(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
+        """Read the state of a laboratory finding from the ``values`` of a parsed result by label, or else from its
+        text. None where neither has a value."""
         # Longest first, because one name may begin another.
         names = {style.label(finding.quantity) for style in self.site.styles or (self.site,)}
         labels = sorted(names, key=len, reverse=True)
         value = next((values[label.casefold()] for label in labels if label.casefold() in values), None)
         if value is None:
-            value = next((match[1] for label in labels if (match := _labelled(label).search(text))), None)
+            value = next((match[1] for label in labels if (match := _value_pattern(label).search(text))), None)
         if not value or value.strip() == "___":
             return None
         if finding.intervals is None:
@@ -92,12 +98,13 @@ class Interpreter:
         return nearest_interval(finding.intervals, float(number.group()) / factor) if number else None
 
 
-def _plain(text: str) -> str:
+def _normalise_phrase(text: str) -> str:
+    """The text in lower case, with single spaces and without a full stop at its end."""
     return " ".join(text.casefold().split()).rstrip(". ")
 
 
 def _organisms(findings: list[Finding], text: str) -> dict[str, int]:
-    """The states of cultures whose organism the text names."""
+    """The states of those culture findings, by name, whose organism the text names."""
     folded = text.casefold()
     return {
         finding.name: state
@@ -108,20 +115,23 @@ def _organisms(findings: list[Finding], text: str) -> dict[str, int]:
 
 
 @functools.cache
-def _labelled(label: str) -> re.Pattern[str]:
+def _value_pattern(label: str) -> re.Pattern[str]:
+    """A pattern that matches the label of a quantity and the number or word behind it, its first group."""
     return re.compile(rf"(?<![\w-]){re.escape(label)}\s*[:=]?\s*([<>]?\s*-?\d+(?:\.\d+)?|[A-Za-z]+)", re.IGNORECASE)
 
 
 def nearest_interval(intervals: tuple[tuple[float, float], ...], value: float) -> int:
-    """Index of the interval that holds the value, else of the nearest one."""
+    """The index of the interval (low, high) that contains ``value``, or else of the nearest one."""
     gaps = [max(low - value, value - high, 0.0) for low, high in intervals]
     return gaps.index(min(gaps))
 
 
 class Diagnostician:
-    """Bayes' rule under the hospital's model of one data set (disease mix and availability included).
+    """Computes exact posteriors over diseases by Bayes' rule, under the model of the hospital of one data set: its
+    disease mix, its availability of examinations, and its words.
 
-    All distributions are arrays over ``diseases`` (canonical names), shape [D].
+    A distribution is an array over ``diseases`` (canonical names), shape [D]; ``exams`` are the names of all
+    examinations.
     """
 
     def __init__(self, hospital: Hospital | None = None, dataset: str = IN_DOMAIN):
@@ -134,11 +144,12 @@ class Diagnostician:
         self._women = np.array([d.female for d in self.hospital.diseases])
 
     def prior(self, case_summary: str) -> np.ndarray:
-        """P(disease | presentation)."""
+        """P(disease | presentation), shape [D], from the text of the case summary."""
         return self.posterior(*self.interpreter.presentation(case_summary))
 
     def posterior(self, age: int | None, female: bool | None, symptoms: dict[str, int]) -> np.ndarray:
-        """P(disease | age, sex, states of the presentation findings)."""
+        """P(disease | age, sex, states of the presentation findings by name), shape [D]. What is None or missing is not
+        conditioned on."""
         p = self.site.weights.copy()
         if age is not None:
             p = p * self._ages[:, min(max(age, AGES[0]), AGES[-1]) - AGES[0]]
@@ -150,13 +161,15 @@ class Diagnostician:
         return p / p.sum()
 
     def update(self, p: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
-        """The posterior after one result; ``p`` itself where nothing could be read."""
+        """The posterior after the result of an examination, given the distribution ``p`` before it; ``p`` itself where
+        the examination is unknown or the text cannot be read."""
         exam = self.examination(exam_key)
         states = self.interpreter.examination(exam, result_text) if exam else {}
         return self.condition(p, exam, states) if exam and states else p
 
     def condition(self, p: np.ndarray, exam: Examination, states: dict[str, int]) -> np.ndarray:
-        """The posterior after these states of an examination's findings; ``p`` itself if they are impossible."""
+        """The posterior after the ``states`` of an examination's findings (by name), given the distribution ``p``
+        before them; ``p`` itself where no disease allows these states."""
         q = p
         for finding in exam.findings:
             if finding.name in states:
@@ -165,17 +178,19 @@ class Diagnostician:
         return q / total if total > 0 else p
 
     def examination(self, exam_key: str) -> Examination | None:
-        """The model's examination behind a record's key, by any of its names."""
+        """Find the model's examination by the key of a record, whichever of its names that has; None for an unknown
+        one."""
         name = canonical_name(exam_key)
         return self.hospital.examinations.get(name) if name else None
 
     def key(self, exam: str) -> str:
-        """The name by which to request an examination."""
+        """The key by which an agent requests the examination ``exam``: its name, with the suffix of physical items."""
         return exam + PHYSICAL_SUFFIX if self.hospital.examinations[exam].kind == "physical" else exam
 
     @functools.cached_property
     def outcomes(self) -> list[np.ndarray]:
-        """P(joint outcome | disease) of each examination's informative findings, shape [outcomes, D] each."""
+        """For each examination P(joint outcome | disease), shape [outcomes, D]; an outcome has one state of each
+        informative finding."""
         tables = []
         for exam in self.hospital.examinations.values():
             table = np.ones((1, len(self.diseases)))
@@ -187,53 +202,58 @@ class Diagnostician:
 
     @functools.cached_property
     def _stacked(self) -> tuple[np.ndarray, np.ndarray]:
+        """:attr:`outcomes` of all examinations in one array, shape [all outcomes, D], and the index of the first
+        outcome of each examination."""
         starts = np.cumsum([0, *[len(table) for table in self.outcomes[:-1]]])
         return np.concatenate(self.outcomes), starts
 
     def expected_best(self, p: np.ndarray) -> np.ndarray:
-        """E[max posterior] after each examination if it gives a result, shape [examinations].
-
-        ``p`` may have leading axes, which are kept.
-        """
+        """The expected probability of the likeliest disease after each examination, if it gives a result: E[max
+        posterior], shape [examinations]. ``p`` is the distribution before it; leading axes of ``p`` are kept."""
         tables, starts = self._stacked
         joint = tables * p[..., None, :]
         return np.add.reduceat(joint.max(axis=-1), starts, axis=-1)
 
     def net_gain(self, p: np.ndarray, charge: np.ndarray, miss: float) -> np.ndarray:
-        """Expected gain in utility of one request of each examination and a diagnosis after it, over a diagnosis
-        at once; ``charge`` [examinations] is the price of a result and ``miss`` that of an unavailable request."""
-        on = self.site.availability
-        return on * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - on) * miss
+        """The expected gain in utility of requesting an examination and then diagnosing, over diagnosing at once, shape
+        [examinations].
+
+        ``p`` is the distribution now; ``charge`` [examinations] is the utility lost to a result, ``miss`` that lost to
+        an unavailable request.
+        """
+        available = self.site.availability
+        return available * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - available) * miss
 
     def two_step_gain(
         self, p: np.ndarray, charge: np.ndarray, miss: float, requested: np.ndarray, also: Iterable[int] = ()
     ) -> np.ndarray:
-        """As :meth:`net_gain`, but the first answer may be followed by one more request where that gains.
+        """As :meth:`net_gain`, but one more request may follow the first result where that gains utility.
 
-        Only the eight examinations with the highest one-step gain and the indices ``also`` are planned; all others, and
-        those already ``requested`` [examinations of bool], are -inf.
+        -inf for the examinations that were ``requested`` before [examinations of bool]. The others are planned only
+        where they are among the eight with the highest :meth:`net_gain`, or their index is in ``also``; else -inf.
         """
         barred = np.where(requested, -np.inf, 0.0)
-        one = self.net_gain(p, charge, miss) + barred
-        two = np.full(len(self.exams), -np.inf)
-        for exam in dict.fromkeys([*np.argsort(-one, kind="stable")[:8].tolist(), *also]):
+        one_step = self.net_gain(p, charge, miss) + barred
+        two_step = np.full(len(self.exams), -np.inf)
+        for exam in dict.fromkeys([*np.argsort(-one_step, kind="stable")[:8].tolist(), *also]):
             if requested[exam]:
                 continue
-            then = barred.copy()
-            then[exam] = -np.inf
+            barred_next = barred.copy()
+            barred_next[exam] = -np.inf
             joint = self.outcomes[exam] * p
-            chance = joint.sum(axis=1)
-            after = joint / chance[:, None]
-            worth = after.max(axis=1) + np.maximum((self.net_gain(after, charge, miss) + then).max(axis=1), 0.0)
-            with_result = chance @ worth - charge[exam]
-            without_result = p.max() + max((one + then).max(), 0.0) - miss
-            on = self.site.availability[exam]
-            two[exam] = on * with_result + (1 - on) * without_result - p.max()
-        return two
+            p_outcome = joint.sum(axis=1)
+            posteriors = joint / p_outcome[:, None]
+            next_gain = (self.net_gain(posteriors, charge, miss) + barred_next).max(axis=1)
+            with_result = p_outcome @ (posteriors.max(axis=1) + np.maximum(next_gain, 0.0)) - charge[exam]
+            without_result = p.max() + max((one_step + barred_next).max(), 0.0) - miss
+            available = self.site.availability[exam]
+            two_step[exam] = available * with_result + (1 - available) * without_result - p.max()
+        return two_step
 
 
 @functools.cache
 def canonical_name(exam_key: str) -> str | None:
-    """The vocabulary's name of an examination, by any name in a record or a request."""
+    """The canonical name of an examination in the vocabulary, found by any name in a record or a request; None for an
+    unknown one."""
     term = examinations().find(exam_key) or examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
     return term.name if term else None

@@ -13,12 +13,13 @@ from .model import Hospital, load_hospital
 
 _THREADS = 2  # as the job has (rules/data.smk)
 WRITTEN = tuple(name for name, entry in DATASETS.items() if entry.writer)
-# The model, the data set, the folder to write to, how many patients or cases, the seed.
 Writer = Callable[[Hospital, str, Path, int, int], None]
+"""Writes the files of a data set: model, name of the data set, folder, number of patients or cases, seed."""
 
 
 def make_hospital(settings: Settings, job: Job) -> None:
-    """Stage ``make_hospital``: write the raw files of each data set of the job, in parallel."""
+    """Stage ``make_hospital``: write the raw files of each data set in ``job.out``, in parallel. The metrics are their
+    sizes in bytes."""
     with ProcessPoolExecutor(_THREADS) as pool:
         list(pool.map(_write, itertools.repeat(settings.hospital), job.out, job.out.values()))
     for dataset, folder in job.out.items():
@@ -28,12 +29,14 @@ def make_hospital(settings: Settings, job: Job) -> None:
 
 
 def write_hospital(settings: HospitalSettings, out_dir: str | Path, datasets: Iterable[str] = WRITTEN) -> None:
-    """Write a folder of each data set, of :data:`WRITTEN`, below ``out_dir``."""
+    """Write the raw files of each of the ``datasets`` to a folder of its name in ``out_dir``; by default of all that
+    the synthetic hospital has."""
     for dataset in datasets:
         _write(settings, dataset, Path(out_dir) / dataset)
 
 
 def _write(settings: HospitalSettings, dataset: str, folder: Path) -> None:
+    """Write the raw files of one data set to a folder, as many cases as the settings say."""
     entry = DATASETS[dataset]
     write: Writer = pkgutil.resolve_name(entry.writer)
     write(load_hospital(), dataset, folder, getattr(settings, entry.size), settings.seed)

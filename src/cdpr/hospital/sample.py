@@ -15,11 +15,11 @@ AGES = np.arange(18, 90)
 
 @dataclass(frozen=True, eq=False)
 class Patient:
-    """One case: the truth, and the content of its record.
+    """One admission of a patient: the true disease, and the content of the record.
 
-    ``symptoms`` has a state per presentation finding (-1: not mentioned), ``results`` the states of each
-    examination's findings, ``available`` the examinations in the record. ``seed`` fixes every number, so that the
-    same patient always has the same record.
+    ``disease`` is an index of :attr:`Hospital.diseases`. ``symptoms`` has one state per presentation finding (-1: not
+    mentioned), ``results`` the states of each examination's findings, ``available`` the names of the examinations in
+    the record. ``seed`` fixes every random number, so that the same patient always has the same record.
     """
 
     index: int
@@ -33,13 +33,14 @@ class Patient:
     seed: tuple[int, ...]
 
     def generator(self, purpose: int) -> np.random.Generator:
-        """Random numbers for one purpose of writing, independent of all others."""
+        """A new generator of the random numbers for one ``purpose`` (any number from 0), independent of those for
+        others."""
         return np.random.default_rng([*self.seed, 1 + purpose])
 
 
 @functools.cache
 def age_table(hospital: Hospital) -> np.ndarray:
-    """P(age | disease), shape [D, 72], over the ages 18-89 (truncated normal, by whole years)."""
+    """Compute P(age | disease), shape [D, 72], for the ages from 18 to 89 in whole years: a truncated normal."""
     mean = np.array([d.age[0] for d in hospital.diseases])[:, None]
     spread = np.array([d.age[1] for d in hospital.diseases])[:, None]
     density = np.exp(-0.5 * ((AGES[None, :] - mean) / spread) ** 2)
@@ -51,10 +52,10 @@ def age_table(hospital: Hospital) -> np.ndarray:
 def sample_patient(
     hospital: Hospital, site: Site, seed: int, index: int, admission: int = 0, same: Patient | None = None
 ) -> Patient:
-    """Patient ``index`` of a site; depends on nothing but the arguments.
+    """Draw patient ``index`` of a site from the model. Equal arguments give the same patient.
 
-    With ``same`` it is another admission of that person: age and sex stay, and the disease is drawn given them, so
-    that every single admission follows the model.
+    With the earlier patient ``same`` it is another ``admission`` of that person: age and sex stay, and the disease is
+    drawn given them, so that every single admission follows the model.
     """
     key = (seed, site.number, index, admission)
     rng = np.random.default_rng([*key, 0])
@@ -74,25 +75,29 @@ def sample_patient(
 
 
 def _draw(rng: np.random.Generator, cumulative: Sequence[float] | np.ndarray) -> int:
+    """Draw an index from a cumulative distribution."""
     return min(bisect.bisect_right(cumulative, rng.random()), len(cumulative) - 1)
 
 
 def _symptom(rng: np.random.Generator, finding: Finding, disease: int) -> int:
+    """Draw the state of a presentation finding given the disease (an index); -1 where the history does not mention
+    it."""
     mentioned = rng.random() < finding.mention
     state = _draw(rng, finding.cumulative[disease])
     return state if mentioned else -1
 
 
 def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
-    """A laboratory quantity in the site's words and units."""
+    """Print a state of a laboratory finding as the site does: a value drawn from its interval, or a phrase, with label,
+    unit, reference range and flag."""
     measure = finding.quantity
     if finding.intervals is None or measure.range is None:
         abnormal = "abnormal" if state > 0 else None
         return Analyte(site.label(measure), site.phrase(finding, state), flag=abnormal)
     low, high = finding.intervals[state]
     # Quantities that span decades are drawn on the logarithmic scale, as they are distributed.
-    wide = low > 0 and high / low > 6
-    value = float(np.exp(rng.uniform(np.log(low), np.log(high))) if wide else rng.uniform(low, high))
+    spans_decades = low > 0 and high / low > 6
+    value = float(np.exp(rng.uniform(np.log(low), np.log(high))) if spans_decades else rng.uniform(low, high))
     value = round(min(max(value, low), high), measure.decimals)
     units, factor = measure.si if site.si else (measure.units, 1.0)
     decimals = max(0, measure.decimals - round(float(np.log10(factor))))  # the same precision in other units
@@ -102,7 +107,8 @@ def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Gener
 
 
 def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:
-    """The lines of the history by their heading; the lines of the case summary below the first."""
+    """Write the history of a patient: the text of each line of the case summary by its heading, but the first line
+    (age and sex)."""
     lines: dict[str, list[str]] = {}
     for finding, state in zip(hospital.presentation, patient.symptoms, strict=True):
         written = lines.setdefault(finding.line, [])
@@ -116,19 +122,19 @@ def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str,
 
 
 def write_report(exam: Examination, site: Site, patient: Patient) -> str:
-    """The report of an examination that is not numbers: one sentence per finding."""
+    """Write the report of an examination without numbers: one sentence per finding."""
     written = [site.phrase(f, s) for f, s in zip(exam.findings, patient.results[exam.name], strict=True)]
     return " ".join(text if text.endswith(".") else text + "." for text in written)
 
 
 def write_analytes(exam: Examination, site: Site, patient: Patient) -> list[Analyte]:
-    """The numbers of an examination."""
+    """Print the laboratory values of an examination, one for each finding."""
     rng = patient.generator(1 + list(patient.results).index(exam.name))
     return [write_measure(f, s, site, rng) for f, s in zip(exam.findings, patient.results[exam.name], strict=True)]
 
 
 def physical_text(exam: Examination, site: Site, patient: Patient) -> str:
-    """The line of one system in a physical examination."""
+    """Write the findings in one system of the body, the line of a physical examination behind its heading."""
     if exam.findings[0].measure is None:
         return write_report(exam, site, patient)
     numbers = write_analytes(exam, site, patient)

@@ -24,7 +24,8 @@ _EVERY = 10  # one case in so many has the benchmark's names
 
 
 def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
-    """Write ``clinicalbench.json`` below ``out_dir``, or ``textbook.json``: cases in the styles of all hospitals."""
+    """Write ``cases`` patients of the data set ``dataset`` in the format of ClinicalBench to ``out_dir``: the benchmark
+    itself (``clinicalbench.json``), or the ``textbook.json`` with cases in the styles of all hospitals."""
     site = hospital.site(dataset)
     records = []
     for index in range(cases):
@@ -35,7 +36,8 @@ def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: 
 
 
 def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> dict:
-    """One case with the 14 keys of the benchmark."""
+    """Write one patient as a case with the 14 keys of the benchmark. With ``benchmark_names`` examinations have the
+    names of the real benchmark."""
     site = site.style(patient.generator(905))
     laboratory, imaging = _results(hospital, site, patient, benchmark_names)
     disease = hospital.diseases[patient.disease].name
@@ -51,7 +53,8 @@ def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: boo
 
 
 def _results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> tuple[dict, dict]:
-    """The laboratory and the imaging block of a case, by the name of the examination."""
+    """Write the results of a patient: the laboratory block and the imaging block of a case, each by the name of the
+    examination."""
     laboratory: dict[str, dict] = {}
     imaging: dict[str, dict] = {}
     for exam in hospital.available(patient):
@@ -70,19 +73,19 @@ def _results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: 
 
 
 def print_analytes(site: Site, analytes: list[Analyte]) -> str:
-    """Numbers in the site's layout: a list, or field by field, the text that its own files become at ingestion."""
+    """Print laboratory values in the site's layout: as a list, or field by field, as an importer writes them."""
     return "; ".join(map(print_analyte, analytes)) if site.layout == "list" else format_analytes(analytes)
 
 
 def print_analyte(analyte: Analyte) -> str:
-    """``Serum sodium 128 mmol/L (135-145)``."""
+    """Print a laboratory value with unit and reference range: ``Serum sodium 128 mmol/L (135-145)``."""
     unit = f" {analyte.units}" if analyte.units else ""
     bounds = f" ({analyte.low:g}-{analyte.high:g})" if analyte.low is not None else ""
     return f"{analyte.label} {analyte.value}{unit}{bounds}"
 
 
 def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
-    """The case summary: person, history, physical examination and all results, as in the original."""
+    """Write the case summary of the benchmark: person, history, physical examination and all results."""
     history = write_history(hospital, site, patient)
     systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
     physical = "\n".join(f"{exam.name}: {_physical(exam, site, patient)}" for exam in systems)
@@ -102,14 +105,15 @@ def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict,
 
 
 def _physical(exam: Examination, site: Site, patient: Patient) -> str:
-    """One system as in a note; a hospital of tables has vital signs among its measured quantities."""
+    """Write the findings in one system of the body. A hospital of tables prints vital signs like laboratory values."""
     if site.layout == "table" and exam.findings[0].measure is not None:
         return print_analytes(site, write_analytes(exam, site, patient))
     return physical_text(exam, site, patient).rstrip(".") + "."
 
 
 def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
-    """Write ``cases.csv`` and ``results.csv`` below ``out_dir``."""
+    """Write ``cases`` patients of the data set ``dataset`` in the private hospital's format to ``out_dir``:
+    ``cases.csv`` and ``results.csv``."""
     site = hospital.site(dataset)
     people, results = [], []
     for index in range(cases):
@@ -123,7 +127,7 @@ def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, s
 
 
 def _private_case(hospital: Hospital, site: Site, patient: Patient) -> dict:
-    """A row of ``cases.csv``."""
+    """Write a patient as a row of ``cases.csv``, by column."""
     history = write_history(hospital, site, patient)
     disease = hospital.diseases[patient.disease].name
     alias = diagnoses().spellings[normalise(disease)].aliases[0]
@@ -138,13 +142,15 @@ def _private_case(hospital: Hospital, site: Site, patient: Patient) -> dict:
 
 
 def _private_rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
+    """Write the result of an examination as rows of ``results.csv``, by column: one report, or one row per value."""
     row = {"category": _CATEGORIES.get(exam.kind, exam.kind), "examination": site.exam_name(exam)}
     if exam.findings[0].measure is None:
         return [row | {"report": write_report(exam, site, patient)}]
-    return [row | _quantity(analyte) for analyte in write_analytes(exam, site, patient)]
+    return [row | _value_cells(analyte) for analyte in write_analytes(exam, site, patient)]
 
 
-def _quantity(analyte: Analyte) -> dict:
+def _value_cells(analyte: Analyte) -> dict:
+    """The cells of ``results.csv`` about a laboratory value, by column; its flag is H, L or, without limits, A."""
     flag = ""
     if analyte.flag is not None:
         flag = "A" if analyte.low is None else "L" if (analyte.number or 0.0) < analyte.low else "H"

@@ -31,7 +31,8 @@ Tables = dict[str, list[dict]]
 
 
 def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, seed: int) -> None:
-    """Write ``hosp/*.csv.gz`` and ``note/*.csv.gz`` for this many patients below ``out_dir``."""
+    """Write ``patients`` patients of the data set ``dataset`` as MIMIC-IV's tables, ``hosp/*.csv.gz`` and
+    ``note/*.csv.gz``, to ``out_dir``."""
     site = hospital.site(dataset)
     tables: Tables = {name: [] for name in COLUMNS}
     tables["hosp/d_labitems"] = _dictionary(hospital)
@@ -45,7 +46,7 @@ def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, 
 
 
 def _dictionary(hospital: Hospital) -> list[dict]:
-    """The rows of ``d_labitems``, sorted by item number."""
+    """The rows of ``d_labitems``, MIMIC-IV's dictionary of laboratory quantities, sorted by item number."""
     rows = {}
     for exam in hospital.examinations.values():
         for finding in exam.findings if exam.kind == "laboratory" else ():
@@ -59,7 +60,7 @@ def _dictionary(hospital: Hospital) -> list[dict]:
 
 
 def _write_person(tables: Tables, hospital: Hospital, site: Site, seed: int, index: int) -> None:
-    """Add a patient with one or two admissions to the tables."""
+    """Add patient ``index`` with one or two admissions to ``tables``."""
     first = sample_patient(hospital, site, seed, index)
     rng = first.generator(900)
     # An affine map over the six-digit block spreads the numbers without collisions.
@@ -77,7 +78,8 @@ def _write_person(tables: Tables, hospital: Hospital, site: Site, seed: int, ind
 
 
 class _Admission:
-    """One hospital stay: gathers its rows in the tables."""
+    """A hospital stay from ``admit`` on, with the numbers of patient (``subject``) and stay (``hadm``); :meth:`write`
+    adds its rows to ``tables``."""
 
     def __init__(
         self, tables: Tables, hospital: Hospital, site: Site, patient: Patient, subject: int, hadm: int, admit: datetime
@@ -89,7 +91,7 @@ class _Admission:
         self.reports = 0
 
     def write(self) -> None:
-        """All rows of the stay."""
+        """Add all rows of the stay to the tables."""
         arrived = self.admit - timedelta(hours=float(self.rng.uniform(2, 9)))
         times = {"admittime": self.admit, "dischtime": _stamp(self.leave), "edregtime": _stamp(arrived)}
         self._add("hosp/admissions", self.hadm, edouttime=self.admit, **times, **_DATA["admission"])
@@ -108,20 +110,25 @@ class _Admission:
         self._note("discharge", self.hadm, self.patient.admission + 2, charted, self.leave, text)
 
     def _add(self, table: str, hadm: int | str, **fields: Any) -> None:
+        """Add a row of this patient to a table; ``hadm`` is its number of the stay."""
         self.tables[table].append({"subject_id": self.subject, "hadm_id": hadm} | fields)
 
     def _note(self, table: str, hadm: int | str, number: int, charted: str, stored: datetime, text: str) -> str:
+        """Add a note with its sequence ``number`` and times to the table ``discharge`` or ``radiology``; returns its
+        id."""
         kind = "DS" if table == "discharge" else "RR"
         note = f"{self.subject}-{kind}-{number}"
         row = {"note_id": note, "note_type": kind, "note_seq": number, "charttime": charted}
         self._add(f"note/{table}", hadm, **row, storetime=_stamp(stored), text=text)
         return note
 
-    def _hadm(self) -> int | str:
+    def _hadm_or_empty(self) -> int | str:
+        """The number of the stay; at random empty, as in a quarter of MIMIC-IV's rows."""
         return "" if self.rng.random() < NO_ADMISSION_ID else self.hadm
 
     def _laboratory(self, exam: Examination) -> list[Analyte]:
-        """Add the specimen of an examination, and often a repeat after recovery; returns the first one's numbers."""
+        """Add the results of a laboratory examination, and often those of a repeat after recovery; returns the first
+        values."""
         analytes = write_analytes(exam, self.site, self.patient)
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, -0.5)))
         self._specimen(exam, analytes, drawn)
@@ -134,8 +141,8 @@ class _Admission:
         return analytes
 
     def _specimen(self, exam: Examination, analytes: list[Analyte], drawn: datetime) -> None:
-        """Add a row of ``labevents`` for each number of a specimen."""
-        specimen, hadm = int(self.rng.integers(10**6, 10**8)), self._hadm()
+        """Add the row of ``labevents`` for each value of a specimen."""
+        specimen, hadm = int(self.rng.integers(10**6, 10**8)), self._hadm_or_empty()
         for finding, analyte in zip(exam.findings, analytes, strict=True):
             itemid = finding.quantity.itemid
             if itemid in TWINS and self.rng.random() < 0.05:
@@ -148,13 +155,14 @@ class _Admission:
             self._add("hosp/labevents", hadm, specimen_id=specimen, itemid=itemid, priority="STAT", **times, **row)
 
     def _culture(self, exam: Examination, available: bool) -> None:
-        """Add the rows of a culture: a cancelled order, no growth, or an organism with its antibiotics."""
+        """Add the rows of a culture: a cancelled order where it is not ``available``, else no growth, or an organism
+        with its antibiotics."""
         if not available and self.rng.random() > 0.03:
             return
         state = self.patient.results[exam.name][0]
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
         names = ("spec_itemid", "spec_type_desc", "test_itemid", "test_name")
-        hadm, stored = self._hadm(), _stamp(drawn + timedelta(days=2))
+        hadm, stored = self._hadm_or_empty(), _stamp(drawn + timedelta(days=2))
         row: dict[str, Any] = dict(zip(names, exam.specimen or (), strict=True)) | {
             "test_seq": 1,
             "storedate": stored,
@@ -177,14 +185,14 @@ class _Admission:
             add(**isolate, ab_itemid=ab_id, ab_name=ab_name, interpretation=sensitive)
 
     def _report(self, exam: Examination) -> None:
-        """Add a radiology note and its details."""
+        """Add the radiology note of an imaging examination, and its rows of details."""
         self.reports += 1
         sequence = self.reports + 40 * self.patient.admission
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
         letter, findings = "F" if self.patient.female else "M", write_report(exam, self.site, self.patient)
         # The impression adds nothing to the findings.
         text = _DATA["radiology_note"].format(exam=exam.report, letter=letter, findings=findings)
-        hadm = self._hadm()
+        hadm = self._hadm_or_empty()
         note = self._note("radiology", hadm, sequence, _stamp(done), done + timedelta(hours=1), text)
         details = (("exam_code", f"X{exam.name[:2].upper()}"), ("exam_name", exam.report))
         for ordinal, (name, value) in enumerate(details, 1):
@@ -193,7 +201,8 @@ class _Admission:
 
 
 def _damage(row: dict, chance: float) -> dict:
-    """The row with a defect of the real tables: unchanged, without its value, or with the value in comments alone."""
+    """Give a row one of the defects of the real tables, chosen by the uniform number ``chance``: usually none, else the
+    value is lost, or is in the comments alone."""
     if chance < 0.012:
         return row | {"value": "___", "valuenum": "", "flag": ""}
     if chance < 0.08:
@@ -202,6 +211,7 @@ def _damage(row: dict, chance: float) -> dict:
 
 
 def _stamp(time: datetime) -> str:
+    """Write a time as MIMIC-IV does: ``2130-01-31 06:10:00``."""
     return time.isoformat(" ", "seconds")
 
 
@@ -209,7 +219,8 @@ def _stamp(time: datetime) -> str:
 
 
 def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[Analyte]) -> str:
-    """A discharge summary. The hospital course and the last sections name the diagnosis, as in real ones."""
+    """Write the discharge summary of a patient with the laboratory values ``labs``. The hospital course and the last
+    sections name the diagnosis, as in real ones."""
     rng = patient.generator(902)
     history = write_history(hospital, site, patient)
     for heading in ("History of Present Illness", "Past Medical History"):
@@ -231,6 +242,8 @@ def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[
 
 
 def _physical_exam(hospital: Hospital, site: Site, patient: Patient, discharge: bool) -> str:
+    """Write the physical examination of a discharge summary; with ``discharge`` also that at discharge, which is
+    normal."""
     systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
     lines = ["ADMISSION PHYSICAL EXAM:"] if discharge else []
     lines += [f"{exam.heading}: {physical_text(exam, site, patient)}" for exam in systems]
