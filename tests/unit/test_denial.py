@@ -14,7 +14,7 @@ import pytest
 from test_judging import Scripted, verdict
 
 from cdpr.cases.vocabulary import diagnoses, examinations
-from cdpr.environment.denial import orders_nothing
+from cdpr.environment.denial import declines_examination
 from cdpr.environment.model_judging import ModelJudge, ModelMatcher
 from cdpr.environment.table_judging import TableMatcher, read_diagnosis, table_verdict
 
@@ -87,7 +87,7 @@ def test_no_known_name_denies_itself():
     names = [name for term in diagnoses().terms.values() for name in (term.name, *term.aliases)]
     assert not [name for name in names if read_diagnosis(name).stance != "affirmed"]
     names = [name for t in examinations().terms.values() for name in (t.name, *t.aliases, *t.parts)]
-    assert not [name for name in names if orders_nothing(name)]
+    assert not [name for name in names if declines_examination(name)]
 
 
 def test_a_denied_examination_is_not_ordered_by_tables_or_model():
@@ -102,5 +102,7 @@ def test_a_denied_examination_is_not_ordered_by_tables_or_model():
 
 
 def test_an_ordered_examination_is_not_taken_for_a_denied_one():
-    wrong = [t for t in phrasings("requests", "affirms") for name in EXAMINATIONS if orders_nothing(t.format(e=name))]
+    wrong = [
+        t for t in phrasings("requests", "affirms") for name in EXAMINATIONS if declines_examination(t.format(e=name))
+    ]
     assert not wrong

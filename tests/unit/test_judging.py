@@ -13,7 +13,7 @@ from served import Server
 from cdpr.cases import CaseRecord, write_records
 from cdpr.environment import DiagnosticEnvironment, State, Turn
 from cdpr.environment.model_judging import ModelJudge, ModelMatcher
-from cdpr.environment.opening import open_environment, open_second
+from cdpr.environment.opening import open_environment, open_second_judge
 from cdpr.environment.table_judging import first_diagnosis
 from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_cases
 from cdpr.evaluation.row import Judging, read_rows
@@ -305,7 +305,7 @@ def test_where_tables_judge_alone_nothing_is_asked_and_lines_are_as_ever(server,
     assert server.count("referee") == before
     told = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert not any("judging" in row or row["correct"] for row in told)
-    assert open_second(alone, credentialed=False) is None
+    assert open_second_judge(alone, credentialed=False) is None
     assert set(open_environment(alone, credentialed=False).calls) == {"matcher", "judge"}
 
 
@@ -314,7 +314,7 @@ def test_credentialed_diagnoses_go_to_no_other_machine_and_no_model_is_paid_unas
     with pytest.raises(GovernanceError, match="must not be sent"):
         open_environment(remote, credentialed=True)
     with pytest.raises(GovernanceError, match="must not be sent"):
-        open_second(remote, credentialed=True)
+        open_second_judge(remote, credentialed=True)
     assert open_environment(remote, credentialed=False)
     paid = settings(tmp_path, server.url, judge={"model": "gpt_5_4"})
     with pytest.raises(SettingsError, match=r"judge\.model: every answer of GPT-5\.4 costs money"):

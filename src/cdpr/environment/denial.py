@@ -1,4 +1,4 @@
-"""Whether a text affirms the diagnosis that it names, or denies it; whether a request orders an examination.
+"""Reads whether a text affirms or denies the diagnosis that it names, and whether a request declines an examination.
 
 A text is cut into clauses, and the words of each are read by class (``denial.yaml``). A clause that denies without a
 subject of its own ("ruled out by CT", "not confirmed") denies the diagnosis before it; one with another subject
@@ -28,12 +28,13 @@ _LETTER = {"negators": "n", "ruling_out": "r", "set_aside": "s", "past": "h", "d
 
 @functools.cache
 def _word_classes() -> dict[str, list[str]]:
-    """Regular expressions of words by class, from ``denial.yaml``."""
+    """Read the classes of words in ``denial.yaml``: lists of regular expressions by the name of the class."""
     return parse_yaml(shipped_text(__package__, "denial.yaml"))
 
 
 def _class_regex(name: str) -> str:
-    """A regular expression that matches any word of a class; words in Latin letters match as whole words only."""
+    """Write a regular expression that matches any word of the class ``name``; words in Latin letters match as whole
+    words only."""
     words = _word_classes()[name]
     latin = [text for text in words if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
     others = [text for text in words if text not in latin]
@@ -42,13 +43,14 @@ def _class_regex(name: str) -> str:
 
 @functools.cache
 def _pattern(*classes: str) -> re.Pattern[str]:
-    """A pattern that matches a word of any of these classes."""
+    """Compile a pattern that matches any word of these classes."""
     return re.compile("|".join(map(_class_regex, classes)), re.IGNORECASE)
 
 
 @functools.cache
 def _word_pattern() -> re.Pattern[str]:
-    """A pattern that matches any word; its group is named after the word's class, ``other`` without one."""
+    """Compile a pattern that matches any word; the name of the matched group is the class of the word, ``other`` for a
+    word without a class."""
     classes = "|".join(f"(?P<{name}>{_class_regex(name)})" for name in _LETTER)
     return re.compile(classes + r"|(?P<other>[一-鿿]|[^\W一-鿿]+)", re.IGNORECASE)
 
@@ -74,17 +76,21 @@ _NOT_ONLY = re.compile(
 )
 
 
-def plain_punctuation(text: str) -> str:
-    """The text with full-width punctuation in ASCII, and "not only a but b" as "a, b"."""
+def normalise_punctuation(text: str) -> str:
+    """Write full-width punctuation in ASCII, and "not only a but b" as "a, b"."""
     text = " ".join(text.translate(_FULL_WIDTH).split())
     both = _NOT_ONLY.match(text)
     return ", ".join(filter(None, both.groups())) if both else text
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def stance(text: str) -> tuple[Stance, str]:
-    """Whether ``text`` affirms a diagnosis, and which: the first name that it does not deny. The name is empty where
-    it denies every diagnosis, and for a text without words of denial or doubt, which is affirmed as a whole."""
+def read_stance(text: str) -> tuple[Stance, str]:
+    """Read whether a text affirms a diagnosis, denies it or leaves it open; returns this stance and the affirmed name,
+    the first that the text does not deny.
+
+    The name is empty where the text denies every diagnosis. It is also empty for a text without any word of denial or
+    doubt, which is affirmed as a whole.
+    """
     plain = _pattern("setting_aside").sub(", not ", _pattern("neutral").sub(" ", _CROSSED_OUT.sub(" ", text)))
     if _CROSS.search(plain) or not plain.strip(" ,;.:"):
         return "denied", ""
@@ -112,10 +118,10 @@ def stance(text: str) -> tuple[Stance, str]:
 
 
 def _clause_kind(clause: str, head: str) -> Clause:
-    """What a clause does, given the diagnosis ``head`` before it (empty: there is none), by the classes of its words.
+    """Classify a clause by the classes of its words; ``head`` is the diagnosis before it (empty: there is none).
 
-    ``classes`` spells the clause with one letter a word: n negation, r ruling out, s setting aside, h past, d doubt,
-    p support, c remark, g generic word, m medical word, x any other word.
+    The local variable ``classes`` spells the clause with one letter per word: n negation, r ruling out, s setting
+    aside, h past, d doubt, p support, c remark, g generic word, m medical word, x any other word.
     """
     classes, subject = "", []
     for word in _word_pattern().finditer(clause):
@@ -133,19 +139,23 @@ def _clause_kind(clause: str, head: str) -> Clause:
     if not head:
         return "doubt" if "h" in classes or re.search("s.*[xm]", classes) else "other"
     # "Not supported by X" speaks of the diagnosis, "no evidence of X" of X.
-    of_it = re.search("^[gp]*n[g]*p[gp]*[xm]", classes) and not re.search(
+    unsupported = re.search("^[gp]*n[g]*p[gp]*[xm]", classes) and not re.search(
         r"(?i)\b(?:of|for|von|für|de|del|d)\b", clause
     )
-    by_it = re.search("^g*[rs]g*[xm]", classes) and re.search(r"(?i)\b(?:by|on|given|via|durch|par|por)\b|被", clause)
-    same = set(map(normalise, subject)) <= set(normalise(head).split())
-    if of_it or by_it or same:
-        return "denial" if same or by_it else "doubt"
-    other = "m" in classes or diagnoses().find(" ".join(subject)) is not None
-    return "other" if other or ("h" in classes and not re.search("[nrs]", classes)) else "doubt"
+    refuted_by = re.search("^g*[rs]g*[xm]", classes) and re.search(
+        r"(?i)\b(?:by|on|given|via|durch|par|por)\b|被", clause
+    )
+    names_head = set(map(normalise, subject)) <= set(normalise(head).split())
+    if names_head or refuted_by:
+        return "denial"
+    if unsupported:
+        return "doubt"
+    is_other_diagnosis = "m" in classes or diagnoses().find(" ".join(subject)) is not None
+    return "other" if is_other_diagnosis or ("h" in classes and not re.search("[nrs]", classes)) else "doubt"
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def orders_nothing(request: str) -> bool:
+def declines_examination(request: str) -> bool:
     """Whether a request says that its examination shall not be done: "no CT needed", "CT is not indicated"."""
     plain = " ".join(request.translate(_FULL_WIDTH).split())
     order = " ".join(_pattern("purpose").sub(" ", plain).split()).strip(" ,;:.")

@@ -21,13 +21,13 @@ EPISODES_AT_ONCE = 256  # enough to fill the batches of a model, few enough to s
 
 
 class Agent(Protocol):
-    """Anything that can diagnose a case. ``act`` depends on its arguments alone. An agent of your own needs only
-    :meth:`act` (examples/evaluate_my_agent.py).
+    """Anything that can diagnose a case. An agent of your own needs only :meth:`act`, whose reply may depend on its
+    arguments alone (examples/evaluate_my_agent.py).
 
     ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: it sees all results at once,
-    so it has one turn, and an episode costs what every examination of the record does. ``one_decoding``: replies do not
-    come from a language model, so there is one evaluation, called greedy. ``reads``: settings (dotted keys) beside
-    those of all agents that decide its replies; it sees no others.
+    so it has one turn, and an episode costs what every examination of the record costs. ``one_decoding``: its replies
+    do not come from a language model, so it has one evaluation, called greedy. ``reads``: dotted keys of the settings
+    that decide its replies, beside those that all agents read; it can read no others.
     """
 
     unlimited_turns: ClassVar[bool] = False
@@ -37,17 +37,18 @@ class Agent(Protocol):
 
     @classmethod
     def build(cls, settings: Settings, spec: Any, temperature: float, dataset: str) -> Self:
-        """The agent for an evaluation of ``dataset``. ``spec`` is its :class:`~cdpr.llm.ModelSpec`, None for an agent
-        without a model. By default the class is called without arguments."""
+        """Build the agent for an evaluation of the data set ``dataset`` at this ``temperature``. ``spec`` is the
+        :class:`~cdpr.llm.ModelSpec` of its model, None for an agent without one. By default the class is called without
+        arguments."""
         return cls()
 
     def must_diagnose(self, state: State) -> bool:
-        """Whether the agent can give only one more reply, which then has to be a diagnosis."""
+        """Whether the agent has room for one more reply only, which therefore has to be a diagnosis."""
         return False
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """The next reply at a state, in the grammar of :func:`~.state.render_action`. With ``forced`` it has to be a
-        diagnosis. Equal seeds give equal replies."""
+        """Give the next reply at a state, in the grammar of :func:`~.state.render_action`. With ``forced`` the reply
+        has to be a diagnosis. Equal seeds give equal replies."""
         ...
 
     def refresh(self) -> None:
@@ -59,17 +60,18 @@ class Policy(Agent, Protocol):
     """An agent that can give several replies at a state."""
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Independent replies, one for each of ``numbers`` in their order. Reply k of a seed is always the same."""
+        """Sample independent replies at a state, one for each of ``numbers``, in their order. Reply k of a seed is
+        always the same, whichever other replies are sampled. ``forced`` as in :meth:`act`."""
         ...
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """One reply for each of ``names`` that gives this diagnosis, with the log-probabilities of its tokens under the
-        policy at temperature 1. Nothing is sampled."""
+        """Score given diagnoses at a state: returns one reply for each of ``names`` that gives this diagnosis, with the
+        log-probabilities of its tokens under the policy at temperature 1. Nothing is sampled."""
         ...
 
     def name_start(self, turn: Turn) -> int:
-        """The index in ``turn.token_ids`` at which the name of the disease begins; 0 where the prompt already holds
-        the words before it."""
+        """Find the index in ``turn.token_ids`` at which the name of the disease begins; 0 where the prompt already
+        holds the words before the name."""
         ...
 
 
@@ -78,9 +80,9 @@ class DiagnosticEnvironment:
     examination, charges it in US dollars, and ends the episode at a diagnosis, at the turn cap or when the budget is
     used up.
 
-    ``settings`` is the section ``environment``; ``judge`` and ``matcher`` are tables of names by default. Only
-    :meth:`respond` is asynchronous, because models may judge or match; all other methods compute from its result.
-    ``calls`` counts the requests to matcher and judge, and those that no table answered.
+    ``settings`` is the section ``environment``; ``judge`` and ``matcher`` use tables of names by default. Where
+    language models judge or match, :meth:`respond` waits for them; all other methods return at once. ``calls`` counts
+    the requests to matcher and judge, and by source those that a model answered.
     """
 
     def __init__(
@@ -94,12 +96,12 @@ class DiagnosticEnvironment:
         self.calls = Counter(dict.fromkeys([*names, "matcher", "judge"], 0))
 
     def initial(self, case: CaseRecord) -> State:
-        """s_0: the presentation alone."""
+        """The first state of an episode, s_0: the presentation of the case, without any result."""
         return State(case)
 
     def must_diagnose(self, state: State, agent: Agent | None = None) -> bool:
-        """Whether the next turn has to be a diagnosis: the turn cap is reached, the budget was exceeded, or ``agent``
-        has room for one reply only. Never for an agent with unlimited turns."""
+        """Whether the next reply at a state has to be a diagnosis: because the turn cap is reached, the last request
+        exceeded the budget, or ``agent`` has room for one reply only. False for an agent with unlimited turns."""
         if agent is not None and (agent.unlimited_turns or agent.must_diagnose(state)):
             return not agent.unlimited_turns
         if state.history and state.history[-1].observation.kind == "over_budget":
@@ -108,8 +110,8 @@ class DiagnosticEnvironment:
         return len(state.history) >= free_turns
 
     async def respond(self, state: State, turn: Turn) -> Step:
-        """The step that a reply leads to: :meth:`step`, after waiting for models that judge or match. Raises
-        ModelFailure where such a model gives no answer."""
+        """Answer a reply as :meth:`step` does, after waiting for the models that judge or match. Raises ModelFailure
+        where such a model gives no answer."""
         match parse_action(turn.text):
             case RequestTest(name):
                 await self.matcher.prepare(name, state.case.key_pertinent_results_dict)
@@ -118,8 +120,9 @@ class DiagnosticEnvironment:
         return self.step(state, turn)
 
     def step(self, state: State, turn: Turn) -> Step:
-        """Parse the reply and answer it: the result is the step with action and observation. The observation of a
-        diagnosis is empty, of kind ``end``."""
+        """Parse the reply ``turn`` and answer it: returns the step with its action and the observation. The observation
+        of a diagnosis is empty, of kind ``end``. Raises LookupError where a model has to judge or match and
+        :meth:`respond` has not asked it."""
         match action := parse_action(turn.text):
             case RequestTest(name):
                 return Step(turn, action, self._answer(state, name))
@@ -128,7 +131,8 @@ class DiagnosticEnvironment:
         return Step(turn, action, Observation("invalid"))
 
     def _answer(self, state: State, name: str) -> Observation:
-        """The observation that answers the request ``name``. A billing group is charged once per case."""
+        """Answer the request of the examination ``name``: returns the observation with result and price. A billing
+        group is charged once per case."""
         keys, source = self.matcher.match(name, state.case.key_pertinent_results_dict)
         self._count("matcher", self.matcher, source)
         if not keys:
@@ -143,31 +147,33 @@ class DiagnosticEnvironment:
         return Observation("result", self._result(state, new_keys[0]), new_keys[0], price)
 
     def finish(self, state: State, step: Step, forced: bool) -> Trajectory:
-        """The trajectory that ends with ``step``. A forced reply without a diagnosis counts as one invalid reply, and
-        the trajectory as wrong."""
+        """End the episode with ``step``, taken at ``state``; returns its trajectory. A last step without a diagnosis
+        counts as an invalid reply, and the trajectory as wrong. ``forced``: the reply had to be a diagnosis."""
         step, correct = self.conclude(state, step)
         diagnosis = step.action.text if isinstance(step.action, FinalDiagnosis) else None
         return Trajectory(state.case, (*state.history, step), diagnosis, correct, forced)
 
     def conclude(self, state: State, step: Step) -> tuple[Step, bool]:
-        """The last step of an episode and whether its diagnosis is right. A step without a diagnosis becomes an invalid
-        one, and is wrong."""
+        """Judge the last step of an episode: returns the step and whether its diagnosis is right. A step without a
+        diagnosis becomes an invalid one, and is wrong."""
         if not isinstance(step.action, FinalDiagnosis):
             return Step(step.turn, Invalid(step.turn.text), Observation("invalid")), False
         return step, self.is_correct(step.action.text, state.case.diagnosis_results)
 
     def is_correct(self, diagnosis: str, truth: str) -> bool:
-        """Whether the judge finds the diagnosis right: 1(d_hat = d*)."""
+        """Whether the judge finds that ``diagnosis`` names the true disease ``truth``: 1(d_hat = d*)."""
         verdict = self.judge.verdict(diagnosis, truth)
         self._count("judge", self.judge, verdict.by, "several" if verdict.several else "")
         return verdict.correct
 
     def _count(self, name: str, judging: TableJudge | TableMatcher, *sources: str) -> None:
-        """Count a call of the judge or matcher, and the ``sources`` of its answer that it asks to be counted."""
+        """Count a call of the judge or matcher (``name``), and those of the ``sources`` of its answer that are among
+        its ``counters``."""
         self.calls.update([name, *(f"{name}_{source}" for source in sources if source in judging.counters)])
 
     def _result(self, state: State, key: str) -> str:
-        """The text of a result as agents see it: one that is too long loses its middle."""
+        """The text of the result ``key`` as agents see it: one that is longer than
+        ``environment.prompt.max_observation_chars`` loses its middle."""
         text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars
         if len(text) <= limit:
             return text
@@ -176,7 +182,7 @@ class DiagnosticEnvironment:
 
 
 def is_cut_result(case: CaseRecord, step: Step) -> bool:
-    """Whether a step shows only a part of the result on record, which was too long."""
+    """Whether the observation of a step lacks a part of the result on record, which was too long."""
     key = step.observation.exam_key
     return key is not None and step.observation.text != case.key_pertinent_results_dict[key]
 
@@ -202,15 +208,15 @@ async def run_episode(
 
 
 def case_seed(seed: int, case: CaseRecord) -> int:
-    """The seed of a case's episode in an evaluation with ``seed``. It depends on no other case."""
+    """The seed of the episode of ``case`` in an evaluation with this ``seed``. It does not depend on other cases."""
     return derive_seed(seed, "case", case.note_id)
 
 
 async def run_episodes(
     environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int
 ) -> list[Trajectory]:
-    """One trajectory per case, in the order of the cases. At most :data:`EPISODES_AT_ONCE` run at the same time. Raises
-    as :func:`run_episode`."""
+    """Run one episode of each case; returns the trajectories in the order of the cases. At most
+    :data:`EPISODES_AT_ONCE` run at the same time. Raises as :func:`run_episode`."""
     trajectories: list[Trajectory] = []
     for start in range(0, len(cases), EPISODES_AT_ONCE):
         batch = cases[start : start + EPISODES_AT_ONCE]

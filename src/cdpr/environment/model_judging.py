@@ -10,7 +10,7 @@ from ..cases import normalise
 from ..llm import Model, Sampling
 from ..llm.agent_model import metering
 from ..llm.types import SYSTEM
-from .denial import orders_nothing
+from .denial import declines_examination
 from .once import Once
 from .prompt import text_file
 from .table_judging import Source, TableJudge, TableMatcher, Verdict, read_diagnosis, spellings, table_verdict
@@ -45,7 +45,8 @@ _DECORATION = " \t\r\n`*\"'"
 
 
 class Questions:
-    """Asks ``model`` questions, each once, with ``rules`` as system message and greedy decoding.
+    """Puts questions to ``model``, each once, with ``rules`` as system message and greedy decoding, and keeps the
+    answers.
 
     ``asker`` (``judge``, ``matcher``) is the calling system in recordings and bills, so that the evaluated agent is not
     charged. Answers have at most ``max_tokens`` tokens.
@@ -57,16 +58,17 @@ class Questions:
         self._answers: Once[str] = Once()
 
     async def ask(self, question: str) -> None:
-        """Get and keep the answer to a question. Raises ModelFailure where there is none; the next call asks again."""
-        await self._answers.get(question, lambda: self._ask(question))
+        """Get the answer to a question and keep it for :meth:`answer`. Raises ModelFailure where the model gives none;
+        the next call asks again."""
+        await self._answers.get(question, lambda: self._send(question))
 
     def answer(self, question: str) -> str:
-        """The answer to a question that :meth:`ask` has asked. Raises LookupError for another question."""
+        """The answer that :meth:`ask` has kept for a question. Raises LookupError where it was not asked."""
         if question not in self._answers.results:
             raise LookupError(f"the {self.asker} has no answer to this question: call `prepare` before")
         return self._answers.results[question]
 
-    async def _ask(self, question: str) -> str:
+    async def _send(self, question: str) -> str:
         """Send the question to the model; returns its answer."""
         SYSTEM.set(self.asker)  # a task has a context of its own, so the caller keeps its SYSTEM
         messages = [{"role": "system", "content": self.rules}, {"role": "user", "content": question}]
@@ -76,11 +78,11 @@ class Questions:
 
 
 class ModelJudge(TableJudge):
-    """A judge that asks ``model``, unless the tables find the diagnosis right or denied by its own text. Without
-    ``tables_first`` it always asks.
+    """A judge that asks ``model`` wherever the tables of names do not settle the verdict: they settle it where they
+    find the diagnosis right, and where its own text denies it. Without ``tables_first`` the model is always asked.
 
-    An answer that is no verdict is counted, and the verdict of the tables replaces it. Of several diagnoses the first
-    is judged, as the tables do.
+    An answer without a verdict is counted as ``invalid``, and the verdict of the tables counts instead. Of several
+    diagnoses the first is judged, as by the tables.
     """
 
     counters = ("model", "invalid", "several")
@@ -90,29 +92,32 @@ class ModelJudge(TableJudge):
         self.questions = Questions(model, text_file("judge.txt").strip(), asker, _VERDICT_TOKENS)
 
     async def prepare(self, predicted: str, truth: str) -> None:
-        """Raises ModelFailure where the model gives no answer."""
+        """Get the model's answer, if the verdict needs one. Raises ModelFailure where the model gives none."""
         if not self._tables_decide(predicted, truth):
             await self.questions.ask(_judge_question(predicted, truth))
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        """Raises LookupError without :meth:`prepare`."""
-        of_tables = table_verdict(predicted, truth)
+        """The verdict whether both texts name the same disease. Raises LookupError where it needs an answer that
+        :meth:`prepare` has not got."""
+        by_table = table_verdict(predicted, truth)
         if self._tables_decide(predicted, truth):
-            return of_tables
+            return by_table
         correct = read_verdict(self.questions.answer(_judge_question(predicted, truth)))
         if correct is None:
-            return replace(of_tables, by="invalid")
-        return Verdict(correct, "model", of_tables.several)
+            return replace(by_table, by="invalid")
+        return Verdict(correct, "model", by_table.several)
 
     def _tables_decide(self, predicted: str, truth: str) -> bool:
-        """Whether no model is asked: the tables find the same disease, or the text denies its diagnosis."""
+        """Whether the tables settle the verdict, so that no model is asked: they find the same disease in both texts,
+        or the text denies its diagnosis."""
         denied = read_diagnosis(predicted).stance == "denied"
         return self.tables_first and (denied or table_verdict(predicted, truth).correct)
 
 
 class ModelMatcher(TableMatcher):
-    """A matcher that asks ``model`` where the tables have no match. The model gets the names of the examinations on
-    record, never a result. An answer that is neither such a name nor ``NO_MATCH`` is counted, and no match."""
+    """A matcher that asks ``model`` where the tables of names find no match. The model gets the names of the
+    examinations on record, never a result. An answer that is neither such a name nor ``NO_MATCH`` is counted as
+    ``invalid`` and matches nothing."""
 
     counters = ("model", "invalid")
 
@@ -121,16 +126,17 @@ class ModelMatcher(TableMatcher):
         self.questions = Questions(model, text_file("matcher.txt").strip(), "matcher", _NAME_TOKENS)
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
-        """Raises ModelFailure where the model gives no answer."""
+        """Get the model's answer, if the match needs one. Raises ModelFailure where the model gives none."""
         names = tuple(keys)
-        if names and not super().match(requested, names)[0] and not orders_nothing(requested):
+        if names and not super().match(requested, names)[0] and not declines_examination(requested):
             await self.questions.ask(_matcher_question(requested, names))
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], Source]:
-        """Raises LookupError without :meth:`prepare`."""
+        """The keys that a request names, as :meth:`TableMatcher.match` returns them. Raises LookupError where the match
+        needs an answer that :meth:`prepare` has not got."""
         names = tuple(keys)
         by_table = super().match(requested, names)
-        if by_table[0] or not names or orders_nothing(requested):
+        if by_table[0] or not names or declines_examination(requested):
             return by_table
         answer = self.questions.answer(_matcher_question(requested, names)).strip(_DECORATION)
         if answer.removesuffix(".") == NO_MATCH:
@@ -140,8 +146,8 @@ class ModelMatcher(TableMatcher):
 
 
 def read_verdict(answer: str) -> bool | None:
-    """Whether a judge's answer calls the diagnosis right; None where it has no verdict, two different ones, or only
-    unfinished thoughts.
+    """Read a judge's answer: returns whether it calls the diagnosis right, None where it has no verdict, two different
+    ones, or only unfinished thoughts.
 
     A verdict is at the beginning of the answer, alone on a line, or at the end of a line ("the answer is: correct").
     """
@@ -164,13 +170,14 @@ def read_verdict(answer: str) -> bool | None:
 
 
 def _judge_question(predicted: str, truth: str) -> str:
-    """The user message to a judge. Texts are on one line, so that no diagnosis can add lines to the question."""
+    """Write the user message to a judge about a predicted and a true diagnosis. Each is on one line, so that no
+    diagnosis can add lines to the message."""
     proposed = _one_line(read_diagnosis(predicted).question)
     return f"Proposed diagnosis: {proposed}\nTrue diagnosis: {_one_line(truth)}\nAnswer:"
 
 
 def _matcher_question(requested: str, keys: tuple[str, ...]) -> str:
-    """The user message to a matcher: the examinations on record and the request."""
+    """Write the user message to a matcher: the examinations on record, and the request."""
     return f"On record: {json.dumps(keys, ensure_ascii=False)}\nAsked for: {_one_line(requested)}\nAnswer:"
 
 

@@ -9,7 +9,8 @@ T = TypeVar("T")
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, run from ordinary code; also where an event loop runs already, as in a notebook."""
+    """Run a coroutine from ordinary code and return its result; works also where an event loop runs already, as in a
+    notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -19,8 +20,8 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def all_ended(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """The results of calls that run at the same time. Raises the first error only after all have ended, because their
-    requests to a model are paid for and have to be recorded."""
+    """Run calls at the same time and return their results in order. Raises the first error, but only after all calls
+    have ended: their requests to a model are paid for and have to be recorded."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -37,7 +38,7 @@ class Once(Generic[T]):
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def get(self, key: str, compute: Callable[[], Awaitable[T]]) -> T:
-        """The result of ``key``; ``compute`` makes it on first use. Raises what ``compute`` raises."""
+        """Return the result of ``key``, which ``compute()`` makes on first use. Raises what ``compute`` raises."""
         if key not in self.results:
             if key not in self._tasks:
                 self._tasks[key] = asyncio.create_task(self._compute(key, compute))
@@ -45,7 +46,7 @@ class Once(Generic[T]):
         return self.results[key]
 
     async def _compute(self, key: str, compute: Callable[[], Awaitable[T]]) -> None:
-        """Compute and keep the result of a key; the task of this call is then forgotten."""
+        """Compute the result of a key and keep it; removes the task of this call from the running ones."""
         try:
             self.results[key] = await compute()
         finally:

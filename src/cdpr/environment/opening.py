@@ -20,9 +20,10 @@ _JUDGING = "cdpr.environment.model_judging"
 
 
 def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnvironment:
-    """The environment with judge and matcher of the settings. ``credentialed``: the cases are under a data use
-    agreement, so their diagnoses and requests go to another machine only under ``governance.remote_agreement``. Raises
-    SettingsError and GovernanceError before any request."""
+    """Open the environment with the judge and the matcher of the settings. ``credentialed``: the cases are under a data
+    use agreement, so their diagnoses and requests go to another machine only under ``governance.remote_agreement``.
+    Raises SettingsError for a model that cannot be opened and GovernanceError for one that the agreement forbids, both
+    before any request."""
     judge, matcher, fuzzy_cutoff = None, None, settings.environment.fuzzy_cutoff
     if spec := _spec(settings, "judge.model", credentialed):
         judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))
@@ -31,9 +32,9 @@ def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnv
     return DiagnosticEnvironment(settings.environment, judge, matcher)
 
 
-def open_second(settings: Settings, *, credentialed: bool) -> TableJudge | None:
-    """The judge of ``judge.second``, None where the settings name none. A model judges without the tables, so that
-    errors of the tables show too. Raises as :func:`open_environment`."""
+def open_second_judge(settings: Settings, *, credentialed: bool) -> TableJudge | None:
+    """Open the second judge (``judge.second``); None where the settings name none. A model judges without the tables of
+    names, so that their errors show too. Raises as :func:`open_environment`."""
     if settings.judge.second == TABLES:
         return TableJudge()
     spec = _spec(settings, "judge.second", credentialed)
@@ -45,21 +46,22 @@ def open_second(settings: Settings, *, credentialed: bool) -> TableJudge | None:
 def check_judges(
     settings: Settings, dataset: str, which: Collection[str] = DECIDING, *, credentialed: bool
 ) -> "list[Disclosure]":
-    """Check the models of the settings ``which`` before any work; returns where text of credentialed cases will be
-    sent. Raises as :meth:`ModelSpec.check`."""
-    specs = (_spec(settings, where, credentialed) for where in which)
+    """Check the models that the settings ``which`` name (``judge.model``, ...) before any work; returns the disclosures
+    of those on other machines, to which text of credentialed cases will go. ``dataset`` is named in errors. Raises as
+    :meth:`ModelSpec.check`."""
+    specs = (_spec(settings, key, credentialed) for key in which)
     return [disclosure for spec in specs if spec and (disclosure := spec.check(dataset))]
 
 
-def _spec(settings: Settings, where: str, credentialed: bool) -> ModelSpec | None:
-    """The model of the setting ``where``, None without one. Raises SettingsError for a model that costs money and is
-    not enabled."""
-    entry = judging_models(settings).get(where)
+def _spec(settings: Settings, key: str, credentialed: bool) -> ModelSpec | None:
+    """The specification of the model that the setting ``key`` names; None where it names none. Raises SettingsError for
+    a model that costs money and is not enabled."""
+    entry = judging_models(settings).get(key)
     if entry is None:
         return None
     if entry.paid and not entry.enabled and settings.calls.mode != "replay":
         raise SettingsError(
-            f"{where}: every answer of {entry.label or entry.id} costs money; set `enabled: true` in its entry "
-            f"below `models`, or {where} to null"
+            f"{key}: every answer of {entry.label or entry.id} costs money; set `enabled: true` in its entry "
+            f"below `models`, or {key} to null"
         )
     return ModelSpec.of_entry(entry, settings, credentialed=credentialed)

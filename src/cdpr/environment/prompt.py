@@ -21,7 +21,7 @@ _EMPTY = {"", "none", "non contributory", "noncontributory", "unremarkable", "un
 
 
 def opening_text(settings: Prompt, case: CaseRecord, whole: bool = False) -> str:
-    """The text of the first user message: the presentation; with ``whole``, for static diagnosis, also every result."""
+    """Write the first user message: the presentation of a case and, with ``whole``, every result on record."""
     results = case.key_pertinent_results_dict.items() if whole else ()
     if settings.style == "compact":
         parts = [f"{exam}: {compact_result(text)}" for exam, text in results]
@@ -31,8 +31,8 @@ def opening_text(settings: Prompt, case: CaseRecord, whole: bool = False) -> str
 
 
 def opening_messages(settings: Prompt, text: str) -> Conversation:
-    """The messages before the first reply: the paper's agent prompt (appendix, "Prompt Templates") as system message,
-    then ``text``. The compact style has no system message."""
+    """The messages before the first reply: a system message with the agent prompt of the paper (appendix, "Prompt
+    Templates"), which the compact style lacks, and a user message with ``text``."""
     if settings.style == "compact":
         return [{"role": "user", "content": text}]
     common = text_file("common_diagnoses.txt") if settings.common_diagnoses else ""
@@ -41,7 +41,8 @@ def opening_messages(settings: Prompt, text: str) -> Conversation:
 
 
 def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
-    """The user message after a step: the environment's answer. ``forced`` adds that a diagnosis must follow."""
+    """Write the user message after a step: the observation in words. With ``forced`` it adds that a diagnosis must
+    follow; the compact style never does."""
     answer, name = step.observation, getattr(step.action, "name", "")
     if settings.style == "compact":
         return compact_result(answer.text) if answer.kind in ("result", "repeat") else answer.kind.replace("_", " ")
@@ -58,7 +59,7 @@ def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
 
 @functools.lru_cache(maxsize=1 << 12)
 def compact_presentation(summary: str) -> str:
-    """The sections of a case summary without headings and without empty ones, joined by " | "."""
+    """Shorten a case summary: its sections without headings, joined by " | "; empty sections are left out."""
     parts = []
     for line in summary.splitlines():
         _, separator, content = line.partition(": ")
@@ -70,8 +71,8 @@ def compact_presentation(summary: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 15)
 def compact_result(text: str) -> str:
-    """A laboratory result in few words: the analytes out of range with their level and grade
-    (:attr:`~cdpr.cases.Analyte.grade`), "normal" where there are none. A report is returned unchanged."""
+    """Shorten a laboratory result: only the analytes out of range, with their level and grade
+    (:attr:`~cdpr.cases.Analyte.grade`), or "normal" where there are none. A report in words is returned unchanged."""
     analytes = parse_analytes(text)
     if not analytes:
         return text
@@ -86,17 +87,17 @@ def compact_result(text: str) -> str:
 
 @functools.cache
 def text_file(name: str) -> str:
-    """The text of a file in the folder ``prompts``."""
+    """Read a file in the folder ``prompts``, once per process."""
     return shipped_text(__package__, "prompts", name)
 
 
 class PromptBuilder:
-    """Builds the prompt of a state: token ids, or messages for models without a ``tokenizer``
-    (:class:`cdpr.llm.tokenizer.ChatTokenizer`).
+    """Builds the prompt of a state: token ids by a ``tokenizer`` (:class:`cdpr.llm.tokenizer.ChatTokenizer`), or
+    messages for models without one.
 
-    Token prompts reuse the sampled tokens, so that nothing is tokenised twice; those of a forced turn end with the
-    first words of a diagnosis. Messages ask for the diagnosis in words. ``whole`` shows the whole record, for static
-    diagnosis. The first prompt has at most ``max_prompt_tokens`` tokens.
+    Token prompts reuse the sampled tokens, so that nothing is tokenised twice. A prompt of tokens that forces a
+    diagnosis ends with the first words of one; messages ask for it in words. With ``whole`` a prompt shows all results
+    on record. The first prompt has at most ``max_prompt_tokens`` tokens.
     """
 
     def __init__(self, settings: Prompt, tokenizer: Any, max_prompt_tokens: int):
@@ -106,7 +107,7 @@ class PromptBuilder:
         self._encoded = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(self.tokenizer.encode(text)))
 
     def messages(self, state: State, forced: bool, whole: bool = False) -> Conversation:
-        """The messages before the next reply."""
+        """The messages before the next reply at a state; with ``forced`` the last one asks for a diagnosis."""
         messages = opening_messages(self.settings, opening_text(self.settings, state.case, whole))
         for step in state.history:
             messages.append({"role": "assistant", "content": step.turn.text if step.turn.text.strip() else NO_ANSWER})
@@ -116,15 +117,17 @@ class PromptBuilder:
         return messages
 
     def prompt_ids(self, state: State, forced: bool, whole: bool = False) -> tuple[int, ...]:
-        """Token ids of everything before the next reply. With ``forced`` they end with the first words of a diagnosis,
-        which the reply continues."""
-        whole_record = opening_text(self.settings, state.case, whole)
-        ids = self._opening(whole_record)[0] if whole else self.context_ids(state, forced)
+        """The token ids of everything before the next reply at a state. With ``forced`` they end with the first words
+        of a diagnosis, which the reply continues."""
+        if whole:
+            ids = self._opening(opening_text(self.settings, state.case, whole=True))[0]
+        else:
+            ids = self.context_ids(state, forced)
         return (*ids, *self.forced_prefix_ids) if forced else ids
 
     def context_ids(self, state: State, forced: bool = False) -> tuple[int, ...]:
-        """Token ids of the first prompt and of all replies and observations so far; ``forced`` adds to the last
-        observation that a diagnosis must follow."""
+        """The token ids of the first prompt and of all replies and observations so far. With ``forced`` the last
+        observation says that a diagnosis must follow."""
         if not state.history:
             return self._opening(opening_text(self.settings, state.case))[0]
         last = state.history[-1]
@@ -134,17 +137,17 @@ class PromptBuilder:
         return (*before, *self.reply_ids(last), *followup)
 
     def response_length(self, state: State) -> int:
-        """Number of tokens of replies and observations so far: :meth:`context_ids` without the first prompt."""
+        """The number of tokens of all replies and observations so far: :meth:`context_ids` without the first prompt."""
         return len(self.context_ids(state)) - len(self.context_ids(State(state.case)))
 
     def reply_ids(self, step: Step) -> tuple[int, ...]:
-        """Token ids of a reply, with the end-of-turn token at the end."""
+        """The token ids of the reply of a step: the sampled ones, or those of its text; the last is an end token."""
         ids = step.turn.token_ids or self._encoded(step.turn.text)
         return ids if ids and ids[-1] in self.tokenizer.eos_ids else (*ids, self.tokenizer.end_of_turn)
 
     @property
     def forced_prefix_ids(self) -> tuple[int, ...]:
-        """Token ids of the first words of a diagnosis, with which a forced reply begins."""
+        """The token ids of the first words of a diagnosis, with which a forced prompt ends."""
         return self._encoded(FORCED_PREFIX[self.settings.style])
 
     def is_cut(self, case: CaseRecord, whole: bool = False) -> bool:
@@ -152,13 +155,16 @@ class PromptBuilder:
         return self._opening(opening_text(self.settings, case, whole))[1]
 
     def _encode_opening(self, text: str) -> tuple[tuple[int, ...], bool]:
-        """Token ids of the first prompt, and whether its text was cut. A text that is too long loses its middle; the
-        prompt leaves room for the prefix of a forced reply. Raises SettingsError where even an empty text is too long.
+        """Encode the first prompt with the user message ``text``: returns its token ids, and whether the text was cut.
+
+        A text with which the prompt exceeds ``max_prompt_tokens`` loses its middle; room is left for
+        :attr:`forced_prefix_ids`. Raises SettingsError where even an empty text exceeds the limit.
         """
         limit = self.max_prompt_tokens - len(self.forced_prefix_ids)
 
         @functools.cache
         def cut_ids(characters: int) -> tuple[int, ...]:
+            """The token ids of the prompt whose text keeps this many characters."""
             half = characters // 2
             cut = text if characters >= len(text) else f"{text[:half]} ... {text[len(text) - half :]}"
             return tuple(self.tokenizer.opening(opening_messages(self.settings, cut)))

@@ -46,7 +46,7 @@ Action = RequestTest | FinalDiagnosis | Invalid
 
 @functools.lru_cache(maxsize=1 << 14)
 def parse_action(text: str) -> Action:
-    """The action of a reply in the full or the compact grammar, or :class:`Invalid`; never raises.
+    """Read the action in the text of a reply, in the full or the compact grammar; :class:`Invalid` where there is none.
 
     The last verb counts, because models restate the format before they use it. Of the two verbs exactly one must have
     its argument, so a reply that hedges between both is invalid.
@@ -64,7 +64,8 @@ def parse_action(text: str) -> Action:
 
 
 def _action(is_request: bool, argument: str, raw: str) -> Action:
-    """The action with this argument; :class:`Invalid` where the argument has no word."""
+    """The request of, or the diagnosis with, this argument; :class:`Invalid` with the text ``raw`` where the argument
+    is empty."""
     argument = argument.strip(_DECORATION)
     if not argument:
         return Invalid(raw)
@@ -72,7 +73,7 @@ def _action(is_request: bool, argument: str, raw: str) -> Action:
 
 
 def render_action(action: Action, style: str = "full") -> str:
-    """The reply that expresses an action in the ``full`` or ``compact`` grammar."""
+    """Write the reply that takes an action, in the ``full`` or ``compact`` grammar."""
     if isinstance(action, Invalid):
         return action.raw
     if isinstance(action, RequestTest):
@@ -84,8 +85,8 @@ def render_action(action: Action, style: str = "full") -> str:
 
 @dataclass(frozen=True)
 class Observation:
-    """The answer of the environment. ``exam_key`` is the record's key that a request matched; ``charge_usd`` the money
-    charged for this request."""
+    """The answer of the environment to a reply. ``exam_key`` is the key of the record that a request matched, None
+    without a match; ``charge_usd`` the US dollars charged for the request."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget", "end"]
     text: str = ""
@@ -95,7 +96,8 @@ class Observation:
 
 @dataclass(frozen=True)
 class Turn:
-    """One reply of an agent; of a language model in this process also its token ids and their log-probabilities."""
+    """One reply of an agent. Where a model answered a token prompt, also the token ids of the prompt and of the reply,
+    and the log-probabilities of the latter (empty where unknown)."""
 
     text: str
     prompt_ids: tuple[int, ...] = ()
@@ -105,7 +107,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Step:
-    """One decision: the reply, its action, and the answer."""
+    """One decision of an episode: the reply, its action, and the observation that answers it."""
 
     turn: Turn
     action: Action
@@ -113,8 +115,8 @@ class Step:
 
     @cached_property
     def evidence(self) -> tuple[str, str]:
-        """The step's part of the evidence: the kind of the observation, and the examination (without a match: the
-        normalised request)."""
+        """What the step adds to the identity of a state: the kind of its observation, and the key of the examination
+        (without a match the normalised request; empty for other actions)."""
         if self.observation.exam_key is not None:
             return self.observation.kind, self.observation.exam_key
         name = self.action.name if isinstance(self.action, RequestTest) else ""
@@ -122,46 +124,47 @@ class Step:
 
     @cached_property
     def effort(self) -> "Effort":
-        """Counts of this step alone."""
+        """The effort of this step alone."""
         return Effort.of((self,))
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """s_t: the presentation x_0 and the history of actions with their observations."""
+    """A state s_t of an episode: the case, whose presentation x_0 is known, and the history of steps."""
 
     case: CaseRecord
     history: tuple[Step, ...] = ()
 
     @cached_property
     def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Identity of the state: the case and its ordered evidence, whatever the words of the replies."""
+        """The identity of the state: its case and its evidence in order, whatever the words of the replies."""
         return self.case.note_id, tuple(step.evidence for step in self.history)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The case and the exact replies so far: what a policy reads, where :attr:`key` is what it knows."""
+        """The identity of the prompt that a policy reads at the state: the case and the exact texts of all replies.
+        States with one :attr:`key` may differ in it."""
         return self.case.note_id, *(step.turn.text for step in self.history)
 
     def after(self, step: Step) -> "State":
-        """The next state, s (+) (a, o)."""
+        """The next state, after ``step`` was taken here: s (+) (a, o)."""
         return State(self.case, (*self.history, step))
 
     @cached_property
     def obtained(self) -> tuple[str, ...]:
-        """Examination keys whose results are known, in order."""
+        """The keys of the examinations whose results are known, in the order of their requests."""
         answers = (step.observation for step in self.history)
         return tuple(o.exam_key for o in answers if o.kind == "result" and o.exam_key is not None)
 
     @property
     def spent_usd(self) -> float:
-        """Money charged so far."""
+        """US dollars charged so far."""
         return math.fsum(step.observation.charge_usd for step in self.history)
 
 
 @dataclass(frozen=True)
 class Effort:
-    """Counts over some steps, and their cost in US dollars.
+    """The effort of some steps: counts of their requests, and their cost in US dollars.
 
     ``issued``: requests, without items of the physical examination, which ``physical`` counts. Of the issued requests
     ``available`` had a new result, ``repeated`` an old one, ``unavailable`` none (also when beyond the budget).
@@ -178,7 +181,7 @@ class Effort:
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Self:
-        """The counts of these steps."""
+        """Count the effort of these steps."""
         issued = available = unavailable = invalid = repeated = physical = 0
         cost = 0.0
         for step in steps:
@@ -207,8 +210,8 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """A finished episode, tau: all its decisions with the diagnosis, None where the last reply named none. ``forced``:
-    the last turn had to be a diagnosis."""
+    """A finished episode tau: its case, all its steps, the diagnosis (None where the last reply names none), and
+    whether that is correct. ``forced``: the last reply had to be a diagnosis."""
 
     case: CaseRecord
     steps: tuple[Step, ...]
@@ -218,9 +221,9 @@ class Trajectory:
 
     @cached_property
     def states(self) -> tuple[State, ...]:
-        """s_0 ... s_T, one per decision."""
+        """The states s_0 ... s_T at which the decisions were taken, one per step."""
         return tuple(State(self.case, self.steps[:t]) for t in range(len(self.steps)))
 
     def effort(self, start: int = 0, stop: int | None = None) -> Effort:
-        """The effort of the decisions from ``start`` to before ``stop``; by default of the whole episode."""
+        """The effort of the steps from index ``start`` to before ``stop``; by default of the whole episode."""
         return Effort.of(self.steps[start:stop])

@@ -15,7 +15,7 @@ from ..cases.naming import Meaning, meaning, whole_kind
 from ..cases.record import PHYSICAL_SUFFIX, is_physical
 from ..cases.standard_names import clinical_names
 from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
-from .denial import Stance, orders_nothing, plain_punctuation, stance
+from .denial import Stance, declines_examination, normalise_punctuation, read_stance
 
 # What separates alternatives; the "or" of "with or without" does not.
 _ALTERNATIVE = re.compile(
@@ -46,7 +46,7 @@ class TableJudge:
     counters: ClassVar[tuple[str, ...]] = ()
 
     async def prepare(self, predicted: str, truth: str) -> None:
-        """Wait for what the verdict needs, such as a model's answer; call it before :meth:`verdict`."""
+        """Wait for a model's answer, where the verdict needs one; to be awaited before :meth:`verdict`."""
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
         """The verdict whether both texts name the same disease."""
@@ -55,7 +55,7 @@ class TableJudge:
 
 @functools.lru_cache(maxsize=1 << 16)
 def table_verdict(predicted: str, truth: str) -> Verdict:
-    """The verdict by tables: right when the prediction affirms a name of the true disease.
+    """Judge by the tables of names whether ``predicted`` affirms a name of the true disease ``truth``.
 
     Only the first disease of a list counts. Words after it may add details (rule 3). A broader category is another
     disease, and therefore wrong (rule 4). Source: paper, "Diagnosis Evaluation".
@@ -66,9 +66,9 @@ def table_verdict(predicted: str, truth: str) -> Verdict:
 
 
 class Reading(NamedTuple):
-    """A diagnosis in an agent's words. ``name`` is its first diagnosis, ``stance`` whether the text affirms it;
-    ``several``: there are further alternatives. ``question`` is the text for a judging model: the name, or the whole
-    text where it denies or doubts."""
+    """A text of an agent about a diagnosis, as read by :func:`read_diagnosis`. ``name`` is its first diagnosis,
+    ``stance`` whether the text affirms it; ``several``: it has further alternatives. ``question`` is the text to put to
+    a judging model: the name, or the whole text where that denies or doubts."""
 
     name: str
     several: bool
@@ -78,20 +78,20 @@ class Reading(NamedTuple):
 
 @functools.lru_cache(maxsize=1 << 16)
 def read_diagnosis(text: str) -> Reading:
-    """The diagnosis in a text of an agent. Without words of denial or doubt it is the first one."""
-    plain = plain_punctuation(text)
+    """Read the diagnosis in a text of an agent: the first one that the text affirms, or else the first one."""
+    plain = normalise_punctuation(text)
     first, several = first_diagnosis(plain)
-    text_stance, name = stance(plain)
-    return Reading(name or first, several, text_stance, text if name or text_stance != "affirmed" else first)
+    stance, name = read_stance(plain)
+    return Reading(name or first, several, stance, text if name or stance != "affirmed" else first)
 
 
 def _spelling(text: str) -> str:
-    """The text for comparison by letters: without case, and without spaces and dots at its ends."""
+    """The text in lower case, without spaces and full stops at its ends."""
     return text.casefold().strip(" .")
 
 
 def first_diagnosis(diagnosis: str) -> tuple[str, bool]:
-    """The first of several alternative diagnoses, and whether there are several.
+    """Split a text into alternative diagnoses; returns the first one, and whether there are several.
 
     Alternatives are a numbered list, "a or b", "a vs b", "a; b", or at least three known diseases in a row. (Two in a
     row may be a disease and its complication.)
@@ -106,9 +106,10 @@ def first_diagnosis(diagnosis: str) -> tuple[str, bool]:
 
 
 def _names(text: str) -> frozenset[str]:
-    """The names of a diagnosis to compare: the whole text and its leading disease, as canonical names if known."""
-    known = ((diagnoses().find(spelling), spelling) for spelling in (text, leading_disease(text)))
-    return frozenset(filter(None, (normalise(term.name if term else spelling) for term, spelling in known)))
+    """The normalised names under which a diagnosis is compared: the whole text and its leading disease, each by its
+    canonical name if it is known."""
+    terms = ((diagnoses().find(spelling), spelling) for spelling in (text, leading_disease(text)))
+    return frozenset(filter(None, (normalise(term.name if term else spelling) for term, spelling in terms)))
 
 
 Source = Literal["table", "model", "invalid"]
@@ -134,19 +135,20 @@ class TableMatcher:
         self._match = functools.lru_cache(maxsize=1 << 16)(self._find)
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
-        """Wait for what the match needs, such as a model's answer; call it before :meth:`match`."""
+        """Wait for a model's answer, where the match needs one; to be awaited before :meth:`match`."""
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], Source]:
-        """The keys of the record that the request names, in the record's order, and their source. Several keys where a
-        record has one examination under several spellings; none for NO_MATCH."""
+        """Match a request with the ``keys`` of a record: returns the keys that it names, in the record's order, and the
+        source of the match. Several keys where the record has an examination under several spellings; none where it has
+        no such examination."""
         return self._match(requested, tuple(keys)), "table"
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """The keys that a request names: those of the first rule of the class that finds any."""
+        """The keys that a request names by the first rule that finds any; the class lists the rules."""
         known, plain = spellings(keys), normalise(requested)
         if plain in known:
             return known[plain]
-        if orders_nothing(requested):
+        if declines_examination(requested):
             return ()
         request = meaning(requested)
         term = examinations().find("Vital Signs" if request.kind == naming.VITAL_SIGNS else requested)
@@ -172,15 +174,16 @@ class TableMatcher:
         return similar or _collective_keys(requested, request, keys)
 
     def _fuzzy_match(self, requested: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-        """The keys of the most similar spelling with the same digits; none below the cutoff."""
+        """The keys whose spelling is most similar to the request and has the same digits; none below the cutoff.
+        ``known`` are the keys by spelling."""
         same_digits = [name for name in known if _digits(name) == _digits(requested)]
         best = process.extractOne(requested, same_digits, scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
         return known[best[0]] if best else ()
 
 
 def _physical_items(system: Term | None, keys: tuple[str, ...], known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The keys of the physical examination that a request names: all items without a ``system`` of the body, else the
-    item of this system, else the item that holds the whole examination."""
+    """The items of the physical examination that a request names. Without a ``system`` of the body: all items. With
+    one: its item, or else the items that describe the whole examination."""
     items = {key: key.removesuffix(PHYSICAL_SUFFIX) for key in keys if is_physical(key)}
     if system is None:
         return tuple(items)
@@ -188,38 +191,45 @@ def _physical_items(system: Term | None, keys: tuple[str, ...], known: dict[str,
     same = next((key for key, term in terms.items() if term is system), None)
     if same is not None:
         return known[normalise(same)]
-    # Records without headings put everything under the general appearance alone.
-    alone = sum(term is None or term.name != "Vital Signs" for term in terms.values()) == 1
-    return tuple(key for key, name in items.items() if whole_kind(name) == "physical" and (alone or terms[key] is None))
+    # A record without headings has everything in one item, the general appearance.
+    is_single = sum(term is None or term.name != "Vital Signs" for term in terms.values()) == 1
+    whole = (key for key, name in items.items() if whole_kind(name) == "physical")
+    return tuple(key for key in whole if is_single or terms[key] is None)
 
 
 def _related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The keys that are related to a request by the vocabulary.
+    """The keys whose examination answers a request by the vocabulary's relations of panels, parts and quantities.
 
     For a quantity ("potassium"): the key of this quantity, else of a panel that reports it. For an examination: keys
-    that name it among others, else its quantities and parts, else the panel that contains it.
+    that name it among others, else its quantities and parts, else the panel that contains it. Empty where there is
+    none.
     """
     if not request.terms:
         return ()
     meanings = {key: meaning(key) for key in keys if not is_physical(key)}
     first = request.terms[0]
     panels = {key: sense.terms for key, sense in meanings.items() if sense.how != "analyte"}
-    holders = tuple(key for key, terms in panels.items() if any(first.name in panel.holds for panel in terms))
+    larger_panels = tuple(key for key, terms in panels.items() if any(first.name in panel.holds for panel in terms))
     if request.how == "analyte":
         words = naming.quantity_words(requested)
         same = tuple(key for key in meanings if key not in panels and naming.quantity_words(key) == words)
         reporting = tuple(key for key, terms in panels.items() if first in terms)
+        if same or reporting or not larger_panels:
+            return same or reporting[:1]
         # A laboratory may report it with a smaller panel: potassium with the kidney function.
-        inner = tuple(k for k, terms in panels.items() if any(t.parts and t.name in first.holds for t in terms))
-        return same or reporting[:1] or (holders[:1] + inner[:1] if holders else ())
-    alike = tuple(k for k, m in meanings.items() if set(request.terms) & set(m.terms))
+        smaller_panels = tuple(
+            k for k, terms in panels.items() if any(t.parts and t.name in first.holds for t in terms)
+        )
+        return larger_panels[:1] + smaller_panels[:1]
+    naming_it = tuple(key for key, sense in meanings.items() if set(request.terms) & set(sense.terms))
     parts = {name for term in request.terms for name in term.holds}
-    inside = tuple(k for k, m in meanings.items() if any(term.name in parts for term in m.terms))
-    return alike or inside or holders[:1]
+    naming_parts = tuple(key for key, sense in meanings.items() if any(term.name in parts for term in sense.terms))
+    return naming_it or naming_parts or larger_panels[:1]
 
 
 def _collective_keys(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The keys that gather examinations of the requested kind ("Laboratory Tests") or name only the kind ("CT")."""
+    """The keys that stand for many examinations of the requested kind: a whole ("Laboratory Tests"), or the kind
+    without a region ("CT")."""
     kind = request.terms[0].kind if request.terms else request.kind
     classes = {naming.class_of(term) for term in request.terms} or {request.kind}
     if request.kind in ("biopsy", "pathology") or classes & {"biopsy", "pathology"}:
@@ -232,6 +242,7 @@ def _collective_keys(requested: str, request: Meaning, keys: tuple[str, ...]) ->
         return ()
 
     def is_collective(name: str) -> bool:
+        """Whether a name stands for the whole kind, or for its class without a region of the body."""
         return whole_kind(name) == kind or (meaning(name).kind in classes and naming.names_no_place(name))
 
     names = {key: (key, *naming.joined_parts(key)) for key in keys if not is_physical(key)}
@@ -240,22 +251,22 @@ def _collective_keys(requested: str, request: Meaning, keys: tuple[str, ...]) ->
 
 @functools.lru_cache(maxsize=1 << 14)
 def _examination(key: str) -> Term | None:
-    """The term of the examination that a key names; None for a quantity, a physical item or an unknown
+    """The vocabulary's term of the examination that a key names; None for a quantity, a physical item or an unknown
     name."""
-    name = meaning(key)
-    return name.term if not is_physical(key) and name.how != "analyte" else None
+    sense = meaning(key)
+    return sense.term if not is_physical(key) and sense.how != "analyte" else None
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _digits(text: str) -> str:
-    """The digits of a text, joined."""
+    """The digits in a text, in order: "12" for "Vitamin B12"."""
     return "".join(filter(str.isdigit, text))
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def spellings(keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """The keys by their normalised spelling. Items of the physical examination also count without their suffix, unless
-    another examination has that name."""
+    """Group the keys of a record by their normalised spelling. An item of the physical examination is also listed
+    without its suffix, unless another examination has that name."""
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(normalise(key), []).append(key)

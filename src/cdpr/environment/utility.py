@@ -10,12 +10,12 @@ from .state import Effort, Trajectory
 
 
 def outcome_reward(trajectory: Trajectory) -> float:
-    """R_out = 1(diagnosis is right), equation "outcome"."""
+    """The outcome reward R_out of a trajectory, equation "outcome": 1 for a right diagnosis, else 0."""
     return float(trajectory.correct)
 
 
 def count_tests(effort: Effort, tests: Tests) -> int:
-    """N_tests under the counting rule of ``environment.tests``."""
+    """The number of examinations N_tests of an effort, under the counting rule ``environment.tests``."""
     counted = effort.available if tests.count == "available" else effort.issued
     return counted + (effort.physical if tests.count_physical else 0)
 
@@ -35,19 +35,20 @@ class Term:
     unit: str = ""
 
     def value(self, effort: Effort, weights: Utility, tests: Tests) -> float:
-        """The term's share of U for an effort."""
+        """The term's part of the utility U of an effort."""
         weighted = self.sign * getattr(weights, self.weight) * self.amount(effort, tests)
         return weighted / getattr(weights, self.unit) if self.unit else weighted
 
     def formula(self, weights: Utility) -> str:
-        """The term as text with its sign, such as " - 0.1 tests"."""
+        """Write the term with its sign and weight, such as " - 0.1 tests"."""
         per_unit = f" / {getattr(weights, self.unit):g} USD" if self.unit else ""
         return f" {'-' if self.sign < 0 else '+'} {getattr(weights, self.weight):g} {self.symbol}{per_unit}"
 
 
 def declared_terms(section: type[Section]) -> list[Term]:
-    """The terms of a section's weights. Raises SettingsError for a key that is neither a weight nor the unit of one,
-    AttributeError for an amount that :class:`Effort` does not count."""
+    """The utility's terms that the weights of a section declare (:func:`~cdpr.settings.section.weight`), in order.
+    Raises SettingsError for a key that is neither a weight nor the unit of one, AttributeError for an amount that
+    :class:`Effort` does not count."""
     extras = ((name, field.json_schema_extra) for name, field in section.model_fields.items())
     terms: Any = {name: extra["term"] for name, extra in extras if isinstance(extra, dict) and "term" in extra}
     units = {term["unit"] for term in terms.values()} - {""}
@@ -58,7 +59,7 @@ def declared_terms(section: type[Section]) -> list[Term]:
 
 
 def _amount(name: str) -> Callable[[Effort, Tests], float]:
-    """The function that counts an amount. Raises AttributeError for an unknown name."""
+    """The function that returns the amount ``name`` of an effort. Raises AttributeError for an unknown name."""
     if name == "tests":
         return count_tests
     getattr(Effort(), name)
@@ -70,10 +71,11 @@ TERMS = declared_terms(Utility)
 
 
 def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> float:
-    """The utility U = 1(correct) - lambda_test N_tests - lambda_cost C_total - lambda_na N_na, equation "utility".
+    """Compute the utility U = 1(correct) - lambda_test N_tests - lambda_cost C_total - lambda_na N_na, equation
+    "utility".
 
-    ``correct`` may be a probability. C_total is in units of ``cost_unit_usd`` US dollars. Counts of ``effort`` may be
-    arrays: U is then an array of their shape.
+    ``correct`` is 0 or 1, or a probability. C_total is in units of ``cost_unit_usd`` US dollars. Counts of ``effort``
+    may be arrays: U is then an array of their shape.
     """
     for term in TERMS:
         correct = correct + term.value(effort, weights, tests)
@@ -81,7 +83,7 @@ def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> f
 
 
 def utility_formula(weights: Utility) -> str:
-    """The formula of U as text, with the weights of the settings; terms of weight 0 are left out."""
+    """Write the formula of U with these weights, for readers; terms of weight 0 are left out."""
     return "Acc. as a share" + "".join(term.formula(weights) for term in TERMS if getattr(weights, term.weight))
 
 
@@ -90,7 +92,7 @@ ReturnOf = Callable[[float, Effort], float]
 
 
 def weighted_utility(settings: Settings) -> ReturnOf:
-    """The return of the utility-based comparators: U with correctness weighted by ``comparators.correctness_weight``.
-    It serves for one decision, a suffix, or a whole trajectory."""
+    """The return function of the utility-based algorithms: U with correctness weighted by
+    ``comparators.correctness_weight``. It applies to one decision, to a suffix, or to a whole trajectory."""
     weight, tests = settings.comparators.correctness_weight, settings.environment.tests
     return lambda correct, effort: utility(weight * correct, effort, settings.utility, tests)

@@ -21,7 +21,7 @@ from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import charge
 from ..environment.episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
 from ..environment.once import all_ended, run_async
-from ..environment.opening import check_judges, open_environment, open_second
+from ..environment.opening import check_judges, open_environment, open_second_judge
 from ..environment.state import Effort, RequestTest, Trajectory
 from ..environment.table_judging import TableJudge
 from ..environment.utility import count_tests, utility
@@ -94,7 +94,7 @@ def evaluate(
     started, retries = time.perf_counter(), 0
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
     environment = open_environment(settings, credentialed=credentialed)
-    second = open_second(settings, credentialed=credentialed)
+    second = open_second_judge(settings, credentialed=credentialed)
     greedy_only = agent_class(agent_entry(settings, run)).one_decoding
     decodings: list[Decoding] = ["greedy"] if greedy_only else settings.evaluation.decodings
     SYSTEM.set(run)
