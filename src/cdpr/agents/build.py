@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def agent_entry(settings: Settings, run: str) -> AgentEntry:
-    """The registry entry of a run; trained runs (``VARIANT-seedN``) share one. Raises SettingsError for other names."""
+    """Find the entry of the registry of agents for a run; trained runs (``VARIANT-seedN``) share one. Raises
+    SettingsError for a name that is neither."""
     if is_trained(run):
         return AgentEntry(model="policy", look=None)
     if run not in settings.agents:
@@ -35,8 +36,8 @@ def agent_entry(settings: Settings, run: str) -> AgentEntry:
 
 
 def agent_class(entry: AgentEntry) -> Any:
-    """The class in ``acts`` of a registry entry: an :class:`~cdpr.environment.Agent` with the class method
-    :meth:`~cdpr.environment.Agent.build`. Raises SettingsError where it cannot be imported."""
+    """Import the class of an agent, an :class:`~cdpr.environment.Agent`: that in ``acts`` of its entry. Raises
+    SettingsError where it cannot be imported."""
     module, _, name = entry.acts.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -45,7 +46,7 @@ def agent_class(entry: AgentEntry) -> Any:
 
 
 def agent_code(settings: Settings, entry: AgentEntry) -> tuple[str, ...]:
-    """The names of the modules that an agent runs: its own, and those that call its model. They are part of the run
+    """List the Python modules that an agent runs: its own, and those that call its model. They are part of the run
     key."""
     acts = entry.acts.partition(":")[0]
     return (acts,) if entry.model is None else (acts, *modules_of(model_of(settings, entry), served(settings, entry)))
@@ -59,9 +60,11 @@ def model_spec(
     *,
     credentialed: bool = True,
 ) -> ModelSpec | None:
-    """The model of an agent: that of its registry entry, or the folder ``policy`` of a trained run; on ``server`` if
-    the job has one. Its calls are counted. None for an agent without a model. Raises SettingsError where a trained run
-    has no folder."""
+    """The specification of the model by which an agent acts; None for an agent without a model.
+
+    It is the model that the registry ``entry`` names, or the policy in the folder ``policy``; on ``server`` if the job
+    has one. Its calls are counted. Raises SettingsError where an agent that acts by a policy gets no folder.
+    """
     if entry.model is None:
         return None
     if (model := model_of(settings, entry)) is not None:
@@ -84,7 +87,8 @@ def build_agent(
     *,
     credentialed: bool = True,
 ) -> "Agent":
-    """The agent of a run, with its model opened. ``temperature`` 0 decodes greedily.
+    """Build the agent of a run and open its model; ``policy`` is the folder of a trained policy. ``temperature`` 0
+    decodes greedily.
 
     Reference policies know the probabilities of the hospital ``dataset``. ``credentialed``: the cases are under a data
     use agreement, so their text goes to another machine only under ``governance.remote_agreement``. Raises
@@ -101,7 +105,7 @@ def build_agent(
 
 
 def own_reads(settings: Settings, run: str) -> tuple[str, ...]:
-    """The keys of the settings that the agent of a run reads beside :data:`ACTING`."""
+    """The dotted keys of the settings that the agent of a run reads beside :data:`ACTING`, which all agents read."""
     acts = agent_entry(settings, run).acts
     # Reference policies read no more, and are slow to import.
     return () if acts.startswith("cdpr.agents.reference:") else tuple(agent_class(agent_entry(settings, run)).reads)

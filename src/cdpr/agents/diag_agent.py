@@ -37,6 +37,8 @@ class DiagAgent(Framework):
         self.instruction = (path and _read_instruction(path)) or _PROMPT("instruction", suffices=SUFFICES)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """Continue the conversation with the model; the turn is its reply, with the action appended in our grammar. A
+        forced reply without a diagnosis gives the working diagnosis, if it has one."""
         summary = state.case.case_summary
         messages = [{"role": "system", "content": self.instruction}, {"role": "user", "content": summary}]
         for step in state.history:
@@ -56,7 +58,7 @@ class DiagAgent(Framework):
         return with_action(reply, FinalDiagnosis(working.group(1))) if working else decision(reply, forced)
 
     def action(self, reply: str) -> Action | None:
-        """The action of a reply in the model's own format; None for a reply without an action."""
+        """Read the action in a reply in the model's own format; None where it has none."""
         text = _FENCE.sub("", reply).strip()
         diagnosis = _DIAGNOSIS.search(text)
         if diagnosis and (SUFFICES in text or not _EXAM.search(text)):
@@ -69,7 +71,7 @@ class DiagAgent(Framework):
 
 
 def _read_instruction(path: str) -> str:
-    """The instruction in a file. Raises SettingsError for a file that is missing or no text in UTF-8."""
+    """Read the model's instruction from a file. Raises SettingsError where the file is missing or no text in UTF-8."""
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -23,14 +23,15 @@ _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 @functools.cache
 def prompts(file: str) -> dict[str, str]:
-    """The prompts in ``prompts/FILE.txt`` by name. In the file, a line with the name in brackets begins a prompt."""
+    """Read the prompts in ``prompts/FILE.txt``, by name. In the file, a line with the name in brackets begins a
+    prompt."""
     _, *parts = _PROMPT_NAME.split(shipped_text(__package__, "prompts", f"{file}.txt"))
     return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def fill_prompt(file: str, name: str, /, **parts: object) -> str:
-    """The prompt ``name`` of a file, with ``parts`` in place of its braces. Raises KeyError for an unknown prompt or a
-    missing part."""
+    """Fill in the prompt ``name`` of a file: ``parts`` replace the names in braces. Raises KeyError for an unknown
+    prompt or a missing part."""
     return prompts(file)[name].format(**parts)
 
 
@@ -53,39 +54,43 @@ class Framework(Agent):
 
     @classmethod
     def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
-        """The framework with the model of ``spec``, which is opened."""
+        """Build the framework and open the model of ``spec``."""
         return cls(open_model(spec), settings, temperature)
 
     def refresh(self) -> None:
+        """Clear the caches of the model."""
         self.model.refresh()
 
     async def ask(self, messages: Messages, max_tokens: int, seed: int, temperature: float | None = None) -> str:
-        """The model's answer to a conversation. Raises ModelFailure."""
+        """Send a conversation to the model; returns the text of its answer, of at most ``max_tokens`` tokens, without
+        spaces at its ends. Raises ModelFailure where it gives none."""
         sampling = Sampling(max_tokens, self.temperature if temperature is None else temperature)
         [answer] = await self.model.chat(messages, (0,), sampling, seed)
         return answer.text.strip()
 
     def record(self, state: State, forced: bool) -> str:
-        """A text with all that is known about the patient: presentation, examinations in order, possible actions."""
+        """Write all that is known about the patient at a state: presentation, examinations in order, and how many more
+        may follow."""
         results = numbered_lines(observation_text(self.prompt, step, False) for step in state.history) or "None yet."
         left = self.environment.max_turns - (self.environment.forced_turn == "within") - len(state.history)
         possible = _SHARED("none_left") if forced else _SHARED("left", left=max(left, 1))
         return _SHARED("record", summary=state.case.case_summary, examinations=results, possible=possible)
 
     def task(self, forced: bool) -> str:
-        """The instruction for the decision and its format, in the words of the prompt that other models get."""
+        """Write the instruction to decide, with the format of the answer, in the words of the prompt that other models
+        get. With ``forced`` it asks for a diagnosis."""
         words = opening_messages(self.prompt, "")[0]["content"]
         return _SHARED("task", words=words, which=_SHARED("must_diagnose" if forced else "may_examine"))
 
 
 def with_action(reply: str, action: Action) -> Turn:
-    """The turn of a reply in another format, with its action appended in our grammar."""
+    """Make the turn of a reply in another format: its text with ``action`` appended in our grammar."""
     return Turn(f"{reply}\n\n{render_action(action, 'full')}".lstrip())
 
 
 def decision(reply: str, forced: bool) -> Turn:
-    """The turn of a reply in our grammar. For a forced reply without an action, a diagnosis is appended: the text after
-    "Diagnosis:", or the first line (D21)."""
+    """Make the turn of a reply in our grammar. To a forced reply without an action a diagnosis is appended: the text
+    behind "Diagnosis:", or the first line (D21)."""
     if not forced or not isinstance(parse_action(reply), Invalid):
         return Turn(reply)
     label = _DIAGNOSIS.search(reply)
@@ -100,10 +105,10 @@ def yes_or_no(reply: str) -> bool | None:
 
 
 def numbered_lines(items: Iterable[str]) -> str:
-    """The items as numbered lines: "1. ...", "2. ..."."""
+    """Write the items as numbered lines: "1. ...", "2. ..."."""
     return "\n".join(f"{n}. {item}" for n, item in enumerate(items, 1))
 
 
 def signed_texts(names: Iterable[str], texts: Iterable[str]) -> str:
-    """The texts, each below the name of its author."""
+    """Join the texts, each below the name of its author; an empty one becomes "(no answer)"."""
     return "\n\n".join(f"{name}:\n{text or NO_ANSWER}" for name, text in zip(names, texts, strict=True))

@@ -32,8 +32,8 @@ Roles = list[tuple[str, str]]  # role and skill of each clinician
 
 
 @dataclass
-class Clinician:
-    """A clinician with the conversation so far, the system message first."""
+class Participant:
+    """A clinician of the discussion, with the conversation so far; its first message is the system message."""
 
     name: str
     messages: list[dict[str, str]]
@@ -44,7 +44,7 @@ class Team:
     """Clinicians with a common goal."""
 
     goal: str
-    members: list[Clinician]
+    members: list[Participant]
 
 
 @dataclass
@@ -52,13 +52,13 @@ class Roster:
     """The clinicians of a case. ``chair`` decides, ``writer`` summarises the debate. A basic case has no ``teams``, an
     intermediate one a single team, an advanced one several."""
 
-    chair: Clinician
-    writer: Clinician | None = None
+    chair: Participant
+    writer: Participant | None = None
     teams: Sequence[Team] = ()
 
 
 class MDAgents(Framework):
-    """The framework MDAgents."""
+    """The framework MDAgents: recruits clinicians once per case, and lets them discuss every state."""
 
     reads = ("frameworks.md_agents", "frameworks.temperature")
 
@@ -68,10 +68,12 @@ class MDAgents(Framework):
         self._rosters: Once[Roster] = Once()
 
     def refresh(self) -> None:
+        """Clear the caches of the model, and dismiss all recruited clinicians."""
         super().refresh()
         self._rosters = Once()
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """Let the recruited clinicians of the case discuss the state; the turn is the decision of their chair."""
         case = state.case
         start, first_seed = State(case), derive_seed("roster", case.note_id)
         roster = await self._rosters.get(case.note_id, lambda: self._recruit(start, first_seed))
@@ -79,8 +81,8 @@ class MDAgents(Framework):
         meeting = Meeting(self, copy.deepcopy(roster), self.record(state, forced), self.task(forced), seed)
         return decision(await meeting.decision(), forced)
 
-    async def tell(self, clinician: Clinician, text: str, seed: int, temperature: float | None = None) -> str:
-        """The answer of a clinician to ``text``; both are added to the clinician's conversation."""
+    async def tell(self, clinician: Participant, text: str, seed: int, temperature: float | None = None) -> str:
+        """Send ``text`` to a clinician and return the answer; both are added to the clinician's conversation."""
         messages = [*clinician.messages, {"role": "user", "content": text}]
         call_seed = derive_seed(seed, clinician.name, len(messages))
         if temperature is None:
@@ -90,7 +92,7 @@ class MDAgents(Framework):
         return reply
 
     async def _recruit(self, state: State, seed: int) -> Roster:
-        """Rate the difficulty of a case and recruit its clinicians."""
+        """Let the model rate the difficulty of a case and recruit its clinicians; returns them."""
         question = self.record(state, False)
         triage = await self._introduce("triage", _PROMPT("triage"), seed)
         level = _read_level(await self.tell(triage, _PROMPT("difficulty", question=question), seed))
@@ -112,34 +114,36 @@ class MDAgents(Framework):
         return Roster(chair, writer, [group])
 
     async def _team(self, number: int, goal: str, roles: Roles, seed: int) -> Team:
-        """A team of clinicians who know their roles."""
+        """Make a team of clinicians with these ``roles``, who have been told them; ``number`` is that of the team."""
         prompts = [(role, _PROMPT("member", role=role, skill=skill)) for role, skill in roles]
         members = [self._introduce(*role, derive_seed(seed, number, n)) for n, role in enumerate(prompts)]
         return Team(goal, await gather(*members))
 
-    async def _introduce(self, name: str, role: str, seed: int) -> Clinician:
-        """A new clinician, who gets the role as system message and, as in the published code, as a first question."""
-        clinician = Clinician(name, [{"role": "system", "content": role}])
+    async def _introduce(self, name: str, role: str, seed: int) -> Participant:
+        """Make a new clinician, who gets the ``role`` as system message and, as in the published code, as first
+        question."""
+        clinician = Participant(name, [{"role": "system", "content": role}])
         await self.tell(clinician, role, seed)
         return clinician
 
 
 def _read_level(reply: str) -> str:
-    """The first level of difficulty in a reply; "intermediate" where it has none."""
+    """Read the first level of difficulty in a reply, by name or number ("2)"); "intermediate" where it has none."""
     text = reply.lower()
     names = [(word, level) for n, level in enumerate(_LEVELS, 1) for word in (level, f"{n})")]
-    return min(((text.find(word), level) for word, level in names if word in text), default=(0, "intermediate"))[1]
+    occurrences = [(text.find(word), level) for word, level in names if word in text]
+    return min(occurrences)[1] if occurrences else "intermediate"
 
 
 def _read_experts(reply: str) -> Roles:
-    """Role and skill of the clinicians in a reply; those of our default prompt where it has fewer than two."""
+    """Read role and skill of the clinicians in a reply; those in our default prompt where it has fewer than two."""
     matches = filter(None, map(_EXPERT.match, reply.splitlines()))
     roles = [(match["role"], match["skill"]) for match in matches]
     return roles[:EXPERTS] if len(roles) > 1 else _read_experts(_PROMPT("default_experts"))
 
 
 def _read_teams(reply: str) -> list[tuple[str, Roles]]:
-    """Goal and members of the teams in a reply; those of our default prompt where it has fewer than two."""
+    """Read goal and members of the teams in a reply; those in our default prompt where it has fewer than two."""
     teams: list[tuple[str, Roles]] = []
     for line in reply.splitlines():
         if match := _MEMBER.match(line):
@@ -153,7 +157,8 @@ def _read_teams(reply: str) -> list[tuple[str, Roles]]:
 
 @dataclass
 class Meeting:
-    """The discussion of a roster about one state. ``log`` has the messages of the debate."""
+    """The discussion of a roster about one state. ``question`` is what is known about the patient, ``task`` the
+    instruction to decide; ``log`` has the messages of the debate."""
 
     agents: MDAgents
     roster: Roster
@@ -163,7 +168,7 @@ class Meeting:
     log: list[str] = field(default_factory=list)
 
     async def decision(self) -> str:
-        """The decision of the chair, at temperature 0, after the discussion."""
+        """Hold the discussion; returns the reply in which the chair decides, at temperature 0."""
         if not self.roster.teams:
             request = _PROMPT("answer", question=self.question, task=self.task)
         elif self.roster.writer:
@@ -173,9 +178,9 @@ class Meeting:
             request = _PROMPT("conclude", question=self.question, task=self.task, reports=await self._reports())
         return await self.agents.tell(self.roster.chair, request, derive_seed(self.seed, "decision"), 0.0)
 
-    async def _debate(self, group: Sequence[Clinician], writer: Clinician) -> str:
-        """The clinicians' final answers after rounds of turns. A turn in which no clinician wants to talk
-        ends the debate."""
+    async def _debate(self, group: Sequence[Participant], writer: Participant) -> str:
+        """Let a group debate in rounds of turns; returns the final answers of all. A turn in which no clinician wants
+        to talk ends the debate."""
         answers = await self._tell_all(group, _PROMPT("opinion", question=self.question))
         for _ in range(self.agents.settings.rounds):
             report = await self._tell(writer, _PROMPT("sum_up", question=self.question, opinions=answers))
@@ -190,9 +195,9 @@ class Meeting:
                 break
         return answers
 
-    async def _speak(self, n: int, group: Sequence[Clinician], log: str) -> bool:
-        """Let clinician ``n`` send messages to the colleagues of their choice; False where the clinician does not want
-        to talk."""
+    async def _speak(self, n: int, group: Sequence[Participant], log: str) -> bool:
+        """Let clinician ``n`` of a group read the ``log`` and send messages to colleagues, which are added to it;
+        returns whether the clinician wanted to talk."""
         speaker = group[n]
         if not yes_or_no(await self._tell(speaker, _PROMPT("talk", heard=log))):
             return False
@@ -206,20 +211,21 @@ class Meeting:
         return True
 
     async def _reports(self) -> str:
-        """The reports of all teams. The team for the initial assessment comes first; that for the final review comes
-        last and reads the other reports."""
+        """Let all teams investigate; returns their reports. The team for the initial assessment comes first; that for
+        the final review comes last and reads the other reports."""
         teams = self.roster.teams
         first = next((n for n, team in enumerate(teams) if re.search(r"initial|\bIAT\b", team.goal, re.I)), 0)
         last = next((n for n, team in enumerate(teams) if re.search(r"final|\bFRDT\b", team.goal, re.I)), -1)
         last = len(teams) - 1 if last in (-1, first) else last
         order = [first, *(n for n in range(len(teams)) if n not in (first, last)), last]
         goals = [teams[n].goal for n in order]
-        reports = await gather(*(self._team(teams[n], "") for n in order[:-1]))
-        review = await self._team(teams[last], signed_texts(goals[:-1], reports))
+        reports = await gather(*(self._investigate(teams[n], "") for n in order[:-1]))
+        review = await self._investigate(teams[last], signed_texts(goals[:-1], reports))
         return signed_texts(goals, [*reports, review])
 
-    async def _team(self, team: Team, earlier_reports: str) -> str:
-        """The report of a team: its lead asks questions, the other members investigate, the lead concludes."""
+    async def _investigate(self, team: Team, earlier_reports: str) -> str:
+        """Let a team investigate: its lead asks questions, the other members answer, the lead writes the report, which
+        is returned."""
         lead = next((member for member in team.members if "(lead)" in member.name.lower()), team.members[0])
         others = [member for member in team.members if member is not lead]
         names = numbered_lines(member.name for member in others)
@@ -230,11 +236,12 @@ class Meeting:
         findings = await self._tell_all(others, prompt)
         return await self._tell(lead, _PROMPT("report", goal=team.goal, found=findings))
 
-    async def _tell_all(self, group: Sequence[Clinician], text: str) -> str:
-        """The answers of all clinicians of a group to one text, below their names."""
+    async def _tell_all(self, group: Sequence[Participant], text: str) -> str:
+        """Send one text to all clinicians of a group; returns their answers, each below the name of its author."""
         answers = await gather(*(self._tell(clinician, text, n) for n, clinician in enumerate(group)))
         return signed_texts((clinician.name for clinician in group), answers)
 
-    async def _tell(self, clinician: Clinician, text: str, *call: object) -> str:
-        """The answer of a clinician; ``call`` makes the seed of this request different from others."""
+    async def _tell(self, clinician: Participant, text: str, *call: object) -> str:
+        """Send ``text`` to a clinician and return the answer. The seed of the request is derived from that of the
+        meeting and ``call``."""
         return await self.agents.tell(clinician, text, derive_seed(self.seed, *call))

@@ -31,9 +31,11 @@ _SENTENCES = re.compile(r".*[.!?](?!\w)", re.DOTALL)
 
 
 class MedAgents(Framework):
-    """The framework MedAgents."""
+    """The framework MedAgents: experts of several fields analyse a question, vote on a report, and decide."""
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """Hold the discussion of the module's docstring about a state; the turn is the option that the model chooses,
+        or, without proposed options, its decision in our grammar."""
         question = self.record(state, forced)
         options = await self._propose(question, forced, seed)
         lines = "\n".join(f"{letter}. {_in_words(option)}" for letter, option in zip(_LETTERS, options, strict=False))
@@ -48,7 +50,8 @@ class MedAgents(Framework):
         return with_action(reply, choice) if choice else Turn(reply)
 
     async def _propose(self, question: str, forced: bool, seed: int) -> tuple[Action, ...]:
-        """The proposed options, in a forced turn only diagnoses; empty where the reply has no action."""
+        """Let the model propose options, in a forced turn only diagnoses; returns at most :data:`CANDIDATES` different
+        ones, none where the reply has no action."""
         prompt = _PROMPT("propose", question=question, task=self.task(forced), most=CANDIDATES)
         reply = await self._ask("", prompt, DECISION, seed, "options")
         actions: dict[tuple[type, str], Action] = {}
@@ -60,7 +63,8 @@ class MedAgents(Framework):
         return tuple(actions.values())[:CANDIDATES]
 
     async def _analyse(self, question: str, options: str, seed: int) -> tuple[list[str], list[str]]:
-        """The roles of all experts, and their analyses in the same order."""
+        """Let the experts of the case and of the options write analyses; returns the roles of all experts, and their
+        analyses in the same order."""
         fields, option_fields = await gather(
             self._fields("question_fields", QUESTION_EXPERTS, seed, question=question),
             self._fields("option_fields", OPTION_EXPERTS, seed, question=question, options=options),
@@ -73,14 +77,16 @@ class MedAgents(Framework):
         return readers + judges, analyses + judgements
 
     async def _panel(self, kind: str, fields: list[str], prompt: str, seed: int) -> tuple[list[str], list[str]]:
-        """The roles of experts for these fields, and their signed analyses. An unfinished last sentence is left out."""
+        """Let one expert for each of ``fields`` write an analysis; returns the roles of the experts, and their signed
+        analyses. An unfinished last sentence is left out. ``kind`` is ``question`` or ``option``."""
         experts = [_PROMPT(f"{kind}_expert", field=field) for field in fields]
         replies = await gather(*(self._ask(e, prompt, ANALYSIS, seed, kind, n) for n, e in enumerate(experts)))
         texts = (match.group() if (match := _SENTENCES.match(text)) else text for text in replies)
         return experts, [signed_texts([f"Expert in {name}"], [text]) for name, text in zip(fields, texts, strict=True)]
 
     async def _fields(self, prompt: str, most: int, seed: int, **parts: str) -> list[str]:
-        """At most ``most`` fields of medicine that the model names; none where there are no options to judge."""
+        """Let the model name fields of medicine in answer to ``prompt``; returns at most ``most`` of them, none where
+        there are no options to judge."""
         if not parts.get("options", "any"):
             return []
         reply = await self._ask("", _PROMPT(prompt, most=most, **parts), FIELDS, seed, prompt)
@@ -89,8 +95,8 @@ class MedAgents(Framework):
         return list(dict.fromkeys(fields))[:most] or [_GENERAL]
 
     async def _agree(self, question: str, options: str, experts: list[str], analyses: list[str], seed: int) -> str:
-        """The report on which all experts agree, or that after the last vote. A vote is an objection only if
-        its first "yes" or "no" is "no"."""
+        """Write a report and revise it until all experts agree, at most :data:`VOTES` times; returns it. A vote is an
+        objection only if its first "yes" or "no" is "no"."""
         ask = self._ask
         prompt = _PROMPT("report", question=question, options=options, analyses="\n\n".join(analyses))
         report = await ask("", prompt, REPORT, seed, "report")
@@ -107,21 +113,22 @@ class MedAgents(Framework):
         return report
 
     async def _ask(self, expert: str, prompt: str, max_tokens: int, seed: int, *call: object) -> str:
-        """The answer of an expert with the role ``expert`` (empty: the assistant who leads the discussion). Experts do
-        not remember earlier calls."""
+        """Send ``prompt`` to an expert with the role ``expert`` (empty: the assistant who leads the discussion);
+        returns the answer. Experts do not remember earlier calls. The seed is derived from ``seed`` and ``call``."""
         messages = [{"role": "system", "content": expert or _PROMPT("assistant")}, {"role": "user", "content": prompt}]
         return await self.ask(messages, max_tokens, derive_seed(seed, *call))
 
 
 def _choice(reply: str, options: Sequence[Action]) -> Action | None:
-    """The option whose letter comes last in a reply; None without a letter, or for a letter without an option."""
+    """Read the chosen option in a reply, whose letter comes last in it; None without a letter, or for a letter without
+    an option."""
     letters = _OPTION.findall(reply) or _LINE.findall(reply)
     number = _LETTERS.index(letters[-1]) if letters else len(options)
     return options[number] if number < len(options) else None
 
 
 def _in_words(option: Action) -> str:
-    """An option as a sentence for the experts."""
+    """Write an option as a sentence for the experts."""
     if isinstance(option, RequestTest):
         return f"Request the examination: {option.name}"
     assert isinstance(option, FinalDiagnosis)

@@ -13,8 +13,8 @@ from ..settings.schema import Settings
 
 
 def longest_sequence(settings: Settings) -> int:
-    """The most tokens of a prompt with its reply, for all agents of this module. Replies and observations may exceed
-    ``policy.max_response_tokens`` by the last turn and observation."""
+    """Bound the number of tokens of a prompt with its reply, for all agents of this module. Replies and observations
+    may exceed ``policy.max_response_tokens`` by the last turn and observation."""
     policy = settings.policy
     excess = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
     return policy.max_prompt_tokens + policy.max_response_tokens + excess
@@ -33,7 +33,7 @@ class PolicyAgent(Policy):
 
     @classmethod
     def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
-        """The agent with the model of ``spec``, which is opened."""
+        """Build the agent and open the model of ``spec``."""
         model = open_model(spec)
         prompt, policy = settings.environment.prompt, settings.policy
         if spec.entry is not None:
@@ -43,23 +43,25 @@ class PolicyAgent(Policy):
 
     @classmethod
     def load(cls, folder: Path, settings: Settings | None = None, temperature: float = 0.0) -> Self:
-        """The agent with the policy in a Hugging Face folder; ``temperature`` 0 decodes greedily. Raises SettingsError
-        for a folder without a model."""
+        """Open the policy in a Hugging Face folder as an agent; ``temperature`` 0 decodes greedily. Raises
+        SettingsError for a folder without a model."""
         settings = settings or Settings()
         return cls.build(settings, ModelSpec.of_folder(folder, settings.policy), temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """Sample one reply at a state."""
         return (await self._replies(state, (0,), forced or self.whole_record, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Independent replies at a state, in the order of ``numbers``; reply k of a seed is always the same. A forced
-        reply may end after its first line, which has the diagnosis."""
+        """Sample independent replies at a state, one for each of ``numbers``, in their order; reply k of a seed is
+        always the same. A forced reply may end after its first line, which has the diagnosis."""
         return await self._replies(state, numbers, forced, seed, first_line=forced)
 
     async def _replies(
         self, state: State, numbers: Sequence[int], forced: bool, seed: int, first_line: bool = False
     ) -> list[Turn]:
-        """The replies ``numbers`` at a state. Those of token prompts have their tokens and log-probabilities."""
+        """Sample the replies ``numbers`` at a state, from a token prompt if the model has a tokenizer, else from
+        messages. Only the former have token ids and log-probabilities."""
         sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=first_line)
         if self.model.tokenizer is None:
             messages = self.prompts.messages(state, forced, self.whole_record)
@@ -71,8 +73,9 @@ class PolicyAgent(Policy):
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """One reply for each of ``names`` that gives this diagnosis, with its end-of-turn token and the log-probability
-        of every token (nats, at temperature 1). Raises SettingsError for a model that cannot score."""
+        """Score given diagnoses at a state: returns one reply for each of ``names`` that gives this diagnosis, with its
+        end-of-turn token and the log-probability of every token (nats, at temperature 1). Raises SettingsError for a
+        model that cannot score."""
         prompt, tokenizer = self.prompts.prompt_ids(state, forced), self.prompts.tokenizer
         verb = "" if forced else self._verb
         ids = [(*tokenizer.encode(f"{verb} {name}"), tokenizer.end_of_turn) for name in names]
@@ -103,6 +106,7 @@ class PolicyAgent(Policy):
         return room < 2 * self.settings.max_turn_tokens
 
     def refresh(self) -> None:
+        """Clear the caches of the model."""
         self.model.refresh()
 
 
@@ -110,6 +114,7 @@ class ImmediateAgent(PolicyAgent):
     """An agent that diagnoses from the presentation alone."""
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """Sample one reply, which has to be a diagnosis."""
         return await super().act(state, True, seed)
 
 

@@ -40,11 +40,12 @@ class ReferenceAgent(Agent):
 
     @classmethod
     def build(cls, settings: Settings, spec: None, temperature: float, dataset: str) -> Self:
-        """The agent for a data set. Model and temperature are not used."""
+        """Build the agent for a data set. Model and temperature are not used."""
         return cls(settings, dataset)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """The request of the examination that :meth:`choose` returns, or the diagnosis of the likeliest disease."""
+        """Request the examination that :meth:`choose` returns; diagnose the likeliest disease where it returns None, or
+        if ``forced``."""
         exam = None if forced else self.choose(state, seed)
         if exam is None:
             likeliest = self.doctor.diseases[int(self.posterior(state).argmax())]
@@ -53,11 +54,12 @@ class ReferenceAgent(Agent):
 
     @abstractmethod
     def choose(self, state: State, seed: int) -> int | None:
-        """Index of the examination to request, or None to diagnose."""
+        """Choose the next action: returns the index of the examination to request (in ``doctor.exams``), or None to
+        diagnose."""
 
     @cachedmethod(lambda self: self._known, key=lambda self, state: state.key)
     def posterior(self, state: State) -> np.ndarray:
-        """P(disease | state), shape [diseases]; cached, so that a new state costs one update."""
+        """Compute P(disease | state), shape [diseases]. Posteriors are cached, so that a new state takes one update."""
         if not state.history:
             return self.doctor.prior(state.case.case_summary)
         p = self.posterior(State(state.case, state.history[:-1]))
@@ -74,7 +76,7 @@ class ReferenceAgent(Agent):
         return np.array([exam in names for exam in self.doctor.exams])
 
     def requests(self, state: State) -> int:
-        """Number of examinations requested so far, without items of the physical examination."""
+        """The number of examinations requested so far, without items of the physical examination."""
         return int((self.is_requested(state) & ~self.physical).sum())
 
     def prices(self, state: State) -> np.ndarray:
@@ -89,6 +91,7 @@ class ZeroTest(ReferenceAgent):
     """Names the likeliest disease at once."""
 
     def choose(self, state: State, seed: int) -> int | None:
+        """Always diagnose."""
         return None
 
 
@@ -98,6 +101,7 @@ class AllTests(ReferenceAgent):
     unlimited_turns = True
 
     def choose(self, state: State, seed: int) -> int | None:
+        """The first examination that was not requested; None after all."""
         left = np.flatnonzero(~self.is_requested(state))
         return int(left[0]) if left.size else None
 
@@ -108,6 +112,7 @@ class RandomTests(ReferenceAgent):
     limit = 3
 
     def choose(self, state: State, seed: int) -> int | None:
+        """A random examination that was not requested; None after ``limit`` requests."""
         if self.requests(state) >= self.limit:
             return None
         left = np.flatnonzero(~self.is_requested(state) & ~self.physical)
@@ -120,6 +125,7 @@ class CheapestFirst(ReferenceAgent):
     confidence = 0.8
 
     def choose(self, state: State, seed: int) -> int | None:
+        """The cheapest examination that was not requested; None once the likeliest disease is probable enough."""
         if self.posterior(state).max() >= self.confidence:
             return None
         left = np.flatnonzero(~self.is_requested(state) & ~self.physical)
@@ -131,7 +137,7 @@ class ValueOfInformation(ReferenceAgent):
     followed; diagnoses when no examination has a gain. It assumes the average availability of results."""
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
-        """The loss of utility by the result of each examination, shape [examinations], and that by an unavailable
+        """The utility lost to the result of each examination, shape [examinations], and that lost to an unavailable
         request."""
         physical: Any = self.physical.astype(int)
         usd: Any = self.prices(state)
@@ -139,10 +145,11 @@ class ValueOfInformation(ReferenceAgent):
         return self.loss(results), self.loss(Effort(issued=1, unavailable=1))
 
     def loss(self, effort: Effort) -> Any:
-        """The loss of utility by an effort, whose counts may be arrays."""
+        """The utility lost to an effort; an array where its counts are arrays."""
         return 0.0 - utility(0.0, effort, self.settings.utility, self.settings.environment.tests)
 
     def choose(self, state: State, seed: int) -> int | None:
+        """The examination with the highest expected gain in utility; None where no gain is worth a request."""
         gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.is_requested(state))
         return int(gain.argmax()) if gain.max() > _NEGLIGIBLE else None
 
@@ -153,6 +160,7 @@ class DiscountedInformation(ValueOfInformation):
     part = 0.25
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
+        """As those of :class:`ValueOfInformation`, divided by four."""
         charge, miss = super().charges(state)
         return self.part * charge, self.part * miss
 
@@ -200,18 +208,18 @@ class Clinician(ValueOfInformation):
         return Turn(f"THINKING: {thinking}\n{turn.text}\nReason: {reason}")
 
     def choose(self, state: State, seed: int) -> int | None:
-        """The index of the examination to request. None to diagnose: when the likeliest disease is probable enough, or
-        when the case's habit allows no further examination."""
+        """The examination with the highest expected gain, by the prices that the habit of the case considers. None to
+        diagnose: when the likeliest disease is probable enough, or when the habit allows no further examination."""
         habits, uniform = self.habits, derive_seed("habit", state.case.note_id) / 2**63
-        patience, stop_at, losses = habits.patience, habits.confidence, self.charges
+        patience, stop_at, charges = habits.patience, habits.confidence, self.charges
         if uniform < habits.premature:
             patience = 0 if uniform < habits.premature * habits.at_once else 1
         elif uniform < habits.premature + habits.defensive:
-            stop_at, losses = habits.certainty, self.equal_charges
+            stop_at, charges = habits.certainty, self.equal_charges
         p = self.posterior(state)
         if self.requests(state) >= patience or p.max() >= stop_at:
             return None
-        gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(p, *losses(state)))
+        gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(p, *charges(state)))
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
 
     def equal_charges(self, state: State) -> tuple[np.ndarray, float]:

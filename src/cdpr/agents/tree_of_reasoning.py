@@ -25,11 +25,12 @@ _TISSUE = re.compile(r"biops|patholog|histolog|cytolog|immunohisto|frozen sectio
 
 
 class TreeOfReasoning(Framework):
-    """The framework Tree of Reasoning."""
+    """The framework Tree of Reasoning: doctors draw and discuss trees of evidence, and the head of the team decides."""
 
     reads = ("frameworks.temperature",)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """Let the doctors draw and revise their trees about a state; the turn is the decision of the head."""
         record, known = self.record(state, forced), sections(state)
         trees = await gather(*(self._draw(field, known[field], record, seed) for field in FIELDS))
         trees = await self._discuss(list(known.values()), trees, derive_seed(seed, "round", 0))
@@ -37,7 +38,8 @@ class TreeOfReasoning(Framework):
         return decision(await self._ask(head, seed, "head"), forced)
 
     async def _draw(self, field: str, section: str, record: str, seed: int) -> str:
-        """The first tree of a field's doctor; without findings in this field, advice on what to examine."""
+        """Let the doctor of a field draw a tree from the evidence ``section``; returns it. Where the section is empty,
+        the doctor advises what to examine."""
         doctor = DOCTORS[FIELDS.index(field)]
         if section:
             prompt = _PROMPT("tree", doctor=doctor, field=field, section=section)
@@ -46,7 +48,8 @@ class TreeOfReasoning(Framework):
         return await self._ask(prompt, seed, "tree", field)
 
     async def _discuss(self, known: list[str], trees: list[str], seed: int) -> list[str]:
-        """The revised trees: each doctor revises the own tree by the opinions of the others."""
+        """Let the doctors exchange opinions about their trees; returns the trees, each revised by its doctor. ``known``
+        is the evidence of each."""
         turn = derive_seed(seed, "turn", 0)
         replies = await gather(*(self._address(n, section, trees, turn) for n, section in enumerate(known)))
         prompts = []
@@ -57,7 +60,8 @@ class TreeOfReasoning(Framework):
         return await gather(*(self._ask(prompt, seed, "revision", m) for m, prompt in enumerate(prompts)))
 
     async def _address(self, n: int, section: str, trees: list[str], seed: int) -> dict[int, str]:
-        """The opinions of doctor ``n`` about the trees of others, by the number of the other doctor."""
+        """Let doctor ``n`` decide whether to join the discussion; returns the doctor's opinions about the trees of
+        others, by the number of the other doctor."""
         doctor, section = DOCTORS[n], section or _PROMPT("no_section")
         prompt = _PROMPT("join", doctor=doctor, case=section, trees=signed_texts(DOCTORS, trees))
         joins = yes_or_no(await self._ask(prompt, seed, "join", n))
@@ -70,13 +74,13 @@ class TreeOfReasoning(Framework):
         return dict(zip(addressed, replies, strict=True))
 
     async def _ask(self, prompt: str, seed: int, *call: object) -> str:
-        """The answer to a prompt; ``call`` makes the seed of this request different from others."""
+        """Send a prompt to the model and return the answer. The seed is derived from ``seed`` and ``call``."""
         messages = [{"role": "user", "content": prompt}]
         return await self.ask(messages, MAX_TOKENS, derive_seed(seed, *call), self.talk_temperature)
 
 
 def sections(state: State) -> dict[str, str]:
-    """The evidence of a state by the field of the doctor who gets it: the presentation goes to the first field, a
+    """Divide the evidence of a state among the doctors, by their fields: the presentation goes to the first field, a
     result to the field of its examination (:func:`field_of`). Steps without a new result go to no doctor."""
     results: dict[str, list[str]] = {name: [] for name in FIELDS}
     results[FIELDS[0]].append(state.case.case_summary)
@@ -89,8 +93,8 @@ def sections(state: State) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def field_of(exam_key: str, result: str) -> str:
-    """The field of the doctor who gets the result of an examination: by its kind in the vocabulary, else by its name,
-    else by the result (values: laboratory; a report: imaging)."""
+    """The field of the doctor who gets the result of the examination ``exam_key``: by its kind in the vocabulary, else
+    by its name, else by the result (values: laboratory; a report: imaging)."""
     if is_physical(exam_key):
         return FIELDS[0]
     term = examinations().find(exam_key)

@@ -20,17 +20,19 @@ text."""
 
 
 def true_names(case: CaseRecord) -> list[str]:
-    """The names of the true diagnosis that a policy may write: the canonical name, then that of the record."""
+    """List the names of the true disease that a policy may write: the canonical name, then that of the record if it
+    differs."""
     truth = case.diagnosis_results
     term = diagnoses().find(truth)
     return list(dict.fromkeys([term.name, truth] if term else [truth]))
 
 
 async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure) -> dict[tuple, float]:
-    """The policy's belief in the truth, Phi(s) from 0 to 1, of each state by its key. All requests run together.
-    Raises ModelFailure where the model gives no answer."""
+    """Read the policy's belief in the true disease at each state, Phi(s) from 0 to 1, by the key of the state. All
+    requests run at the same time. Raises ModelFailure where the model gives no answer."""
 
     async def read(state: State) -> float:
+        """The belief at one state."""
         turns = await policy.score_diagnoses(state, true_names(state.case), forced=True)
         if measure == "per_token":
             return max(math.exp(fmean(turn.logprobs)) for turn in turns)
@@ -41,6 +43,7 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
 
 
 def verb_and_name_values(policy: Policy, turn: Turn, verb: float, name: float) -> tuple[float, ...]:
-    """One value per token of a reply that diagnoses: ``verb`` before the name of the disease, then ``name``."""
+    """One value for each token of a reply that diagnoses: ``verb`` for the tokens before the name of the disease,
+    ``name`` from there on."""
     start = policy.name_start(turn)
     return (verb,) * start + (name,) * (len(turn.token_ids) - start)

@@ -27,8 +27,8 @@ _CUT = 1 << 20  # the forced diagnosis of a cut suffix has a reply number from h
 
 @dataclass(frozen=True)
 class Continuation:
-    """The end of an episode that continues from a state: whether its diagnosis is right (or with what probability), and
-    the effort until then. Utilities are computed later, so cached entries stay valid when a lambda changes."""
+    """The rest of an episode from a state on: whether its diagnosis is right (or with what probability), and the effort
+    until then. Utilities are computed later, so cached entries stay valid when a lambda changes."""
 
     correct: float
     effort: Effort
@@ -38,9 +38,10 @@ class Continuation:
 class Draws:
     """Draws replies from one policy and stores them, so that each is drawn once.
 
-    ``stream`` is part of the seed of every reply, ``verdicts`` is ``credit.verdicts``. ``known[words, forced][k]`` is
-    the step of reply k at a state (a future while it is drawn, None where the request failed). ``failed`` counts failed
-    requests, ``journal`` lists the drawn steps with their states, ``tokens`` counts their tokens.
+    ``stream`` is part of the seed of every reply; ``verdicts`` is ``credit.verdicts``. ``known[state.words,
+    forced][k]`` is the step of reply k at a state: a future while it is drawn, None where the request failed.
+    ``beliefs`` are those of :meth:`belief` by ``state.words``. ``failed`` counts failed requests, ``journal`` lists the
+    drawn steps with their states, ``tokens`` counts their tokens.
     """
 
     environment: DiagnosticEnvironment
@@ -56,12 +57,12 @@ class Draws:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Metrics by name: tokens drawn and failed requests."""
+        """The metrics of the draws by name: drawn tokens, and failed requests."""
         return {"credit/continuation_tokens": self.tokens, "credit/failed": self.failed}
 
     async def steps(self, state: State, numbers: Sequence[int], forced: bool = False) -> dict[int, Step]:
-        """The steps of the replies ``numbers`` at a state, by number; draws those that are missing. Failed replies
-        are left out."""
+        """Get the steps of the replies ``numbers`` at a state, by number; those that are not stored are drawn. Replies
+        whose request failed are left out. With ``forced`` the replies have to diagnose."""
         known = self.known.setdefault((state.words, forced), {})
         missing = [k for k in numbers if k not in known]
         if missing:
@@ -80,8 +81,8 @@ class Draws:
         return steps
 
     async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> Sequence[Step | None]:
-        """Sample the replies ``numbers`` at a state and let the environment answer them; all None where the request
-        failed."""
+        """Sample the replies ``numbers`` at a state and let the environment answer them; returns one step for each, or
+        None for all where the request failed."""
         seed = derive_seed(self.seed, self.stream, state.key, forced)
         try:
             turns = await self.policy.sample(state, numbers, forced, seed)
@@ -94,13 +95,14 @@ class Draws:
         return steps
 
     def belief(self, state: State) -> "asyncio.Future[float | None]":
-        """The policy's belief in the truth at a state, as a future: the request starts now. None when it failed."""
+        """Request the policy's belief in the true disease at a state; returns a future of it at once, the same one for
+        every call. Its result is None where the request failed."""
         if state.words not in self.beliefs:
             self.beliefs[state.words] = asyncio.ensure_future(self._read_belief(state))
         return self.beliefs[state.words]
 
     async def _read_belief(self, state: State) -> float | None:
-        """The belief in the truth at a state; None when the request failed."""
+        """Read the policy's belief in the true disease at a state; None where the request failed."""
         try:
             return (await read_beliefs(self.policy, [state], "probability"))[state.key]
         except (ModelFailure, TimeoutError):
@@ -108,36 +110,36 @@ class Draws:
             return None
 
     async def _end_by_belief(self, state: State, efforts: Mapping[int, Effort]) -> dict[int, Continuation]:
-        """Continuations that end at a state, by number, right with the probability of the belief there; none where the
-        belief could not be read."""
+        """The continuations that end at a state with a diagnosis, by number. ``efforts`` are those until then; each is
+        right with the probability of the policy's belief at the state. Empty where the belief could not be read."""
         belief = await self.belief(state)
         return {} if belief is None else {k: Continuation(belief, effort) for k, effort in efforts.items()}
 
     async def follow(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
-        """The continuations ``numbers`` of a state, by number: at most ``horizon`` decisions, then a forced diagnosis
-        (equation "rollout"). Continuations with a failed reply are left out."""
+        """Draw the continuations ``numbers`` of a state; returns them by number. Each has at most ``horizon``
+        decisions, then a forced diagnosis (equation "rollout"). Continuations with a failed reply are left out."""
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         scored = self.verdicts == "scored"
         if forced and scored:
             return await self._end_by_belief(state, dict.fromkeys(numbers, Effort()))
         steps = await self.steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
-        onward: dict[str, list[int]] = {}
+        numbers_by_reply: dict[str, list[int]] = {}  # of the continuations that go on; equal replies go on together
         for k, step in steps.items():
             if forced or isinstance(step.action, FinalDiagnosis):
                 last, correct = self.environment.conclude(state, step)
                 continuations[k] = Continuation(correct, last.effort)
             else:
-                onward.setdefault(step.turn.text, []).append(k)
+                numbers_by_reply.setdefault(step.turn.text, []).append(k)
         if continuations and scored:
             self.belief(state)  # requested now, so that it is computed in one batch with the branches
-        branches = [(steps[ks[0]], ks) for ks in onward.values()]
-        futures = [self.follow(state.after(step), ks, horizon - 1) for step, ks in branches]
-        ends = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+        branches = [(steps[ks[0]], ks) for ks in numbers_by_reply.values()]
+        calls = [self.follow(state.after(step), ks, horizon - 1) for step, ks in branches]
+        rests = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
         if continuations and scored:
             continuations = await self._end_by_belief(state, {k: end.effort for k, end in continuations.items()})
-        for (step, _), end in zip(branches, ends, strict=True):
-            continuations.update({k: Continuation(c.correct, step.effort + c.effort) for k, c in end.items()})
+        for (step, _), rest in zip(branches, rests, strict=True):
+            continuations.update({k: Continuation(c.correct, step.effort + c.effort) for k, c in rest.items()})
         return continuations
 
 
@@ -146,7 +148,8 @@ class Draws:
 
 @dataclass
 class Entry:
-    """Cached continuations of one state. ``drawn`` counts the numbers used for them, those of failed draws included."""
+    """The cached continuations of one state. The next one gets the number ``drawn``: so many were requested, the failed
+    ones included."""
 
     drawn: int = 0
     continuations: list[Continuation] = field(default_factory=list)
@@ -169,19 +172,22 @@ class Pool:
 
     @property
     def continuations(self) -> list[Continuation]:
-        """All continuations of the state."""
+        """All continuations of the child state: from the group, from the cache, and fresh."""
         return self.own + self.known + self.fresh
 
     @property
     def failed(self) -> int:
-        """Number of continuations whose request failed."""
+        """The number of continuations that are missing because their request failed."""
         return len(self.suffixes) + len(self.numbers) - len(self.own) - len(self.fresh)
 
 
 @dataclass
 class Pools:
-    """The pools of one group by state. ``cache`` has the entries of earlier groups by state; ``rollouts(key)`` returns
-    the draws of the continuation policy for a pool."""
+    """The pools of one group, by the key of their state.
+
+    ``nodes`` is the state tree of the group; ``cache`` has the entries of earlier groups by state; ``rollouts(key)``
+    returns the draws of the continuation policy for the pool ``key``.
+    """
 
     group: Sequence[Trajectory]
     nodes: dict[tuple, Node]
@@ -191,7 +197,8 @@ class Pools:
     pools: dict[tuple, Pool] = field(default_factory=dict)
 
     def pool_of(self, node: tuple, action: tuple, child: State) -> Pool:
-        """The pool of ``child``, the state to which an action at a node leads; opened on first use."""
+        """Get the pool of the state ``child``, to which ``action`` at the node with the key ``node`` leads; opens it on
+        first use."""
         if self.credit.cache.scope == "off":
             key = (node, action)
         else:
@@ -201,7 +208,8 @@ class Pools:
         return self.pools[key]
 
     def _open(self, key: tuple, child: State) -> Pool:
-        """A pool of K continuations: first suffixes of the group and cached ones; the missing ones are to be drawn."""
+        """Open the pool ``key`` with the state ``child``: K continuations, which are suffixes of the group and cached
+        ones; the ``numbers`` of the pool are those that are still to be drawn."""
         rule, k = self.credit.cache, self.credit.continuations
         if rule.scope == "off":
             return Pool(child, [], [], range(k))
@@ -220,19 +228,19 @@ class Pools:
 
     @cached_property
     def behind_branching(self) -> set[tuple]:
-        """Keys of the states that follow a state at which trajectories of the group took different actions (section
-        "Rollout Cache")."""
+        """The keys of the states that directly follow a state at which trajectories of the group took different actions
+        (section "Rollout Cache")."""
         children: set[tuple] = set()
         for node in self.nodes.values():
-            visits = [(self.group[i], i, t) for i, t in node.visits]
-            if len({action_of(trajectory.steps[t], self.credit.diagnoses) for trajectory, _, t in visits}) > 1:
-                children.update(state_identity(trajectory.states[t + 1], self.credit.merge, i)
-                                for trajectory, i, t in visits if t + 1 < len(trajectory.states))  # fmt: skip
+            actions = {action_of(self.group[i].steps[t], self.credit.diagnoses) for i, t in node.visits}
+            if len(actions) > 1:
+                later = [(i, self.group[i].states[t + 1 : t + 2]) for i, t in node.visits]  # one state or none
+                children.update(state_identity(state, self.credit.merge, i) for i, states in later for state in states)
         return children
 
     def ends_within(self, i: int, t: int) -> bool:
-        """Whether the suffix of trajectory i from decision t has at most H decisions before a forced diagnosis, as a
-        continuation has."""
+        """Whether trajectory i has, from decision t on, at most H decisions before a forced diagnosis, as continuations
+        have."""
         trajectory = self.group[i]
         return len(trajectory.steps) - t - trajectory.forced <= self.credit.horizon
 
@@ -241,7 +249,7 @@ class Pools:
         await asyncio.gather(*(self._fill(key, pool) for key, pool in self.pools.items()))
 
     async def _fill(self, key: tuple, pool: Pool) -> None:
-        """Fill one pool: continuations from its suffixes, then fresh ones."""
+        """Fill one pool: make the continuations from its suffixes, then draw the fresh ones."""
         rollouts = self.rollouts(key)
         for i, t in pool.suffixes:
             if (suffix := await self._suffix(rollouts, i, t)) is not None:
@@ -251,8 +259,9 @@ class Pools:
             pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
 
     async def _suffix(self, rollouts: Draws, i: int, t: int) -> Continuation | None:
-        """The continuation that trajectory i makes from decision t on. A suffix longer than H is cut there and ends
-        with a forced diagnosis; None where that request failed."""
+        """Make a continuation from trajectory i from decision t on. One of more than H decisions is cut after H and
+        ends with a forced diagnosis, unless ``credit.cache.long_suffixes`` is ``keep``; None where that request
+        failed."""
         trajectory, horizon = self.group[i], self.credit.horizon
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(i, t):
             return Continuation(trajectory.correct, trajectory.effort(t))
@@ -260,7 +269,8 @@ class Pools:
         return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort)
 
     def store(self) -> None:
-        """Put the drawn continuations into the cache, in the order in which the pools were opened."""
+        """Store the cached and fresh continuations of all pools in the cache, in the order in which the pools were
+        opened."""
         for key, pool in self.pools.items():
             if self.credit.cache.scope != "off" and (pool.known or pool.numbers):
                 self.cache[key] = Entry(pool.numbers.stop, pool.known + pool.fresh)
@@ -270,8 +280,8 @@ class Pools:
 
 
 async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], return_of: ReturnOf) -> dict[int, float]:
-    """The returns of whole continuations (without a horizon) of a state, by number. Raises ModelFailure when all
-    requests failed."""
+    """Draw the continuations ``numbers`` of a state to the end of their episodes; returns their returns by number.
+    Raises ModelFailure where all requests failed."""
     ends = await draws.follow(state, numbers)
     if not ends:
         raise ModelFailure(f"{state.case.called}: no continuation of a state came back; is the model alive?")
@@ -281,8 +291,8 @@ async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], retu
 async def state_values(
     draws: Draws, group: Sequence[Trajectory], numbers: Sequence[int], return_of: ReturnOf
 ) -> dict[tuple, float]:
-    """V(s) of every state of a group by its key: the mean return of whole continuations. Trajectories that share a
-    state share its value."""
+    """Estimate V(s) of every state of a group, by its key: the mean return of the whole continuations ``numbers``.
+    Trajectories that share a state share its value."""
     states = {state.key: state for trajectory in group for state in trajectory.states}
     returns = await asyncio.gather(*(whole_returns(draws, state, numbers, return_of) for state in states.values()))
     return {key: fmean(by_number.values()) for key, by_number in zip(states, returns, strict=True)}
@@ -291,14 +301,16 @@ async def state_values(
 def group_advantages(
     group: Sequence[Trajectory], values: Mapping[tuple, float], return_of: ReturnOf, decay: float = 0.0
 ) -> list[list[float]]:
-    """For each trajectory of a group its :func:`step_advantages`; ``values`` are V(s) by the key of a state."""
+    """Compute the :func:`step_advantages` of each trajectory of a group, a list [trajectory][decision]; ``values`` are
+    V(s) by the key of a state."""
     return [step_advantages(episode, [values[s.key] for s in episode.states], return_of, decay) for episode in group]
 
 
 def step_advantages(
     trajectory: Trajectory, values: Sequence[float], return_of: ReturnOf, decay: float = 0.0
 ) -> list[float]:
-    """The advantage of each decision of a trajectory, A_t = d_t + decay A_{t+1} with d_t = r_t + V(s_{t+1}) - V(s_t).
+    """Compute the advantage of each decision of a trajectory, A_t = d_t + decay A_{t+1} with
+    d_t = r_t + V(s_{t+1}) - V(s_t).
 
     ``values`` are V(s_0) ... V(s_T), one per decision; V is 0 after the last decision. ``decay`` is the lambda of
     generalised advantage estimation (Schulman et al., 2016).

@@ -21,11 +21,12 @@ class GainCritic:
         self._products: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(3))  # X'y, [3]
 
     def predict(self, exam: str, belief: float, turn: int) -> float:
-        """The expected gain; 0 for an examination that was never seen."""
+        """Predict the gain in belief by an examination, given the belief before it and the turn; 0 for an examination
+        without examples."""
         return float(_features(belief, turn) @ np.linalg.solve(self._squares[exam], self._products[exam]))
 
     def learn(self, examples: Sequence[tuple[str, float, int, float]]) -> None:
-        """Fit on further examples: (examination, belief before it, turn, gain)."""
+        """Update the regression with further ``examples``: (examination, belief before it, turn, gain)."""
         for exam, belief, turn, gain in examples:
             x = _features(belief, turn)
             self._squares[exam] += np.outer(x, x)
@@ -42,5 +43,5 @@ class GainCritic:
 
 
 def _features(belief: float, turn: int) -> np.ndarray:
-    """The regression's inputs: a constant, the belief, and the turn in tens; shape [3]."""
+    """The inputs of the regression, shape [3]: a constant, the belief, and a tenth of the turn."""
     return np.array([1.0, belief, turn / 10])

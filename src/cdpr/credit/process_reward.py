@@ -20,18 +20,18 @@ from .states import ActionKey, Node, action_of
 
 
 def action_value(immediate: Effort, ends: Sequence[Continuation], weights: Utility, tests: Tests) -> float:
-    """U_hat(s, a) = 1/K sum_k U(tau_k), equation "U hat": the mean utility of the action's own effort together with
-    each of its continuations."""
+    """Estimate the value of an action, U_hat(s, a) = 1/K sum_k U(tau_k), equation "U hat": the mean utility over its
+    continuations ``ends``, each with the action's own effort ``immediate``."""
     return fmean(utility(end.correct, immediate + end.effort, weights, tests) for end in ends)
 
 
 def baseline(
     values: Mapping[ActionKey, float], p_hat: Mapping[ActionKey, float], taken: ActionKey, rule: str = "uniform"
 ) -> float | None:
-    """The value that R_proc subtracts, computed from the values of the candidates A_c(s).
+    """Compute the value that R_proc subtracts from the values U_hat of the candidates A_c(s), by action.
 
     ``rule`` is ``credit.baseline``: the mean (``uniform``), the mean weighted by p_hat (``policy_weighted``), or the
-    mean without the action ``taken`` (``leave_one_out``). None when no candidate is left.
+    mean without the action ``taken`` (``leave_one_out``). None where no candidate is left.
     """
     actions = [a for a in values if rule != "leave_one_out" or a != taken]
     if not actions:
@@ -63,9 +63,12 @@ class ProcessReward:
         self.version: int | None = None  # of the continuation policy behind the cache
 
     def open_group(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
-        """The credit of one group, not yet computed: the caller scores it, then stores its pools in the order of the
-        batch. Clears the cache first unless its continuations stay valid: those of this iteration, or of a frozen
-        policy under the scope ``run``."""
+        """Begin the credit of one group; returns it not yet computed. The caller awaits :meth:`GroupCredit.score` and
+        then stores ``pools``, in the order of the batch.
+
+        Clears the cache where its continuations are no longer valid: they are of an earlier iteration, unless a frozen
+        policy drew them under the scope ``run``.
+        """
         frozen = self.continuation_policy is not self.policy and self.credit.cache.scope == "run"
         version = 0 if frozen else iteration
         if version != self.version:
@@ -74,8 +77,9 @@ class ProcessReward:
         return GroupCredit(self, group, iteration)
 
     async def score(self, groups: Sequence[Sequence[Trajectory]], iteration: int) -> list[CreditReport]:
-        """One report per group of a batch: ``report.process[i][t]`` is R_proc of decision t of trajectory i, None
-        where its state was not selected. Raises FloatingPointError for a reward that is not finite."""
+        """Compute the process rewards of a batch of groups; returns one report per group. ``report.process[i][t]`` is
+        R_proc of decision t of trajectory i, None where its state was not selected. Raises FloatingPointError for a
+        reward that is not finite."""
         credits = [self.open_group(group, iteration) for group in groups]
         await asyncio.gather(*(credit.score() for credit in credits))
         for credit in credits:  # after all are scored: no group depends on which one finished first
@@ -104,7 +108,7 @@ def _nested_tuple(key: Any) -> Any:
 
 @dataclass
 class _Candidate:
-    """An action whose value is estimated, with the steps in which it was sampled.
+    """An action whose value is estimated, with the steps in which it was sampled; ``in_top_m``: it is in A_c(s).
 
     ``pool`` holds the continuations of the next state. A diagnosis has no next state: its pool is None, and ``correct``
     is the probability that it is right (None: the request failed).
@@ -129,8 +133,8 @@ class GroupCredit:
         self.pools = Pools(group, self.nodes, self.credit, process.cache, self._continuation_draws)
 
     async def score(self) -> None:
-        """Compute the report: sample next actions, select states, draw continuations, value the candidates, and reward
-        the decisions at selected states."""
+        """Compute ``report``: sample next actions, select states, draw continuations, estimate the values of the
+        candidates, and reward the decisions at selected states."""
         credit, nodes = self.credit, self.nodes
         disagreed = self.disagreed_states(credit)
         probed = states.states_to_probe(states.paths(nodes, len(self.group)), disagreed, credit.max_states)
@@ -154,14 +158,15 @@ class GroupCredit:
         self._sum_counts()
 
     def disagreed_states(self, rule: Credit) -> set[tuple]:
-        """Keys of the cache-disagreed states S_cache under the settings ``rule``."""
+        """The keys of the cache-disagreed states S_cache under the settings ``rule``."""
         visits = states.disagreed_decisions(self.group, rule)
         return {key for key, node in self.nodes.items() if not visits.isdisjoint(node.visits)}
 
     def select_states(
         self, disagreed: set[tuple], uncertainty: Mapping[tuple, float], rule: Credit
     ) -> list[list[tuple]]:
-        """For each trajectory the keys of its selected states S*(tau) under the settings ``rule``."""
+        """Select states for credit: returns for each trajectory the keys of its selected states S*(tau) under the
+        settings ``rule``. ``disagreed`` is S_cache, ``uncertainty`` U(s) by key."""
         uncertain, limit = states.entropy_selected(uncertainty, rule), rule.max_states
         node_paths = states.paths(self.nodes, len(self.group))
         return [states.select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
@@ -171,12 +176,13 @@ class GroupCredit:
         return action_of(step, self.credit.diagnoses)
 
     def _samples(self, node: Node) -> list[Step]:
-        """The steps from which p_hat is estimated."""
+        """The steps at a node from which p_hat is estimated: all, or without the group's own
+        (``credit.own_actions``)."""
         return node.steps if self.credit.own_actions == "counted" else node.steps[len(node.visits) :]
 
     async def _probe(self, key: tuple, node: Node) -> None:
-        """Sample next actions at a node until it has n_s (section "Next-action Sampling"). The group's own actions
-        are among the n_s unless ``credit.own_actions`` sets them apart."""
+        """Add sampled next actions to a node until it has n_s of them (section "Next-action Sampling"). The group's own
+        actions are among the n_s unless ``credit.own_actions`` is ``apart``."""
         own = len(node.steps) if self.credit.own_actions == "counted" else 0
         if self.credit.samples > own:
             steps = await self._probe_draws(key).steps(node.state, range(self.credit.samples - own))
@@ -184,7 +190,7 @@ class GroupCredit:
             self.report.probes += len(steps)
 
     def _candidates(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Candidate]:
-        """The actions to value at a node: A_c(s), then the actions outside it that the group took."""
+        """List the actions at a node whose values are estimated: A_c(s), then the other actions that the group took."""
         node = self.nodes[key]
         top = states.top_candidates(p_hat, self.credit.candidates)
         own = dict.fromkeys(map(self._action, node.steps[: len(node.visits)]))
@@ -198,8 +204,9 @@ class GroupCredit:
         return candidates
 
     async def _judge(self, key: tuple, diagnosis: _Candidate) -> None:
-        """Set the probability that a diagnosis is right: the share of its samples that are, or, where
-        ``credit.verdicts`` is ``scored`` and all diagnoses are one action, the policy's belief in the truth."""
+        """Set ``diagnosis.correct``, the probability that a diagnosis at the node ``key`` is right: the share of its
+        samples that are right; or the policy's belief in the truth where ``credit.verdicts`` is ``scored`` and all
+        diagnoses are one action."""
         if self.credit.verdicts == "scored" and self.credit.diagnoses == "one_action":
             diagnosis.correct = await self._probe_draws(key).belief(self.nodes[key].state)
             return
@@ -208,7 +215,7 @@ class GroupCredit:
         diagnosis.correct = fmean(self.environment.is_correct(text, truth) for text in texts)
 
     def _value(self, candidate: _Candidate) -> CandidateValue:
-        """U_hat of a candidate with its terms, for the report."""
+        """Estimate the value U_hat of a candidate, with its terms, for the report."""
         pool, immediate, name = candidate.pool, candidate.steps[0].effort, (candidate.action, candidate.in_top_m)
         if pool is None:
             return CandidateValue(*name, candidate.correct, candidate.correct or 0.0)
@@ -250,20 +257,21 @@ class GroupCredit:
             self.report.process[i][t] = reward
 
     def _probe_draws(self, key: tuple) -> Draws:
-        """The draws of next actions at a node. They do not depend on the cache, so that runs with and without it
-        select the same states. All nodes share them, unless neither cache nor merging of states is on."""
+        """The draws of next actions at the node ``key``. They do not depend on the cache, so that runs with and without
+        it select the same states. All nodes share one object, unless cache and merging of states are both off."""
         own = (key,) if self.credit.cache.scope == "off" and self.credit.merge == "none" else ()
         return self._draws_of(self.process.policy, ("actor", self.iteration, *own))
 
     def _continuation_draws(self, key: tuple) -> Draws:
-        """The draws of continuations for a pool: shared by all pools with a cache, the pool's own without one."""
+        """The draws of continuations for the pool ``key``: one object for all pools with a cache, one for each
+        without."""
         if self.process.continuation_policy is self.process.policy and self.credit.cache.scope != "off":
             return self._probe_draws(key)
         own = (key,) if self.credit.cache.scope == "off" else ()
         return self._draws_of(self.process.continuation_policy, ("continuation", self.process.version, *own))
 
     def _draws_of(self, policy: Policy, stream: tuple) -> Draws:
-        """The draws of a policy from the random numbers ``stream``, created on first use."""
+        """Get the draws of a policy with the random numbers ``stream``; creates the object on first use."""
         if stream not in self.draws:
             self.draws[stream] = Draws(self.environment, policy, self.process.seed, stream, self.credit.verdicts)
         return self.draws[stream]

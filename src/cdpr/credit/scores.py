@@ -19,15 +19,16 @@ ProcessRewards = Sequence[float | None]
 
 
 def weighted_rewards(process: ProcessRewards, credit: Credit) -> list[float]:
-    """beta R_proc of each decision of a trajectory, 0 where its state was not selected (equation "combined reward")."""
+    """Weight the process rewards of a trajectory: beta R_proc of each decision, 0 where its state was not selected
+    (equation "combined reward")."""
     return [credit.beta * (r or 0.0) for r in process]
 
 
 def step_scale(processes: Sequence[ProcessRewards], rule: str) -> float:
-    """The number by which step-level process rewards of a batch are divided.
+    """Compute the number by which the step-level process rewards of a batch are divided.
 
     ``rule`` is ``credit.step_scale``: ``none`` gives 1, ``credited`` the root mean square of the rewards over decisions
-    with a reward, ``all`` that over all decisions. 1 where all rewards are zero.
+    with a reward, ``all`` that over all decisions. It is 1 where all rewards are zero.
     """
     rewards = [r for process in processes for r in process if r is not None or rule == "all"]
     if rule == "none" or not any(rewards):
@@ -36,8 +37,8 @@ def step_scale(processes: Sequence[ProcessRewards], rule: str) -> float:
 
 
 def process_score(process: ProcessRewards, credit: Credit) -> float:
-    """The process part of a trajectory's score: the sum of beta R_proc over its selected states (``credit.aggregate``:
-    or their mean)."""
+    """Compute the process part of a trajectory's score: the sum of beta R_proc over its selected states, or their mean
+    (``credit.aggregate``); 0 without any."""
     selected = [credit.beta * r for r in process if r is not None]
     if not selected:
         return 0.0
@@ -45,7 +46,7 @@ def process_score(process: ProcessRewards, credit: Credit) -> float:
 
 
 def trajectory_score(outcome: float, process: ProcessRewards, credit: Credit) -> float:
-    """The score of a trajectory, G(tau) = R_out + beta * sum over S* of R_proc, equation "trajectory score".
+    """Compute the score of a trajectory, G(tau) = R_out + beta * sum over S* of R_proc, equation "trajectory score".
 
     ``outcome`` is R_out (0 or 1), ``process`` R_proc of each decision (None: not selected), both in units of utility;
     ``credit`` holds beta.
@@ -58,10 +59,11 @@ def trajectory_score(outcome: float, process: ProcessRewards, credit: Credit) ->
 
 @dataclass(frozen=True)
 class CandidateValue:
-    """The estimate U_hat(s, a) of one action, ``value`` (None where all its requests failed), and its terms.
+    """The estimated value U_hat(s, a) of one action: ``value``, None where all its requests failed. ``in_top_m``: the
+    action is in A_c(s).
 
-    ``correct``, ``tests``, ``cost_usd`` and ``infeasible`` are means over the continuations. The estimate has this many
-    of each source: ``suffixes`` of the group, ``cached`` and ``fresh``; ``failed`` more did not come back.
+    ``correct``, ``tests``, ``cost_usd`` and ``infeasible`` are means over its continuations. These come from so many
+    ``suffixes`` of the group, ``cached`` and ``fresh`` ones; ``failed`` counts requests without an answer.
     """
 
     action: ActionKey
@@ -133,7 +135,8 @@ class CreditRow:
     states: list[StateCredit]
 
     def as_dict(self) -> dict[str, Any]:
-        """The row as JSON holds it. ``dataclasses.asdict`` would copy every value, which takes 4% of a step."""
+        """The row as a dictionary of JSON values. (``dataclasses.asdict`` copies every value, which takes 4% of a
+        step.)"""
         lists = [{"actions": [*map(vars, s.actions)], "candidates": [*map(vars, s.candidates)]} for s in self.states]
         return vars(self) | {"states": [vars(s) | more for s, more in zip(self.states, lists, strict=True)]}
 
@@ -142,8 +145,8 @@ class CreditRow:
 
 
 def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, float]:
-    """Metrics of a batch, named ``credit/...``: how many states were selected, what the estimates cost, and the size of
-    the process reward.
+    """Summarise the credit of a batch as metrics ``credit/...``: how many states were selected, how many requests the
+    estimates took, and the size of the process reward.
 
     ``credit/corr_selected_bonus`` is the correlation, over trajectories, of the number of selected states with
     G - R_out. Far from zero, the process reward pays for longer (or for shorter) episodes.
@@ -171,8 +174,8 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
 
 
 def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Pearson's correlation; 0 where one side is constant. ``statistics.correlation`` is not used: its last bits differ
-    between versions of Python, as those of ``sum`` do."""
+    """Compute Pearson's correlation; 0 where one side is constant. ``statistics.correlation`` is not used, because its
+    last bits differ between versions of Python."""
     if len(x) < 2:
         return 0.0
     x, y = [value - fmean(x) for value in x], [value - fmean(y) for value in y]
@@ -181,14 +184,14 @@ def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def verdicts(correct: Sequence[float]) -> str:
-    """A string with one character per case: ``1`` for a right diagnosis, ``0`` for a wrong one, ``-`` for NaN (the
-    episode failed)."""
+    """Write verdicts as a string with one character per case: ``1`` for a right diagnosis, ``0`` for a wrong one, ``-``
+    for NaN, an episode that failed."""
     return "".join("-" if math.isnan(c) else str(int(c)) for c in correct)
 
 
 def summarise_episodes(trajectories: Sequence[Trajectory], weights: Utility, tests: Tests) -> dict[str, float]:
-    """Means over episodes by name: accuracy, issued examinations (AEN), US dollars (AEC), infeasible requests (N_na),
-    items of the physical examination, utility, share of forced diagnoses, and turns."""
+    """Compute means over episodes, by name: accuracy, issued examinations (AEN), US dollars (AEC), infeasible requests
+    (N_na), items of the physical examination, utility, share of forced diagnoses, and turns."""
     efforts = [t.effort() for t in trajectories]
     return {
         "accuracy": fmean(t.correct for t in trajectories),

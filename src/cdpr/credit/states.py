@@ -22,8 +22,8 @@ examination. All unparsable replies are one action, and so are all diagnoses unl
 
 @dataclass
 class Node:
-    """A unique state of a group: its visits (trajectory, decision), and the steps sampled there. The first steps are
-    those of the visits, in their order."""
+    """A unique state of a group, with its ``visits`` (trajectory, decision) and the ``steps`` sampled there: first
+    those of the visits, in their order, then further samples."""
 
     state: State
     visits: list[tuple[int, int]] = field(default_factory=list)
@@ -31,10 +31,10 @@ class Node:
 
 
 def state_identity(state: State, merge: str, trajectory: int) -> tuple:
-    """The key under which states are merged to one node.
+    """The key of the node to which a state of trajectory number ``trajectory`` belongs.
 
-    ``merge`` is ``credit.merge``: states are the same with the same evidence in the same order (``ordered``), with the
-    same evidence in any order (``set``), or only within a trajectory (``none``).
+    ``merge`` is ``credit.merge``: states are one node if they have the same evidence in the same order (``ordered``) or
+    in any order (``set``); under ``none`` only states of one trajectory are.
     """
     if merge == "ordered":
         return state.key
@@ -43,7 +43,8 @@ def state_identity(state: State, merge: str, trajectory: int) -> tuple:
 
 
 def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tuple, Node]:
-    """The nodes of a group by their key, in order of first visit. A forced decision is no choice and gets no node."""
+    """Build the state tree of a group: its nodes by :func:`state_identity`, in order of first visit. A forced decision
+    is no choice and gets no node."""
     nodes: dict[tuple, Node] = {}
     for i, trajectory in enumerate(group):
         for t, state in enumerate(trajectory.states):
@@ -56,7 +57,7 @@ def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tupl
 
 
 def paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
-    """For each of the ``size`` trajectories of a group the keys of its nodes, in the order in which it visits them."""
+    """List for each of the ``size`` trajectories of a group the keys of its nodes, in the order of its visits."""
     node_paths: list[list[tuple]] = [[] for _ in range(size)]
     for key, node in nodes.items():
         for i, _ in node.visits:
@@ -68,27 +69,27 @@ def paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
 
 
 def action_of(step: Step, diagnoses: str = "one_action") -> ActionKey:
-    """The identity of a step's action; ``diagnoses`` is ``credit.diagnoses``."""
+    """The identity of the action of a step (:data:`ActionKey`); ``diagnoses`` is ``credit.diagnoses``."""
     if diagnoses == "by_text" and isinstance(step.action, FinalDiagnosis):
         return "end", normalise(step.action.text)
     return step.evidence
 
 
 def frequencies(actions: Iterable[ActionKey]) -> dict[ActionKey, float]:
-    """p_hat(a | s), the share of each action among the sampled ``actions``, in order of first appearance."""
+    """Estimate p_hat(a | s): the share of each action among the sampled ``actions``, in order of first appearance."""
     counts = Counter(actions)
     total = counts.total()
     return {action: count / total for action, count in counts.items()}
 
 
 def entropy(p_hat: Mapping[ActionKey, float]) -> float:
-    """U(s) = -sum p_hat log p_hat in nats, equation "uncertainty"."""
+    """Compute the uncertainty of a state, U(s) = -sum p_hat log p_hat in nats, equation "uncertainty"."""
     return -math.fsum(p * math.log(p) for p in p_hat.values() if p > 0)
 
 
 def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:
-    """The ``m`` most frequent actions, most frequent first: A_c(s) = Top-M(p_hat), equation "candidate set". Ties keep
-    the order of first appearance."""
+    """Select the ``m`` most frequent actions, most frequent first: A_c(s) = Top-M(p_hat), equation "candidate set".
+    Equally frequent ones keep the order of first appearance."""
     return sorted(p_hat, key=lambda action: -p_hat[action])[:m]
 
 
@@ -120,8 +121,8 @@ def materially_differ(
 
 
 def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tuple[int, int]]:
-    """The decisions (trajectory, decision) of a group at cache-disagreed states: trajectories take different actions
-    there, and the rest of the episodes differs materially (equation "cache set"). Empty without
+    """Find the decisions (trajectory, decision) of a group at cache-disagreed states: trajectories take different
+    actions there, and the rest of their episodes differs materially (equation "cache set"). Empty without
     ``credit.select_disagreed``.
 
     States are merged by their evidence even where ``credit.merge`` is ``none``, so that merging does not change the
@@ -139,26 +140,28 @@ def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tupl
 
 
 def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:
-    """S_ent, the states with U(s) >= eta (equation "entropy set"); every state under ``credit.select_all``."""
+    """Select S_ent, the states with U(s) >= eta (equation "entropy set"); every state under ``credit.select_all``.
+    ``uncertainty`` is U(s) by key."""
     return {key for key, u in uncertainty.items() if credit.select_all or u >= credit.threshold}
 
 
 def states_to_probe(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
-    """The states whose uncertainty has to be measured: all, except those of a trajectory that fills its budget of
-    ``limit`` states with cache-disagreed ones."""
+    """Find the states whose uncertainty has to be measured; ``trajectories`` are the keys of each trajectory's states.
+    These are all states, but where cache-disagreed states alone fill the budget of a trajectory (``limit``), only
+    these."""
     keys_to_probe: set[tuple] = set()
     for keys in trajectories:
-        full = limit is not None and sum(key in disagreed for key in keys) >= limit
-        keys_to_probe.update(key for key in keys if not full or key in disagreed)
+        is_full = limit is not None and sum(key in disagreed for key in keys) >= limit
+        keys_to_probe.update(key for key in keys if not is_full or key in disagreed)
     return keys_to_probe
 
 
 def select_states(
     keys: Sequence[tuple], disagreed: set[tuple], uncertain: set[tuple], uncertainty: Mapping, limit: int | None
 ) -> list[tuple]:
-    """The selected states of one trajectory with the states ``keys``: S*(tau), the union of S_cache and S_ent. Within a
-    budget of ``limit`` states, cache-disagreed ones come first, then the most uncertain (equation "unified
-    selection")."""
+    """Select the states of one trajectory, whose states are ``keys``, for credit: S*(tau), the union of S_cache
+    (``disagreed``) and S_ent (``uncertain``). At most ``limit`` are selected, cache-disagreed ones first, then the most
+    uncertain (equation "unified selection")."""
     selected = [key for key in keys if key in disagreed or key in uncertain]
     if limit is None:
         return selected
