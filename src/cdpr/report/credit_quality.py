@@ -1,14 +1,13 @@
 """The figure of target ``credit_quality``: the process reward as an estimate of the advantage."""
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pandas as pd
 
 from ..job import Job
 from ..settings import Settings
 from . import style
-
-Rows = Sequence[Mapping[str, Any]]
 
 # Swept key: label of its column, and whether its axis doubles.
 SWEEPS = {
@@ -26,36 +25,38 @@ MEASURES = {
     "rank_correlation": ("rank correlation", (("rank_correlation", "", style.BLUE, "-", "o"),)),
 }  # fmt: skip
 ESTIMATORS = {"cdpr": ("CDPR", style.BLUE, "-", "o"), "vineppo": ("VinePPO", style.VERMILION, "--", "s")}
-# Where the labels of points stand beside a falling and a rising line: offset in points, alignment.
-PLACES = {
+# Labels of points beside a falling and a rising line: offset in points, alignment.
+LABELS = {
     ("rmse", "cdpr"): ((4, 3), "left"), ("rmse", "vineppo"): ((-4, -8), "right"),
     ("rank_correlation", "cdpr"): ((4, -8), "left"), ("rank_correlation", "vineppo"): ((-4, 3), "right"),
 }  # fmt: skip
 BASELINES = {
-    "policy_weighted": ("CDPR, baseline weighted by $\\hat{p}$", "D"),
     "leave_one_out": ("CDPR, baseline without the action taken", "v"),
+    "policy_weighted": ("CDPR, baseline weighted by $\\hat{p}$", "D"),
 }
 
 
 def plot_credit_quality(settings: Settings, job: Job) -> None:
-    """Bias, variance and rank correlation by setting, RMSE and rank correlation by tokens per decision.
+    """Plot bias, variance and rank correlation by setting, RMSE and rank correlation by tokens per decision.
 
-    Of what stage ``credit_quality`` wrote. Hollow points are the default settings, the band around the bias is its
-    standard error over cases.
+    The numbers are those of stage ``credit_quality``. Hollow points are the default settings, the band around the bias
+    is its standard error over cases.
     """
     quality = json.loads(job.inputs["quality"].read_text(encoding="utf-8"))
-    rows = quality["rows"]
+    rows = pd.DataFrame(quality["rows"])
     with style.drawing(7.2, 7.6, job.out) as figure:
         figure.get_layout_engine().set(h_pad=0.08)
         upper, lower = figure.subfigures(2, 1, height_ratios=[1.9, 1.25])
         grid = upper.subplots(len(MEASURES), len(SWEEPS), sharex="col", sharey="row")
-        for row, measure in enumerate(MEASURES):
-            for column, key in enumerate(SWEEPS):
-                _draw_sweep(grid[row, column], rows, measure, key)
-            grid[row, 0].set_ylabel(MEASURES[measure][0])
+        for panels, measure in zip(grid, MEASURES, strict=True):
+            for panel, key in zip(panels, SWEEPS, strict=True):
+                _draw_sweep(panel, rows[(rows.estimator == "cdpr") & (rows["sweep"] == key)], measure)
+            panels[0].set_ylabel(MEASURES[measure][0])
             if measure != "bias":
-                grid[row, 0].margins(y=0.15)  # room for the highest mark, as zero lies far below
-                grid[row, 0].set_ylim(bottom=0)
+                panels[0].margins(y=0.15)  # room for the highest mark, as zero is far below
+                panels[0].set_ylim(bottom=0)
+        for panel, key in zip(grid[-1], SWEEPS, strict=True):
+            panel.set_xlabel(SWEEPS[key][0])
         _legend(upper, grid[0, 0])
         error, rank = lower.subplots(1, 2)
         _draw_price(error, rows, "rmse", "RMSE")
@@ -72,46 +73,37 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
         style.mark_tier(figure, settings, notes)
 
 
-def _draw_sweep(panel: style.Axes, rows: Rows, measure: str, key: str) -> None:
-    label, doubling = SWEEPS[key]
-    points = [row for row in rows if row["estimator"] == "cdpr" and row["sweep"] == key]
-    values = [row["value"] for row in points]
+def _draw_sweep(panel: style.Axes, points: pd.DataFrame, measure: str) -> None:
+    """Draw a measure by the value of one setting."""
+    values = points["value"].astype(float)
     for column, name, colour, line, marker in MEASURES[measure][1]:
-        panel.plot(values, [row[column] for row in points], color=colour, linestyle=line, marker=marker, markersize=3.5,
-                   linewidth=1.2, label=name)  # fmt: skip
-        _hollow(panel, points, "value", column, colour, marker)
+        _draw_line(panel, values, points[column], points, colour, marker, linestyle=line, markersize=3.5, linewidth=1.2,
+                   label=name)  # fmt: skip
     if measure == "bias":
         panel.axhline(0, color=style.GREY, linewidth=0.7)
-        low, high = ([row["bias"] + side * row["bias_error"] for row in points] for side in (-1, 1))
+        low, high = (points.bias + side * points.bias_error for side in (-1, 1))
         panel.fill_between(values, low, high, color=style.BLUE, alpha=0.15, linewidth=0)
-    if doubling:
+    if SWEEPS[points["sweep"].iloc[0]][1]:
         panel.set_xscale("log", base=2)
     panel.set_xticks(values, [f"{value:g}" for value in values])
     panel.minorticks_off()
-    if measure == list(MEASURES)[-1]:
-        panel.set_xlabel(label)
 
 
-def _draw_price(panel: style.Axes, rows: Rows, measure: str, label: str) -> None:
-    """A measure by tokens per decision: one line per estimator, its points labelled with K; the other baselines."""
+def _draw_price(panel: style.Axes, rows: pd.DataFrame, measure: str, label: str) -> None:
+    """Draw a measure by tokens per decision: a line per estimator, its points labelled with K; the other baselines."""
     from matplotlib.ticker import LogLocator
 
     for estimator, (name, colour, line, marker) in ESTIMATORS.items():
-        offset, side = PLACES[measure, estimator]
-        points = [row for row in rows if row["estimator"] == estimator and row["sweep"] == "continuations"]
-        x, y = [row["tokens_per_decision"] for row in points], [row[measure] for row in points]
-        panel.plot(x, y, color=colour, linestyle=line, marker=marker, markersize=4, label=name)
-        _hollow(panel, points, "tokens_per_decision", measure, colour, marker)
-        for row in points:
-            at = (row["tokens_per_decision"], row[measure])
-            panel.annotate(
-                f"K={row['value']}", at, offset, textcoords="offset points", fontsize=6, color=colour, ha=side
-            )
-    for row in rows:
-        if row["sweep"] == "baseline" and row["value"] in BASELINES:
-            name, marker = BASELINES[row["value"]]
-            panel.plot(row["tokens_per_decision"], row[measure], color=style.PURPLE, linestyle="", marker=marker,
-                       markersize=4, label=name)  # fmt: skip
+        offset, side = LABELS[measure, estimator]
+        points = rows[(rows.estimator == estimator) & (rows["sweep"] == "continuations")]
+        x, y = points.tokens_per_decision, points[measure]
+        _draw_line(panel, x, y, points, colour, marker, linestyle=line, markersize=4, label=name)
+        for at, count in zip(zip(x, y, strict=True), points.value, strict=True):
+            panel.annotate(f"K={count}", at, offset, textcoords="offset points", fontsize=6, color=colour, ha=side)
+    for value, (name, marker) in BASELINES.items():
+        at = rows[(rows["sweep"] == "baseline") & (rows.value == value)]
+        panel.plot(at.tokens_per_decision, at[measure], color=style.PURPLE, linestyle="", marker=marker, markersize=4,
+                   label=name)  # fmt: skip
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.xaxis.set_major_formatter("{x:g}")
@@ -122,13 +114,17 @@ def _draw_price(panel: style.Axes, rows: Rows, measure: str, label: str) -> None
     panel.set_ylabel(label)
 
 
+def _draw_line(
+    panel: style.Axes, x: pd.Series, y: pd.Series, points: pd.DataFrame, colour: str, marker: str, **look: Any
+) -> None:
+    """Draw a line of points; those of the default settings are hollow."""
+    panel.plot(x, y, color=colour, marker=marker, **look)
+    for at in points.index[points.default]:
+        panel.plot(x[at], y[at], color=colour, marker=marker, markersize=3.5, markerfacecolor="white", zorder=3)
+
+
 def _legend(part: style.SubFigure, panel: style.Axes) -> None:
-    """One legend above the panels of a part, with what one of them shows."""
+    """Draw one legend above the panels of a part, with the entries of one of them."""
     handles, labels = panel.get_legend_handles_labels()
     part.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=6.5, handlelength=2.6,
                 columnspacing=1.4)  # fmt: skip
-
-
-def _hollow(panel: style.Axes, rows: Rows, x: str, y: str, colour: str, marker: str) -> None:
-    for row in (row for row in rows if row["default"]):
-        panel.plot(row[x], row[y], color=colour, marker=marker, markersize=3.5, markerfacecolor="white", zorder=3)
