@@ -9,7 +9,7 @@ the same state share the rest. No reply is drawn twice, and no result depends on
 import asyncio
 import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 
@@ -19,7 +19,7 @@ from ..llm import ModelFailure
 from ..seeding import derive_seed
 from ..settings.credit import Credit
 from .belief import read_beliefs
-from .states import Node, action_of, state_identity
+from .states import ActionKey, Node, action_of, display_key, state_identity
 
 MOST_PER_STATE = 32  # continuations kept of one state
 _CUT = 1 << 20  # the forced diagnosis of a cut suffix has a reply number from here on; continuations have smaller ones
@@ -27,11 +27,13 @@ _CUT = 1 << 20  # the forced diagnosis of a cut suffix has a reply number from h
 
 @dataclass(frozen=True)
 class Continuation:
-    """The rest of an episode from a state on: whether its diagnosis is right (or with what probability), and the effort
-    until then. Utilities are computed later, so cached entries stay valid when a lambda changes."""
+    """The rest of an episode from a state on: whether its diagnosis is right (or with what probability), the effort
+    until then, and the actions for display (not those of cached entries). Utilities are computed later, so cached
+    entries stay valid when a lambda changes."""
 
     correct: float
     effort: Effort
+    path: tuple[ActionKey, ...] = field(default=(), compare=False)
 
 
 @dataclass
@@ -109,11 +111,11 @@ class Draws:
             self.failed += 1
             return None
 
-    async def _end_by_belief(self, state: State, efforts: Mapping[int, Effort]) -> dict[int, Continuation]:
-        """The continuations that end at a state with a diagnosis, by number. ``efforts`` are those until then; each is
-        right with the probability of the policy's belief at the state. Empty where the belief could not be read."""
+    async def _end_by_belief(self, state: State, ends: Mapping[int, Continuation]) -> dict[int, Continuation]:
+        """The continuations ``ends`` that end at a state with a diagnosis, by number, each right with the probability
+        of the policy's belief at the state. Empty where the belief could not be read."""
         belief = await self.belief(state)
-        return {} if belief is None else {k: Continuation(belief, effort) for k, effort in efforts.items()}
+        return {} if belief is None else {k: replace(end, correct=belief) for k, end in ends.items()}
 
     async def follow(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Draw the continuations ``numbers`` of a state; returns them by number. Each has at most ``horizon``
@@ -121,14 +123,14 @@ class Draws:
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         scored = self.verdicts == "scored"
         if forced and scored:
-            return await self._end_by_belief(state, dict.fromkeys(numbers, Effort()))
+            return await self._end_by_belief(state, dict.fromkeys(numbers, Continuation(0.0, Effort())))
         steps = await self.steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
         numbers_by_reply: dict[str, list[int]] = {}  # of the continuations that go on; equal replies go on together
         for k, step in steps.items():
             if forced or isinstance(step.action, FinalDiagnosis):
                 last, correct = self.environment.conclude(state, step)
-                continuations[k] = Continuation(correct, last.effort)
+                continuations[k] = Continuation(correct, last.effort, (display_key(last),))
             else:
                 numbers_by_reply.setdefault(step.turn.text, []).append(k)
         if continuations and scored:
@@ -137,9 +139,10 @@ class Draws:
         calls = [self.follow(state.after(step), ks, horizon - 1) for step, ks in branches]
         rests = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
         if continuations and scored:
-            continuations = await self._end_by_belief(state, {k: end.effort for k, end in continuations.items()})
+            continuations = await self._end_by_belief(state, continuations)
         for (step, _), rest in zip(branches, rests, strict=True):
-            continuations.update({k: Continuation(c.correct, step.effort + c.effort) for k, c in rest.items()})
+            for k, c in rest.items():
+                continuations[k] = Continuation(c.correct, step.effort + c.effort, (display_key(step), *c.path))
         return continuations
 
 
@@ -263,10 +266,11 @@ class Pools:
         ends with a forced diagnosis, unless ``credit.cache.long_suffixes`` is ``keep``; None where that request
         failed."""
         trajectory, horizon = self.group[i], self.credit.horizon
+        path = tuple(map(display_key, trajectory.steps[t:]))
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(i, t):
-            return Continuation(trajectory.correct, trajectory.effort(t))
+            return Continuation(trajectory.correct, trajectory.effort(t), path)
         end = (await rollouts.follow(trajectory.states[t + horizon], (_CUT + i,), 0)).get(_CUT + i)
-        return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort)
+        return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort, path[:horizon])
 
     def store(self) -> None:
         """Store the cached and fresh continuations of all pools in the cache, in the order in which the pools were

@@ -75,6 +75,11 @@ def action_of(step: Step, diagnoses: str = "one_action") -> ActionKey:
     return step.evidence
 
 
+def display_key(step: Step) -> ActionKey:
+    """An action for display: a diagnosis by its own words."""
+    return ("end", step.action.text) if isinstance(step.action, FinalDiagnosis) else step.evidence
+
+
 def frequencies(actions: Iterable[ActionKey]) -> dict[ActionKey, float]:
     """Estimate p_hat(a | s): the share of each action among the sampled ``actions``, in order of first appearance."""
     counts = Counter(actions)

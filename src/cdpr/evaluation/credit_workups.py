@@ -1,6 +1,6 @@
-"""The credit of single decisions on test cases: CDPR's rule applied to the workups that were evaluated.
+"""The credit of single decisions on test cases: CDPR's rule applied to the evaluated episodes.
 
-Training credits its own rollouts on training cases. Here the evaluated workups are the group of their case, and every
+Training credits its own rollouts on training cases. Here the evaluated episodes are the group of their case, and every
 decision gets a value, also where the rule would not select it. All policies are valued under the same settings of
 ``credit``, not under those of their variants.
 """
@@ -18,11 +18,11 @@ from tqdm import tqdm
 
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
-from ..credit.continuations import Continuation, Draws
+from ..credit.continuations import Continuation
 from ..credit.process_reward import GroupCredit, ProcessReward
 from ..credit.scores import CandidateValue, StateCredit
 from ..credit.states import ActionKey, Node, action_of, selection_reason
-from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, State, Step, Trajectory, case_seed, run_episode
+from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, Trajectory, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
 from ..files import write_gz
@@ -59,9 +59,9 @@ class Ending:
 
 
 class CreditedCase(BaseModel):
-    """A line of the artifact: the evaluated workups of one case, one per decoding, and their credit.
+    """A line of the artifact: the evaluated episodes of one case, one per decoding, and their credit.
 
-    ``process[i][t]`` is R_proc of decision t of workup i (None where forced, or without a value), ``selected[i][t]``
+    ``process[i][t]`` is R_proc of decision t of episode i (None where forced, or without a value), ``selected[i][t]``
     why training's rule would have selected its state (empty: it would not). ``states`` are those of
     :class:`~cdpr.credit.scores.StateCredit` without token ids; ``endings[s][c]`` are the continuations behind candidate
     c of state s. It names examinations and holds replies: it stays where the cases are.
@@ -81,13 +81,13 @@ class CreditedCase(BaseModel):
 
 
 def read_credit(path: Path) -> Iterator[CreditedCase]:
-    """The lines of an artifact. Raises pydantic's ValidationError for a line that is none."""
+    """Read the lines of an artifact. Raises pydantic's ValidationError for a line that is none."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         yield from map(CreditedCase.model_validate_json, lines)
 
 
 def credit_workups(settings: Settings, job: Job) -> None:
-    """Stage ``credit_workups``: credit a run's workups of a few test cases of a data set.
+    """Stage ``credit_workups``: credit a run's episodes on a few test cases of a data set.
 
     Raises ValueError when the file holds no test case, GovernanceError before credentialed text is sent anywhere.
     """
@@ -106,11 +106,11 @@ def credit_workups(settings: Settings, job: Job) -> None:
     job.metrics.update(cases=len(credited), decisions=decisions, left_out=left_out)
     print(f"{job.options['run']} on {job.options['dataset']}: {decisions} decisions of {len(credited)} cases credited")
     if left_out:
-        print(f"{left_out} cases left out: worked up anew, they came out otherwise")
+        print(f"{left_out} cases left out: their episodes, run again, ended otherwise")
 
 
 def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
-    """The test cases whose decisions are credited, spread over the diseases, in the order of the file."""
+    """Choose the test cases whose decisions are credited, spread over the diseases, in the order of the file."""
     cases = read_test_cases(path)
     chosen = stratified_sample(
         cases, settings.inspector.cases, lambda case: case.diagnosis_results, lambda case: case.note_id, SEED
@@ -121,8 +121,8 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
 
 @dataclass
 class Crediting:
-    """CDPR's rule at every decision. ``open_policy`` opens the policy at a temperature (0: greedy); ``continues`` acts
-    after candidates (None: the policy itself)."""
+    """Applies CDPR's rule at every decision. ``open_policy`` opens the policy at a temperature (0: greedy);
+    ``continues`` acts after candidates (None: the policy itself)."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -133,13 +133,13 @@ class Crediting:
     def process(self) -> ProcessReward:
         """The rule, with a value for every state."""
         settings, policy = self.settings, self.open_policy(self.settings.training.temperature)
-        # Evaluated workups are no draws at the temperature of training: p_hat comes from the n_s probes alone.
+        # Evaluated episodes are no draws at the temperature of training: p_hat comes from the n_s probes alone.
         credit = every_state(settings.credit).model_copy(update={"own_actions": "apart"})
         acts, seed = self.continues or policy, derive_seed(SEED, "credit")
         return ProcessReward(self.environment, policy, acts, credit, settings.utility, seed)
 
     async def all(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
-        """The credit of the cases whose workups can be replayed."""
+        """Credit the cases whose episodes can be replayed."""
         rows: dict[tuple[str, str], EvaluationRow]
         rows = {(row.note_id, row.decoding): row for row in read_rows(evaluation)}
         credited: list[CreditedCase | None] = []
@@ -148,7 +148,7 @@ class Crediting:
         return [case for case in credited if case is not None]
 
     async def one(self, case: CaseRecord, rows: Mapping[tuple[str, str], EvaluationRow]) -> CreditedCase | None:
-        """The credit of a case; None where a replay differs from the evaluated workup."""
+        """Credit a case; None where a replay differs from the evaluated episode."""
         workups = {}
         for decoding in self.settings.evaluation.decodings:
             row = rows[public_text(self.settings, case, case.note_id), decoding]
@@ -175,7 +175,7 @@ class Crediting:
         )
 
     async def _workup(self, case: CaseRecord, row: EvaluationRow) -> Trajectory:
-        """The evaluated workup. Rows of credentialed cases have no replies: a new episode with the seed of the
+        """Rebuild the evaluated episode. Rows of credentialed cases have no replies: a new episode with the seed of the
         evaluation replaces them."""
         if row.replies is not None:
             return await replay(self.environment, case, row.replies, row.forced)
@@ -183,32 +183,22 @@ class Crediting:
         return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
     def _endings(self, credit: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
-        """The continuations behind the value of one candidate action; none of a diagnosis."""
+        """Yield the continuations behind the value of one candidate action; none for a diagnosis."""
         step = next(s for s in node.steps if action_of(s, credit.credit.diagnoses) == value.action)
         if isinstance(step.action, FinalDiagnosis):
             return
         tests, weights = self.environment.settings.tests, self.settings.utility
-        for source, end, path in _sources(credit, key, value.action, node.state.after(step)):
+        pool = credit.pools.pool_of(key, value.action, node.state.after(step))
+        sources: dict[Source, list[Continuation]] = {"suffix": pool.own, "fresh": pool.fresh}
+        for source, end in ((source, end) for source, ends in sources.items() for end in ends):
             effort, right = step.effort + end.effort, bool(end.correct)
             terms = count_tests(effort, tests), effort.cost_usd, effort.infeasible
-            yield Ending(source, right, *terms, utility(right, effort, weights, tests), path)
-
-
-def _sources(
-    credit: GroupCredit, key: tuple, action: ActionKey, child: State
-) -> Iterator[tuple[Source, Continuation, tuple[ActionKey, ...]]]:
-    """The continuations of an action: source, ending, and actions."""
-    pool, draws = credit.pools.pool_of(key, action, child), credit.pools.rollouts(key)
-    for visit, end in zip(pool.suffixes, pool.own, strict=False):
-        yield "suffix", end, _suffix(credit, *visit)
-    drawn = [_path(draws, pool.child, number, credit.credit.horizon) for number in pool.numbers]
-    for path, end in zip([path for path in drawn if path is not None], pool.fresh, strict=False):
-        yield "fresh", end, path
+            yield Ending(source, right, *terms, utility(right, effort, weights, tests), end.path)
 
 
 def selected_by_rule(credit: GroupCredit, rule: Credit) -> list[list[str]]:
-    """Why each decision would be selected under ``rule`` (``disagreed``, ``entropy``, ``all``, or nothing), though
-    ``credit`` values every state."""
+    """Give the reason why each decision would be selected under ``rule`` (``disagreed``, ``entropy``, ``all``, or
+    empty), though ``credit`` values every state."""
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
     disagreed = credit.disagreed_states(rule)
     reasons = [[""] * len(trajectory.steps) for trajectory in credit.group]
@@ -218,30 +208,6 @@ def selected_by_rule(credit: GroupCredit, rule: Credit) -> list[list[str]]:
                 if i == j:
                     reasons[i][t] = selection_reason(key, disagreed, rule)
     return reasons
-
-
-def _suffix(credit: GroupCredit, i: int, start: int) -> tuple[ActionKey, ...]:
-    """The actions of workup i from a decision on, as far as a continuation goes."""
-    whole = credit.credit.cache.long_suffixes == "keep" or credit.pools.ends_within(i, start)
-    return tuple(map(_display, credit.group[i].steps[start : None if whole else start + credit.credit.horizon]))
-
-
-def _path(draws: Draws, state: State, number: int, horizon: float) -> tuple[ActionKey, ...] | None:
-    """The actions of continuation ``number`` of a state, read from the draws; None where a reply failed."""
-    environment = draws.environment
-    forced = horizon <= 0 or environment.must_diagnose(state, draws.policy)
-    step = draws.known.get((state.words, forced), {}).get(number)
-    if not isinstance(step, Step):
-        return None
-    if forced or isinstance(step.action, FinalDiagnosis):
-        return (_display(environment.conclude(state, step)[0]),)
-    rest = _path(draws, state.after(step), number, horizon - 1)
-    return None if rest is None else (_display(step), *rest)
-
-
-def _display(step: Step) -> ActionKey:
-    """An action for display: a diagnosis by its own words."""
-    return ("end", step.action.text) if isinstance(step.action, FinalDiagnosis) else step.evidence
 
 
 def _without_tokens(state: StateCredit) -> StateCredit:
