@@ -11,7 +11,7 @@ from toy import CALL_COUNTS
 
 from cdpr.cases import SECTIONS, CaseRecord, iterate_records, write_records
 from cdpr.costs import charge
-from cdpr.costs.price import COVERAGE_COLUMNS, POOLED
+from cdpr.costs.price import COVERAGE_COLUMNS, POOLED, whole_record_usd
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.files import write_csv
 from cdpr.ingest.attrition import RULES, Attrition
@@ -25,7 +25,6 @@ from cdpr.report.card_counts import (
     kind_of,
     leak_rows,
     read_report,
-    whole_record_usd,
 )
 from cdpr.report.data_card import write_data_card
 from cdpr.report.leak_control import write_leak_control

@@ -145,10 +145,10 @@ def test_a_server_that_answers_as_another_model_is_named_in_record_and_table(ser
         assert job.tags["answered_as"] == "smaller-one" and {row.models for row in read_rows(out)} == {("smaller-one",)}
         record = RunRecord(tier=settings.tier, tags=job.tags)
         out.with_suffix(".run.json").write_text(record.model_dump_json())
-    assert "imposter was asked for, but the server answered as smaller-one" in capsys.readouterr().out
+    assert "imposter was requested, but the server answered as smaller-one" in capsys.readouterr().out
     mine = [method for method in main_methods(settings) if method.name == "mine"]
     notes = legend(Results(settings, folder, mine))
-    assert "Mine: the server answered as smaller-one, not as the model asked for." in notes
+    assert "Mine: the server answered as smaller-one, not as the requested model." in notes
 
 
 @pytest.mark.parametrize(

@@ -207,8 +207,8 @@ def resolution(dataset: str = "mimic_iv", **changes) -> Resolution:
         ({"at_once": 0.95}, ["spending has collapsed, 95% of the cases"]),
         ({"accuracy": 0.11}, ["is near chance (11.0% right"]),
         ({"accuracy": 0.14}, []),
-        # the best choice is worth 3 points and -.02 of utility
-        ({"exact": 0.72, "best_utility": 0.4}, ["worth 3.0 points of accuracy at equal spend and -0.020 of utility"]),
+        # the best choice gains 3 points and -.02 of utility
+        ({"exact": 0.72, "best_utility": 0.4}, ["gains 3.0 points of accuracy at equal spend and -0.020 of utility"]),
         ({"exact": 0.72}, []),  # its utility can be seen
         ({"best_utility": 0.3}, []),  # its accuracy can be seen
         ({"exact": None, "best_choice": None, "best_utility": None}, []),

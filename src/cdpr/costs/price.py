@@ -98,6 +98,12 @@ def charge(case: CaseRecord, ordered: Collection[str], exam_key: str) -> float:
     return 0.0 if paid else case.exam_cost_map[exam_key]
 
 
+def whole_record_usd(case: CaseRecord) -> float:
+    """Sum the US dollars of all examinations of a record, each billing group charged once."""
+    groups = {case.exam_billing_group.get(exam) or (exam,): usd for exam, usd in case.exam_cost_map.items()}
+    return math.fsum(groups.values())
+
+
 def coverage(
     counts: Mapping[str, int], settings: Costs, catalogue: Catalogue, pool_unknown: bool = False
 ) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
-"""Evaluation of an agent on a benchmark: one row per case and decoding."""
+"""Evaluate an agent on a benchmark: one row per case and decoding."""
 
 import asyncio
 import contextlib
-import math
 import os
 import shutil
 import time
@@ -18,7 +17,7 @@ from tqdm import tqdm
 
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
-from ..costs.price import charge
+from ..costs.price import whole_record_usd
 from ..environment.episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
 from ..environment.once import all_ended, run_async
 from ..environment.opening import check_judges, open_environment, open_second_judge
@@ -44,7 +43,8 @@ if TYPE_CHECKING:
 
 
 def evaluate_agent(settings: Settings, job: Job) -> None:
-    """Stage ``evaluate_agent``: one agent on one benchmark. The job's tags record where credentialed text was sent."""
+    """Stage ``evaluate_agent``: evaluate an agent on a benchmark. The job's tags record where credentialed text was
+    sent."""
     run, policy = job.options["run"], job.inputs.get("policy")
     limit = settings.evaluation.open_cases.cases if job.options["dataset"] in FURTHER else None
     cases = read_test_cases(job.inputs["cases"], limit)
@@ -59,7 +59,7 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     answered = {name for row in rows for name in row.models or ()}
     if spec and (others := sorted(name for name in answered if not is_same_model(spec.name, name))):
         job.tags["answered_as"] = ", ".join(others)
-        print(f"{run}: WARNING: {spec.name} was asked for, but the server answered as {job.tags['answered_as']}")
+        print(f"{run}: WARNING: {spec.name} was requested, but the server answered as {job.tags['answered_as']}")
     if failures := failures_of_judges(rows):
         job.tags["judging"] = failures
     figures = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
@@ -67,7 +67,7 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
 
 
 def read_test_cases(path: Path, limit: int | None = None) -> list[CaseRecord]:
-    """The first ``limit`` test cases of a file (None: all). Raises ValueError when there is none."""
+    """Read the first ``limit`` test cases of a file (None: all). Raises ValueError when there is none."""
     cases = list(islice(iterate_records(path, "test"), limit))
     if not cases:
         raise ValueError(f"{path}: no case of split 'test'")
@@ -137,7 +137,7 @@ def evaluate(
 
 
 def _troubles(settings: Settings, rows: Sequence[EvaluationRow]) -> Iterator[str]:
-    """What went wrong without an error, in words."""
+    """Describe what went wrong without an error."""
 
     def count(name: str) -> int:
         return sum(getattr(row, name) for row in rows)
@@ -165,8 +165,9 @@ async def work_up(
     seed: int,
     second: TableJudge | None = None,
 ) -> list[tuple[Trajectory, Meter]]:
-    """One workup per case, all at the same time, and the usage of the agent's model; the ``second`` judge judges each
-    diagnosis too. An error of one workup is raised after all others have ended: their paid calls are recorded then."""
+    """Run one episode per case, all at the same time; return them with the usage of the agent's model. The ``second``
+    judge judges each diagnosis too. An error of one episode is raised after all others have ended: their paid calls are
+    recorded then."""
 
     async def one(case: CaseRecord) -> tuple[Trajectory, Meter]:
         with metering() as meter:
@@ -179,7 +180,7 @@ async def work_up(
 
 
 def evaluate_cases(agent: Agent, cases: Sequence[CaseRecord], settings: Settings | None = None) -> list[EvaluationRow]:
-    """One episode of the agent for each case, and its row: correctness, examinations, US dollars, utility.
+    """Run one episode of the agent for each case; return its row: correctness, examinations, US dollars, utility.
 
     ``settings`` (by default the paper's) set prices of decisions, turns, budget, judge and seed. Raises what the agent
     raises, and as :func:`~cdpr.environment.opening.open_environment`. Source: paper, equation "utility".
@@ -199,7 +200,7 @@ def evaluation_row(
     meter: Meter,
     judging: Judging | None = None,
 ) -> EvaluationRow:
-    """The row of one workup; texts of credentialed cases only as pseudonyms."""
+    """Make the row of one episode; texts of credentialed cases are pseudonyms."""
     case, tests = workup.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else workup.effort()
     return EvaluationRow(
@@ -225,7 +226,7 @@ def evaluation_row(
 
 
 def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: TableJudge | None) -> Judging | None:
-    """The part of models in judging and matching; None where tables alone did both."""
+    """Record the part of models in judging and matching; None where tables alone did both."""
     judge, matcher, case, diagnosis = environment.judge, environment.matcher, workup.case, workup.diagnosis
     if second is None and not judge.counters and not matcher.counters:
         return None
@@ -242,7 +243,7 @@ def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: T
 
 
 def failures_of_judges(rows: Iterable[EvaluationRow]) -> str:
-    """What is wrong with judge, second judge and matcher, by the share of their unreadable answers."""
+    """Describe failures of judge, second judge and matcher, by the share of their unreadable answers."""
     judged = [row.judging for row in rows if row.judging]
     by = Counter(judging.by for judging in judged)
     second = [judging.second_invalid for judging in judged if judging.second is not None]
@@ -256,15 +257,15 @@ def failures_of_judges(rows: Iterable[EvaluationRow]) -> str:
 
 
 def whole_record_effort(case: CaseRecord) -> Effort:
-    """Effort of a whole record: every examination of it, each billing group charged once."""
-    keys = list(case.key_pertinent_results_dict)
-    cost = math.fsum(charge(case, keys[:i], key) for i, key in enumerate(keys))
-    physical = sum(map(is_physical, keys))
-    return Effort(len(keys) - physical, len(keys) - physical, physical=physical, cost_usd=cost)
+    """Compute the effort of a whole record: all its examinations, each billing group charged once."""
+    physical = sum(map(is_physical, case.key_pertinent_results_dict))
+    others = len(case.key_pertinent_results_dict) - physical
+    return Effort(others, others, physical=physical, cost_usd=whole_record_usd(case))
 
 
 def _skip_rows(file: BinaryIO, expected: Sequence[tuple[str, str]]) -> bool:
-    """Whether the next rows are those of the ``expected`` cases and decoding; else the rest of the file is cut off."""
+    """Skip the next rows if they are those of the ``expected`` cases and decoding; else cut off the rest of the
+    file."""
     start = file.tell()
     with contextlib.suppress(ValidationError):  # of an incomplete line
         rows = [EvaluationRow.model_validate_json(line) for line in islice(file, len(expected))]

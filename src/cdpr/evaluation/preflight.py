@@ -1,4 +1,4 @@
-"""Can the experiment answer its question? Checked with the policy before training, before hours are spent.
+"""Check with the policy before training, before hours are spent, whether the experiment can answer its question.
 
 A headroom is what better decisions could gain: accuracy split by reading errors and by the choice of examinations.
 """
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
+from ..agents.reference import ZeroTest
 from ..cases import iterate_records
 from ..environment import DiagnosticEnvironment, RequestTest, Turn, render_action
 from ..files import parse_yaml, shipped_text, write_text
-from ..hospital.posterior import Diagnostician
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
@@ -35,7 +35,7 @@ PAPER_COST_TO_TEST, COST_TO_TEST_AIM = 7.0, 1.0
 COLLAPSED = 0.9
 # Accuracy within this margin above the commonest diagnosis is near chance.
 CHANCE_MARGIN = 0.05
-# Agents that know the best choice: worth its price in utility, at a discount, and without any examination.
+# Agents that know the best choice: by utility, with prices at a discount, and without any examination.
 REFERENCES = ("value_of_information", "discounted_information", "zero_test")
 
 Rows = Sequence[EvaluationRow]
@@ -43,7 +43,8 @@ _MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility"
 
 
 class Headroom(BaseModel, frozen=True, extra="forbid"):
-    """A policy on one data set under one decoding, means over cases; fractions, US dollars, units of utility.
+    """The headroom of a policy on one data set under one decoding, means over cases; fractions, US dollars, units of
+    utility.
 
     ``immediate`` is its accuracy when it must diagnose at once, ``at_once`` how often it does so by choice, ``chance``
     the accuracy of the commonest diagnosis for every case. ``cost_to_test`` is the cost term of the utility over the
@@ -111,8 +112,8 @@ class Preflight(BaseModel, extra="forbid"):
 
 
 def check_headroom(settings: Settings, job: Job) -> None:
-    """Stage ``check_headroom``: what the policy before training leaves to learn, and whether the planned cases and
-    seeds can show it; written and printed, a warning and never an error."""
+    """Stage ``check_headroom``: measure what the policy before training leaves to learn, and whether the planned cases
+    and seeds can show it. The result is written and printed as a warning, never as an error."""
     headrooms: list[Headroom] = []
     resolutions: list[Resolution] = []
     unavailable: dict[str, str] = {}
@@ -148,10 +149,10 @@ def measure_headroom(
     exact: float | None = None,
     references: Sequence[Rows] = (),
 ) -> Headroom:
-    """The headroom of a policy from its workups, ``rows`` of one decoding and ``immediate`` diagnoses.
+    """Measure the headroom of a policy from its episodes, ``rows`` of one decoding and ``immediate`` diagnoses.
 
-    ``exact`` as of :func:`exact_accuracy`; ``references`` are workups of :data:`REFERENCES`, in that order, if known.
-    """
+    ``exact`` is as of :func:`exact_accuracy`; ``references`` are episodes of :data:`REFERENCES`, in that order, if
+    known."""
     figures: dict[str, Any] = {name: mean(rows, column) for name, column in _MEANS.items()}
     aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
     cost_to_test = weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None
@@ -167,25 +168,24 @@ def measure_headroom(
 
 
 def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) -> float:
-    """Accuracy of the exact posterior's likeliest disease, given the results that each workup of ``rows`` read. The
-    synthetic hospital of ``dataset`` must have written the ``cases``."""
-    environment, doctor = DiagnosticEnvironment(settings.environment), Diagnostician(dataset=dataset)
+    """Compute the accuracy of the exact posterior's likeliest disease, given the results of each episode of ``rows``.
+    The synthetic hospital of ``dataset`` must have written the ``cases``."""
+    environment, reader = DiagnosticEnvironment(settings.environment), ZeroTest(settings, dataset)
     records = {case.note_id: case for case in iterate_records(cases, "test")}
     right = 0
     for row in rows:
         state = environment.initial(case := records[row.note_id])
-        p = doctor.prior(case.case_summary)
         for key in row.obtained or ():
-            step = environment.step(state, Turn(render_action(RequestTest(key), "full")))
-            p, state = doctor.update(p, key, step.observation.text), state.after(step)
-        right += environment.is_correct(doctor.diseases[int(p.argmax())], case.diagnosis_results)
+            state = state.after(environment.step(state, Turn(render_action(RequestTest(key), "full"))))
+        likeliest = reader.doctor.diseases[int(reader.posterior(state).argmax())]
+        right += environment.is_correct(likeliest, case.diagnosis_results)
     return right / len(rows)
 
 
 def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
-    """The best accuracy of these policies' workups at an average of at most ``spend`` US dollars: one policy alone, or
-    a dearer one for as many random cases as the money pays for, and a cheaper one for the others. Raises ValueError
-    where all spend more."""
+    """Compute the best accuracy of these policies at an average of at most ``spend`` US dollars: one policy alone, or a
+    dearer one for as many random cases as the money pays for, and a cheaper one for the others. Raises ValueError where
+    all spend more."""
     points = [(mean(rows, "cost_usd"), mean(rows, "correct")) for rows in references]
     within = [point for point in points if point[0] <= spend]
     dearer = [point for point in points if point[0] > spend]
@@ -194,9 +194,10 @@ def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
 
 
 def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolution:
-    """The resolution of two methods with ``seeds`` seeds on the cases of ``rows``, a policy's workups by decoding.
+    """Measure the resolution of two methods with ``seeds`` seeds on the cases of ``rows``, a policy's episodes by
+    decoding.
 
-    Assumed: two methods trained from one start differ by case as the greedy and the sampled workups of that start do
+    Assumed: two methods trained from one start differ by case as the greedy and the sampled episodes of that start do
     (with a single decoding: as two independent policies of its accuracy), with :data:`CASE_SHARE` and :data:`SEED_SD`.
     """
     cases, figures = len(rows[0]), dict[str, Any]()
@@ -209,12 +210,12 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
 
 
 def mean(rows: Rows, name: str) -> float:
-    """Mean of a field over cases."""
+    """Average a field over cases."""
     return float(_values(rows, name).mean())
 
 
 def _values(rows: Rows, name: str) -> np.ndarray:
-    """A field by case, in the order of the cases' names."""
+    """Return a field by case, in the order of the cases' names."""
     return np.array([getattr(row, name) for row in sorted(rows, key=lambda row: row.note_id)], dtype=float)
 
 
@@ -236,12 +237,12 @@ def judge(preflight: Preflight, cost_unit_usd: float) -> None:
 
 
 def starting_utility(preflight: Preflight) -> str:
-    """Mean utility per case before training, with examinations and without, in one sentence."""
+    """Give the mean utility per case before training, with examinations and without, in one sentence."""
     return str(_words()["start"].format(p=preflight))
 
 
 def verdict(preflight: Preflight) -> str:
-    """The answer to "Can this experiment answer its question?" in one sentence."""
+    """Say in one sentence whether the experiment can answer its question."""
     lost = preflight.obstacles
     how = ("no" if IN_DOMAIN in lost else "unknown" if IN_DOMAIN in preflight.unavailable
            else "part" if lost else "yes")  # fmt: skip
@@ -249,7 +250,7 @@ def verdict(preflight: Preflight) -> str:
 
 
 def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
-    """Reasons why nothing about the choice of examinations can be learned or shown on a data set."""
+    """List the reasons why nothing about the choice of examinations can be learned or shown on a data set."""
     low, _ = wilson_interval(round(headroom.accuracy * headroom.cases), headroom.cases)
     points, utility = headroom.choice, headroom.choice_utility
     one_seed = least.accuracy is None or least.utility is None

@@ -1,10 +1,10 @@
-"""Finished workups, rebuilt from the replies in evaluation rows and the results in cases."""
+"""Rebuild finished episodes from the replies in evaluation rows and the results in cases."""
 
 from collections.abc import Sequence
 from dataclasses import fields
 
 from ..cases import CaseRecord
-from ..environment import DiagnosticEnvironment, Effort, Trajectory, Turn
+from ..environment import DiagnosticEnvironment, Effort, State, Trajectory, Turn
 from .row import EvaluationRow
 
 COUNTS = tuple(field.name for field in fields(Effort) if field.name != "cost_usd")
@@ -14,15 +14,21 @@ COUNTS = tuple(field.name for field in fields(Effort) if field.name != "cost_usd
 async def replay(
     environment: DiagnosticEnvironment, case: CaseRecord, replies: Sequence[str], forced: bool = False
 ) -> Trajectory:
-    """The workup behind ``replies``; a last one without a diagnosis is invalid, as in the evaluation."""
-    state = environment.initial(case)
-    for reply in replies[:-1]:
-        state = state.after(await environment.respond(state, Turn(reply)))
+    """Rebuild the episode of ``replies``; a last one without a diagnosis is invalid, as in the evaluation."""
+    state = await state_after(environment, case, replies[:-1])
     return environment.finish(state, await environment.respond(state, Turn(replies[-1])), forced)
 
 
+async def state_after(environment: DiagnosticEnvironment, case: CaseRecord, replies: Sequence[str]) -> State:
+    """Rebuild the state of a case after ``replies``."""
+    state = environment.initial(case)
+    for reply in replies:
+        state = state.after(await environment.respond(state, Turn(reply)))
+    return state
+
+
 def deviations(row: EvaluationRow, effort: Effort) -> list[str]:
-    """The counts in which a workup differs from its row, in words; empty for the workup that was evaluated."""
+    """List the counts in which an episode differs from its row, in words; empty for the evaluated episode."""
     recorded = {name: getattr(row, f"n_{name}") for name in COUNTS} | {"cost_usd": row.cost_usd}
     now = {name: getattr(effort, name) for name in COUNTS} | {"cost_usd": round(effort.cost_usd, 6)}
     return [f"{name} {recorded[name]}, now {now[name]}" for name in recorded if recorded[name] != now[name]]

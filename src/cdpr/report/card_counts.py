@@ -1,6 +1,5 @@
 """The numbers of a data card, counted from the cases; no name that few patients have is among them."""
 
-import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from ..cases import (
-    CaseRecord,
     diagnoses,
     examinations,
     is_physical,
@@ -19,7 +17,7 @@ from ..cases import (
     modality,
     whole_kind,
 )
-from ..costs.price import COVERAGE_COLUMNS
+from ..costs.price import COVERAGE_COLUMNS, whole_record_usd
 from ..ingest.attrition import AttritionReport
 from ..ingest.draft import NO_EXAMINATION
 from ..settings import Settings
@@ -127,13 +125,6 @@ def diagnosis_name(text: str) -> str:
     """The vocabulary's name of a diagnosis, or of the disease that it names first; else the text itself."""
     term = diagnoses().find(text) or diagnoses().find(leading_disease(text))
     return term.name if term else text
-
-
-def whole_record_usd(case: CaseRecord) -> float:
-    """US dollars for every examination of the record, each billing group charged once."""
-    return math.fsum(
-        {case.exam_billing_group.get(exam) or (exam,): usd for exam, usd in case.exam_cost_map.items()}.values()
-    )
 
 
 def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:

@@ -165,7 +165,7 @@ def legend(results: Results) -> list[str]:
                      "counts these alone; all-tests requests what the record lacks too, in vain (N_na).")  # fmt: skip
     for method in results.methods:
         if names := results.answered_as(method):
-            notes.append(f"{method.label}: the server answered as {', '.join(names)}, not as the model asked for.")
+            notes.append(f"{method.label}: the server answered as {', '.join(names)}, not as the requested model.")
     if results.settings.judge.model:
         notes.append(f"Diagnoses are judged by {judges(results.settings)[0]}.")
     notes.append("Average: unweighted mean of the three data sets, as in the paper.")

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..cases import CaseRecord, iterate_records
+from ..costs.price import whole_record_usd
 from ..evaluation.metrics import EvaluationError
 from ..job import Job
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
 from . import layout
-from .card_counts import whole_record_usd
 from .methods import IN_DOMAIN, main_methods
 from .results import NotMeasured, Results
 from .sources import source_of

@@ -17,10 +17,10 @@ from ..environment import (
     FinalDiagnosis,
     RequestTest,
     State,
-    Turn,
     parse_action,
 )
 from ..environment.once import all_ended
+from ..evaluation.replay import state_after
 from ..evaluation.row import public_text
 from ..job import Job
 from ..llm.guard import disclosed
@@ -92,9 +92,7 @@ async def rebuilt(
 ) -> State:
     """Rebuild a state in the environment, in the ``style`` of the agent: without the words, and so without the reasons,
     of the policy whose episode it is from. Raises StudyError where it is another state now."""
-    state = environment.initial(case)
-    for reply in study_state.replies:
-        state = state.after(await environment.respond(state, Turn(in_style(reply, style))))
+    state = await state_after(environment, case, [in_style(reply, style) for reply in study_state.replies])
     if state_digest(settings, case, state) != study_state.digest:
         raise StudyError(f"{study_state.dataset}: state {study_state.digest} comes out differently: cases or matcher "
                          "have changed; sample again")  # fmt: skip
