@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from rapidfuzz import process
+from rapidfuzz.distance import OSA
+
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
 from .imaging import imaging_words, modality, regions
@@ -35,7 +38,9 @@ _SPELT, _REWRITTEN = compile_rewriting(_TABLE["spellings"]), compile_rewriting(_
 _AXES = {axis: re.compile(pattern) for axis, pattern in _TABLE["axes"].items()}
 _SPECIMENS, _ANY_SPECIMEN = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
 _SIGNS = str.maketrans(_TABLE["signs"])
+_ORGANISM, _UNLISTED = re.compile(_TABLE["organism"]), compile_rewriting(_TABLE["unlisted"])
 _WORD = re.compile("[a-z]{3,}")
+_COMPLETED, _CORRECTED = 4, 7  # letters from which a word is completed, and one letter of it corrected
 _LONGEST = 200  # characters; what is longer is no name
 
 
@@ -97,7 +102,9 @@ def _meaning(name: str) -> Meaning:
     if (whole := _without_aside(name) or _agreeing(name, _by_words(name))) is not None:
         return whole
     loose = _joined(name) or _agreeing(name, _regions(name)) or _agreeing(name, _headed(name)) or _of_any_specimen(name)
-    return loose or Meaning(kind=_class(name), whole=False)
+    if (loose := loose or _by_target(name)) is None and (respelt := _respelt(name)) != _alike(name):
+        loose = _meaning(respelt)
+    return loose or _unlisted(name) or Meaning(kind=_class(name), whole=False)
 
 
 def _rewritten(name: str) -> str:
@@ -118,9 +125,14 @@ def _agreeing(name: str, found: Meaning | None) -> Meaning | None:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _axes_of(term: Term) -> frozenset[str]:
-    known = _axes(" / ".join(map(_alike, (term.name, *term.aliases, *term.parts, *term.holds))))
+    known = _axes(_known_as(term))
     elsewhere = _PATTERN.specimen.search(_alike(term.name))  # what is not said to be of another specimen is of blood
     return frozenset(known if elsewhere else known | {"blood"})
+
+
+def _known_as(term: Term) -> str:
+    """All names of an examination, of its parts and of what it holds, in one text."""
+    return " / ".join(map(_alike, (term.name, *term.aliases, *term.parts, *term.holds)))
 
 
 def _has_any_specimen(term: Term) -> bool:
@@ -263,28 +275,37 @@ def _without_aside(name: str) -> Meaning | None:
     """The name with a remark in brackets before it, as its specimen or form, without the remark, or what the brackets
     spell out; a letter or two behind a word are part of it ("Lp(a)")."""
     aside = _PATTERN.aside.search(name)
-    if aside is None:  # "Edrophonium (Tensilon) test", "GHb (Glycohemoglobin) Test"
-        if (within := _PATTERN.within.search(name)) is None:
-            return None
-        wordings = [f"{name[: within.start()]} {name[within.end() :]}"]
-        if _abbreviates(name[: within.start()], within[1]):
-            wordings.append(f"{within[1]} {name[within.end() :]}")
-        pairs = ((w, _by_name(w) or (_joined(w) if _PATTERN.joins.search(w) else None)) for w in wordings)
-        result = next(filter(None, (_agreeing(wording, sense) for wording, sense in pairs)), None)
-        return result and Meaning(result.terms, result.how, result.kind, whole=False)
+    if aside is None:
+        return _spelt_within(name)
     bare, remark = name[: aside.start()], aside[1]
     wordings = [f"{remark} {bare}", f"{bare} {remark}"]
     if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
-        senses = filter(None, map(_by_name, (*wordings, bare)))
-        result = next((one for one in senses if one.term and _class(bare) == class_of(one.term)), None)
+        known = filter(None, map(_by_name, (*wordings, bare)))
+        result = next((one for one in known if one.term and _class(bare) == class_of(one.term)), None)
     else:
-        wordings += [bare] + [remark] * _abbreviates(bare, remark)
+        telling = not names_specimen(remark) and _telling(words_of(remark) - _ANTIBODY)
+        wordings += [bare] + [remark] * (telling or _abbreviates(bare, remark))
         agreeing = (_agreeing(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
         result = next(filter(None, agreeing), None)
-        own = _listed(remark)  # "Estrogen (Estradiol)": the brackets say which
+        own = (
+            None if words_of(remark) <= _GENERIC else _listed(remark)
+        )  # "Estrogen (Estradiol)": the brackets say which
         if own and own.term and result and result.term and class_of(own.term) == class_of(result.term):
             result = result if own.how == "analyte" else own
-    return result and Meaning(result.terms, result.how, result.kind, whole=False)
+    return result and replace(result, whole=False)
+
+
+def _spelt_within(name: str) -> Meaning | None:
+    """The name without brackets before its last words, or with what they spell out in place of the words before them
+    ("Edrophonium (Tensilon) test", "GHb (Glycohemoglobin) test")."""
+    if (within := _PATTERN.within.search(name)) is None:
+        return None
+    before, after = name[: within.start()], name[within.end() :]
+    spelt = _abbreviates(before, within[1]) and not names_specimen(before)
+    wordings = [f"{text} {after}" for text in ([within[1]] if spelt else []) + [before]]
+    senses = (_by_name(w) or (_joined(w) if _PATTERN.joins.search(w) else None) for w in wordings)
+    result = next(filter(None, map(_agreeing, wordings if spelt else [name], senses)), None)
+    return result and replace(result, whole=False)
 
 
 def _abbreviates(name: str, remark: str) -> bool:
@@ -300,9 +321,8 @@ def words_of(name: str) -> frozenset[str]:
     words = frozenset(_singular(token) for token in tokens if token not in _FILLERS)
     # "Anti-CCP", "CCP antibodies", "CCP IgG": what is looked for is the antibody. In a fluid it is another quantity.
     against = words - _ANTIBODY
-    if words & _ANTIBODY and any(len(word) > 1 for word in against) and not against & _FLUIDS | against & {"csf"}:
-        return against | {"antibody"}
-    return words
+    telling = any(len(word) > 1 for word in against - BLOOD) and not against & (_FLUIDS | {"csf"})
+    return against | {"antibody"} if telling and words & _ANTIBODY else words
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -344,7 +364,8 @@ def _by_words(name: str) -> Meaning | None:
     fluid = words - _FLUIDS | {"body", "fluid"} if words & _FLUIDS else words
     # "Blood and urine cultures" are not those of urine.
     bloodless = words if words & _HEADS and _PATTERN.specimen.search(_alike(name)) else words - BLOOD
-    entry = next(filter(None, (_entry(wording, name) for wording in (words, bloodless, fluid))), None)
+    wordings = (words, bloodless, fluid, words - {"virus"})
+    entry = next(filter(None, (_entry(wording, name) for wording in wordings)), None)
     return Meaning((entry[0],), entry[1]) if entry else None
 
 
@@ -367,6 +388,55 @@ def _of_any_specimen(name: str) -> Meaning | None:
     return Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False) if other else None
 
 
+def _by_target(name: str) -> Meaning | None:
+    """The one examination that looks for what the name says ("Rubella": its antibody, "HFE": the gene), or what is left
+    of the name without its purpose ("Amniocentesis for Rh sensitization")."""
+    words, plain = words_of(name), _alike(name)
+    targets = ("antibody", "virus antibody", "antigen", "gene")[: 2 if "titer" in plain else None]
+    if _telling(words) and not words <= _GENERIC:
+        senses = filter(None, (_agreeing(name, _by_words(f"{name} {target}")) for target in targets))
+        fitting = {sense.terms for sense in senses if plain.startswith("anti") or _is_looked_for(sense.terms[0])}
+        if len(fitting) == 1:
+            return Meaning(fitting.pop(), "alias", whole=False)
+    if "titer" in plain and _ORGANISM.search(plain) and "antibody" not in words:
+        return _headed(f"{name} antibody")
+    return _agreeing(name, _listed(_PATTERN.purpose.sub("", name)))
+
+
+def _is_looked_for(term: Term) -> bool:
+    """Whether an examination looks for an organism or a gene, which gives it its name."""
+    return _ORGANISM.search(_known_as(term)) is not None or class_of(term) == "genetic test"
+
+
+def _unlisted(name: str) -> Meaning | None:
+    """The examination by which a kind's members without a code of their own are billed; each is another quantity."""
+    plain = _alike(name)
+    term = next((examination for pattern, examination in _UNLISTED if pattern.match(plain)), None)
+    return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
+
+
+def _respelt(name: str) -> str:
+    """The name with each unknown word as the only word of the vocabulary that completes it or differs by one letter."""
+    return _WORD.sub(lambda word: _nearest_word(word[0]), _alike(name))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _nearest_word(word: str) -> str:
+    words = _vocabulary_words()
+    if word in words or len(word) < _COMPLETED:
+        return word
+    near = [known for known in words if known.startswith(word)]
+    if len(word) >= _CORRECTED:
+        near += [known for known, *_ in process.extract(word, words, scorer=OSA.distance, score_cutoff=1)]
+    return near[0] if len({_singular(known) for known in near}) == 1 else word
+
+
+@functools.cache
+def _vocabulary_words() -> frozenset[str]:
+    names = (*examinations().spellings, *examinations().parts)
+    return frozenset(_WORD.findall(" ".join(map(_alike, names))))
+
+
 def joined_parts(name: str) -> list[str]:
     """What a name joins: "CT + echocardiogram" a CT and an echocardiogram."""
     return list(filter(str.strip, _PATTERN.joint.split(name)))
@@ -378,7 +448,13 @@ def _joined(name: str) -> Meaning | None:
     parts = joined_parts(name)
     # "Glucose, CSF" is no glucose beside a puncture.
     last = _PATTERN.aside.sub("", parts[-1]) if parts else ""
-    if not 2 <= len(parts) <= 5 or ("," in name and (is_specimen(last) or words_of(last) <= BLOOD)):
+    apart = "," in name and (is_specimen(last) or words_of(last) <= BLOOD)
+    # "CMV (IgM & IgG)" joins what is within the brackets.
+    if (
+        not 2 <= len(parts) <= 5
+        or apart
+        or ((aside := _PATTERN.aside.search(name)) and _PATTERN.joint.search(aside[1]))
+    ):
         return None
     head = parts[-1].split()[-1]
     terms: list[Term] = []
@@ -404,8 +480,8 @@ def _joined(name: str) -> Meaning | None:
 def _headed(name: str) -> Meaning | None:
     """A biopsy, culture, ... of a place that the vocabulary lists under fewer words: of these the one with most."""
     words = words_of(name)
-    heads = words & _HEADS
-    unsure = _GENERIC if "antigen" in heads else frozenset()  # of another virus it is another test
+    heads = words & (_HEADS | {"antibody"} if _ORGANISM.search(_alike(name)) else _HEADS)
+    unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()  # of another virus it is another test
     fitting = {
         known: entry[0]
         for known, entry in _index().items()
