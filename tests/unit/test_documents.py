@@ -269,7 +269,17 @@ GONE = {
     r"takes? the place of": "replaces",
     r"kills? of the \w+ until": "kill ... until",
 }
-STRINGS = ("agents", "credit", "environment", "llm", "settings", "training")  # packages whose strings are read
+STRINGS = (
+    "agents",
+    "credit",
+    "environment",
+    "evaluation",
+    "llm",
+    "report",
+    "settings",
+    "study",
+    "training",
+)  # packages whose strings are read
 
 
 def words_of(path: Path) -> str:

@@ -125,7 +125,7 @@ def test_the_table(tmp_path):
 
 def test_without_a_model_that_can_run_one_line_says_what_to_do(tmp_path):
     """Also on the page, which then leaves the table out."""
-    with pytest.raises(SettingsError, match=r"^no model can work up the open cases yet: `make local-llm`.*$"):
+    with pytest.raises(SettingsError, match=r"^no model can diagnose the open cases yet: `make local-llm`.*$"):
         write(tmp_path, settings(tmp_path, MEDQA))
     assert not Experiment(settings(tmp_path, MEDQA)).evidence("write_open_cases").evaluations
 

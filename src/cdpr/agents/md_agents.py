@@ -114,7 +114,7 @@ class MDAgents(Framework):
         return Roster(chair, writer, [group])
 
     async def _team(self, number: int, goal: str, roles: Roles, seed: int) -> Team:
-        """Make a team of clinicians with these ``roles``, who have been told them; ``number`` is that of the team."""
+        """Make a team of clinicians with these ``roles``, who know them; ``number`` is that of the team."""
         prompts = [(role, _PROMPT("member", role=role, skill=skill)) for role, skill in roles]
         members = [self._introduce(*role, derive_seed(seed, number, n)) for n, role in enumerate(prompts)]
         return Team(goal, await gather(*members))

@@ -1,4 +1,5 @@
-"""How well process rewards estimate the true advantage, by the settings of the estimator and its price in tokens.
+"""Measure how well process rewards estimate the true advantage, by the settings of the estimator and its price in
+tokens.
 
 The true advantage of each decision comes from brute force, its estimates from the code of training under many settings.
 """
@@ -47,7 +48,7 @@ Group = Sequence[Trajectory]
 
 
 def measure_credit_quality(settings: Settings, job: Job) -> None:
-    """Stage ``credit_quality``: write the measures of every setting on validation cases, print those of the default.
+    """Stage ``credit_quality``: measure every setting on validation cases, and print the measures of the default.
 
     Raises ValueError when there is no validation case.
     """
@@ -67,7 +68,7 @@ def measure_credit_quality(settings: Settings, job: Job) -> None:
 
 
 async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]) -> dict[str, Any]:
-    """Measures of every setting, one flat row each under ``rows``, and their sample sizes. ``policy`` also acts."""
+    """Measure every setting, one flat row each under ``rows``, and count samples. ``policy`` also acts."""
     environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
     plan = settings.analysis
     groups = await sample_groups(settings, environment, policy, cases)
@@ -96,7 +97,7 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
 
 
 def _rows(settings: Settings, replicates: Sequence[Replicate], workups: Workups) -> Iterator[dict[str, Any]]:
-    """One row per estimator, key and value; the default occurs once in each sweep."""
+    """Yield one row per estimator, key and value; the default occurs once in each sweep."""
     points: list[tuple[str, str, int | str, Credit | int]]
     points = [("cdpr", key, value, credit) for (key, value), credit in sweeps(settings.credit).items()]
     points += [("vineppo", "continuations", count, count) for count in VINE_CONTINUATIONS]
@@ -135,7 +136,7 @@ def measures(estimates: np.ndarray, workups: Workups) -> dict[str, float]:
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's correlation; 0 where one side is constant."""
+    """Compute Spearman's correlation; 0 where one side is constant."""
     from scipy.stats import rankdata
 
     if np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -144,14 +145,14 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def clustered_error(values: np.ndarray, clusters: Sequence[int]) -> float:
-    """Standard error of a mean whose values depend on each other within clusters; 0 of one cluster."""
+    """Compute the standard error of a mean whose values depend on each other within clusters; 0 for one cluster."""
     sums = np.bincount(clusters, weights=values - values.mean())
     count = len(set(clusters))
     return float(np.sqrt((sums**2).sum() * count / (count - 1)) / len(values)) if count > 1 else 0.0
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean; 0 of nothing."""
+    """Average values; 0 without any."""
     return float(values.mean()) if values.size else 0.0
 
 
@@ -160,9 +161,9 @@ def _mean(values: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Workups:
-    """Groups of workups, one group a case. ``decisions`` (group, trajectory, decision) lists their decisions that
-    were a choice; of each, ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility, ``error``
-    its standard error, and ``ends`` whether it is a diagnosis."""
+    """Groups of episodes, one group a case. ``decisions`` (group, trajectory, decision) lists their decisions that were
+    a choice; of each, ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility, ``error`` its
+    standard error, and ``ends`` whether it is a diagnosis."""
 
     groups: Sequence[Group]
     decisions: Sequence[tuple[int, int, int]]
@@ -171,19 +172,20 @@ class Workups:
     ends: np.ndarray
 
     def of(self, values: Sequence[Sequence[Sequence[float | None]]]) -> np.ndarray:
-        """One number per decision from lists by group, trajectory and decision; None counts as 0, as in training."""
+        """Return one number per decision from lists by group, trajectory and decision; None counts as 0, as in
+        training."""
         return np.array([values[g][i][t] or 0.0 for g, i, t in self.decisions])
 
 
 def utility_of(settings: Settings) -> ReturnOf:
-    """The utility U of a verdict and an effort under these settings (equation "utility")."""
+    """Return the utility U of a verdict and an effort under these settings (equation "utility")."""
     return partial(utility, weights=settings.utility, tests=settings.environment.tests)
 
 
 async def sample_groups(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord]
 ) -> list[Group]:
-    """``training.group_size`` workups of each case."""
+    """Sample ``training.group_size`` episodes of each case."""
 
     def episode(case: CaseRecord, i: int):
         return run_episode(environment, agent, case, derive_seed(SEED, "workup", case.note_id, i))
@@ -195,7 +197,7 @@ async def sample_groups(
 async def with_truth(
     settings: Settings, environment: DiagnosticEnvironment, policy: Policy, groups: Sequence[Group]
 ) -> Workups:
-    """Groups with true advantages from ``analysis.truth`` whole continuations of every state."""
+    """Add true advantages to groups, from ``analysis.truth`` whole continuations of every state."""
     rows = []
     for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
         draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
@@ -240,13 +242,14 @@ Replicate = dict[Credit | int, Estimate]
 
 
 def every_state(credit: Credit) -> Credit:
-    """The settings with an estimate for every decision and no cache between batches."""
+    """Change the settings to an estimate for every decision and no cache between batches."""
     cache = credit.cache.model_copy(update={"scope": "batch"})
     return credit.model_copy(update={"select_all": True, "max_states": None, "cache": cache})
 
 
 def sweeps(credit: Credit) -> dict[tuple[str, int | str], Credit]:
-    """Settings by (key, value): one key at a time differs from ``credit``, whose own value is among those swept."""
+    """Return settings by (key, value): one key at a time differs from ``credit``, whose own value is among those
+    swept."""
     base, settings = every_state(credit), {}
     for key, values in SWEEPS.items():
         section, _, last = key.rpartition(".")
@@ -259,7 +262,7 @@ def sweeps(credit: Credit) -> dict[tuple[str, int | str], Credit]:
 
 
 def scored(settings: Settings) -> dict[str, Credit]:
-    """The settings of :data:`SCORED`, by H and K as text."""
+    """Return the settings of :data:`SCORED`, by H and K as text."""
     base = every_state(settings.credit).model_copy(update={"verdicts": "scored"})
     return {f"{h}, {k}": base.model_copy(update={"horizon": h, "continuations": k}) for h, k in SCORED}
 
@@ -302,20 +305,20 @@ class Estimators:
     seed: int
 
     async def replicate(self) -> Replicate:
-        """Every estimate once."""
+        """Compute every estimate once."""
         settings = dict.fromkeys([*sweeps(self.settings.credit).values(), *scored(self.settings).values()])
         estimates: Replicate = {credit: await self.cdpr(credit) for credit in settings}
         return estimates | {count: await self.vineppo(count) for count in VINE_CONTINUATIONS}
 
     async def cdpr(self, credit: Credit) -> Estimate:
-        """R_proc, the policy both acting and continuing."""
+        """Estimate R_proc, the policy both acting and continuing."""
         process = ProcessReward(self.environment, self.policy, self.policy, credit, self.settings.utility, self.seed)
         reports = await process.score(self.workups.groups, 0)
         tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
         return self.workups.of([report.process for report in reports]), tokens
 
     async def vineppo(self, count: int) -> Estimate:
-        """r + V(s') - V(s) with ``count`` whole continuations a state."""
+        """Estimate r + V(s') - V(s) with ``count`` whole continuations a state."""
         return_of, groups = utility_of(self.settings), self.workups.groups
         draws = [Draws(self.environment, self.policy, self.seed, ("actor", 0)) for _ in groups]
         pairs = zip(draws, groups, strict=True)

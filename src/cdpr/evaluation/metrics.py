@@ -17,7 +17,7 @@ from .significance import percentile_interval
 class Metric:
     """A metric: the mean over cases of a ``field`` of the rows. Tables print it times ``factor`` under ``header``, the
     main table under ``short``; captions explain it by ``about``. ``main``: the main table has it for every data set;
-    ``compared``: its differences between methods stand there too."""
+    ``compared``: it has its differences between methods too."""
 
     name: str
     field: str
@@ -32,8 +32,8 @@ class Metric:
 
 
 def of_rows(*metrics: Metric) -> Mapping[str, Metric]:
-    """The metrics by name. Raises TypeError for one that no row holds, and for one of the main table without the words
-    that the table needs: when the module is imported, so that planning reports it."""
+    """Return the metrics by name. Raises TypeError for one that no row holds, and for one of the main table without the
+    words that the table needs: when the module is imported, so that planning reports it."""
     for metric in metrics:
         if metric.field not in EvaluationRow.model_fields or (metric.main and not (metric.short and metric.about)):
             raise TypeError(f"metric {metric.name}: give a `field` of EvaluationRow; where `main`, `short` and `about`")
@@ -64,9 +64,9 @@ class EvaluationError(ValueError):
 
 
 def read_evaluation(path: str | Path) -> pd.DataFrame:
-    """The evaluation of one run on one data set, ``.../{run}/{dataset}.jsonl``: a row per decoding and case, sorted by
-    both. The columns are ``run``, ``dataset``, the fields of :class:`~cdpr.evaluation.row.EvaluationRow` without words,
-    and those of :class:`~cdpr.evaluation.row.Judging` with the prefix ``judging_``.
+    """Read the evaluation of one run on one data set, ``.../{run}/{dataset}.jsonl``: a row per decoding and case,
+    sorted by both. The columns are ``run``, ``dataset``, the fields of :class:`~cdpr.evaluation.row.EvaluationRow`
+    without words, and those of :class:`~cdpr.evaluation.row.Judging` with the prefix ``judging_``.
 
     Raises :class:`EvaluationError` for a missing or empty file, a line that is no row, a case that appears twice, or
     decodings that do not cover the same cases.
@@ -102,8 +102,8 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
 
 
 def by_run(rows: pd.DataFrame, fields: Sequence[str]) -> dict[str, np.ndarray]:
-    """Fields of the rows of one data set and decoding as numbers, [cases, fields] by run. Raises EvaluationError when
-    runs differ in cases."""
+    """Return fields of the rows of one data set and decoding as numbers, [cases, fields] by run. Raises EvaluationError
+    when runs differ in cases."""
     runs = {str(run): of_run for run, of_run in rows.groupby("run", sort=False)}
     first, *others = runs
     for other in others:
@@ -117,13 +117,13 @@ def by_run(rows: pd.DataFrame, fields: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def metric_fields() -> list[str]:
-    """The fields of :data:`METRICS`, in their order."""
+    """Return the fields of :data:`METRICS`, in their order."""
     return [metric.field for metric in METRICS.values()]
 
 
 def estimate(name: str, by_seed: Iterable[float], draws: np.ndarray) -> dict[str, Any]:
-    """A figure as columns of a row: ``<name>``, the mean of the seeds; its 95% interval ``<name>_low`` and ``_high``,
-    of bootstrap ``draws`` [resamples]; ``_seed_sd``, the deviation between the seeds (None for one), and
+    """Describe a figure by columns of a row: ``<name>``, the mean of the seeds; its 95% interval ``<name>_low`` and
+    ``_high``, of bootstrap ``draws`` [resamples]; ``_seed_sd``, the deviation between the seeds (None for one), and
     ``_by_seed``."""
     values = np.array(list(by_seed))
     low, high = percentile_interval(draws)
@@ -133,8 +133,8 @@ def estimate(name: str, by_seed: Iterable[float], draws: np.ndarray) -> dict[str
 
 
 def estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
-    """All metrics as columns of a row, as of :func:`estimate`, with their ``draws``; from means [seeds, metrics] and
-    draws [resamples, metrics]."""
+    """Describe all metrics by columns of a row, as of :func:`estimate`, with their ``draws``; from means [seeds,
+    metrics] and draws [resamples, metrics]."""
     row: dict[str, Any] = {"draws": draws}
     for i, name in enumerate(METRICS):
         row |= estimate(name, by_seed[:, i], draws[:, i])
@@ -142,7 +142,7 @@ def estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
 
 
 def average(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Unweighted mean of rows of :func:`estimates` over data sets, as in the paper's "Average" columns; cases are
+    """Average rows of :func:`estimates` over data sets without weights, as in the paper's "Average" columns; cases are
     resampled set by set, seeds alike. Raises ValueError when their seeds differ in number."""
     by_seed = np.mean([[part[f"{name}_by_seed"] for name in METRICS] for part in parts], axis=0).T
     return estimates(by_seed, np.mean([part["draws"] for part in parts], axis=0))

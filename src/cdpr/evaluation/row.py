@@ -1,4 +1,4 @@
-"""One line of an evaluation file: the outcome of one workup."""
+"""One line of an evaluation file: the outcome of one episode."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ Decoding = Literal["greedy", "sampled"]
 
 
 class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
-    """The part of language models in judging a workup and matching its requests; only where the settings name one.
+    """The part of language models in judging an episode and matching its requests; only where the settings name one.
 
     ``by``: the source of the verdict: the ``table`` of names, the ``model``, or the table because the model's answer
     was no verdict (``invalid``); None without a diagnosis. ``several``: the diagnosis listed several diseases, and the
@@ -92,17 +92,17 @@ class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_i
         return n_na
 
     def line(self) -> str:
-        """The row as one line of JSON."""
+        """Write the row as one line of JSON."""
         content = self.model_dump(exclude={name for name in ("judging", "models") if getattr(self, name) is None})
         return json.dumps(content, ensure_ascii=False) + "\n"
 
 
 def public_text(settings: Settings, case: CaseRecord, text: str) -> str:
-    """A text of a case for rows; for a credentialed case its pseudonym."""
+    """Return a text of a case for rows; for a credentialed case its pseudonym."""
     return pseudonym(settings.paths.state, text) if case.credentialed else text
 
 
 def read_rows(path: Path) -> Iterator[EvaluationRow]:
-    """The rows of a file, one at a time. Raises pydantic's ValidationError for a line that is none."""
+    """Read the rows of a file, one at a time. Raises pydantic's ValidationError for a line that is none."""
     with path.open(encoding="utf-8") as lines:
         yield from map(EvaluationRow.model_validate_json, lines)

@@ -29,7 +29,7 @@ class McNemar:
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """95% score interval of a proportion, as fractions.
+    """Compute the 95% score interval of a proportion, as fractions.
 
     Source: Wilson, JASA 22 (1927): (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n); equal to
     ``scipy.stats.binomtest``, whose import takes most of a second. Raises ValueError unless 0 <= successes <= trials
@@ -46,7 +46,7 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def crossed_bootstrap(values: ArrayLike, resamples: int, seed: int, place: str = "") -> np.ndarray:
-    """Means of resampled seeds and cases, [resamples, metrics], of ``values`` [seeds, cases, metrics].
+    """Resample seeds and cases: means [resamples, metrics] of ``values`` [seeds, cases, metrics].
 
     A draw is the mean, plus the shift from resampling the cases, plus the shift from resampling the seeds. (Drawing
     both at once would count their interaction three times: Owen, Ann. Appl. Stat. 1 (2007).) Resamples of few seeds are
@@ -66,7 +66,7 @@ def crossed_bootstrap(values: ArrayLike, resamples: int, seed: int, place: str =
 
 
 def few_units(units: int) -> float:
-    """The factor by which a percentile interval over so few units is too narrow.
+    """Return the factor by which a percentile interval over so few units is too narrow.
 
     The resampled mean varies (n - 1) / n as much as it should, and its quantiles are the normal's instead of Student's.
     Source: Hesterberg, Am. Stat. 69 (2015), "narrowness bias" and the expanded percentile interval.
@@ -85,7 +85,8 @@ def _resampled(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _resample_counts(units: int, resamples: int, seed: int) -> np.ndarray:
-    """Copies of each unit in each resample, [resamples, units]; cached because all methods on a data set share it."""
+    """Count the copies of each unit in each resample, [resamples, units]; cached because all methods on a data set
+    share it."""
     rng = np.random.default_rng(seed)
     counts = np.empty((resamples, units), dtype=np.uint16 if units < 2**16 else np.uint32)
     for start in range(0, resamples, BLOCK):
@@ -96,13 +97,13 @@ def _resample_counts(units: int, resamples: int, seed: int) -> np.ndarray:
 
 
 def percentile_interval(draws: np.ndarray) -> tuple[float, float]:
-    """95% percentile bootstrap interval of draws [resamples] (Efron 1979)."""
+    """Compute the 95% percentile bootstrap interval of draws [resamples] (Efron 1979)."""
     low, high = np.quantile(draws, [(1 - 0.95) / 2, 1 - (1 - 0.95) / 2])
     return float(low), float(high)
 
 
 def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> McNemar:
-    """Two-sided exact test of whether two agents are right equally often, on the same cases.
+    """Test, exactly and two-sided, whether two agents are right equally often on the same cases.
 
     ``first`` and ``second`` are booleans [cases]. Only cases on which the agents differ carry information: under the
     hypothesis they fall to either side like a fair coin. Source: McNemar, Psychometrika 12 (1947), exact binomial form.
@@ -118,7 +119,8 @@ def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> McNemar:
 
 
 def power_of_difference(cases: int, discordant: float, difference: float, alpha: float = 0.05) -> float:
-    """Probability that the exact McNemar test detects a true difference in accuracy (two-sided, level ``alpha``).
+    """Compute the probability that the exact McNemar test detects a true difference in accuracy (two-sided, level
+    ``alpha``).
 
     ``discordant`` is the share of cases on which the two agents differ, ``difference`` that of cases which the one
     alone gets right minus that of the other, both as fractions. Unconditional: the number of discordant cases is
@@ -143,7 +145,7 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
 
 
 def detectable_difference(cases: int, discordant: float, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Smallest true difference in accuracy, as a fraction, that the exact McNemar test detects with ``power``.
+    """Find the smallest true difference in accuracy, as a fraction, that the exact McNemar test detects with ``power``.
 
     ``discordant`` as in :func:`power_of_difference`, whose inverse this is. ``math.inf`` where even a difference as
     large as ``discordant`` allows stays below the power. Raises ValueError for no cases or no fraction.
@@ -158,14 +160,14 @@ def detectable_difference(cases: int, discordant: float, power: float = 0.8, alp
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values that keep the family-wise error, in the order of ``p_values``.
+    """Adjust p-values to keep the family-wise error, in the order of ``p_values``.
 
     The i-th smallest of m is multiplied by m - i + 1, made monotone and capped at 1. Source: Holm, Scand. J. Stat. 6
     (1979). (``statsmodels`` takes a tenth of a second a call.) Raises ValueError for a value outside 0..1.
     """
     raw = np.asarray(p_values, dtype=float)
     if not ((raw >= 0) & (raw <= 1)).all():
-        raise ValueError(f"p-values must lie in 0..1: {list(p_values)}")
+        raise ValueError(f"p-values must be in 0..1: {list(p_values)}")
     order = np.argsort(raw)
     adjusted = np.empty_like(raw)
     adjusted[order] = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)
@@ -173,8 +175,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def standard_error(cases: int, seeds: int, paired_variance: float, case_share: float, seed_sd: float) -> float:
-    """Standard error of the difference between the means of two methods, each trained with ``seeds`` seeds and
-    evaluated on the same ``cases``: sqrt(v (k / C + (1 - k) / (C S)) + 2 s² / S).
+    """Compute the standard error of the difference between the means of two methods, each trained with ``seeds`` seeds
+    and evaluated on the same ``cases``: sqrt(v (k / C + (1 - k) / (C S)) + 2 s² / S).
 
     v is ``paired_variance``, that of the difference between one run of each method on one case. Its part k, the
     ``case_share``, stays with the case for all seeds and is averaged over cases alone. s, the ``seed_sd``, is the
@@ -191,7 +193,7 @@ def standard_error(cases: int, seeds: int, paired_variance: float, case_share: f
 def smallest_difference(
     cases: int, seeds: int, paired_variance: float, case_share: float, seed_sd: float, power: float = 0.8
 ) -> float | None:
-    """The true difference between two methods whose 95% interval (:func:`crossed_bootstrap`) excludes zero with
+    """Find the true difference between two methods whose 95% interval (:func:`crossed_bootstrap`) excludes zero with
     ``power``; None for one seed, whose comparisons are always open. Arguments as of :func:`standard_error`.
 
     The intervals of experiments without a difference are simulated: normal draws for what the cases move, resampled
@@ -239,8 +241,8 @@ class Agreement:
 
 
 def agreement(counts: ArrayLike, resamples: int, seed: int, place: str = "") -> Agreement:
-    """Agreement of two judges. ``counts`` [cases, 4] are, by case, the verdicts that both call right, the first
-    alone, the second alone, and neither: a case that several agents worked up has several.
+    """Compute the agreement of two judges. ``counts`` [cases, 4] are, by case, the verdicts that both call right, the
+    first alone, the second alone, and neither: a case of several agents has several.
 
     The interval resamples cases, since diagnoses of a case are not independent. Raises ValueError without verdicts.
     """
@@ -257,8 +259,8 @@ def agreement(counts: ArrayLike, resamples: int, seed: int, place: str = "") -> 
 
 
 def cohens_kappa(counts: np.ndarray) -> np.ndarray:
-    """Kappa of ``counts`` [..., 4] as of :func:`agreement`, or of anything proportional to them; NaN where chance
-    agreement is certain. Source: Cohen, Educ. Psychol. Meas. 20 (1960): (p_o - p_e) / (1 - p_e)."""
+    """Compute kappa of ``counts`` [..., 4] as of :func:`agreement`, or of anything proportional to them; NaN where
+    chance agreement is certain. Source: Cohen, Educ. Psychol. Meas. 20 (1960): (p_o - p_e) / (1 - p_e)."""
     share = counts / counts.sum(axis=-1, keepdims=True)
     both, only_first, only_second, neither = np.moveaxis(share, -1, 0)
     first, second = both + only_first, both + only_second

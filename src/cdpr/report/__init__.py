@@ -1,1 +1,1 @@
-"""Tables and figures from what was measured. Knows nothing of how it was computed."""
+"""Tables and figures of the results. Knows nothing of how it was computed."""

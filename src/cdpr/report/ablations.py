@@ -18,9 +18,9 @@ _TESTS = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant",
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding: the figures, the changes against CDPR, tests and power; then the paper's Table 2. As plain numbers
-    (accuracy as a share) ``change_*`` is against CDPR, ``paper_*`` what the paper prints. Raises as :class:`Results`
-    does."""
+    """Make, per decoding, the tables of figures, of changes against CDPR, and of tests and power; then the paper's
+    Table 2. As plain numbers (accuracy as a share) ``change_*`` is against CDPR, ``paper_*`` what the paper prints.
+    Raises as :class:`Results` does."""
     results = Results(settings, folder, ablation_methods(settings))
     base, *others = results.methods
     labels, paper = labels_of(settings, "ablations"), printed_rows("ablation.csv", *_PRINTED)
@@ -51,8 +51,8 @@ write_ablations = comparisons.writer(sheet)
 
 
 def _tests(change: Row) -> Row:
-    """McNemar's tests of a change as plain numbers, the share of discordant cases, and the smallest difference that it
-    could have shown, as a share: infinite where none is, None where the two never differ, which says nothing."""
+    """Return McNemar's tests of a change as plain numbers, the share of discordant cases, and the smallest difference
+    that it could have shown, as a share: infinite where none is, None where the two never differ."""
     tests, share = change["tests"], comparisons.discordant_share(change)
     smallest = detectable_difference(change["cases"], share) if share else None
     return {

@@ -18,14 +18,14 @@ Measured = Mapping[Method, Row]
 
 
 def named(settings: Settings) -> set[str]:
-    """The agents with names: the policy before training, all variants of the main table, and value of information,
-    which knows the model of the synthetic hospital."""
+    """Return the agents with names: the policy before training, all variants of the main table, and value of
+    information, which knows the model of the synthetic hospital."""
     return {"warm_start", "value_of_information", *labels_of(settings, "main_table")}
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
-    """Accuracy against average cost per case of the agents of :func:`named` on in-domain cases, main decoding, with
-    95% intervals. Agents without evaluations are named as missing. Raises as :class:`Results` does."""
+    """Plot accuracy against average cost per case of the agents of :func:`named` on in-domain cases, main decoding,
+    with 95% intervals. Agents without evaluations are named as missing. Raises as :class:`Results` does."""
     at, notes = _measure(settings, job, [IN_DOMAIN])
     chosen = {method: row for method, row in at[IN_DOMAIN].items() if method.name in named(settings)}
     with style.drawing(7.2, 4.4, job.out) as figure:
@@ -42,8 +42,8 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
 
 
 def plot_every_agent(settings: Settings, job: Job) -> None:
-    """Above the agents of :func:`named` on the other data sets; below every agent on in-domain cases, on an axis that
-    is linear up to 10 USD and logarithmic beyond, and as a dotted line the best reference policies. Raises as
+    """Plot the agents of :func:`named` on the other data sets; below them every agent on in-domain cases, on an axis
+    that is linear up to 10 USD and logarithmic beyond, with the best reference policies as a dotted line. Raises as
     :class:`Results` does."""
     at, notes = _measure(settings, job, DATASETS)
     others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
@@ -69,7 +69,7 @@ def plot_every_agent(settings: Settings, job: Job) -> None:
 
 
 def _measure(settings: Settings, job: Job, datasets: Iterable[str]) -> tuple[dict[str, Measured], list[str]]:
-    """By data set the agents that were measured there; and the text below a figure of them."""
+    """Return, by data set, the agents that were measured there; and the text below a figure of them."""
     methods = [method for method in pictured_methods(settings) if method.runs]
     results, decoding = Results(settings, job.inputs["results"], methods), settings.evaluation.decodings[0]
     rows = {d: {method: results.summary(method, d, decoding) for method in methods} for d in datasets}
@@ -80,7 +80,7 @@ def _measure(settings: Settings, job: Job, datasets: Iterable[str]) -> tuple[dic
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The (cost, accuracy) points that no other beats in both, by rising cost."""
+    """Return the (cost, accuracy) points that no other point beats in both, by rising cost."""
     best: list[tuple[float, float]] = []
     for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
         if not best or accuracy > best[-1][1]:
@@ -89,12 +89,12 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _point(row: Row) -> tuple[float, float]:
-    """Mean cost (USD) and accuracy (%)."""
+    """Return mean cost (USD) and accuracy (%)."""
     return row["aec"], 100 * row["accuracy"]
 
 
 def _draw_point(panel: style.Axes, settings: Settings, method: Method, row: Row, size: float) -> None:
-    """A marker with thin intervals; one without fill knows the hospital."""
+    """Draw a marker with thin intervals; one without fill knows the hospital."""
     (cost, accuracy), look = _point(row), style.look_of(settings, method.name)
     panel.errorbar(
         cost, accuracy, xerr=[[cost - row["aec_low"]], [row["aec_high"] - cost]],
@@ -172,9 +172,9 @@ def _name_points(panel: style.Axes, settings: Settings, chosen: Measured) -> Non
 def free_centre(
     point: np.ndarray, half: np.ndarray, obstacles: Sequence[style.Bbox], bounds: style.Bbox, gap: float
 ) -> np.ndarray:
-    """The centre [2] of a box whose half size is ``half`` [2]: on widening rings around ``point`` the first position
-    that is at least ``gap`` from it, inside ``bounds`` and off all ``obstacles``; to the right of the point where there
-    is none."""
+    """Find the centre [2] of a box whose half size is ``half`` [2]: on widening rings around ``point`` the first
+    position that is at least ``gap`` from it, inside ``bounds`` and off all ``obstacles``; to the right of the point
+    where there is none."""
     from matplotlib.transforms import Bbox
 
     for ring, turn in itertools.product(range(0, 4 * int(hypot(*bounds.size) / 4) + 1, 4), range(24)):

@@ -1,4 +1,4 @@
-"""The numbers of a data card, counted from the cases; no name that few patients have is among them."""
+"""The numbers of a data card, counted from the cases, without any name that few patients have."""
 
 import random
 from collections import Counter, defaultdict
@@ -47,8 +47,8 @@ class CardError(ValueError):
 
 
 def count_cases(path: Path, prices: Prices) -> pd.DataFrame:
-    """A row per case: split, patient, language, diagnosis, examinations of each kind, price and length; no text but
-    diagnoses. Raises RecordError for a broken line, CardError for a file without cases or prices."""
+    """Return a row per case: split, patient, language, diagnosis, examinations of each kind, price and length; no text
+    but diagnoses. Raises RecordError for a broken line, CardError for a file without cases or prices."""
     kinds = {row["exam_key"]: kind_of(row["exam_key"], row["examination"], row["hcpcs"]) for row in prices}
     rows: list[dict[str, Any]] = []
     for case in iterate_records(path):
@@ -72,10 +72,11 @@ def data_card(
     settings: Settings, dataset: str, cases: pd.DataFrame, attrition: AttritionReport, prices: Prices,
     digests: Mapping[str, str | None],
 ) -> dict[str, Any]:  # fmt: skip
-    """The card as JSON: source and licence, counts, splits, funnel, leaks, distributions, diagnoses, price coverage.
+    """Make the card as JSON: source and licence, counts, splits, funnel, leaks, distributions, diagnoses, price
+    coverage.
 
     ``cases`` are those of :func:`count_cases`, ``attrition`` what `ingest_dataset` and ``prices`` what `map_costs`
-    wrote. Raises CardError when cases and report disagree, or a patient stands in two splits.
+    wrote. Raises CardError when cases and report disagree, or a patient is in two splits.
     """
     splits = [{"split": name, "patients": of.patient.nunique(), "cases": len(of)}
               for name in SPLITS if len(of := cases[cases.split == name])]  # fmt: skip
@@ -111,24 +112,24 @@ def data_card(
 
 
 def mark(card: Mapping[str, Any]) -> str:
-    """Where the cases come from, for the corner of everything that shows them."""
+    """Say where the cases come from, for the corner of everything that shows them."""
     return f"tier: {card['tier']}" + (" — synthetic hospital" if card["synthetic"] else "")
 
 
 def others(card: Mapping[str, Any]) -> str:
-    """``12 others in 34 cases``: the diagnoses that a card counts but does not name; empty where it names all."""
+    """Say how many diagnoses a card counts but does not name: ``12 others in 34 cases``; empty where it names all."""
     rest = card["diagnoses"]["others"]
     return f"{rest['diagnoses']:,} others in {rest['cases']:,} cases" if rest["cases"] else ""
 
 
 def diagnosis_name(text: str) -> str:
-    """The vocabulary's name of a diagnosis, or of the disease that it names first; else the text itself."""
+    """Return the vocabulary's name of a diagnosis, or of the disease that it names first; else the text itself."""
     term = diagnoses().find(text) or diagnoses().find(leading_disease(text))
     return term.name if term else text
 
 
 def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
-    """The kind of an examination, one of :data:`KINDS`.
+    """Return the kind of an examination, one of :data:`KINDS`.
 
     It is the kind in the vocabulary, of the key or else of ``examination``, whose price the key has. A key that the
     vocabulary lacks may name a whole kind ("Imaging") or a modality; else the section of its HCPCS code decides.
@@ -147,7 +148,7 @@ def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
 
 
 def read_report(path: Path) -> AttritionReport:
-    """The report of `ingest_dataset`. Raises CardError when it lacks a field or its funnel does not add up."""
+    """Read the report of `ingest_dataset`. Raises CardError when it lacks a field or its funnel does not add up."""
     try:
         return AttritionReport.model_validate_json(path.read_bytes())
     except ValueError as error:
@@ -155,7 +156,8 @@ def read_report(path: Path) -> AttritionReport:
 
 
 def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
-    """One row per kind of leak: cases in which it was found and what was done, and their share of the cases read."""
+    """Return one row per kind of leak: the cases that have it, what was done with them, and their share of the cases
+    read."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for step in attrition.funnel:
         if step.rule in _LEAK_RULES:
@@ -170,7 +172,7 @@ def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
 
 
 def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
-    """Minimum, quartiles, maximum and mean per case of each quantity."""
+    """Describe each quantity per case: minimum, quartiles, maximum and mean."""
     measured = {f"{kind} examinations": cases[kind] for kind in KINDS} | {
         "examinations but physical": cases[[kind for kind in KINDS if kind != "physical"]].sum(axis=1),
         "price of the whole record (USD)": cases.usd,
@@ -184,7 +186,7 @@ def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
-    """The most frequent diagnoses with their cases, and how many others there are in how many cases.
+    """Return the most frequent diagnoses with their cases, and the number of other diagnoses and of their cases.
 
     ``diagnosed`` gives the patient of every case by diagnosis; ``pooled`` names only those that the vocabulary has and
     :data:`FEWEST_PATIENTS` patients or more have.
@@ -201,10 +203,10 @@ def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> 
 
 
 def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
-    """What examinations (but physical) were priced by: names, occurrences and dollars with their shares, by the way
-    the name was found and by the confidence of its code. US dollars are those of the single
-    examinations, before the rule of billing groups. ``no_examination`` entries were left out before. Some mappings,
-    drawn at random, are for the reader's own eye."""
+    """Count how examinations (without physical ones) were priced: names, occurrences and dollars with their shares, by
+    the way of finding the name and by the confidence of its code. US dollars are those of the single examinations,
+    before the rule of billing groups. ``no_examination`` entries were left out before. Some mappings, drawn at random,
+    are for the reader's own eye."""
     table = pd.DataFrame(rows, columns=COVERAGE_COLUMNS).astype({"cases": int, "names": int})
     billed = table[~table.how.isin(["physical", "none"])]
     by = billed.groupby(billed.how.where(billed.how.isin(["class", "fallback"]), "code")).cases.sum()

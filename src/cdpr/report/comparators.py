@@ -1,4 +1,4 @@
-"""Ways to assign credit, side by side: what each policy does in-domain, and what its training cost."""
+"""Ways to assign credit, side by side: the in-domain results of each policy, and the price of its training."""
 
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ _ENDS = ("", "_low", "_high", "_seed_sd")
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding the figures with what training cost, and the changes against CDPR; as plain numbers a line per
-    decoding and method, in its units; ``change_*`` (accuracy as a share) is against CDPR. Raises as
+    """Make, per decoding, the tables of figures with the tokens of training, and of changes against CDPR; as plain
+    numbers a line per decoding and method, in its units; ``change_*`` (accuracy as a share) is against CDPR. Raises as
     :class:`Results` does."""
     results = Results(settings, folder, comparator_methods(settings))
     ours, others = results.method(OURS), [m for m in results.methods if m.learned and m.name != OURS]
@@ -42,8 +42,8 @@ write_comparators = comparisons.writer(sheet)
 
 
 def with_tokens(results: Results, decoding: str) -> list[Row]:
-    """In-domain rows of all methods, of trained ones with the tokens (millions) at the end of training, of a run that
-    diverged at its last validation."""
+    """Return in-domain rows of all methods; trained ones have the tokens (millions) at the end of training, or at the
+    last validation of a run that diverged."""
     rows = []
     for method in results.methods:
         row = results.summary(method, IN_DOMAIN, decoding)

@@ -1,4 +1,5 @@
-"""What tables share: columns, rows of differences and their readings, captions, and the paper's printed figures."""
+"""Parts that tables share: columns, rows of differences and their readings, captions, and the paper's printed
+figures."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ PAIRED_INTERVALS = (
 
 
 def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = False, marked: int = 0) -> list[Column]:
-    """A column with intervals per metric, of differences with the prefix ``Δ``; ``short``: under the main table's
+    """Make a column with intervals per metric, for differences with the prefix ``Δ``; ``short``: under the main table's
     headers."""
     headers = [metric.short if short and metric.short else metric.header for metric in metrics]
     return [Column(m.name, f"{prefix}{header} [95%]", decimals=m.decimals, factor=m.factor, signed=bool(prefix),
@@ -36,7 +37,7 @@ def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = 
 
 
 def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decoding: str) -> list[Row]:
-    """Differences of (first, second, place), with McNemar's p-values seed by seed; Holm's family are all their
+    """Compute differences of (first, second, place), with McNemar's p-values seed by seed; Holm's family are all their
     tests."""
     rows = [results.change(*pair, decoding) for pair in pairs]
     adjusted = iter(holm([test.p_value for row in rows for test in row["tests"]]))
@@ -48,13 +49,13 @@ def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decod
 
 
 def readings(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
-    """What the differences tell, a sentence each; of several data sets each names its own."""
+    """Read each difference in a sentence, which names its data set where there are several."""
     several = len({row["dataset"] for row in rows}) > 1
     return [f"{row['dataset']}: " * several + reading(row, metrics) for row in rows if "reason" not in row]
 
 
 def reading(row: Row, metrics: Sequence[Metric]) -> str:
-    """The differences in words: what their intervals tell, whichever way they fall, or why they tell nothing."""
+    """Say in words what the intervals of the differences show, or why they show nothing."""
     against = f"{row['label']} against {row['second']}"
     if row["void"]:
         return f"{against}: open; {row['void']}."
@@ -68,13 +69,14 @@ def reading(row: Row, metrics: Sequence[Metric]) -> str:
 
 
 def discordant_share(row: Row) -> float:
-    """Share of cases that exactly one of the two got right, on average over seeds."""
+    """Return the share of cases that exactly one of the two got right, on average over seeds."""
     counts = [test.only_first + test.only_second for test in row["tests"]]
     return sum(counts) / len(counts) / row["cases"]
 
 
 def favour(row: Row, metric: Metric) -> str:
-    """What a comparison shows: ``better``, ``worse``, or nothing where it is void or its interval holds zero."""
+    """Tell what a comparison shows: ``better``, ``worse``, or nothing where it is void or its interval contains
+    zero."""
     low, high = row[f"{metric.name}_low"], row[f"{metric.name}_high"]
     if row["void"] or low <= 0 <= high:
         return ""
@@ -82,12 +84,12 @@ def favour(row: Row, metric: Metric) -> str:
 
 
 def p_value(p: float) -> str:
-    """A p-value with as many digits as it deserves."""
+    """Format a p-value."""
     return "<0.001" if p < 0.001 else number(p, 3)
 
 
 def prefixed(prefix: str, row: Row) -> dict[str, Any]:
-    """The columns of a row with a prefix, beside those of another."""
+    """Add a prefix to the columns of a row."""
     return {f"{prefix}{key}": value for key, value in row.items()}
 
 
@@ -95,7 +97,7 @@ def prefixed(prefix: str, row: Row) -> dict[str, Any]:
 
 
 def in_domain_caption(settings: Settings, decoding: str) -> str:
-    """What a reader must know before comparing figures of in-domain cases."""
+    """Make the caption that a reader needs to compare figures of in-domain cases."""
     return (
         f"In-domain test cases, {decoding} decoding ({tier_mark(settings)}; cost_unit_usd = "
         f"{settings.utility.cost_unit_usd:g}). Trained rows are means over their training seeds; intervals are over "
@@ -104,10 +106,10 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
 
 
 def paper_cells(row: Row, names: Iterable[str]) -> dict[str, str | None]:
-    """The figures of a row of the paper as columns ``paper_*`` of the plain numbers."""
+    """Return the figures of a row of the paper as columns ``paper_*`` of the plain numbers."""
     return {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names}
 
 
 def writer(sheet: Callable[[Settings, Path], Sheet]) -> Callable[[Settings, Job], None]:
-    """The stage that writes a sheet of the results; missing evaluations become labelled holes. Raises as the sheet."""
+    """Make the stage that writes a sheet of the results; missing evaluations are named in it. Raises as the sheet."""
     return lambda settings, job: sheet(settings, job.inputs["results"]).write(job.out)

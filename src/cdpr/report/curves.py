@@ -21,9 +21,10 @@ class CurveError(ValueError):
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves of one method. ``values`` [seeds, points] of each metric and of each of :data:`AXES` have all seeds on the
-    same steps, NaN after the last measurement of a run that diverged; ``missing`` names the metrics files that are not
-    there or hold no measurement, ``diverged`` the steps at which runs broke off, also of runs without a measurement."""
+    """The training curves of one method. ``values`` [seeds, points] of each metric and of each of :data:`AXES` have all
+    seeds on the same steps, NaN after the last measurement of a run that diverged; ``missing`` names the metrics files
+    that are not there or hold no measurement, ``diverged`` the steps at which runs broke off, also of runs without a
+    measurement."""
 
     method: Method
     runs: tuple[str, ...]
@@ -32,15 +33,15 @@ class Curves:
     diverged: dict[str, int]
 
     def mean(self, name: str) -> np.ndarray:
-        """Mean of a metric, or of the place on an axis, over the seeds that are still there [points]."""
+        """Average a metric, or an axis, over the seeds that have not ended [points]."""
         return np.nanmean(self.values[name], axis=0)
 
     def band(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest seed that is still there at each point."""
+        """Return the lowest and the highest seed at each point."""
         return np.nanmin(self.values[metric], axis=0), np.nanmax(self.values[metric], axis=0)
 
     def pieces(self) -> Iterator[Self]:
-        """The curve cut where seeds end, each piece with the seeds that last to its end: a mean over other seeds is
+        """Cut the curve where seeds end, each piece with the seeds that last to its end: a mean over other seeds is
         another line, and on the axes of time and tokens it would jump."""
         there = ~np.isnan(self.values["step"])
         last = there.shape[1] - 1
@@ -50,7 +51,7 @@ class Curves:
             yield replace(self, values={name: table[seeds, points] for name, table in self.values.items()})
 
     def ends(self, axis: str, metric: str) -> list[tuple[float, float]]:
-        """Last measurement of every diverged run, as (axis, metric)."""
+        """List the last measurement of every diverged run, as (axis, metric)."""
         ends = []
         for seed in (seed for seed, run in enumerate(self.runs) if run in self.diverged):
             last = np.flatnonzero(~np.isnan(self.values["step"][seed]))[-1:]
@@ -59,7 +60,7 @@ class Curves:
 
 
 def read_curves(results: str | Path, method: Method, metrics: Sequence[str], prefix: str = "validation/") -> Curves:
-    """Curves of all seeds that have a metrics file.
+    """Read the curves of all seeds that have a metrics file.
 
     Seeds are brought to the steps that any of them has within the range of all, by linear interpolation. Nothing is
     extrapolated: a seed that is still running shortens the curve; one that diverged only ends itself. Raises
@@ -82,12 +83,12 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
 
 
 def read_training(results: str | Path, run: str) -> pd.DataFrame:
-    """The metrics of a training, a row per step; none without a file. Raises :class:`CurveError`."""
+    """Read the metrics of a training, a row per step; no rows without a file. Raises :class:`CurveError`."""
     return pd.DataFrame([{"run": run, **row} for _, row in _lines(results, run)])
 
 
 def diverged_at(results: str | Path, run: str) -> int | None:
-    """The step at which a training run broke off because a reward or gradient was not finite, if it did.
+    """Return the step at which a training run stopped because a reward or gradient was not finite, or None.
 
     Raises :class:`CurveError` for a line that is cut, or a last one that tells no step.
     """
@@ -100,7 +101,7 @@ def diverged_at(results: str | Path, run: str) -> int | None:
 
 
 def final_verdicts(results: str | Path, runs: Sequence[str]) -> np.ndarray:
-    """Verdicts [runs, validation cases] of the last validation of trainings: 1 right, 0 wrong or failed.
+    """Read the verdicts [runs, validation cases] of the last validation of trainings: 1 right, 0 wrong or failed.
 
     Raises :class:`CurveError` for a run without them, and for runs that were validated on other numbers of cases.
     """
@@ -117,7 +118,7 @@ def final_verdicts(results: str | Path, runs: Sequence[str]) -> np.ndarray:
 
 
 def _lines(results: str | Path, run: str, name: str = "metrics.jsonl") -> list[tuple[str, dict]]:
-    """Place (``file:line``) and row of every line of a run's metrics; none without a file."""
+    """Read location (``file:line``) and row of every line of a run's metrics; none without a file."""
     path = Path(results) / "training" / run / name
     rows = []
     for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
@@ -130,7 +131,7 @@ def _lines(results: str | Path, run: str, name: str = "metrics.jsonl") -> list[t
 
 
 def _measured(results: str | Path, run: str, metrics: Sequence[str], prefix: str) -> list[list[float]]:
-    """Rows that hold a measurement, as numbers in the order step, seconds, tokens, metrics."""
+    """Read the rows that have a measurement, as numbers in the order step, seconds, tokens, metrics."""
     names, rows = [f"{prefix}{metric}" for metric in metrics], list[list[float]]()
     times = {row.get("step"): row for _, row in _lines(results, run, "timings.jsonl")}
     for place, row in ((place, row | times.get(row.get("step"), {})) for place, row in _lines(results, run)):

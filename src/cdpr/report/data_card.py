@@ -1,4 +1,4 @@
-"""Data cards: what a data set holds, as numbers and as a page."""
+"""Data cards: the contents of a data set, as numbers and as a page."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ def write_data_card(settings: Settings, job: Job) -> None:
 
 
 def card_parts(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
-    """The numbers of :func:`cdpr.report.card_counts.data_card`, to read, below their headings."""
+    """Arrange the numbers of :func:`cdpr.report.card_counts.data_card` to read, below their headings."""
     source, counts, diagnoses = card["source"], card["counts"], card["diagnoses"]
     privacy = ("The cases are credentialed: this card holds numbers, and of diagnoses those names that are no words of "
                f"the source, where {FEWEST_PATIENTS} patients or more have them.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Table 3: CDPR, which asks for examinations one by one, against a diagnosis from the whole record at once."""
+"""Table 3: CDPR, which requests examinations one by one, against a diagnosis from the whole record at once."""
 
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding: both with how much cheaper CDPR is, and the change; then the paper's Table 3. As plain numbers
-    (accuracy and reduction as shares) ``change_*`` is CDPR minus static, ``paper_*`` what the paper prints. Raises as
-    :class:`Results` does."""
+    """Make, per decoding, a table of both methods with the reduction of cost, and one of the change; then the paper's
+    Table 3. As plain numbers (accuracy and reduction as shares) ``change_*`` is CDPR minus static, ``paper_*`` what the
+    paper prints. Raises as :class:`Results` does."""
     results = Results(settings, folder, dynamic_methods(settings))
     static, dynamic = results.methods
     words: dict[str, Any] = {"pair": f"{dynamic.label} against {static.label}", "remarks": results.remarks()}
@@ -46,7 +46,7 @@ write_dynamic_vs_static = comparisons.writer(sheet)
 
 
 def reduction(results: Results, decoding: str) -> Row:
-    """By which share of the static cost the dynamic cost is lower, negative where it is higher, as columns of
+    """Compute by which share the dynamic cost is below the static cost, negative where it is higher, as columns of
     :func:`~cdpr.evaluation.metrics.estimate`.
 
     A ratio of means: both are resampled together, over the same cases and the seeds of the dynamic method. A text says

@@ -1,4 +1,4 @@
-"""What each system asks of its language model: calls, tokens and dollars a case, and what went wrong with its replies.
+"""The use of language models by each system: calls, tokens and dollars per case, and failed replies.
 
 Bad replies and forced diagnoses explain rows of the main table that accuracy and cost alone do not.
 """
@@ -19,7 +19,7 @@ _FIGURES = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked"
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding what each system took. Raises as :class:`Results` does."""
+    """Make a table per decoding of each system's calls, tokens and dollars. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     parts = [effort_table(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     return layout.declared_sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])
@@ -29,7 +29,8 @@ write_effort = comparisons.writer(sheet)
 
 
 def spent_part(settings: Settings) -> list[tuple[str, Table]]:
-    """What was paid so far, by system and model, as ``cdpr spend`` shows it; empty where nothing was."""
+    """Make the table of what was paid so far, by system and model, as ``cdpr spend`` shows it; empty where nothing
+    was."""
     if not (bills := [asdict(bill) for bill in spent(settings.paths.state)]):
         return []
     numbers = [name for name, value in bills[0].items() if not isinstance(value, str)]
@@ -39,7 +40,7 @@ def spent_part(settings: Settings) -> list[tuple[str, Table]]:
 
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> tuple[str, Table]:
-    """A row per system and data set; one for a system that is not run."""
+    """Make a table with a row per system and data set, and one row for a system that is not run."""
     pairs = ((m, d) for m in results.methods for d in (results.datasets if m.runs else ("",)))
     rows = [_row(results, method, dataset, decoding) for method, dataset in pairs]
     prices = {m.label: prices for m in results.methods if m.runs and (prices := _prices(results.settings, m))}
@@ -49,7 +50,7 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
 
 
 def _row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
-    """Means over the cases of all seeds; a figure that no record holds stays empty."""
+    """Average over the cases of all seeds; a figure that no record has stays empty."""
     row: Row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
            "label": method.label, "dataset": dataset, "dataset_text": results.datasets.get(dataset)}  # fmt: skip
     try:
@@ -67,7 +68,7 @@ def _row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
 
 
 def _prices(settings: Settings, method: Method) -> Prices | None:
-    """What the model behind a row costs, where a provider charges for it."""
+    """Return the prices of the model behind a row, where a provider charges for it."""
     agent = settings.agents.get(method.name)
     model = model_of(settings, agent) if agent else None
     return model.prices if model else None

@@ -37,7 +37,8 @@ def write_frames(settings: Settings, job: Job) -> None:
 
 
 def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
-    """The evaluations of a run on all data sets, without diagnoses, and what each term of the utility adds."""
+    """Make a frame of a run's evaluations on all data sets, without diagnoses, with the value of each term of the
+    utility."""
     frames = [results.read(path) for dataset in results.datasets if (path := results.path(run, dataset)).exists()]
     if not frames:
         return pd.DataFrame()
@@ -50,7 +51,7 @@ def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
 
 
 def _joined(owners: Mapping[str, Method], frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """The frames below each other, each row with the method and the seed of its run in front."""
+    """Join the frames below each other, with method and seed in front of each row."""
     parts = [frame for frame in frames if len(frame)]
     whole = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"run": pd.Series(dtype=str)})
     seeds = {run: trained.seed for run in owners if (trained := TrainedRun.parse(run))}

@@ -1,7 +1,8 @@
-"""Frontiers of accuracy against cost: each rule swept over the worth of a right diagnosis, compared at matched cost.
+"""Frontiers of accuracy against cost: each rule trained with several weights of a right diagnosis, compared at matched
+cost.
 
-Variants of one label are points of one curve. Between two neighbouring points lies what a hospital gets that works up
-some patients by the one policy and the others by the other; below the cheapest lies diagnosing some at once.
+Variants of one label are points of one curve. A point between two neighbours is a hospital that
+diagnoses some patients by the one policy and the others by the other; one below the cheapest diagnoses some at once.
 """
 
 from contextlib import suppress
@@ -43,12 +44,12 @@ class Frontiers:
         self.draws = cache(self._draws)
 
     def label(self, name: str) -> str:
-        """The curve on which a variant lies."""
+        """Return the curve to which a variant belongs."""
         return self.results.method(name).label
 
     def _draws(self, label: str, at: Places) -> np.ndarray:
-        """Mean accuracy and cost (USD) of each point of a curve, the start first: [1 + resamples, points, 2]. The first
-        row is that of the data; rows of the same number resample the same cases. Raises NotMeasured."""
+        """Compute mean accuracy and cost (USD) of each point of a curve, the start first: [1 + resamples, points, 2].
+        The first row is that of the data; rows of the same number resample the same cases. Raises NotMeasured."""
         points = [self.start, *self.curves[label]]
         values = by_run(pd.concat([self.results.rows(m, *at) for m in points]), ["correct", "cost_usd"])
         seeds = min(len(method.runs) for method in points[1:])
@@ -59,30 +60,30 @@ class Frontiers:
         return np.concatenate([table.mean(axis=(0, 1))[None], draws]).reshape(len(draws) + 1, -1, 2)
 
     def own(self, name: str, at: Places) -> np.ndarray:
-        """Accuracy and cost of one variant [1 + resamples, 2]. Raises NotMeasured."""
+        """Return accuracy and cost of one variant [1 + resamples, 2]. Raises NotMeasured."""
         label = self.label(name)
         place = 1 + [method.name for method in self.curves[label]].index(name)
         return self.draws(label, at)[:, place]
 
 
 def accuracy_at(draws: np.ndarray, costs: np.ndarray) -> np.ndarray:
-    """Accuracy of each draw of a curve [draws, points, 2] at its own cost [draws]; beyond the dearest point that
-    point's: money that is left over buys nothing."""
+    """Interpolate the accuracy of each draw of a curve [draws, points, 2] at its own cost [draws]; beyond the dearest
+    point it is that point's: money that is left over buys nothing."""
     order = np.argsort(draws[:, :, 1], axis=1, kind="stable")
     accuracy, cost = (np.take_along_axis(draws[:, :, k], order, axis=1) for k in (0, 1))
     return np.array([np.interp(c, xs, ys) for c, xs, ys in zip(costs, cost, accuracy, strict=True)])
 
 
 def area(draws: np.ndarray) -> np.ndarray:
-    """Mean accuracy between the costs :data:`AREA_USD`, of each draw."""
+    """Average the accuracy of each draw between the costs :data:`AREA_USD`."""
     grid = np.linspace(*AREA_USD, 41)
     along = [accuracy_at(draws, np.full(len(draws), cost)) for cost in grid]
     return np.trapezoid(along, grid, axis=0) / (grid[-1] - grid[0])
 
 
 def compare(frontiers: Frontiers, label: str, at: Places) -> Row:
-    """Of a curve: accuracy at the cost of CDPR and its difference to CDPR, accuracy at half the cost of GRPO and its
-    difference to GRPO, the area and its difference to that of CDPR's curve; or the ``reason``."""
+    """Compute, for a curve, accuracy at the cost of CDPR and its difference to CDPR, accuracy at half the cost of GRPO
+    and its difference to GRPO, the area and its difference to that of CDPR's curve; or the ``reason`` why not."""
     try:
         curve, ours, outcome = frontiers.draws(label, at), frontiers.own(OURS, at), frontiers.own(OUTCOME_ALONE, at)
         base = frontiers.draws(frontiers.label(OURS), at)
@@ -97,7 +98,8 @@ def compare(frontiers: Frontiers, label: str, at: Places) -> Row:
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding the rules at matched cost on every data set; as plain numbers also every point of every curve."""
+    """Make a table per decoding of the rules at matched cost on every data set; as plain numbers also every point of
+    every curve."""
     frontiers = Frontiers(settings, folder)
     parts, lines = [], []
     for decoding in frontiers.results.decodings:
@@ -120,8 +122,8 @@ write_frontier = comparisons.writer(sheet)
 
 
 def plot_frontier(settings: Settings, job: Job) -> None:
-    """Accuracy against cost: a panel per data set (columns) and decoding (rows); each rule a curve with 95% intervals
-    over seeds and cases. Marked are CDPR's own cost and half of GRPO's."""
+    """Plot accuracy against cost: a panel per data set (columns) and decoding (rows); each rule a curve with 95%
+    intervals over seeds and cases. Marked are CDPR's own cost and half of GRPO's."""
     frontiers = Frontiers(settings, job.inputs["results"])
     decodings = frontiers.results.decodings
     with style.drawing(7.2, 0.9 + 2.5 * len(decodings), job.out) as figure:

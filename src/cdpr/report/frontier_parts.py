@@ -1,5 +1,5 @@
-"""What a rule's gain is made of, choices and readings apart; and the grid that chose each rule's settings
-on validation cases."""
+"""The parts of a rule's gain, from choices and from readings; and the grid that chose each rule's settings on
+validation cases."""
 
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +19,8 @@ GRID_WEIGHT = 3.0  # weight of correctness in the figure by which the grid is ju
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding the parts in-domain; the grid. Raises as :class:`Results` and CurveError."""
+    """Make a table per decoding of the parts in-domain, and the table of the grid. Raises as :class:`Results` and
+    CurveError."""
     results = Results(settings, folder, part_methods(settings), {IN_DOMAIN: ""})
     parts, lines = [], []
     for decoding in results.decodings:
@@ -35,7 +36,7 @@ write_frontier_parts = comparisons.writer(sheet)
 
 
 def _exact(results: Results, method: Method, decoding: str) -> Row:
-    """Where the hospital is known, the exact posterior's accuracy on the evidence gathered (%)."""
+    """Return, where the hospital is known, the exact posterior's accuracy on the results of the episodes (%)."""
     measured = all(results.path(run, IN_DOMAIN).exists() for run in method.runs)
     if not (measured and synthetic(results.settings, IN_DOMAIN)):
         return {}
@@ -48,7 +49,7 @@ def _exact(results: Results, method: Method, decoding: str) -> Row:
 
 
 def _grid(settings: Settings, folder: Path) -> tuple[str, Table]:
-    """A row per rule and learning rate, a column per validated step; each rule's best is marked."""
+    """Make a table with a row per rule and learning rate, a column per validated step; each rule's best is marked."""
     by_rule: dict[str, list[tuple[Method, dict[str, float]]]] = {}
     for method in grid_methods(settings):
         curves = read_curves(folder, method, ("accuracy", "utility"))

@@ -1,4 +1,4 @@
-"""What there is to learn and whether it could be seen: the preflight as a table."""
+"""The preflight as a table: what there is to learn, and whether it could be seen."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from .table import Row, Sheet
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """The table of the results in a folder; as plain numbers fractions, US dollars and units of utility."""
+    """Make the table of the results in a folder; as plain numbers fractions, US dollars and units of utility."""
     preflight = _read(folder / "preflight.json")
     rows = [_figures(at, least) for at in preflight.headrooms for least in preflight.resolutions
             if at.dataset == least.dataset]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Two judges on the same diagnoses: how far they agree, and which figures of the main table hang on the judge."""
+"""The agreement of two judges on the same diagnoses, and the figures of the main table that depend on the judge."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -22,8 +22,8 @@ _COLUMNS = ("dataset", "note_id", "method", "correct", "judging_by", "judging_se
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding how far the judges agree, and the figures that hang on the judge. Raises SettingsError where there
-    is no second judge, and as :class:`Results` does."""
+    """Make, per decoding, a table of the agreement, and one of the figures that depend on the judge. Raises
+    SettingsError where there is no second judge, and as :class:`Results` does."""
     if settings.judge.second is None:
         raise SettingsError("there is one judge: name another in judge.second (a model of workflow/models.yaml, or "
                             f"`{TABLES}`), which every evaluated diagnosis is then shown to as well")  # fmt: skip
@@ -44,7 +44,7 @@ write_judge_agreement = comparisons.writer(sheet)
 
 
 def _judged(results: Results, decoding: str) -> tuple[pd.DataFrame, list[str]]:
-    """The rows of all methods, and what is missing. New columns are ``method``; ``kind``, which judges call the
+    """Return the rows of all methods, and what is missing. New columns are ``method``; ``kind``, which judges call the
     diagnosis right, NaN where the second has no verdict on it; ``silent``, whether a judge gave no valid verdict.
     Raises EvaluationError for evaluations without a second judge."""
     judged, missing = [], []
@@ -68,9 +68,9 @@ def _judged(results: Results, decoding: str) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _lines(settings: Settings, decoding: str, rows: pd.DataFrame) -> Iterator[Row]:
-    """Agreement data set by data set and over all. Where a model judges, the diagnoses that the tables did not find
-    right are apart: on others the first judge was never asked. So are those on which both gave a verdict, where a
-    model gave none: the tables in its place agree with themselves."""
+    """Yield the agreement by data set and over all. Where a model judges, the diagnoses that the tables did not find
+    right are apart: on others the first judge was never asked. So are those on which both gave a verdict, where a model
+    gave none: the tables in its place agree with themselves."""
     rows = rows[rows.kind.notna()]
     among = {"all diagnoses": rows}
     if settings.judge.model:
@@ -94,7 +94,7 @@ def _lines(settings: Settings, decoding: str, rows: pd.DataFrame) -> Iterator[Ro
 
 
 def _flips(results: Results, rows: pd.DataFrame) -> list[Row]:
-    """Accuracies of the main table that are printed otherwise under the second judge."""
+    """List the accuracies of the main table that the second judge would change in print."""
     lines = []
     for (name, dataset), here in rows.groupby(["method", "dataset"], sort=False):
         both, only_first, only_second = (int((here.kind == kind).sum()) for kind in range(3))

@@ -34,7 +34,7 @@ def _declared() -> dict[str, Any]:
 
 
 def title(settings: Settings, group: str) -> str:
-    """The title of a group of tables, which names the tier."""
+    """Return the title of a group of tables, which names the tier."""
     return f"{_declared()[group]['title']} ({tier_mark(settings)})"
 
 
@@ -42,34 +42,35 @@ def declared_sheet(
     settings: Settings, group: str, parts: Sequence[tuple[str, Table]], rows: Sequence[Row], heading: str = "",
     printed: Sequence[Table] = (),
 ) -> Sheet:  # fmt: skip
-    """A group of tables below its declared title, or another ``heading``, and the same figures as plain ``rows``."""
+    """Make a sheet: a group of tables below its declared title, or another ``heading``, and the same figures as plain
+    ``rows``."""
     entry = _declared()[group]
     keys = [key for of in entry["csv"] for key in ([of] if isinstance(of, str) else _estimates(**of))]
     return Sheet(heading or title(settings, group), parts, rows, keys, entry.get("decimals", 6), printed)
 
 
 def _estimates(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
-    """For each estimate the columns of its mean, interval and seed deviation; ``all``: of all metrics."""
+    """Yield, for each estimate, the columns of its mean, interval and seed deviation; ``all``: of all metrics."""
     named = {"all": list(METRICS), "in_domain": [metric.name for metric in comparisons.IN_DOMAIN_METRICS]}
     for name in named[estimates] if isinstance(estimates, str) else estimates:
         yield from (f"{prefix}{name}{end}" for end in ("", "_low", "_high", "_seed_sd"))
 
 
 def notes(group: str) -> list[str]:
-    """The notes that a group of tables declares for all of them."""
+    """Return the notes that a group of tables declares for all of them."""
     return list(_declared()[group]["notes"])
 
 
 def shared(*names: str) -> list[Column]:
-    """Columns that several tables share."""
+    """Return columns that several tables share."""
     return [Column(**_declared()["columns"][name]) for name in names]
 
 
 def part(
     settings: Settings, name: str, rows: Sequence[Row], decoding: str = "", columns: Sequence[Column] = (), **words: Any
 ) -> tuple[str, Table]:
-    """Heading and table ``GROUP.TABLE`` of these rows. ``columns`` follow the declared ones. ``words`` fill braces; a
-    note that is nothing but a word whose value is a list gives a note for each of its items."""
+    """Make heading and table ``GROUP.TABLE`` of these rows. ``columns`` follow the declared ones. ``words`` fill
+    braces; a note that is nothing but a word whose value is a list gives a note for each of its items."""
     group, _, table = name.partition(".")
     entry = _declared()[group][table]
     words |= {word: of(settings, decoding) for word, of in _WORDS.items() if f"{{{word}}}" in str(entry)}

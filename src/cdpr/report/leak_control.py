@@ -1,4 +1,4 @@
-"""Every agent on each benchmark and on its leak-controlled variant: what a leak was worth to it."""
+"""Every agent on each benchmark and on its leak-controlled variant: its gain from leaks."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,8 @@ SHOWN = (comparisons.ACCURACY, comparisons.AEC)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding every agent on each benchmark and on its variant. Raises as :class:`Results` does."""
+    """Make a table per decoding of every agent on each benchmark and on its variant. Raises as :class:`Results`
+    does."""
     results = Results(settings, folder, leak_methods(settings))
     variants = [results.path(run, controlled_name(d)) for m in results.methods for run in m.runs for d in DATASETS]
     check_provenance(settings, sorted({path for path in variants if path.exists()}))
@@ -38,8 +39,8 @@ write_leak_control = comparisons.writer(sheet)
 
 
 def _line(results: Results, method: Method, dataset: str, decoding: str) -> Row:
-    """One agent on a benchmark and its variant, seed by seed on the cases in both: its means, and variant minus
-    benchmark (accuracy as a share, shown in %); or why there is no such figure.
+    """Compare one agent on a benchmark and its variant, seed by seed on the cases in both: its means, and variant minus
+    benchmark (accuracy as a share, shown in %); or the reason why there is no such figure.
 
     Raises EvaluationError when the variant holds a case that the benchmark does not.
     """
@@ -67,7 +68,7 @@ def _line(results: Results, method: Method, dataset: str, decoding: str) -> Row:
 
 
 def _taken_out(results: Results, dataset: str, label: str) -> list[str]:
-    """What `remove_leaks` reports of a data set, in a sentence."""
+    """Describe in a sentence what `remove_leaks` reports of a data set."""
     path = results.folder / "cases" / f"{controlled_name(dataset)}.report.json"
     if not path.exists():
         return []

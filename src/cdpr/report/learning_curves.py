@@ -23,8 +23,8 @@ EFFICIENCY = ("accuracy", "utility", "aec")
 
 
 def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str], shared: bool = False) -> list[Curves]:
-    """Training curves of the variants of a figure. One without metrics has no runs; the figure names it as missing.
-    ``shared``: each with the seeds alone that all of them have.
+    """Read the training curves of the variants of a figure. One without metrics has no runs; the figure names it as
+    missing. ``shared``: each with the seeds alone that all of them have.
 
     Raises CurveError for a broken metrics file, ProvenanceError for training of another tier or on different cases.
     """
@@ -38,8 +38,8 @@ def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str], 
 
 
 def draw_learning_curves(settings: Settings, job: Job, where: str) -> None:
-    """Validation accuracy, AEN, AEC, N_na and utility by training step: mean over seeds, band from the lowest to the
-    highest. Raises as :func:`curves_of`."""
+    """Plot validation accuracy, AEN, AEC, N_na and utility by training step: mean over seeds, band from the lowest to
+    the highest. Raises as :func:`curves_of`."""
     curves = curves_of(settings, job, where, LEARNT)
     with style.drawing(7.2, 4.4, job.out) as figure:
         panels = figure.subplots(2, 3).ravel()
@@ -61,15 +61,15 @@ _TIME = "time on this machine, without validation: of the processor on a CPU (al
 
 
 def plot_training_efficiency(settings: Settings, job: Job) -> None:
-    """Accuracy, utility and AEC on the validation split against generated tokens. With :func:`plot_training_time` the
-    counterpart of the paper's figure; both raise as :func:`curves_of`."""
+    """Plot accuracy, utility and AEC on the validation split against generated tokens. With :func:`plot_training_time`
+    the counterpart of the paper's figure; both raise as :func:`curves_of`."""
     curves = efficiency_curves(settings, job)
     axis = ("tokens", "generated tokens (millions)", 1e6)
     _draw_efficiency(settings, curves, job.out, axis, "tokens with probes and continuations")
 
 
 def plot_training_time(settings: Settings, job: Job) -> None:
-    """The same against the time of training: of the processor on a CPU, by the clock on a GPU."""
+    """Plot the same against the time of training: CPU time on a CPU, elapsed time on a GPU."""
     curves = efficiency_curves(settings, job)
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
     unit, seconds = ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
@@ -79,8 +79,8 @@ def plot_training_time(settings: Settings, job: Job) -> None:
 
 
 def efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
-    """The curves of the efficiency figures: price and accuracy of a rule are compared over the same seeds. Raises as
-    :func:`curves_of`."""
+    """Read the curves of the efficiency figures: price and accuracy of a rule are compared over the same seeds. Raises
+    as :func:`curves_of`."""
     return curves_of(settings, job, "training_efficiency", EFFICIENCY, shared=True)
 
 
@@ -100,7 +100,7 @@ def _draw_efficiency(
 def _draw_curves(
     panel: style.Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: str, unit: float
 ) -> None:
-    """One metric of all variants; the end of a run that diverged is a small x."""
+    """Draw one metric of all variants; a small x is the end of a run that diverged."""
     factor = PANELS[metric][1]
     for position, curve in enumerate(curves):
         look = style.look_of(settings, curve.method.name, position)
@@ -118,7 +118,7 @@ def _draw_curves(
 
 
 def _handles(settings: Settings, curves: Sequence[Curves]) -> list:
-    """Entries of a legend: the name of each line, and its number of seeds."""
+    """Make the entries of a legend: the name of each line, and its number of seeds."""
     from matplotlib.lines import Line2D
 
     lines = []

@@ -1,4 +1,4 @@
-"""Table 1: every agent on every benchmark, ours as measured, the paper's figures beside them and never among them."""
+"""Table 1: every agent on every benchmark as measured; the paper's figures are beside them, never among them."""
 
 import itertools
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _FILE, _PRINTED = "main_results.csv", {"acc": "accuracy", "aen": "aen", "aec": "
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding: the paper's layout and ours against its rivals; then counts and runs, and the paper's table.
+    """Make, per decoding, the paper's layout and ours against its rivals; then counts and runs, and the paper's table.
     Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     parts, present = [], {method.name for method in results.methods}
@@ -44,14 +44,14 @@ write_main_table = comparisons.writer(sheet)
 
 
 def places(results: Results) -> dict[str, str]:
-    """Groups of columns: every data set and, of benchmarks, the average."""
+    """Return the groups of columns: every data set and, of benchmarks, the average."""
     if not results.averaged:
         return dict(results.datasets)
     return {d: f"{label} ({domain(d)})" for d, label in results.datasets.items()} | {AVERAGE: "Average"}
 
 
 def wide(results: Results, decoding: str, text: str, notes: list[str], label: str) -> tuple[str, Table]:
-    """The paper's layout below its heading: a row per method, Acc/AEN/AEC per data set and on average, utility on
+    """Make the table in the paper's layout: a row per method, Acc/AEN/AEC per data set and on average, utility on
     average. The main decoding shows the rows that cannot be run here too."""
     main = decoding == results.decodings[0]
     columns: list[Column] = []
@@ -86,7 +86,8 @@ def wide(results: Results, decoding: str, text: str, notes: list[str], label: st
 
 
 def _paired(results: Results, first: Method, second: Method, decoding: str) -> tuple[str, Table]:
-    """First minus second per data set. Holm's family: the McNemar tests of this table (data sets and seeds)."""
+    """Make the table of first minus second per data set. Holm's family: the McNemar tests of this table (data sets and
+    seeds)."""
     changes = comparisons.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
     columns = [
         *comparisons.interval_columns(COMPARED, "Δ ", short=True),
@@ -98,8 +99,7 @@ def _paired(results: Results, first: Method, second: Method, decoding: str) -> t
 
 
 def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> tuple[str, Table]:
-    """What stands behind each figure, below its heading: counts, 95% intervals over seeds and cases, deviation between
-    seeds."""
+    """Make the table behind each figure: counts, 95% intervals over seeds and cases, deviation between seeds."""
     beside = {
         "accuracy": [Column("accuracy_seed_sd", "seed SD", factor=100.0)],
         "aec": [Column("aec_seed_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")],
@@ -117,7 +117,7 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
 
 
 def long(results: Results) -> list[Row]:
-    """One row per method, place and decoding; ``paper_*`` holds what the paper prints."""
+    """Return one row per method, place and decoding; ``paper_*`` is what the paper prints."""
     paper = {(row["method"], row["dataset"]): comparisons.paper_cells(row, _PRINTED)
              for row in printed_rows(_FILE, *_PRINTED)}  # fmt: skip
     rows = []
@@ -145,7 +145,7 @@ MEASURED = "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN)
 
 
 def main_caption(settings: Settings, decoding: str) -> str:
-    """What a reader of the main table must know."""
+    """Make the caption of the main table."""
     return (
         f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = "
         f"{settings.utility.cost_unit_usd:g}. {MEASURED}; Utility: {utility_formula(settings.utility)}, on average "
@@ -155,14 +155,14 @@ def main_caption(settings: Settings, decoding: str) -> str:
 
 
 def legend(results: Results) -> list[str]:
-    """What stands below the main table."""
+    """List the notes below the main table."""
     notes = []
     if any(method.knows_hospital for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They know "
                      "the disease model that made the cases; no learned row does.")  # fmt: skip
     if {"static", "all_tests"} <= {method.name for method in results.methods if method.runs}:
         notes.append("Static diagnosis and all-tests pay for the same examinations, those of the record. AEN of static "
-                     "counts these alone; all-tests requests what the record lacks too, in vain (N_na).")  # fmt: skip
+                     "counts these alone; all-tests also requests what the record lacks (N_na).")  # fmt: skip
     for method in results.methods:
         if names := results.answered_as(method):
             notes.append(f"{method.label}: the server answered as {', '.join(names)}, not as the requested model.")

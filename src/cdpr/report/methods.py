@@ -1,4 +1,4 @@
-"""The rows of each table: agents of the registry and trained variants, with the runs that they stand for.
+"""The rows of each table: agents of the registry and trained variants, with their runs.
 
 Nothing here reads results, so the plan of jobs asks the same functions which evaluations a table is made of.
 """
@@ -45,8 +45,8 @@ LEAST_SEEDS = {True: 3, False: 2}
 
 @dataclass(frozen=True)
 class Method:
-    """A row. ``runs`` are its evaluated runs, one per seed; without any, ``why`` says why it is not run. ``paper``
-    names the row of the paper's Table 1 that it stands for."""
+    """A row of a table. ``runs`` are its evaluated runs, one per seed; without any, ``why`` says why it is not run.
+    ``paper`` names the row of the paper's Table 1 that it stands for."""
 
     name: str
     label: str
@@ -68,8 +68,7 @@ class Method:
 
 
 def main_methods(settings: Settings) -> list[Method]:
-    """All rows of the main table: agents in the order of the registry, group by group. Among the trained ones stand
-    ours, our own method last."""
+    """List all rows of the main table: agents in the order of the registry, group by group, our own method last."""
     others, ours = list[Method](), list[Method]()
     for variant in labels_of(settings, "main_table"):
         (ours if variant == OURS else others).append(trained(settings, variant))
@@ -79,12 +78,12 @@ def main_methods(settings: Settings) -> list[Method]:
 
 
 def pictured_methods(settings: Settings) -> list[Method]:
-    """The rows of the main table, and further variants that are held against them in the plane of accuracy and cost."""
+    """List the rows of the main table, and further variants that the figure of accuracy and cost compares with them."""
     return [*main_methods(settings), *_rows(settings, names=("@accuracy_cost",))]
 
 
 def page_methods(settings: Settings) -> list[Method]:
-    """The methods with runs that the results page shows, each once: the rows of the main table, then every other
+    """List the methods with runs that the results page shows, each once: the rows of the main table, then every other
     variant that feeds more than the table of comparators."""
     entries = settings.experiments.variants
     others = [v for v in variants(settings) if v not in entries or set(entries[v].feeds) - {"comparators"}]
@@ -93,21 +92,22 @@ def page_methods(settings: Settings) -> list[Method]:
 
 
 def open_methods(settings: Settings) -> list[Method]:
-    """The rows of the table of open cases: those of the main table without the reference policies, and without the
-    trained ones unless they are asked for."""
+    """List the rows of the table of open cases: those of the main table without the reference policies, and without the
+    trained ones unless the settings include them."""
     left_out = {} if settings.evaluation.open_cases.trained else variants(settings)
     return [m for m in main_methods(settings) if m.group != REFERENCE and m.name not in left_out]
 
 
 def open_datasets(settings: Settings) -> dict[str, str]:
-    """The columns of the table of open cases: data sets beside the benchmarks that have a path, and their labels."""
+    """Return the columns of the table of open cases: data sets beside the benchmarks that have a path, and their
+    labels."""
     return {name: datasets.DATASETS[name].column for name in datasets.FURTHER if not synthetic(settings, name)}
 
 
 def unfit(settings: Settings, run: str, dataset: str) -> str:
-    """Why a run does not work up the cases of a data set; empty where it does. Reference policies need the model that
-    made the cases. The tiny policy knows no word that it was not trained on: on open cases it would say nothing of
-    the method."""
+    """Say why a run cannot diagnose the cases of a data set; empty where it can. Reference policies need the model that
+    made the cases. The tiny policy knows no word that it was not trained on: on open cases it would say nothing of the
+    method."""
     entry = settings.agents.get(run)
     if entry is not None and entry.knows_hospital:
         return "" if synthetic(settings, dataset) else "not run: real cases have no known model"
@@ -118,7 +118,7 @@ def unfit(settings: Settings, run: str, dataset: str) -> str:
 
 
 def _rows(settings: Settings, *, names: tuple[str, ...]) -> list[Method]:
-    """Agents and variants by name, each once; ``@FIGURE`` are all variants that feed it, in the order of the
+    """List agents and variants by name, each once; ``@FIGURE`` are all variants that feed it, in the order of the
     experiments."""
     listed = [labels_of(settings, name[1:]) if name.startswith("@") else [name] for name in names]
     every = dict.fromkeys(name for of in listed for name in of)
@@ -142,8 +142,8 @@ leak_methods = partial(_rows, names=("warm_start", "grpo", OURS, "zero_test", "a
 
 
 def trained(settings: Settings, variant: str) -> Method:
-    """A variant with one run per seed. Variants that train the same thing share all runs of their job, so that no table
-    or claim has fewer of them than another."""
+    """Make the row of a variant, with one run per seed. Variants that train the same thing share all runs of their job,
+    so that no table or claim has fewer of them than another."""
     job, entry = job_of(settings, variant), variants(settings)[variant]
     seeds = max(seeds_of(settings, variant), seeds_of(settings, job), key=len)
     runs = tuple(str(TrainedRun(job, seed)) for seed in seeds)
@@ -151,8 +151,8 @@ def trained(settings: Settings, variant: str) -> Method:
 
 
 def agent(settings: Settings, name: str) -> Method:
-    """An agent of the registry: one run of its name, or the reason why it is not run; such a row goes by the paper's
-    name."""
+    """Make the row of an agent of the registry: one run of its name, or the reason why it is not run; such a row has
+    the paper's name."""
     entry = settings.agents[name]
     label = entry.label or _called(settings, entry)
     if why := why_not_run(settings, name):
@@ -161,7 +161,7 @@ def agent(settings: Settings, name: str) -> Method:
 
 
 def _called(settings: Settings, entry: AgentEntry) -> str:
-    """What a row without a label of its own is called: as its model is, with the paper's name where that differs."""
+    """Return the name of a row without a label: that of its model, with the paper's name where that differs."""
     model = model_of(settings, entry)
     label = _model_name(model) if model else backbone(settings)
     return f"{label} (paper: {entry.paper})" if model and entry.paper not in ("", label) else label
@@ -172,23 +172,23 @@ def _model_name(model: ModelEntry) -> str:
 
 
 def backbone(settings: Settings) -> str:
-    """What the policy is before reinforcement learning."""
+    """Return the name of the policy before reinforcement learning."""
     model = settings.policy.model
     return "Warm-started tiny policy" if model == "tiny" else f"Backbone {Path(model).name}"
 
 
 def synthetic(settings: Settings, dataset: str) -> bool:
-    """Whether a data set comes from the synthetic hospital instead of the user's own files."""
+    """Tell whether a data set comes from the synthetic hospital instead of the user's own files."""
     return settings.data.source(dataset).path is None
 
 
 def domain(dataset: str) -> str:
-    """``in-domain`` or ``OOD``."""
+    """Return ``in-domain`` or ``OOD``."""
     return "in-domain" if dataset == IN_DOMAIN else "OOD"
 
 
 def tier_mark(settings: Settings) -> str:
-    """What every table and figure must say about where its cases come from."""
+    """Say where the cases come from, as every table and figure must."""
     made_up = [label for name, label in DATASETS.items() if synthetic(settings, name)]
     if len(made_up) == len(DATASETS):
         return f"tier: {settings.tier} — synthetic hospital"
@@ -196,7 +196,7 @@ def tier_mark(settings: Settings) -> str:
 
 
 def judges(settings: Settings) -> tuple[str, str]:
-    """What the judge whose verdicts count is called, and the second one."""
+    """Return the names of the judge whose verdicts count, and of the second one."""
     names = {where: _model_name(model) for where, model in judging_models(settings).items()}
     first = f"tables of names, then {names['judge.model']}" if "judge.model" in names else "tables of names"
     return first, names.get("judge.second", "tables of names")

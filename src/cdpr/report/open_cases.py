@@ -1,4 +1,4 @@
-"""The table of open cases: every agent on real cases that anyone may have, and on those of one's own in FHIR.
+"""The table of open cases: every agent on real cases that are open to everyone, and on one's own in FHIR.
 
 Table 1's layout without its average: these cases are none of the paper's benchmarks.
 """
@@ -17,8 +17,8 @@ _LABEL = "open_cases"
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding the agents in Table 1's layout; then counts and intervals, and what was asked of models. Raises
-    SettingsError where the settings name no such cases or no row can be run, and as :class:`Results` does."""
+    """Make, per decoding, a table of the agents in Table 1's layout; then counts and intervals, and the use of models.
+    Raises SettingsError where the settings name no such cases or no row can be run, and as :class:`Results` does."""
     datasets = open_datasets(settings)
     if not datasets:
         raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "
@@ -26,7 +26,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     methods = open_methods(settings)
     if all(unfit(settings, run, dataset) for method in methods for run in method.runs for dataset in datasets):
         raise SettingsError(
-            "no model can work up the open cases yet: `make local-llm` downloads one, then add "
+            "no model can diagnose the open cases yet: `make local-llm` downloads one, then add "
             "`--configfile config/local_llm.yaml`; `cdpr systems` says what each row needs"
         )
     results = Results(settings, folder, methods, datasets)

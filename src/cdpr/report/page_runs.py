@@ -1,4 +1,4 @@
-"""Which runs stand behind a number: keys, digests and the command that makes them again, from the ``run.json`` files.
+"""The runs behind a number: keys, digests and the command that makes them again, from the ``run.json`` files.
 
 No date, duration, commit or absolute path is taken over: the same results give the same page.
 """
@@ -19,7 +19,7 @@ from .provenance import check_tier, read_record
 
 @dataclass(frozen=True)
 class Artifact:
-    """How one file was made, and how MLflow finds its run; ``key`` is empty where no ``run.json`` tells."""
+    """The origin of one file, and a query for its run in MLflow; ``key`` is empty where there is no ``run.json``."""
 
     target: str
     command: str
@@ -40,7 +40,8 @@ class Records:
         self.settings, self.results = settings, results
 
     def artifact(self, target: str, record: Path | None = None) -> Artifact:
-        """How ``target``, a path below the results, was made; ``record`` where it is not the ``run.json`` beside it."""
+        """Describe the origin of ``target``, a path below the results; ``record`` where it is not the ``run.json``
+        beside it."""
         root = self.settings.paths.results
         # An absolute folder is the reader's own matter: it would make the page another one on every machine.
         file = f"{'<results>' if Path(root).is_absolute() else shlex.quote(root)}/{target}"
@@ -58,9 +59,9 @@ class Records:
                     f"tags.`{KEY_TAG}` = '{content.run_key}'")  # fmt: skip
 
     def behind(self, methods: Iterable[Method]) -> list[dict[str, Any]]:
-        """By method all evaluations that are there, as ``blocks`` by data set; each once, with the first of the methods
-        that share it. ``training`` is how its policy was trained (None for one that was not), ``inspector`` where the
-        inspector shows its cases (empty for runs that it does not show)."""
+        """Return, by method, all evaluations that there are, as ``blocks`` by data set; each once, with the first of
+        the methods that share it. ``training`` is how its policy was trained (None for one that was not), ``inspector``
+        where the inspector shows its cases (empty for runs that it does not show)."""
         sources, known = [], set()
         for method in methods:
             blocks: dict[str, list[dict[str, Any]]] = {}
@@ -84,21 +85,21 @@ class Records:
 
 
 class Links:
-    """From the runs of a cell to their places on the page."""
+    """Links from the runs of a cell to their anchors on the page."""
 
     def __init__(self, behind: Iterable[Mapping[str, Any]]):
         self._known = {one["anchor"] for method in behind for block in method["blocks"].values() for one in block}
 
     def anchors(self, runs: Iterable[tuple[str, str]]) -> list[str]:
-        """Anchors of those runs that stand on the page."""
+        """Return the anchors of those runs that are on the page."""
         return [place for run, dataset in runs if (place := anchor(run, dataset)) in self._known]
 
     def of_claim(self, run: str) -> list[str]:
-        """Anchors of a run such as ``cdpr-seed0`` on all data sets, or on one where it follows after a slash."""
+        """Return the anchors of a run such as ``cdpr-seed0`` on all data sets, or on the one after a slash."""
         name, _, dataset = run.partition("/")
         return self.anchors([(name, d) for d in ([dataset] if dataset else DATASETS)])
 
 
 def anchor(name: str, dataset: str = "") -> str:
-    """Place on the page of an evaluation, or of a method."""
+    """Return the anchor on the page of an evaluation, or of a method."""
     return "-".join(["made", *(re.sub(r"\W", "-", part) for part in (name, dataset) if part)])

@@ -15,13 +15,13 @@ class PaperFactsError(ValueError):
 
 
 def facts_folder() -> Path:
-    """``workflow/paper`` of the checkout."""
+    """Return ``workflow/paper`` of the checkout."""
     return project_folder() / "workflow/paper"
 
 
 def printed_rows(file: str, *values: str) -> list[dict[str, Any]]:
-    """Rows of a file below ``workflow/paper`` with the columns ``values`` as numbers (None where nothing is printed),
-    without its marks.
+    """Read the rows of a file below ``workflow/paper`` with the columns ``values`` as numbers (None where nothing is
+    printed), without its marks.
 
     Raises :class:`PaperFactsError`.
     """
@@ -31,7 +31,7 @@ def printed_rows(file: str, *values: str) -> list[dict[str, Any]]:
 
 
 def read_paper() -> dict[str, float]:
-    """Numbers of Table 1, of the expert study and of the text by address: ``main:CDPR-4B:average.acc``,
+    """Read the numbers of Table 1, of the expert study and of the text by address: ``main:CDPR-4B:average.acc``,
     ``expert:CDPR:diagnostic_gain``, ``text:cases.private``. Raises :class:`PaperFactsError`."""
     numbers: dict[str, float | None] = {}
     for row in printed_rows("main_results.csv", *METRICS):
@@ -46,7 +46,7 @@ def read_paper() -> dict[str, float]:
 
 
 def sample_prices() -> dict[str, float]:
-    """Prices of the paper's sample record in USD, by examination as our catalogue calls it."""
+    """Return the prices of the paper's sample record in USD, by our catalogue's name of the examination."""
     from ..costs.catalogue import load_catalogue
 
     return dict(load_catalogue().paper)

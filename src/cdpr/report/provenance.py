@@ -1,4 +1,5 @@
-"""Results that may share a table: made under one tier, one utility, one cost map and, per data set, the same cases."""
+"""Checks that results may share a table: they have one tier, one utility, one cost map and, per data set, the same
+cases."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -84,8 +85,7 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
 
 
 def _check_job(record: RunRecord, place: Path, stage: str, options: Mapping[str, str]) -> None:
-    """Raise ProvenanceError for a record of another job than the one whose files are there; an older record names
-    none."""
+    """Refuse the record of another job than the one whose files are there; an older record names none."""
     if (record.stage or stage) != stage or (record.options or options) != options:
         raise ProvenanceError(f"{place}: is the record of {job_name(record.stage, record.options)!r}, and not of "
                               f"{job_name(stage, options)}: files were moved or exchanged; put them back, or remove "
@@ -106,7 +106,7 @@ def _records(places: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:
 
 
 def read_record(path: Path) -> RunRecord:
-    """A ``run.json``. Raises :class:`ProvenanceError` for one that cannot be read."""
+    """Read a ``run.json``. Raises :class:`ProvenanceError` for one that cannot be read."""
     try:
         return RunRecord.read(path)
     except ValueError as error:

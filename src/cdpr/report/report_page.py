@@ -1,7 +1,7 @@
 """``report.html``: everything on one page that needs nothing else, the answer that a reader wants first on top.
 
 Tables are made of the same typed cells as their CSV, Markdown and LaTeX forms; figures are shown as they were drawn.
-What is not there is a labelled hole. The same results give the same bytes.
+Missing files are named, with the command that makes them. The same results give the same bytes.
 """
 
 import base64
@@ -69,7 +69,7 @@ class Chapter:
 def write_report(settings: Settings, job: Job) -> None:
     """Write the page.
 
-    Missing files become labelled holes. Raises ProvenanceError for results of another tier, utility or set of cases
+    Missing files are named. Raises ProvenanceError for results of another tier, utility or set of cases
     and for JSON that cannot be read, EvaluationError for a broken evaluation; nothing is written then.
     """
     folder = job.inputs["results"]
@@ -98,14 +98,15 @@ def write_report(settings: Settings, job: Job) -> None:
 
 
 def shared_runs(methods: Sequence[Method]) -> list[tuple[str, str]]:
-    """Variants that are shown with runs of another one, because both train the same thing, if with fewer seeds."""
+    """List the variants that are shown with runs of another one, because both have the same training, if with fewer
+    seeds."""
     first: dict[str, str] = {}
     owners = [(method.label, first.setdefault(method.runs[0], method.label)) for method in methods]
     return [(label, owner) for label, owner in owners if label != owner]
 
 
 def banner(settings: Settings) -> tuple[str, str]:
-    """What nobody may miss: where cases and policy come from, and what that means."""
+    """Make the banner: where cases and policy come from, and what that means for the numbers."""
     made_up = [label for name, label in DATASETS.items() if synthetic(settings, name)]
     tiny = settings.policy.model == "tiny"
     if not made_up and not tiny:
@@ -118,7 +119,7 @@ def banner(settings: Settings) -> tuple[str, str]:
 
 
 def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records) -> list[Chapter]:
-    """The chapters of the page in the order of their first entry: figures, then the table."""
+    """Make the chapters of the page in the order of their first entry: figures, then the table."""
     filled: dict[str, Chapter] = {}
     for entry in entries:
         name = re.sub(r"\W+", "_", entry.chapter.lower()).strip("_")
@@ -147,7 +148,8 @@ def _card(name: str, label: str, records: Records) -> Chapter:
 
 
 def _picture(records: Records, path: str, alt: str, apart: bool = False) -> dict[str, Any]:
-    """The PNG at ``path`` below the results as a data address, only its name if ``apart``, or the hole in its place."""
+    """Embed the PNG at ``path`` below the results as a data address, only its name if ``apart``, or the reason why it
+    is missing."""
     file = records.results / path
     content = file.read_bytes() if file.exists() else b""
     reason = "" if content.startswith(b"\x89PNG") else f"{'no PNG image' if content else 'missing'}: {path}"
@@ -169,12 +171,12 @@ def _environment() -> Any:
 
 
 def _slug(verdict: str) -> str:
-    """A verdict as a class of the page's style; one that is not known looks like `not run`."""
+    """Return a verdict as a class of the page's style; one that is not known looks like `not run`."""
     return (verdict if verdict in COUNTED else NOT_RUN).replace(" ", "-")
 
 
 def _unbroken(text: str) -> str:
-    """An interval holds together where a cell must break: 58.90 / [56.07, 61.83]."""
+    """Keep an interval together where a cell must break: 58.90 / [56.07, 61.83]."""
     return re.sub(r"\[[-+\d.]+, [-+\d.]+\]", lambda match: match[0].replace(", ", ",\u00a0"), text)
 
 
@@ -183,7 +185,7 @@ def _unbroken(text: str) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """Ours against one rival at one place, in words."""
+    """The comparison of ours with one rival at one place, in words."""
 
     place: str
     question: str
@@ -230,7 +232,7 @@ def _signed(row: Row, metric: Metric) -> str:
 
 
 def _short(row: Row) -> str:
-    """Yes, no or open by the utility; then accuracy and cost: ``Yes, by +0.141 [+0.120, +0.160]; less accurate,
+    """Answer yes, no or open by the utility; then accuracy and cost: ``Yes, by +0.141 [+0.120, +0.160]; less accurate,
     cheaper``."""
     if row["void"]:
         return f"Open: {row['void']}"
@@ -262,7 +264,7 @@ def _change(results: Results, row: Row) -> Row:
 
 
 def runs_of(row: Row) -> list[str]:
-    """The runs behind a row, each once."""
+    """List the runs behind a row, each once."""
     return list(dict.fromkeys(run for run, _ in row["runs"]))
 
 

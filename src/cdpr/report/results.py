@@ -1,4 +1,5 @@
-"""Results of methods as rows: means with intervals, differences between two methods, and why there are none."""
+"""Results of methods as rows: means with intervals, differences between two methods, and the reasons of missing
+ones."""
 
 import itertools
 from collections import Counter
@@ -29,8 +30,8 @@ STOPPED = 0.1
 
 
 class NotMeasured(Exception):
-    """A figure that is not there, with its ``reason``; ``missing`` names the file (or rows) that the pipeline should
-    have written, and is empty for what is not run on purpose."""
+    """A figure that is missing, with its ``reason``; ``missing`` names the file (or rows) that the pipeline should have
+    written, and is empty for what is not run on purpose."""
 
     def __init__(self, reason: str, missing: str = ""):
         super().__init__(reason)
@@ -69,13 +70,13 @@ class Results:
         return list(dict.fromkeys(self.settings.evaluation.decodings))
 
     def method(self, name: str) -> Method:
-        """Raises KeyError for a name that no row has."""
+        """Return the method of a name."""
         return {method.name: method for method in self.methods}[name]
 
     # Figures
 
     def rows(self, method: Method, dataset: str, decoding: str) -> pd.DataFrame:
-        """A row per run of a method and case, as of :func:`~cdpr.evaluation.metrics.read_evaluation`. Raises
+        """Return a row per run of a method and case, as of :func:`~cdpr.evaluation.metrics.read_evaluation`. Raises
         NotMeasured where not all runs are there: a mean over some of the seeds is no substitute."""
         if not method.runs:
             raise NotMeasured(method.why)
@@ -95,15 +96,15 @@ class Results:
         return pd.concat(frames, ignore_index=True)
 
     def resampled(self, values: np.ndarray, dataset: str) -> np.ndarray:
-        """Bootstrap draws of values [seeds, cases, figures] with the plan of the settings."""
+        """Resample values [seeds, cases, figures] with the plan of the settings."""
         return crossed_bootstrap(values, self.settings.evaluation.bootstrap, self.settings.evaluation.seed, dataset)
 
     def _summary(self, method: Method, place: str, decoding: str) -> Row:
-        """A method at a place: where the row is from, how it stands (``status``) and, where it was measured, its number
-        of ``seeds``, all metrics as columns of :func:`~cdpr.evaluation.metrics.estimate`, and the ``runs`` behind them.
-        On one data set also: right diagnoses by run (``k``: ``583+590``) of ``n`` cases, median and 90th percentile of
-        the costs of all episodes, and ``chance``, the accuracy of the most frequent diagnosis as the answer to every
-        case. Else ``reason`` says why not, and ``missing`` what is missing. The accuracy of a single run has Wilson's
+        """Make the row of a method at a place: its origin, its ``status`` and, where it was measured, its number of
+        ``seeds``, all metrics as columns of :func:`~cdpr.evaluation.metrics.estimate`, and the ``runs`` behind them. On
+        one data set also: right diagnoses by run (``k``: ``583+590``) of ``n`` cases, median and 90th percentile of the
+        costs of all episodes, and ``chance``, the accuracy of the most frequent diagnosis as the answer to every case.
+        Else ``reason`` says why not, and ``missing`` names the missing files. The accuracy of a single run has Wilson's
         interval."""
         row: Row = {
             "tier": self.settings.tier, "cost_unit_usd": str(self.settings.utility.cost_unit_usd),
@@ -128,8 +129,8 @@ class Results:
         return average([self._on(method, dataset, decoding) for dataset in AVERAGED])
 
     def draws(self, method: Method, dataset: str, decoding: str) -> np.ndarray:
-        """Bootstrap means [resamples, metrics] of a method on a data set; those of methods on the same cases resample
-        them alike. Raises NotMeasured."""
+        """Return bootstrap means [resamples, metrics] of a method on a data set; those of methods on the same cases
+        resample them alike. Raises NotMeasured."""
         return self._on(method, dataset, decoding)["draws"]
 
     def _measured(self, method: Method, dataset: str, decoding: str) -> Row:
@@ -146,8 +147,8 @@ class Results:
                       "chance": chance}  # fmt: skip
 
     def change(self, first: Method, second: Method, place: str, decoding: str) -> Row:
-        """First minus second on the same cases, over the seeds that both have; the one run of an agent that is not
-        trained is compared with every seed of the other. The differences are columns of
+        """Compute first minus second on the same cases, over the seeds that both have; the one run of an agent that is
+        not trained is compared with every seed of the other. The differences are columns of
         :func:`~cdpr.evaluation.metrics.estimate`; ``tests`` are McNemar's per pair of seeds, ``runs`` the evaluations
         compared, and ``void`` is why the comparison supports nothing, if it does not. ``reason`` says that a run is
         missing or that no seed is shared. Of the average there are no tests: its ``cases`` are those of all data
@@ -178,7 +179,7 @@ class Results:
             "runs": tuple((run, dataset) for run in compared)}  # fmt: skip
 
     def difference(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], dataset: str) -> Row:
-        """Differences of all metrics between pairs of runs, each [cases, metrics]."""
+        """Compute the differences of all metrics between pairs of runs, each [cases, metrics]."""
         table, right = np.stack([one - two for one, two in pairs]), list(METRICS).index("accuracy")
         tests = tuple(mcnemar_exact(one[:, right], two[:, right]) for one, two in pairs)
         return estimates(table.mean(axis=1), self.resampled(table, dataset)) | {
@@ -187,8 +188,9 @@ class Results:
         }  # fmt: skip
 
     def void(self, methods: Iterable[Method], place: str, decoding: str) -> str:
-        """Why a comparison of these methods, all measured, supports nothing, whatever its intervals: one was trained
-        with a single seed, one has stopped ordering examinations, or none is above chance. Empty where it may."""
+        """Say why a comparison of these methods, all measured, supports nothing, whatever its intervals: one was
+        trained with a single seed, one has stopped ordering examinations, or none is above chance. Empty where it
+        may."""
         above = []
         for method in methods:
             at = self.summary(method, place, decoding)
@@ -201,19 +203,19 @@ class Results:
             above.append(wilson_interval(round(at["accuracy"] * cases), cases)[0] > chance)
         return "" if any(above) else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
 
-    # What stands behind them
+    # Origin of the figures
 
     def behind(self, place: str, method: Method) -> Runs:
-        """The evaluations, as (run, data set), that a method's figures at a place are made of."""
+        """Return the evaluations, as (run, data set), behind a method's figures at a place."""
         return tuple((run, dataset) for dataset in data_sets(place) for run in method.runs)
 
     def diverged(self, *runs: str) -> list[str]:
-        """``cdpr-seed1 diverged at step 20`` for each of the runs that did not come to the end of its training."""
+        """Say ``cdpr-seed1 diverged at step 20`` for each of the runs that did not reach the end of its training."""
         ends = {run: self._diverged_at(run) for run in runs}
         return [f"{run} diverged at step {at}" for run, at in ends.items() if at is not None]
 
     def divergences(self) -> list[str]:
-        """A sentence for every method of which a run diverged; its figures count all seeds."""
+        """Write a sentence for every method of which a run diverged; its figures count all seeds."""
         notes = []
         for method in self.methods:
             if broken := self.diverged(*method.runs):
@@ -222,8 +224,8 @@ class Results:
         return notes
 
     def judging(self) -> list[str]:
-        """Who judged the diagnoses behind these figures: one sentence for all of them, and one for every method at
-        whose diagnoses the judge failed."""
+        """Name the judges of the diagnoses behind these figures: one sentence for all of them, and one for every method
+        at whose diagnoses the judge failed."""
         if not self.settings.judge.model:
             return []
         counts, notes = Counter[str](), []
@@ -239,7 +241,7 @@ class Results:
         return [f"Verdicts on {counts.total():,} diagnoses: {', '.join(shares)}.", *notes] if counts else []
 
     def verdicts(self, method: Method, dataset: str, decoding: str) -> dict[str, int]:
-        """How many diagnoses were judged by whom (:class:`~cdpr.evaluation.row.Judging`)."""
+        """Count diagnoses by judge (:class:`~cdpr.evaluation.row.Judging`)."""
         try:
             rows = self.rows(method, dataset, decoding)
         except NotMeasured:
@@ -247,28 +249,28 @@ class Results:
         return rows.judging_by.value_counts().to_dict() if "judging_by" in rows else {}
 
     def remarks(self) -> list[str]:
-        """The notes below every table and figure of these results: diverged trainings, and the judges."""
+        """List the notes below every table and figure of these results: diverged trainings, and the judges."""
         return [*self.divergences(), *self.judging()]
 
     def answered_as(self, method: Method) -> list[str]:
-        """Other models than the one asked for, as which servers answered (``answered_as`` in run.json)."""
+        """List the models, other than the requested one, as which servers answered (``answered_as`` in run.json)."""
         evaluations = (self.path(run, dataset) for run in method.runs for dataset in self.datasets)
         places = (path.with_suffix(".run.json") for path in evaluations)
         tags = {read_record(place).tags.get("answered_as", "") for place in places if place.exists()}
         return sorted(tags - {""})
 
     def path(self, run: str, dataset: str) -> Path:
-        """Where the evaluation of a run on a data set lies."""
+        """Return the file with the evaluation of a run on a data set."""
         return self.folder / "evaluations" / run / f"{dataset}.jsonl"
 
 
 def data_sets(place: str) -> Sequence[str]:
-    """The data sets that a place stands for."""
+    """Return the data sets of a place."""
     return AVERAGED if place == AVERAGE else (place,)
 
 
 def paired(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:
-    """Runs side by side: by seed where both were trained, else the one run of the one against all others."""
+    """Pair runs: by seed where both were trained, else the single run of one with all runs of the other."""
     one, two = (dict(zip(seeds_of_runs(side), side, strict=False)) for side in (first, second))
     if one and two:
         return [(one[seed], two[seed]) for seed in one if seed in two]

@@ -1,7 +1,7 @@
 """The paper's appendix table of one record, made from our own data: a test case, its examinations with their prices,
-and what each agent did on it.
+and the episodes of the agents on it.
 
-A digest picks the case, no person does. Cases that not everyone may see are not shown: the table is then a hole.
+A digest picks the case, no person does. Cases that not everyone may see are not shown: the table then says so.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,18 +29,19 @@ _COUNTS = ("n_issued", "n_physical", "n_na")
 
 
 def write_sample_case(settings: Settings, job: Job) -> None:
-    """Write the tables; missing evaluations become labelled holes. Raises ValueError when the file holds no test case,
+    """Write the tables; missing evaluations are named in them. Raises ValueError when the file holds no test case,
     RecordError for a broken one, and as :class:`Results` does."""
     _sheet(settings, job.inputs["results"], job.inputs["cases"]).write(job.out)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """The sample case of the results in ``folder``."""
+    """Make the tables of the sample case of the results in ``folder``."""
     return _sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl")
 
 
 def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
-    """The case, its examinations, and what each agent did; one line where nobody may see it."""
+    """Make the tables of the case, its examinations, and the agents' episodes; one line where the case may not be
+    shown."""
     try:
         case, among = choose_case(settings, cases)
     except NotMeasured as error:
@@ -55,8 +56,8 @@ def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
 
 
 def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int]:
-    """The test case with the smallest digest of ``evaluation.seed`` and its id, whatever the order of the file, and how
-    many it was chosen among.
+    """Choose the test case with the smallest digest of ``evaluation.seed`` and its id, whatever the order of the file,
+    and count the test cases.
 
     Raises NotMeasured as soon as one case is credentialed, or where the source is not open to everyone, and ValueError
     without a test case.
@@ -76,9 +77,9 @@ def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int]:
 
 
 def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Row]:
-    """A line of what every agent of the main table did on the case with the main decoding, seed by seed; ``reason``
-    says why there is nothing, ``diverged`` at which step its training broke off. Raises EvaluationError for an
-    evaluation of another case under its name."""
+    """Yield a line per agent of the main table and seed on its episode with the main decoding; ``reason`` says why
+    there is nothing, ``diverged`` at which step its training stopped. Raises EvaluationError for an evaluation of
+    another case under its name."""
     decoding = settings.evaluation.decodings[0]
     results = Results(settings, folder, [method for method in main_methods(settings) if method.runs])
     every_run = [(method, run) for method in results.methods for run in method.runs]
@@ -107,7 +108,7 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[R
 
 
 def _case_table(settings: Settings, case: CaseRecord, among: int) -> tuple[str, Table]:
-    """Who the patient is, what was found in the end, and how the case was chosen."""
+    """Make the table of the patient, the diagnosis, and how the case was chosen."""
     fields = [("Note", case.note_id), *_summary(case), ("Gold diagnosis", case.diagnosis_results)]
     if case.final_diagnosis != case.diagnosis_results:
         fields.append(("Final diagnosis", case.final_diagnosis))
@@ -118,7 +119,7 @@ def _case_table(settings: Settings, case: CaseRecord, among: int) -> tuple[str, 
 
 
 def _examination_table(settings: Settings, case: CaseRecord) -> tuple[str, Table]:
-    """Every examination of the record with its result, its price and the group that it is billed with."""
+    """Make the table of every examination of the record with its result, its price and its billing group."""
     lines = [{"exam": exam, "result": result, "price": case.exam_cost_map.get(exam),
               "group": case.exam_billing_group.get(exam, "")}
              for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
@@ -158,7 +159,7 @@ def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Row]) -> Iterat
 
 
 def _pages(table: Table) -> list[Table]:
-    """The table in pieces that fit on a page."""
+    """Cut a table into pieces that fit on a page."""
     pages: list[list[Row]] = []
     used = _LINES
     for row in table.rows:

@@ -58,7 +58,7 @@ class Panel:
 
 
 def read_panels(settings: Settings, folder: Path, where: str, every: bool = False) -> tuple[Results, list[Panel]]:
-    """The sweeps of a figure, the chosen points or ``every`` one. Raises as :class:`Results` does."""
+    """Read the sweeps of a figure, the chosen points or ``every`` one. Raises as :class:`Results` does."""
     planned = sweeps(settings, where, every)
     variants = [variant for points in planned.values() for variant in points.values()]
     methods = {variant: replace(trained(settings, job_of(settings, variant)), name=variant) for variant in variants}
@@ -115,8 +115,8 @@ plot_further_sensitivity = partial(draw_sweeps, where="further_sensitivity", eve
 
 
 def sweep_rows(results: Results, panels: Sequence[Panel]) -> list[Row]:
-    """One row per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
-    seeds. ``status`` names the runs behind these figures that diverged."""
+    """Return one row per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases
+    and seeds. ``status`` names the runs behind these figures that diverged."""
     rows = []
     for panel in panels:
         for point in panel.points:
@@ -127,7 +127,7 @@ def sweep_rows(results: Results, panels: Sequence[Panel]) -> list[Row]:
 
 
 def compare(results: Results, first: Row, second: Row) -> Row:
-    """First point minus the second, paired by case and by the seeds that both have."""
+    """Compute first point minus the second, paired by case and by the seeds that both have."""
     return results.change(first["at"], second["at"], IN_DOMAIN, results.decodings[0])
 
 

@@ -1,4 +1,4 @@
-"""What a report says of where its cases come from, and what licences ask it to say."""
+"""The sources of the cases, and the sentences that their licences require in a report."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from .methods import synthetic
 
 
 def source_of(settings: Settings, dataset: str) -> DataSet:
-    """The source of a data set under these settings: the synthetic hospital where it has no path of its own."""
+    """Return the source of a data set under these settings: the synthetic hospital where it has no path of its own."""
     real = DATASETS[dataset]
     if not synthetic(settings, dataset):
         return real
@@ -16,7 +16,7 @@ def source_of(settings: Settings, dataset: str) -> DataSet:
         real,
         label=f"{real.label} format, synthetic hospital",
         what=f"Synthetic: cases of a probability model, written in the file format of {real.label} and read from it "
-        "like any others. No patient stands behind them.",
+        "like any others. They describe no patient.",
         licence="Apache-2.0, as this project",
         conditions=(f"Figures on these cases say nothing about {real.label} itself.",),
         links=(),
@@ -26,7 +26,7 @@ def source_of(settings: Settings, dataset: str) -> DataSet:
 
 
 def notices(settings: Settings) -> list[str]:
-    """Sentences that licences ask to stand below figures on the data sets of these settings."""
+    """Return the sentences that licences require below figures on the data sets of these settings."""
     if synthetic(settings, "clinicalbench"):
         return []
     repository, paper = DATASETS["clinicalbench"].links

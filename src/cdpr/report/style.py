@@ -35,8 +35,8 @@ _SPARE = tuple(Look.model_validate({"colour": colour, "marker": marker, "line": 
 
 
 def look_of(settings: Settings, name: str, position: int = 0) -> Look:
-    """The look of an agent or variant in its registry. One without takes a spare look whose colour no other row has,
-    as long as there are any: shown variants first; what is in no registry takes that of its ``position``."""
+    """Return the look of an agent or variant in its registry. One without takes a spare look whose colour no other row
+    has, as long as there are any: shown variants first; what is in no registry takes that of its ``position``."""
     variants = settings.experiments.variants
     rows: dict[str, AgentEntry | Variant] = {**settings.agents, **variants}
     if (entry := rows.get(name)) and entry.look:
@@ -50,8 +50,8 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
 
 @contextmanager
 def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Figure]:
-    """An empty figure of so many inches that lays itself out, to draw on; it is saved as ``png`` and ``pdf`` at the
-    end. Drawn by Agg (no window, no global state), with this module's parameters and nobody's matplotlibrc."""
+    """Open an empty figure of so many inches that lays itself out; it is saved as ``png`` and ``pdf`` at the end. Drawn
+    by Agg (no window, no global state), with this module's parameters alone, whatever matplotlibrc there is."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -64,14 +64,14 @@ def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Fi
 
 
 def cases_of(settings: Settings, dataset: str, rows: Iterable[Row] = (), gap: str = "\n") -> str:
-    """The title of a panel, ``MIMIC-IV, synthetic`` and below it ``(in-domain, N = 1000)``."""
+    """Make the title of a panel, ``MIMIC-IV, synthetic`` and below it ``(in-domain, N = 1000)``."""
     cases = max((row["n"] for row in rows), default=0)
     return (f"{DATASETS[dataset]}{made_up(settings, dataset)}{gap}"
             f"({domain(dataset)}{f', N = {cases}' if cases else ''})")  # fmt: skip
 
 
 def made_up(settings: Settings, dataset: str = IN_DOMAIN) -> str:
-    """What the title of a panel adds where its cases are synthetic."""
+    """Return what the title of a panel adds where its cases are synthetic."""
     return ", synthetic" if synthetic(settings, dataset) else ""
 
 
@@ -82,7 +82,7 @@ def mark_tier(figure: Figure, settings: Settings, notes: str = "") -> None:
 
 
 def corners(figure: Figure, right: str, left: str) -> None:
-    """Small texts in the lower corners."""
+    """Write small texts in the lower corners."""
     small = {"fontsize": 6.5, "color": GREY, "va": "bottom"}
     figure.text(0.995, 0.004, right, ha="right", **small)
     figure.text(0.005, 0.004, left, ha="left", **small)
@@ -119,11 +119,11 @@ def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:
 
 
 def folded(notes: Iterable[str]) -> list[str]:
-    """Notes in lines that a figure has room for."""
+    """Wrap notes to lines that a figure has room for."""
     return [line for note in notes for line in wrap(note, 140)]
 
 
 def missing_note(names: Sequence[str]) -> str:
-    """A line that names what is missing; empty where nothing is."""
+    """Write a line that names what is missing; empty where nothing is."""
     listed = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
     return f"missing: {', '.join(listed)}" if names else ""

@@ -51,7 +51,7 @@ class Column:
     words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def text(self, value: Any, signed: bool = False, factor: float = 1.0) -> str:
-        """A value as printed; floats alone are numbers with decimals."""
+        """Format a value; floats alone are numbers with decimals."""
         if isinstance(value, float):
             return number(factor * value, self.decimals, signed) + self.unit
         return str(self.words.get(value, value))
@@ -59,8 +59,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table shows in a row and column: a text, how it stands out, the runs behind it, a ``note`` below it, and
-    where it leads to on the page, below the results folder (``link``)."""
+    """The content of a table in a row and column: a text, its mark, the runs behind it, a ``note`` below it, and the
+    address of its link on the page, below the results folder (``link``)."""
 
     text: str
     mark: Mark = ""
@@ -89,18 +89,18 @@ class Table:
     by: str = ""
 
     def lines(self) -> Iterator[str | Row]:
-        """Headings and rows."""
+        """Yield headings and rows."""
         for heading, rows in groupby(self.rows, lambda row: row.get(self.by)):
             yield from [heading] if heading else []
             yield from rows
 
     def groups(self) -> list[tuple[str, int, int]]:
-        """Headers above neighbouring columns: text, number of the first column, and how many columns."""
+        """List the headers above neighbouring columns: text, number of the first column, and how many columns."""
         runs = groupby(enumerate(self.columns, 1), lambda at: at[1].group)
         return [(group, members[0][0], len(members)) for group, run in runs if (members := list(run))]
 
     def cell(self, row: Row, column: Column) -> Cell:
-        """What is shown in a row and column; an empty cell where there is no value."""
+        """Make the cell of a row and column, empty where there is no value."""
         key, value = column.key, row.get(column.key)
         beside = {name: row.get(f"{key}_{name}") for name in ("text", "mark", "note", "link", "runs")}
         if (text := beside["text"]) is None:
@@ -117,7 +117,7 @@ class Table:
 
     @cached_property
     def _marks(self) -> dict[tuple[int, str], Mark]:
-        """Marks by row and column, where at least two rows compete: one alone is the best of nothing."""
+        """Find marks by row and column, where at least two rows compete: one alone is the best of nothing."""
         marked: dict[tuple[int, str], Mark] = {}
         for c in (column for column in self.columns if column.marked):
             rivals = {id(row): c.factor * row[c.key] for row in self.rows
@@ -149,7 +149,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Warned:
-    """A paragraph that nobody may miss."""
+    """A paragraph that the page shows as a warning."""
 
     text: str
 
@@ -159,7 +159,7 @@ Block = Table | str | Sequence[str] | Warned
 
 
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
-    """Values only: numbers with so many decimals, empty where there is none, texts as of
+    """Write values only: numbers with so many decimals, empty where there is none, texts as of
     :func:`cdpr.escape.csv_cell`."""
 
     def plain(value: Any) -> str:
@@ -170,13 +170,13 @@ def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
 
 
 def to_markdown(block: Block) -> str:
-    """A table as a pipe table, marks as **bold** and underline, notes as a list, a hole in the first cell; texts as
-    they are."""
+    """Write a table as a pipe table, marks as **bold** and underline, notes as a list, a missing row's reason beside
+    its first cell; texts as they are."""
     return escape.environment(table_templates).get_template("block.md").render(block=block)
 
 
 def to_latex(table: Table) -> str:
-    """A ``table`` environment for a document that loads booktabs; no other package is needed."""
+    """Write a ``table`` environment for a document that loads booktabs; no other package is needed."""
     signs = dict(zip(("block", "variable", "comment"), (("<%", "%>"), ("<<", ">>"), ("<#", "#>")), strict=True))
     syntax = {f"{what}_{end}_string": sign for what, pair in signs.items()
               for end, sign in zip(("start", "end"), pair, strict=True)}  # fmt: skip
@@ -184,7 +184,7 @@ def to_latex(table: Table) -> str:
 
 
 def marks(values: Mapping[Any, float | None], decimals: int, *, higher_is_better: bool) -> dict[Any, Mark]:
-    """Best and second-best among the values there are, judged as printed: ties share a mark."""
+    """Mark best and second-best among the values there are, judged as printed: ties share a mark."""
     rounded = {name: round(value, decimals) for name, value in values.items() if value is not None}
     ranked = sorted(set(rounded.values()), reverse=higher_is_better)
     places: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
@@ -192,12 +192,12 @@ def marks(values: Mapping[Any, float | None], decimals: int, *, higher_is_better
 
 
 def interval(mean: float, low: float, high: float, decimals: int | None = 2, *, signed: bool = False) -> str:
-    """``12.3 [10.1, 14.5]``."""
+    """Format an interval: ``12.3 [10.1, 14.5]``."""
     return f"{number(mean, decimals, signed)} [{number(low, decimals, signed)}, {number(high, decimals, signed)}]"
 
 
 def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
-    """A number as printed; there is no negative zero."""
+    """Format a number; there is no negative zero."""
     if decimals is None:
         return str(value)
     rounded = round(float(value), decimals) + 0.0
@@ -205,6 +205,6 @@ def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
 
 
 def markdown_page(title: str, parts: Iterable[tuple[Any, ...]]) -> str:
-    """A page of parts, each a heading and the blocks below it."""
+    """Write a page of parts, each a heading and the blocks below it."""
     texts = [f"## {escape.markdown(heading)}\n\n" + "\n".join(map(to_markdown, blocks)) for heading, *blocks in parts]
     return "\n".join([f"# {escape.markdown(title)}", "", *texts])

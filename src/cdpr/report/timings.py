@@ -1,4 +1,4 @@
-"""What the computing costs: what every ``run.json`` tells of time and memory, as a page.
+"""The time and memory of all jobs as a page, from every ``run.json``.
 
 Timings differ between runs, so they are no result and no part of ``report.html``.
 """
@@ -47,8 +47,9 @@ def write_timings(settings: Settings, job: Job) -> None:
 
 
 def summary(settings: Settings, jobs: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """What all jobs (``<stage>/<job>``) would take one after another; sums by stage, the most expensive first; and the
-    slowest jobs, as parts of the page. Wall-clock seconds, hours of processors, largest resident memory in MiB."""
+    """Sum up what all jobs (``<stage>/<job>``) would take one after another, by stage with the most expensive first,
+    and list the slowest jobs, as parts of the page. Wall-clock seconds, hours of processors, largest resident memory in
+    MiB."""
     seconds = float(jobs.seconds.sum())
     about = (
         f"{len(jobs)} jobs took {timedelta(seconds=round(seconds))} h one after another and "

@@ -1,4 +1,4 @@
-"""Decision states for the study: a sample of one policy's own, stratified by turn."""
+"""Sample decision states of one policy for the study, stratified by turn."""
 
 import asyncio
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""Data as scripts: a page that is opened from a file may load scripts beside it, and fetch nothing."""
+"""Data as scripts: a page that is opened from a file may load scripts beside it, but fetch nothing."""
 
 import json
 from pathlib import Path
@@ -18,12 +18,12 @@ def write_data(folder: Path, name: str, content: Any) -> None:
 
 
 def read_data(folder: Path, name: str) -> Any:
-    """What :func:`write_data` wrote."""
+    """Read a script of :func:`write_data`."""
     text = (folder / f"{name}.js").read_text(encoding="utf-8")
     return json.loads(text.removeprefix(f"{_BEFORE}{json.dumps(name)},").removesuffix(_AFTER))
 
 
 def address(run: str, dataset: str, **place: str | int) -> str:
-    """Where the inspector shows a run, or with ``case``, ``decoding`` and ``turn`` one of its decisions; below the
-    results folder."""
+    """Return the address, below the results folder, at which the inspector shows a run, or with ``case``, ``decoding``
+    and ``turn`` one of its decisions."""
     return f"inspector/index.html#{urlencode({'run': run, 'dataset': dataset, **place})}"

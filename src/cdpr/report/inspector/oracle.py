@@ -1,4 +1,5 @@
-"""What a reference that knows the synthetic hospital's model says of a decision: posterior, and value of every action.
+"""The opinion of a reference that knows the synthetic hospital's model on a decision: posterior, and value of every
+action.
 
 The posterior is Bayes' rule under the model that made the cases. The value of an action is its expected utility from
 here on under that posterior, if at most one more examination follows the first and the likeliest disease is then named:
@@ -22,9 +23,9 @@ _NEGLIGIBLE = 1e-3  # as the reference policy's own
 
 @dataclass(frozen=True)
 class Opinion:
-    """``posterior``: the likeliest diseases; ``values`` of the actions in question, None for what the model does not
-    know; ``best`` action with its value ``best_value``, of all there are; ``lost``: how much less the action taken is
-    worth, in units of utility (None where its value is not known)."""
+    """``posterior``: the likeliest diseases; ``values`` of the compared actions, None for what the model does not know;
+    ``best`` action of all with its value ``best_value``; ``lost``: its value minus that of the action taken, in units
+    of utility (None where the latter is not known)."""
 
     posterior: tuple[tuple[str, float], ...]
     values: dict[ActionKey, float | None]
@@ -34,7 +35,7 @@ class Opinion:
 
     @property
     def disagrees(self) -> bool:
-        """Whether the reference would have done something that is worth more."""
+        """Whether the reference would have taken an action of a higher value."""
         return self.lost is not None and self.lost > _NEGLIGIBLE
 
 
@@ -45,7 +46,7 @@ class Oracle:
         self.agent, self._judge = ValueOfInformation(settings, dataset), TableJudge()
 
     def opinion(self, state: State, taken: ActionKey, others: Iterable[ActionKey]) -> Opinion:
-        """On the action ``taken`` at a state, a diagnosis by its words (``end``, text), and on ``others``, where
+        """Value the action ``taken`` at a state, a diagnosis by its words (``end``, text), and ``others``, where
         (``end``, "") is the likeliest disease."""
         agent, doctor = self.agent, self.agent.doctor
         p, (charge, miss), is_requested = agent.posterior(state), agent.charges(state), agent.is_requested(state)
@@ -59,7 +60,8 @@ class Oracle:
         go_on = stop + max(float(gain[best]), 0.0)
 
         def value(action: ActionKey) -> float | None:
-            """Expected utility from here on after an action; None for an examination that the model does not know."""
+            """Return the expected utility from here on after an action; None for an examination that the model does not
+            know."""
             kind, name = action
             if kind == "end":
                 return self._chance(p, name) if name else stop
@@ -82,6 +84,6 @@ class Oracle:
         )
 
     def _chance(self, p: np.ndarray, diagnosis: str) -> float:
-        """P(a diagnosis is judged right)."""
+        """Compute P(a diagnosis is judged right)."""
         judged = [self._judge.verdict(diagnosis, disease).correct for disease in self.agent.doctor.diseases]
         return float(p[np.array(judged)].sum())

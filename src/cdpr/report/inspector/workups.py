@@ -1,5 +1,5 @@
-"""Workups as the site reads them: what was known, what was done and what it cost, decision by decision; credit and the
-oracle's opinion where there are any.
+"""Episodes as the site reads them, decision by decision: evidence, action and cost; credit and the oracle's opinion
+where there are any.
 
 Everything is plain JSON. Keys are short, as there are thousands of them; ``site/inspector.js`` names them in one place.
 """
@@ -32,9 +32,9 @@ class InspectorError(ValueError):
 
 @dataclass(frozen=True)
 class View:
-    """The workups of one run on one data set. ``credit`` is that of the ``chosen`` cases, on which the ``oracle`` gives
-    its opinion (None: the model behind the cases is not known). ``rated`` are digests of the states that the expert
-    study had rated. An agent that sees the ``whole_record`` at once takes no decisions."""
+    """The episodes of one run on one data set. ``credit`` is that of the ``chosen`` cases, on which the ``oracle``
+    gives its opinion (None: the model behind the cases is not known). ``rated`` are digests of the states that the
+    expert study had rated. An agent that sees the ``whole_record`` at once takes no decisions."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -46,8 +46,8 @@ class View:
     whole_record: bool
 
     async def workups(self, rows: Iterable[EvaluationRow]) -> list[Fields]:
-        """The workups of an evaluation. Raises InspectorError for a row of a case that is not there, or whose requests
-        are answered otherwise than when it was evaluated."""
+        """Make the episodes of an evaluation. Raises InspectorError for a row of a case that is not there, or whose
+        requests are answered otherwise than when it was evaluated."""
         by_name = {public_text(self.settings, case, name): case for name, case in self.cases.items()}
         workups = []
         for row in rows:
@@ -57,8 +57,9 @@ class View:
         return workups
 
     async def _workup(self, case: CaseRecord, row: EvaluationRow) -> Fields:
-        """One episode with its steps. The episode is replayed from the replies in the row; rows of credentialed cases
-        have none, but their credit has. Without replies, or for an agent without decisions, there are no steps."""
+        """Make one episode with its steps. The episode is replayed from the replies in the row; rows of credentialed
+        cases have none, but their credit has. Without replies, or for an agent without decisions, there are no
+        steps."""
         credit = self.credit.get(case.note_id)
         if credit and row.decoding not in credit.decodings:
             credit = None
@@ -82,7 +83,7 @@ class View:
         return fields
 
     def _steps(self, workup: Trajectory, credit: CreditedCase | None, index: int) -> Iterator[Fields]:
-        """The decisions of an episode, the ``index``-th of its credit."""
+        """Yield the decisions of an episode, the ``index``-th of its credit."""
         case, open_text = workup.case, is_readable(self.settings, workup.case)
         credits = credited(credit, index) if credit else {}
         oracle = self.oracle if case.note_id in self.chosen and open_text else None
@@ -119,7 +120,7 @@ class View:
             yield fields
 
     def _cut(self, end: Ending) -> bool:
-        """Whether a continuation ended at H, where its diagnosis was forced."""
+        """Tell whether a continuation ended at H, where its diagnosis was forced."""
         credit = self.settings.credit
         if end.source == "suffix" and credit.cache.long_suffixes == "keep":
             return False
@@ -130,18 +131,19 @@ _Show = Callable[[ActionKey], list[str]]
 
 
 def is_readable(settings: Settings, case: CaseRecord) -> bool:
-    """Whether the site may show texts of a case."""
+    """Tell whether the site may show texts of a case."""
     return settings.inspector.credentialed or not case.credentialed
 
 
 def show_text(settings: Settings, case: CaseRecord, text: str) -> str:
-    """A text of a case on the site; where it may not be read, its pseudonym."""
+    """Return a text of a case for the site; its pseudonym where it may not be read."""
     return text if not text or is_readable(settings, case) else public_text(settings, case, text)
 
 
 def exam_names(case: CaseRecord) -> Callable[[str], str]:
-    """The one name of each examination on the site: the vocabulary's (``Complete Blood Count`` for ``FBC``). An
-    examination that it does not know, a physical one, and one that a record has twice keep their own."""
+    """Return a function that gives each examination one name on the site: the vocabulary's (``Complete Blood Count``
+    for ``FBC``). An examination that it does not know, a physical one, and one that a record has twice keep their
+    own."""
     known = Counter(map(canonical_name, case.key_pertinent_results_dict))
 
     def named(text: str) -> str:
@@ -152,7 +154,8 @@ def exam_names(case: CaseRecord) -> Callable[[str], str]:
 
 
 def action_of(step: Step) -> ActionKey:
-    """The action of a step: a diagnosis by its words, a request by the examination that it met, or by its own words."""
+    """Return the action of a step: a diagnosis by its words, a request by the examination that it met, or by its own
+    words."""
     if isinstance(step.action, FinalDiagnosis):
         return "end", step.action.text
     kind, name = step.evidence
@@ -160,7 +163,7 @@ def action_of(step: Step) -> ActionKey:
 
 
 def credited(credit: CreditedCase, index: int) -> dict[int, int]:
-    """The number of the state of each decision of the ``index``-th workup; forced decisions have none."""
+    """Map each decision of the ``index``-th episode to the number of its state; forced decisions have none."""
     return {t: number for number, state in enumerate(credit.states) for i, t in state.visits if i == index}
 
 
@@ -168,8 +171,8 @@ def _candidates(
     state: StateCredit, endings: Iterable[Iterable[Ending]], opinion: Opinion | None, show: _Show, taken: ActionKey,
     cut: Callable[[Ending], bool],
 ) -> Iterator[Fields]:  # fmt: skip
-    """The actions at a state: those that were valued, then the others that the policy drew. ``taken`` is marked, and so
-    is a continuation that was ``cut`` at H."""
+    """Yield the actions at a state: those with a value, then the others that the policy drew. ``taken`` is marked, and
+    so is a continuation that was ``cut`` at H."""
     share = {one.action: one.p for one in state.actions}
     for value, ends in zip(state.candidates, endings, strict=True):
         candidates = {

@@ -27,12 +27,13 @@ _SITE = ("index.html", "inspector.js", "inspector.css")
 
 
 def credit_file(results: Path, run: str, dataset: str) -> Path:
-    """The file with the credit of a run's workups; agents that are no policy of our own have none."""
+    """Return the file with the credit of a run's episodes; agents that are no policy of our own have none."""
     return results / "analysis" / "credit" / run / f"{dataset}.jsonl.gz"
 
 
 def write_inspector(settings: Settings, job: Job) -> None:
-    """Stage ``write_inspector``. Raises InspectorError and ProvenanceError where results do not belong together."""
+    """Stage ``write_inspector``: write the site. Raises InspectorError and ProvenanceError where results do not belong
+    together."""
     folder, results = job.out["site"], job.inputs["results"]
     folder.mkdir(parents=True, exist_ok=True)
     for name in _SITE:
@@ -57,15 +58,15 @@ def write_inspector(settings: Settings, job: Job) -> None:
 
 
 def _credit_settings(settings: Settings) -> dict[str, Any]:
-    """The settings of ``credit`` that a reader needs to recompute the numbers."""
+    """Return the settings of ``credit`` that a reader needs to recompute the numbers."""
     credit = settings.credit
     names = ("threshold", "candidates", "continuations", "horizon", "samples", "baseline", "clip", "max_states")
     return {name: getattr(credit, name) for name in names} | {"entropy_base": "e"}
 
 
 def _study(settings: Settings, means: Iterable[StateMeans], closed: set[str]) -> list[dict[str, Any]]:
-    """What raters of the expert study gave: one line per state and run that was rated. On ``closed`` data sets actions
-    are pseudonyms."""
+    """Return the mean scores of the expert study, one line per state and run that was rated. On ``closed`` data sets
+    actions are pseudonyms."""
     lines = [line.model_dump(exclude={"kind"}) for line in means]
     return [
         line | {"action": pseudonym(settings.paths.state, line["action"])} if line["dataset"] in closed else line
@@ -76,7 +77,7 @@ def _study(settings: Settings, means: Iterable[StateMeans], closed: set[str]) ->
 def _write_dataset(
     settings: Settings, path: Path, results: Path, folder: Path, dataset: str, rated: set[str]
 ) -> list[dict[str, Any]]:
-    """Write the cases of a data set and the workups of every run on them; what the index tells of each."""
+    """Write the cases of a data set and the episodes of every run on them; return their entries in the index."""
     runs = [run for run in settings.inspector.runs if not unfit(settings, run, dataset)]
     files = {run: results / "evaluations" / run / f"{dataset}.jsonl" for run in runs}
     check_provenance(settings, files.values())
@@ -107,7 +108,7 @@ def _write_dataset(
 def _case_fields(
     settings: Settings, cases: Mapping[str, CaseRecord], chosen: set[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The cases by the name that the site gives them; of credentialed ones no text."""
+    """Yield the cases by their name on the site; of credentialed ones no text."""
     for case in cases.values():
         fields: dict[str, Any] = {"gold": show_text(settings, case, case.diagnosis_results)}
         if case.note_id in chosen:

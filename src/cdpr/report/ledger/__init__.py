@@ -1,1 +1,1 @@
-"""What the paper claims, what the results at hand say of it, and the paper audited against itself."""
+"""The ledger: every claim of the paper, with the verdict of the results on it."""

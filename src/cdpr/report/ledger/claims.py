@@ -91,7 +91,7 @@ class Claim(Section):
     why: str = ""
 
     def number(self) -> tuple[float, float]:
-        """The printed number, and how far from it the true one may lie by rounding."""
+        """Return the printed number, and how far from it the true one may be by rounding."""
         text = self.printed[0]
         rounding = 0.5 * 10.0 ** -len(text.partition(".")[2])
         return float(Fraction(text)), rounding if self.within is None else self.within
@@ -141,7 +141,7 @@ _RULES: tuple[tuple[str, Callable[[Claim], bool], str], ...] = (
 
 
 def _problems(claim: Claim) -> Iterator[str]:
-    """What does not fit together in a claim."""
+    """Yield what does not fit together in a claim."""
     kind, (needed, optional) = claim.kind, map(str.split, FIELDS[claim.kind])
     for name in sorted(claim.model_fields_set - _OF_ALL - {*needed, *optional}):
         yield f"field {name!r}: a claim of kind {kind} has none"
@@ -171,8 +171,8 @@ class _Ledger(Section):
 
 
 def read_claims(path: str | Path | None = None) -> list[Claim]:
-    """All claims of a ledger (default: the project's), tables spelled out; what the paper says again is one claim.
-    Raises :class:`ClaimsError`."""
+    """Read all claims of a ledger (default: the project's), with one claim per number of a table; statements that the
+    paper repeats are one claim. Raises :class:`ClaimsError`."""
     path = Path(path) if path else facts_folder() / "claims.yaml"
     try:
         ledger = _Ledger.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -205,7 +205,7 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
 
 
 def _spelled_out(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One entry per combination of the values of ``of``, ``than``, ``on`` and ``by``."""
+    """Yield one entry per combination of the values of ``of``, ``than``, ``on`` and ``by``."""
     listed = [name for name in ("of", "than", "on", "by") if isinstance(entry.get(name), list)]
     for values in itertools.product(*(entry[name] for name in listed)):
         chosen = dict(zip(listed, values, strict=True))
@@ -217,7 +217,7 @@ def _spelled_out(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _label(name: str) -> str:
-    """A data set or variant as tables call it; other names as they are."""
+    """Return the label of a data set or variant in tables; other names as they are."""
     variant = parse_settings({}).experiments.variants.get(name)
     return PLACES.get(name, variant.label if variant else name)
 

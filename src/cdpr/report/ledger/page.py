@@ -23,8 +23,8 @@ _DIGITS = 6
 
 
 def write_claims(settings: Settings, job: Job) -> None:
-    """Stage: hold every claim of the paper against ``inputs["results"]`` and write ``json``, ``md`` and ``csv``, and
-    apart from them what is claimed of ``time``; the counts become metrics and tags.
+    """Stage: judge every claim of the paper by ``inputs["results"]`` and write ``json``, ``md`` and ``csv``, and
+    separately the claims about ``time``; the counts become metrics and tags.
 
     What was not run, or is missing, is a verdict of its own. Raises ClaimsError for a malformed ledger,
     ProvenanceError, EvaluationError or CurveError for results that cannot be used; nothing is written then.
@@ -54,7 +54,8 @@ def write_claims(settings: Settings, job: Job) -> None:
 def make_ledger(
     settings: Settings, results: str | Path, claims: Sequence[Claim], apart: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Tier, counts, and every claim with its verdict; those with an id in ``apart`` are not judged here."""
+    """Make the ledger: tier, counts, and every claim with its verdict; those with an id in ``apart`` are not judged
+    here."""
     evidence = Evidence(settings, results)
     judged = tuple(_judged(claim, Verdict(APART, COUNTED[APART]) if claim.id in apart else judge(claim, evidence))
                    for claim in claims)  # fmt: skip
@@ -63,7 +64,7 @@ def make_ledger(
 
 
 def _judged(claim: Claim, at: Verdict) -> Judged:
-    """A claim with its verdict as the page shows it: numbers rounded, and None for those that are not finite."""
+    """Add the verdict to a claim, with rounded numbers, and None for those that are not finite."""
     verdict = asdict(at)
     for name in ("measured", "low", "high"):
         value = verdict[name]
@@ -90,7 +91,7 @@ def _page(settings: Settings, ledger: Mapping[str, Any]) -> str:
 
 
 def _cells(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page shows otherwise than ``claims.json`` holds it."""
+    """Format the cells of a claim that the page shows otherwise than ``claims.json`` has them."""
     value, low, high = (entry[name] for name in ("measured", "low", "high"))
     text = "" if value is None else number(value) if low is None or high is None else interval(value, low, high)
     return {

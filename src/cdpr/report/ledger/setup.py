@@ -13,14 +13,14 @@ from .verdict import OTHERWISE, STATED, Verdict
 
 
 def compare_setup(claim: Claim, evidence: Evidence) -> Verdict:
-    """`as stated` where what is held here is the claim's value, else `set otherwise`."""
+    """Compare a value of the setup with the claim's: `as stated` or `set otherwise`."""
     held, why = _held(claim, evidence)
     cases = held if claim.what == "cases" else None
     return Verdict(STATED if _same(held, claim.value) else OTHERWISE, why, n=cases)
 
 
 def _held(claim: Claim, evidence: Evidence) -> tuple[Any, str]:
-    """What is held here, and the same in words: of settings only those that differ, if any do."""
+    """Return the value of the setup, and a description: of settings only those that differ, if any do."""
     settings, names = evidence.settings, claim.names
     match claim.what:
         case "cases":
