@@ -149,7 +149,7 @@ class ValueOfInformation(ReferenceAgent):
         return 0.0 - utility(0.0, effort, self.settings.utility, self.settings.environment.tests)
 
     def choose(self, state: State, seed: int) -> int | None:
-        """The examination with the highest expected gain in utility; None where no gain exceeds the price of a request."""
+        """The examination with the highest expected gain in utility; None where none exceeds the price of a request."""
         gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.is_requested(state))
         return int(gain.argmax()) if gain.max() > _NEGLIGIBLE else None
 
