@@ -206,8 +206,10 @@ def test_without_weight_or_without_states_training_is_grpo_to_the_bit(case, tmp_
         {"training": {"algorithm": "all_actions"}},
         {"training": {"algorithm": "vineppo"}},
         {"training": {"algorithm": "belief_gain", "options": {"policy": "frozen", "refresh": 2}}},
+        {"training": {"algorithm": "record_critic", "options": {"start": 1, "examinations": 3}}}
+        | {"environment": {"prompt": {"style": "compact"}, "max_turns": 3}},
     ],
-    ids=["current", "bounded cache", "all_actions", "vineppo", "lagged"],
+    ids=["current", "bounded cache", "all_actions", "vineppo", "lagged", "record_critic"],
 )
 def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, changes):
     settings, cases, policy = small_run(tmp_path, case, **changes)

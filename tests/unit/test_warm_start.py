@@ -32,9 +32,9 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.pipeline.experiment import Experiment
 from cdpr.settings import load_settings, parse_settings
 from cdpr.training.torch import warm_start
+from cdpr.training.torch.muon import Muon
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.update import Piece, token_logprobs
-from cdpr.training.torch.warm_start import Muon
 from cdpr.training.torch.weights import load_model
 
 

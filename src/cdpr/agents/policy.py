@@ -76,11 +76,14 @@ class PolicyAgent(Policy):
         """Score given diagnoses at a state: returns one reply for each of ``names`` that gives this diagnosis, with its
         end-of-turn token and the log-probability of every token (nats, at temperature 1). Raises SettingsError for a
         model that cannot score."""
+        return await self.score_replies(state, [f"{self._verb} {name}" for name in names], forced)
+
+    async def score_replies(self, state: State, texts: Sequence[str], forced: bool) -> list[Turn]:
+        """Score given replies at a state: returns each with its tokens, as :meth:`score_diagnoses`."""
         prompt, tokenizer = self.prompts.prompt_ids(state, forced), self.prompts.tokenizer
-        verb = "" if forced else self._verb
-        ids = [(*tokenizer.encode(f"{verb} {name}"), tokenizer.end_of_turn) for name in names]
+        prefix = self._verb if forced else ""
+        ids = [(*tokenizer.encode(text.removeprefix(prefix)), tokenizer.end_of_turn) for text in texts]
         logprobs = await self.model.score(prompt, ids)
-        texts = (f"{self._verb} {name}" for name in names)
         return [Turn(text, prompt, *scored) for text, *scored in zip(texts, ids, logprobs, strict=True)]
 
     def name_start(self, turn: Turn) -> int:

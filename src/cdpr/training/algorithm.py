@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..cases import CaseRecord
 from ..environment import DiagnosticEnvironment, Policy, Trajectory, Turn
 from ..environment.utility import ReturnOf, weighted_utility
 from ..settings import Settings
@@ -49,13 +50,18 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
 @dataclass(frozen=True)
 class Context:
     """Everything that an algorithm may use. ``policy`` is the policy in training, ``frozen()`` loads the initial
-    policy, ``seed`` is the seed of the run. ``settings`` has only the settings that the algorithm ``reads``."""
+    policy, ``seed`` is the seed of the run. ``settings`` has only the settings that the algorithm ``reads``. With the
+    engine ``torch`` also the training ``cases``, the number of ``steps`` of the run, and ``load()``, which returns the
+    initial policy's model as a torch module of the caller's own."""
 
     settings: Settings
     environment: DiagnosticEnvironment
     policy: Policy
     frozen: Callable[[], Policy]
     seed: int
+    cases: Sequence[CaseRecord] = ()
+    steps: int = 0
+    load: "Callable[[], torch.nn.Module] | None" = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,10 @@ class Algorithm(ABC):
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """The advantages of one group. The groups of a batch are scored at the same time, in any order."""
 
+    async def score_batch(self, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
+        """The advantages of every group of an iteration; by default each group is scored by :meth:`score_group`."""
+        return await asyncio.gather(*(self.score_group(group, iteration) for group in groups))
+
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Finish a batch: change advantages in place where that needs all groups; returns metrics. ``batch`` is in the
         order of the schedule."""
@@ -129,7 +139,8 @@ class Algorithm(ABC):
         return metrics
 
     def state_dict(self) -> Any:
-        """The state that must survive an interruption, in types that JSON holds (tuples come back as lists)."""
+        """The state that must survive an interruption, in types that JSON holds (tuples come back as lists); tensors
+        only in an algorithm that refuses the engine verl."""
         return None
 
     def load_state_dict(self, state: Any) -> None:
@@ -174,7 +185,7 @@ def open_algorithm(context: Context) -> Algorithm:
 
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
     """Score the groups at the same time. Raises FloatingPointError as :func:`check_finite`."""
-    scored = await asyncio.gather(*(algorithm.score_group(group, iteration) for group in groups))
+    scored = await algorithm.score_batch(groups, iteration)
     check_finite(groups, scored)
     return scored
 

@@ -104,6 +104,12 @@ class _Cache:
         """Repeat each sequence."""
         self.layers = [[states.repeat_interleave(repeats, dim=0) for states in layer] for layer in self.layers]
 
+    def select(self, sequences: list[int], length: int) -> "_Cache":
+        """A cache of these sequences, up to ``length`` tokens each."""
+        selected = _Cache(0)
+        selected.layers = [[states[sequences, :, :length] for states in layer] for layer in self.layers]
+        return selected
+
 
 @dataclass
 class _Hidden:

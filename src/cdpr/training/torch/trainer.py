@@ -56,19 +56,24 @@ class Trainer:
         self.device = device_of(run.settings.policy)
         # Jobs share the cores of a CPU, so only CPU time compares one training with another there.
         self.clock = time.process_time if self.device == "cpu" else time.perf_counter
-        self.model = load_model(run.policy, self.device, run.settings.policy.model == "tiny")
+        self.model = self._load_model()
         self.sampler = InProcessSampler.from_model(self.model, run.tokenizer, memory_share=_CACHES)
         self.samplers = [self.sampler]
         self.reference: torch.nn.Module | None = None  # the frozen policy's model, where an algorithm uses it
         self.policy = run.agent(self.sampler)
         self.optimizer = AdamW(self.model.parameters(), run.settings.training.learning_rate)
-        context = Context(run.settings, run.environment, self.policy, self._load_frozen, run.seed)
+        context = Context(run.settings, run.environment, self.policy, self._load_frozen, run.seed,
+                          run.train, run.steps, self._load_model)  # fmt: skip
         self.algorithm = open_algorithm(context)
         self.step, self.seconds, self.tokens = 0, 0.0, 0
 
+    def _load_model(self) -> torch.nn.Module:
+        """The initial policy's model."""
+        return load_model(self.run.policy, self.device, self.settings.policy.model == "tiny")
+
     def _load_frozen(self) -> PolicyAgent:
         """The frozen policy: the initial weights in a model of their own."""
-        self.reference = load_model(self.run.policy, self.device, self.settings.policy.model == "tiny")
+        self.reference = self._load_model()
         sampler = InProcessSampler.from_model(self.reference, self.run.tokenizer, _CACHES)
         self.samplers.append(sampler)
         return self.run.agent(sampler)

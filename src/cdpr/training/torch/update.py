@@ -173,7 +173,14 @@ def _shared_tokens(first: Sample, other: Sample) -> int:
 
 def token_logprobs(model: Any, rows: Sequence[Sequence[Piece]], temperature: float = 1.0) -> torch.Tensor:
     """The log-probability of every scored token given the tokens before it, float32 ``[scored tokens]`` in the order of
-    row, piece and position; differentiable.
+    row, piece and position; differentiable."""
+    logits, tokens = token_logits(model, rows)
+    return torch.log_softmax(logits / temperature, dim=-1).gather(1, tokens[:, None]).squeeze(1)
+
+
+def token_logits(model: Any, rows: Sequence[Sequence[Piece]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The logits behind the tokens before every scored token, float32 ``[scored tokens, vocabulary]`` in the order of
+    row, piece and position, differentiable; and the scored tokens themselves.
 
     The pieces of a row are concatenated. Each attends to itself and to the tokens that it continues, so that a common
     beginning is computed once. The last token of a later piece does not pass through the model, since nothing follows
@@ -222,8 +229,7 @@ def token_logprobs(model: Any, rows: Sequence[Sequence[Piece]], temperature: flo
         use_cache=cache is not None,
     ).last_hidden_state
     numbers, sources, targets = torch.tensor(scored, dtype=torch.long, device=device).reshape(-1, 3).unbind(1)
-    logits = model.lm_head(hidden[numbers, sources]).float() / temperature
-    return torch.log_softmax(logits, dim=-1).gather(1, targets[:, None]).squeeze(1)
+    return model.lm_head(hidden[numbers, sources]).float(), targets
 
 
 def _common_beginning(rows: Sequence[Sequence[Piece]]) -> int:

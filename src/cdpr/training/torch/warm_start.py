@@ -32,6 +32,7 @@ from ...seeding import derive_seed
 from ...settings import Settings
 from ...settings.datasets import IN_DOMAIN, LESSONS
 from ..training_run import METRICS, Log
+from .muon import Muon, matrices_and_rest
 from .tiny import build_tiny_policy
 from .update import Piece, token_logprobs
 from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
@@ -39,9 +40,6 @@ from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 _SEED = 0  # of the order of batches
 _MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices
 _TINY_ADAM_RATE, _FOLDER_ADAM_RATE = 5e-3, 2e-4  # peak learning rates of all other weights, by policy
-# Coefficients of the polynomial that brings singular values near 1 in five steps, by the authors of Muon.
-_A, _B, _C = 3.4445, -4.7750, 2.0315
-_STEPS = 5
 
 
 Demonstration = Sequence[Piece]
@@ -257,8 +255,7 @@ def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
     adam = functools.partial(torch.optim.AdamW, weight_decay=0.01, fused=True)
     if settings.policy.model != "tiny":
         return [adam(model.parameters(), lr=_FOLDER_ADAM_RATE)]
-    hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "head" not in n]
-    rest = [p for p in model.parameters() if all(p is not matrix for matrix in hidden)]
+    hidden, rest = matrices_and_rest(model)
     return [Muon(hidden, lr=_MUON_RATE, weight_decay=0.01), adam(rest, lr=_TINY_ADAM_RATE)]
 
 
@@ -272,47 +269,3 @@ def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> l
         batches += [part[k : k + size] for k in range(0, len(part), size)]
     rng.shuffle(batches)
     return batches
-
-
-class Muon(torch.optim.Optimizer):
-    """The optimiser Muon (Jordan et al. 2024): steepest descent of hidden matrices in the spectral norm.
-
-    It equals ``torch.optim.Muon`` with its default momentum (0.95, Nesterov) and learning-rate adjustment, but computes
-    in the precision of the parameters: bfloat16, as in torch, takes 17 times as long on processors without
-    instructions for it. All parameters are matrices; those of one shape are updated together.
-    """
-
-    def __init__(self, matrices: Iterable[torch.nn.Parameter], lr: float, weight_decay: float):
-        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": 0.95})
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        """Update every matrix that has a gradient."""
-        for group in self.param_groups:
-            shapes: dict[torch.Size, list[torch.nn.Parameter]] = defaultdict(list)
-            for p in group["params"]:
-                if p.grad is not None:
-                    shapes[p.shape].append(p)
-            for (rows, columns), matrices in shapes.items():
-                directions = [self._direction(p, p.grad, group["momentum"]) for p in matrices]
-                scale = group["lr"] * max(1.0, rows / columns) ** 0.5
-                for p, update in zip(matrices, orthogonal(torch.stack(directions)), strict=True):
-                    p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-scale)
-
-    def _direction(self, p: torch.nn.Parameter, gradient: torch.Tensor, momentum: float) -> torch.Tensor:
-        """The gradient with Nesterov momentum; updates the momentum."""
-        state = self.state[p]
-        if "momentum" not in state:
-            state["momentum"] = torch.zeros_like(p)
-        return gradient.lerp(state["momentum"].lerp_(gradient, 1 - momentum), momentum)
-
-
-def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
-    """The matrices (N, rows, columns) with singular values near 1 and the same singular vectors, by Newton-Schulz
-    iteration."""
-    wide = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
-    x = wide / wide.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
-    for _ in range(_STEPS):
-        gram = x @ x.mT
-        x = _A * x + (_B * gram + _C * gram @ gram) @ x
-    return x.mT if matrices.shape[-2] > matrices.shape[-1] else x

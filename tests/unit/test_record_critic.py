@@ -1,0 +1,186 @@
+"""Credit from complete records: what its values estimate, and what the policy learns from them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+
+import pytest
+import torch
+from toy import appendicitis
+
+from cdpr.environment import Turn
+from cdpr.settings import SettingsError, merge, parse_settings
+from cdpr.settings.variants import canonical
+from cdpr.training.algorithm import score_groups
+from cdpr.training.algorithms.record_critic import RecordCritic, net_gain
+from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.training.torch.trainer import Trainer
+from cdpr.training.torch.update import Piece, token_logits
+from cdpr.training.training_run import TrainingRun
+
+# Two findings, A and B, given three diseases: P(finding | disease).
+PRIOR = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+LIKELIHOOD = {"A": torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], dtype=torch.float64)}
+
+
+def posterior(results):
+    """The belief behind these results: a calibrated reader."""
+    joint = PRIOR.clone()
+    for name, result in results:
+        joint = joint * LIKELIHOOD[name][:, result]
+    return joint / joint.sum()
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 50.0])
+def test_with_a_calibrated_reader_the_value_is_what_naming_gains(power):
+    """Enumeration of disease and result: E[g | s, a] is the chance of naming the truth behind the result, less that
+    before it. A reader that is too sure of itself is wrong about it."""
+
+    def named(belief):
+        return (power * belief.log()).softmax(0)
+
+    def mean_gain(read):
+        total = 0.0
+        for result in (0, 1):
+            chance = float((PRIOR * LIKELIHOOD["A"][:, result]).sum())
+            before, after = read(posterior([])), read(posterior([("A", result)]))
+            total += chance * float(net_gain(before.log()[None], after.log()[None], power))
+        return total
+
+    exact = sum(
+        float(PRIOR[disease] * LIKELIHOOD["A"][disease, result])
+        * float(named(posterior([("A", result)]))[disease] - named(posterior([]))[disease])
+        for disease, result in itertools.product(range(3), (0, 1))
+    )
+    assert mean_gain(lambda belief: belief) == pytest.approx(exact, abs=1e-12)
+    sure = mean_gain(lambda belief: (4 * belief.log()).softmax(0))
+    assert abs(sure - exact) > 0.02
+
+
+def test_the_target_maximises_value_less_divergence_from_the_initial_policy():
+    """pi_0 exp(G / tau), where prior and temperature agree, maximises E[G] - tau KL(pi | pi_0)."""
+    rule = object.__new__(RecordCritic)
+    rule.options = RecordCritic.Options(temperature=0.05, prior=0.05)
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(1, 5, generator=generator, dtype=torch.float64) / 10
+    prior = torch.randn(1, 5, generator=generator, dtype=torch.float64).log_softmax(1)
+
+    def objective(p):
+        return float((p * values - 0.05 * p * (p.log() - prior)).sum())
+
+    target = rule._target(values, prior)
+    for _ in range(50):
+        other = (target.log() + 0.3 * torch.randn(1, 5, generator=generator, dtype=torch.float64)).softmax(1)
+        assert objective(other) < objective(target)
+
+
+def opened(tmp_path, case, **options):
+    """A training with the rule, of a policy that knows the names of the case."""
+    plan = {"algorithm": "record_critic", "options": {"examinations": 9, "start": 0} | options, "steps": 4,
+            "prompts_per_batch": 2, "mini_batch_prompts": 2}  # fmt: skip
+    tiny = {"hidden_size": 32, "heads": 2, "intermediate_size": 64, "vocab_size": 500}
+    environment = {"prompt": {"style": "compact"}, "max_turns": 4}
+    settings = parse_settings({"training": plan, "policy": {"tiny": tiny}, "environment": environment,
+                               "warm_start": {"cases": 1}})  # fmt: skip
+    truths = ["Acute appendicitis", "Sepsis", "Pneumonia"]
+    cases = [case.model_copy(update={"note_id": f"T-{k}", "diagnosis_results": truths[k % 3]}) for k in range(7)]
+    poor = {key: text for key, text in case.key_pertinent_results_dict.items() if key != "Lipase"}
+    cases[4] = cases[4].model_copy(update={"key_pertinent_results_dict": poor})
+    text = [f"REQUEST_TEST: {key}" for key in case.key_pertinent_results_dict] + [
+        f"FINAL_DIAGNOSIS: {t}" for t in truths
+    ]
+    policy = build_tiny_policy(tmp_path / "policy", settings.policy.tiny, text * 50)
+    return Trainer(TrainingRun(settings, cases, policy, 0))
+
+
+def first_states(trainer):
+    """Two-step episodes: a blood count, then a diagnosis that has to be given."""
+    environment, policy, groups = trainer.environment, trainer.policy, []
+    for case in trainer.run.train[3:5]:
+        state = environment.initial(case)
+        [turn] = asyncio.run(policy.score_replies(state, ["REQUEST_TEST: Complete Blood Count"], False))
+        state = state.after(environment.step(state, turn))
+        [turn] = asyncio.run(policy.score_replies(state, ["FINAL_DIAGNOSIS: Sepsis"], True))
+        groups.append([environment.finish(state, environment.step(state, turn), True)])
+    return groups
+
+
+def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gives(tmp_path):
+    trainer = opened(tmp_path, appendicitis())
+    rule, prompts = trainer.algorithm, trainer.policy.prompts
+    batch = rule._read([trajectory for [trajectory] in first_states(trainer)])
+    pairs = rule._pick(rule._target(torch.zeros(batch.log_prior.shape), batch.log_prior), batch, 0)
+    gains = asyncio.run(rule._gains(batch, pairs)).tolist()
+    names = list(rule.number)
+
+    def belief(state):
+        ids = prompts.prompt_ids(state, True)
+        logits, _ = token_logits(rule.learner.model, [[Piece(0, (*ids, 0), (len(ids),))]])
+        return rule.learner.log_beliefs(logits).detach()
+
+    valued = set()
+    for (n, e), gain in zip(pairs.tolist(), gains, strict=True):
+        visit = batch.visits[n]
+        assert not visit.forced
+        step = trainer.environment.step(visit.state, Turn(f"REQUEST_TEST: {names[e]}"))
+        expected = rule.return_of(0.0, step.effort) / trainer.settings.comparators.correctness_weight
+        if step.observation.kind == "result":
+            expected += float(net_gain(belief(visit.state), belief(visit.state.after(step)), rule.options.power))
+            expected -= rule.options.turn_price * step.effort.physical
+        else:
+            assert step.observation.kind == "unavailable" and expected < 0
+        assert gain == pytest.approx(expected, abs=1e-5)
+        valued.add((visit.row, names[e], step.observation.kind))
+    every = set(appendicitis().key_pertinent_results_dict) & set(names)
+    assert {name for row, name, _ in valued if row == 1} == every
+    assert {kind for row, name, kind in valued if (row, name) == (0, "Lipase")} == {"unavailable"}
+
+
+def test_the_policy_learns_the_targets_and_not_what_it_did(tmp_path):
+    trainer = opened(tmp_path, appendicitis())
+    groups = first_states(trainer)
+    scored = asyncio.run(score_groups(trainer.algorithm, groups, 0))
+    for [trajectory], credit in zip(groups, scored, strict=True):
+        assert not any(map(any, credit.weights)) and {other.advantages for other in credit.alternatives} == {(1.0,)}
+        free = [o for o in credit.alternatives if o.turns[0].prompt_ids == trajectory.steps[0].turn.prompt_ids]
+        diagnosis, *requests = free
+        stop, shares = diagnosis.weights[0][0], [other.weights[0] for other in requests]
+        assert 0 < stop < 1 and stop + sum(shares) == pytest.approx(1.0, abs=0.05)
+        forced = [o for o in credit.alternatives if o not in free]
+        assert len(forced) == 1 and forced[0].turns[0].text.startswith("FINAL_DIAGNOSIS: ")
+    readings = asyncio.run(score_groups(opened(tmp_path / "names", appendicitis(), choice=False).algorithm, groups, 0))
+    assert all(other.turns[0].text.startswith("FINAL_") for credit in readings for other in credit.alternatives)
+
+
+def test_reader_and_critic_learn_the_states_they_see(tmp_path):
+    trainer = opened(tmp_path, appendicitis())
+    rule, groups, rows = trainer.algorithm, first_states(trainer)[:1], []
+    for _ in range(80):
+        rows.append(rule.finish(asyncio.run(score_groups(rule, groups, 1))))
+    for name in ("credit/reading_loss", "credit/critic_error"):
+        assert rows[-1][name] < 0.5 * rows[0][name]
+    frozen = opened(tmp_path / "frozen", appendicitis(), reader=False).algorithm
+    before = {name: weights.clone() for name, weights in frozen.learner.model.state_dict().items()}
+    asyncio.run(score_groups(frozen, groups, 1))
+    assert all(torch.equal(before[name], weights) for name, weights in frozen.learner.model.state_dict().items())
+    assert float(frozen.learner.log_scale.detach()) != pytest.approx(math.log(0.3), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"engine": "verl"}}, r"training\.engine: record_critic"),
+        ({"policy": {"model": "models/other"}}, r"policy\.model: record_critic"),
+        ({"environment": {"prompt": {"style": "full"}}}, r"environment\.prompt\.style: record_critic"),
+        ({"training": {"temperature": 0.7}}, r"training\.temperature: record_critic"),
+        ({"training": {"options": {"temperature": 0.0}}}, r"training\.options\.temperature"),
+        ({"training": {"options": {"critics": True}}}, r"training\.options\.critics.*options of record_critic"),
+    ],
+)
+def test_what_it_cannot_train_is_refused_when_planned(changes, message):
+    base = {"training": {"algorithm": "record_critic"}, "environment": {"prompt": {"style": "compact"}}}
+    canonical(parse_settings(base), parse_settings({}))
+    with pytest.raises(SettingsError, match=message):
+        canonical(parse_settings(merge(base, changes)), parse_settings({}))
