@@ -111,14 +111,14 @@ def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gi
     trainer = opened(tmp_path, appendicitis())
     rule, prompts = trainer.algorithm, trainer.policy.prompts
     batch = rule._read([trajectory for [trajectory] in first_states(trainer)])
-    pairs = rule._pick(rule._target(torch.zeros(batch.log_prior.shape), batch.log_prior), batch, 0)
+    pairs = rule._pick(rule._target(torch.zeros(batch.log_prior.shape), batch.log_prior), batch, torch.Generator())
     gains = asyncio.run(rule._gains(batch, pairs)).tolist()
     names = list(rule.number)
 
     def belief(state):
         ids = prompts.prompt_ids(state, True)
-        logits, _ = token_logits(rule.learner.model, [[Piece(0, (*ids, 0), (len(ids),))]])
-        return rule.learner.log_beliefs(logits).detach()
+        logits, _ = token_logits(rule.reader.model, [[Piece(0, (*ids, 0), (len(ids),))]])
+        return rule.reader.log_beliefs(logits).detach()
 
     valued = set()
     for (n, e), gain in zip(pairs.tolist(), gains, strict=True):
@@ -159,13 +159,13 @@ def test_reader_and_critic_learn_the_states_they_see(tmp_path):
     rule, groups, rows = trainer.algorithm, first_states(trainer)[:1], []
     for _ in range(80):
         rows.append(rule.finish(asyncio.run(score_groups(rule, groups, 1))))
-    for name in ("credit/reading_loss", "credit/critic_error"):
+    for name in ("credit/reading_loss", "credit/critic_loss"):
         assert rows[-1][name] < 0.5 * rows[0][name]
     frozen = opened(tmp_path / "frozen", appendicitis(), reader=False).algorithm
-    before = {name: weights.clone() for name, weights in frozen.learner.model.state_dict().items()}
+    before = {name: weights.clone() for name, weights in frozen.reader.model.state_dict().items()}
     asyncio.run(score_groups(frozen, groups, 1))
-    assert all(torch.equal(before[name], weights) for name, weights in frozen.learner.model.state_dict().items())
-    assert float(frozen.learner.log_scale.detach()) != pytest.approx(math.log(0.3), abs=1e-9)
+    assert all(torch.equal(before[name], weights) for name, weights in frozen.reader.model.state_dict().items())
+    assert float(frozen.reader.log_scale.detach()) != pytest.approx(math.log(0.3), abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.01  # examinations with a smaller share of the target are left out of the loss
 
 
-_CRITIC_WEIGHT = 20.0  # of the critic's loss beside the reader's
-
-
 @dataclass(frozen=True)
 class Visit:
     """A visited state: the number of its trajectory in the batch, its decision, and the length of its context in
@@ -67,7 +64,7 @@ class RecordCritic(Algorithm):
     """Cross-entropy of the policy against pi_0 exp(G / tau) and the reader's diagnosis."""
 
     class Options(Section):
-        examinations: PositiveInt = key(14, "Examinations whose results are read at every visited state.")
+        examinations: PositiveInt = key(6, "Examinations whose results are read at every visited state.")
         power: PositiveFloat = key(2.0, "Power of the belief by which a diagnosis is named in the value.")
         temperature: PositiveFloat = key(0.004, "tau, in units of a right diagnosis.")
         prior: NonNegativeFloat = key(0.01)
@@ -93,7 +90,7 @@ class RecordCritic(Algorithm):
             raise SettingsError(
                 "training.algorithm: record_critic needs a model of its own: set training.engine: torch"
             )
-        from ..torch.beliefs import ReaderAndCritic, distinct_names
+        from ..torch.beliefs import Critic, Reader, distinct_names
 
         self.policy, self.prompts = context.policy, context.policy.prompts
         style, tokenizer = self.prompts.settings.style, self.prompts.tokenizer
@@ -112,8 +109,9 @@ class RecordCritic(Algorithm):
         self.texts = [render_action(RequestTest(name), style) for name in self.number]
         self.replies = [reply(name) for name in self.number]
         self.initial: Any = context.load()
-        self.learner = ReaderAndCritic(context.load(), self.diagnosis_tokens, len(requests),
-                                       self.options.learning_rate, self.options.reader, context.seed)  # fmt: skip
+        rate, model = self.options.learning_rate, context.load()
+        self.reader = Reader(model, list(diagnoses), rate, self.options.reader)
+        self.critic = Critic(len(diagnoses), len(requests), rate, context.seed, next(model.parameters()).device)
         self.metrics: dict[str, float] = {}
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
@@ -125,14 +123,17 @@ class RecordCritic(Algorithm):
         then learn from the same states."""
         import torch
 
+        from ..torch.beliefs import rate_share
+
         batch = self._read([trajectory for group in groups for trajectory in group])
-        critic = self.learner.values(batch.log_beliefs, batch.requested)
-        values = critic.detach() if self.options.critic else torch.zeros_like(critic)
-        pairs = self._pick(self._target(values, batch.log_prior), batch, iteration)
-        gains = await self._gains(batch, pairs)
-        states, examinations = pairs.unbind(1)
+        seed = derive_seed(self.context.seed, "record_critic", iteration) % 2**63
+        generator = torch.Generator().manual_seed(seed)
+        values = self.critic(batch.log_beliefs, batch.requested)
+        pairs = self._pick(self._target(values, batch.log_prior), batch, generator)
+        gains = torch.full_like(values, math.nan)
+        gains[pairs.unbind(1)] = await self._gains(batch, pairs)
         if not self.options.critic:
-            values = torch.full_like(values, -1.0).index_put((states, examinations), gains)
+            values = gains.nan_to_num(-1.0)
         target = self._target(values, batch.log_prior)
         worth = (target * values).sum(1)
         going_on = torch.sigmoid((worth - self.options.threshold) / self.options.temperature)
@@ -142,15 +143,13 @@ class RecordCritic(Algorithm):
         alternatives = await asyncio.gather(*(
             self._replies(visit, self.diagnoses[name], 1 - share if chooses else 0.0, [share * p for p in row])
             for visit, name, share, row in zip(batch.visits, names, shares, rows, strict=True)))  # fmt: skip
-        reading = torch.nn.functional.cross_entropy(batch.log_beliefs, self._truths(batch))
-        error = torch.nn.functional.huber_loss(critic[states, examinations], gains, delta=0.3)
-        self.learner.learn(reading + _CRITIC_WEIGHT * error, iteration / self.context.steps, iteration)
+        share = rate_share(iteration, self.context.steps)
         self.metrics = {
             "credit/states": float(len(batch.visits)),
             "credit/examinations": float(len(pairs)),
-            "credit/reading_loss": float(reading.detach()),
-            "credit/critic_error": float(error.detach()),
             "credit/going_on": float(going_on.mean()),
+            "credit/reading_loss": self.reader.learn(batch.log_beliefs, self._truths(batch), share),
+            "credit/critic_loss": self.critic.learn(batch.log_beliefs, batch.requested, gains, share, generator),
         }
         return _by_group(groups, batch.visits, alternatives)
 
@@ -163,7 +162,7 @@ class RecordCritic(Algorithm):
         visits = [visit for row, trajectory in enumerate(trajectories) for visit in self._visits(row, trajectory)]
         contexts = [self.prompts.context_ids(trajectory.states[-1]) for trajectory in trajectories]
         before = [(visit.row, visit.length, self.prompts.forced_prefix_ids) for visit in visits]
-        log_beliefs = self.learner.log_beliefs(logits_behind(self.learner.model, contexts, before))
+        log_beliefs = self.reader.log_beliefs(logits_behind(self.reader.model, contexts, before))
         with torch.no_grad():
             before = [(visit.row, visit.length, self.request_ids) for visit in visits]
             logits = logits_behind(self.initial, contexts, before)[:, self.request_tokens]
@@ -196,13 +195,12 @@ class RecordCritic(Algorithm):
         """The distribution over examinations that the policy learns, pi_0^(prior / tau) exp(values / tau), [S, E]."""
         return ((values + self.options.prior * log_prior) / self.options.temperature).softmax(1)
 
-    def _pick(self, target: "torch.Tensor", batch: Batch, iteration: int) -> "torch.Tensor":
+    def _pick(self, target: "torch.Tensor", batch: Batch, generator: "torch.Generator") -> "torch.Tensor":
         """Pairs of a state and an examination to value, [P, 2]: drawn without replacement, half by the target and half
         uniformly, from those that were not requested. None where a diagnosis has to follow."""
         import torch
 
-        seed = derive_seed(self.context.seed, "record_critic", iteration) % 2**63
-        uniform = torch.rand(target.shape, generator=torch.Generator().manual_seed(seed)).to(target.device)
+        uniform = torch.rand(target.shape, generator=generator).to(target.device)
         odds = 0.5 * target + 0.5 / target.shape[1]
         keys = odds.log() - (-uniform.clamp(1e-9, 1 - 1e-6).log()).log()  # Gumbel's trick
         keys = keys.masked_fill(batch.requested, -math.inf)
@@ -236,7 +234,7 @@ class RecordCritic(Algorithm):
         gains = -torch.tensor(prices, device=batch.log_beliefs.device)
         if branches:
             with torch.no_grad():
-                after = self.learner.log_beliefs(branch_logits(self.learner.model, batch.contexts, branches))
+                after = self.reader.log_beliefs(branch_logits(self.reader.model, batch.contexts, branches))
                 now = batch.log_beliefs.detach()[pairs[results, 0]]
                 gains[results] += net_gain(now, after, self.options.power)
         return gains
@@ -256,11 +254,12 @@ class RecordCritic(Algorithm):
         return super().finish(batch) | self.metrics
 
     def state_dict(self) -> Any:
-        """Weights and optimisers of reader and critic."""
-        return self.learner.checkpoint()
+        """Reader and critic, with their optimisers."""
+        return {"reader": self.reader.checkpoint(), "critic": self.critic.checkpoint()}
 
     def load_state_dict(self, state: Any) -> None:
-        self.learner.restore(state)
+        self.reader.restore(state["reader"])
+        self.critic.restore(state["critic"])
 
     @classmethod
     def canonical(cls, settings: Settings) -> Settings:

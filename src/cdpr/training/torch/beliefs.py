@@ -3,13 +3,15 @@ examinations: forward passes alone, no token is drawn."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...seeding import derive_seed
+from ..training_run import MAX_GRAD_NORM
 from .muon import Muon, matrices_and_rest
 from .update import AdamW, Piece, token_logits
 
@@ -18,11 +20,12 @@ _SCALE = 0.3  # of a new reader's logits: about the one that fits the tiny polic
 _HIDDEN = 256  # units of the critic's hidden layers
 _RISE = 5  # iterations in which the learning rate rises
 _MATRICES = 5.0  # Muon's learning rate for a learning rate of AdamW of 1
+_REMEMBERED, _BATCH, _STEPS = 8192, 1024, 8  # states that the critic remembers, learns from in a step, and its steps
 Branch = tuple[int, int, Sequence[int]]
 """Tokens that continue a context: its number, the length of the part that is continued, the tokens."""
 
 
-def distinct_names(names: Iterable[str], first_token) -> dict[int, str]:
+def distinct_names(names: Iterable[str], first_token: Callable[[str], int]) -> dict[int, str]:
     """The names in the order of their frequency, by their first token; of names with one first token the most frequent,
     because the distribution of the next token cannot tell them apart."""
     by_token: dict[int, str] = {}
@@ -76,66 +79,48 @@ def logits_behind(model: Any, contexts: Sequence[Sequence[int]], branches: Seque
     return token_logits(model, rows)[0]
 
 
-class ReaderAndCritic(torch.nn.Module):
-    """A reader of states and a critic of examinations, with their optimisers.
+def rate_share(step: int, steps: int) -> float:
+    """The share of the peak learning rate: it rises in the first iterations, and falls as a cosine."""
+    return min((step + 1) / _RISE, 0.5 * (1 + math.cos(math.pi * step / steps)))
 
-    The reader is a language model with a learned scale of its logits; its belief b over D diagnoses is the distribution
-    of the first token of their names. The critic computes the value of each of E examinations, float32 [states, E],
-    from log b and the examinations that were requested before. ``trains_model`` off trains the scale alone.
-    """
 
-    def __init__(
-        self, model: Any, diagnoses: Sequence[int], examinations: int, rate: float, trains_model: bool, seed: int
-    ):
+class Reader(torch.nn.Module):
+    """A language model that reads states, with its optimisers and a learned scale of its logits. Its belief b over D
+    diagnoses is the distribution of the first token of their names. With ``trains_model`` off it learns the scale
+    alone."""
+
+    def __init__(self, model: Any, diagnoses: Sequence[int], rate: float, trains_model: bool):
         super().__init__()
         self.model, self.diagnoses, self.rate = model, torch.tensor(diagnoses), rate
         self.log_scale = torch.nn.Parameter(torch.tensor(_SCALE).log())
-        with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
-            torch.manual_seed(derive_seed(seed, "critic") % 2**63)
-            first, second = torch.nn.Linear(len(diagnoses) + examinations, _HIDDEN), torch.nn.Linear(_HIDDEN, _HIDDEN)
-            last = torch.nn.Linear(_HIDDEN, examinations)
-        torch.nn.init.zeros_(last.weight)
-        torch.nn.init.zeros_(last.bias)
-        self.critic = torch.nn.Sequential(first, torch.nn.SiLU(), second, torch.nn.SiLU(), last)
         self.to(next(model.parameters()).device)
         matrices, rest = matrices_and_rest(model) if trains_model else ([], [])
         self.muon = Muon(matrices, lr=rate, weight_decay=0.01) if matrices else None
-        self.adam = AdamW([self.log_scale, *rest, *self.critic.parameters()], rate)
+        self.adam = AdamW([self.log_scale, *rest], rate)
 
     def log_beliefs(self, logits: torch.Tensor) -> torch.Tensor:
         """log b [N, D] from the logits [N, vocabulary] where a diagnosis must follow."""
         return torch.log_softmax(self.log_scale.exp() * logits[:, self.diagnoses], dim=-1)
 
-    def values(self, log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:
-        """The critic's value of each examination [N, E], in units of a right diagnosis. The beliefs get no gradient."""
-        return self.critic(torch.cat([log_beliefs.detach().clamp_min(-8) / 4 + 1, requested.float()], dim=-1))
-
-    def learn(self, loss: torch.Tensor, progress: float, step: int) -> None:
-        """One step of both optimisers, whose learning rate rises in the first iterations and then falls as a cosine.
-        ``progress`` is the share of the run that is done. Raises FloatingPointError for a gradient that is not finite;
-        the weights are then those before."""
+    def learn(self, log_beliefs: torch.Tensor, truths: torch.Tensor, share: float) -> float:
+        """One step on the cross-entropy of the true diagnoses [N] at ``share`` of the learning rate; returns the loss.
+        Raises FloatingPointError for a gradient that is not finite; the weights are then those before."""
+        loss = torch.nn.functional.cross_entropy(log_beliefs, truths)
         self.zero_grad(set_to_none=True)
         loss.backward()
-        norms = [
-            torch.nn.utils.clip_grad_norm_(part.parameters(), most)
-            for part, most in ((self.model, 1.0), (self.critic, 5.0))
-        ]
-        if not torch.isfinite(torch.stack(norms)).all():
-            raise FloatingPointError("the gradient of the reader or critic is not finite; the step was stopped")
-        share = min((step + 1) / _RISE, 0.5 * (1 + math.cos(math.pi * progress)))
+        if not torch.isfinite(torch.nn.utils.clip_grad_norm_(self.parameters(), MAX_GRAD_NORM)):
+            raise FloatingPointError("the gradient of the reader is not finite; the step was stopped")
         self.adam.learning_rate = self.rate * share
         self.adam.step()
         if self.muon:
             self.muon.param_groups[0]["lr"] = _MATRICES * self.rate * share
             self.muon.step()
+        return float(loss.detach())
 
     def checkpoint(self) -> dict[str, Any]:
         """Weights and optimisers."""
-        return {
-            "weights": self.state_dict(),
-            "adam": self.adam.state_dict(),
-            "muon": self.muon and self.muon.state_dict(),
-        }
+        return {"weights": self.state_dict(), "adam": self.adam.state_dict(),
+                "muon": self.muon and self.muon.state_dict()}  # fmt: skip
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Restore what :meth:`checkpoint` returned."""
@@ -143,3 +128,64 @@ class ReaderAndCritic(torch.nn.Module):
         self.adam.load_state_dict(saved["adam"])
         if self.muon:
             self.muon.load_state_dict(saved["muon"])
+
+
+class Critic(torch.nn.Module):
+    """A network that predicts the value of each of E examinations from log b [N, D] and the earlier requests [N, E]. It
+    learns from the last states that it was given."""
+
+    def __init__(self, diagnoses: int, examinations: int, rate: float, seed: int, device: torch.device):
+        super().__init__()
+        self.rate = rate
+        with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
+            torch.manual_seed(derive_seed(seed, "critic") % 2**63)
+            first, second = torch.nn.Linear(diagnoses + examinations, _HIDDEN), torch.nn.Linear(_HIDDEN, _HIDDEN)
+            last = torch.nn.Linear(_HIDDEN, examinations)
+        torch.nn.init.zeros_(last.weight)
+        torch.nn.init.zeros_(last.bias)
+        self.network = torch.nn.Sequential(first, torch.nn.SiLU(), second, torch.nn.SiLU(), last).to(device)
+        self.adam = AdamW(self.network.parameters(), rate)
+        self.inputs = torch.empty(0, diagnoses + examinations, device=device)
+        self.gains = torch.empty(0, examinations, device=device)  # missing: NaN
+
+    def forward(self, log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:
+        """The values [N, E], in units of a right diagnosis."""
+        with torch.no_grad():
+            return self.network(_features(log_beliefs, requested))
+
+    def learn(self, log_beliefs: torch.Tensor, requested: torch.Tensor, gains: torch.Tensor, share: float,
+              generator: torch.Generator) -> float:  # fmt: skip
+        """Remember the states with their ``gains`` [N, E], NaN where an examination was not valued, and take some steps
+        on random batches of the last :data:`_REMEMBERED` states; returns the mean loss."""
+        self.inputs = torch.cat([self.inputs, _features(log_beliefs, requested)])[-_REMEMBERED:]
+        self.gains = torch.cat([self.gains, gains])[-_REMEMBERED:]
+        self.adam.learning_rate, losses = self.rate * share, []
+        for _ in range(_STEPS):
+            rows = torch.randint(len(self.inputs), (_BATCH,), generator=generator).to(gains.device)
+            known = ~self.gains[rows].isnan()
+            loss = torch.nn.functional.huber_loss(self.network(self.inputs[rows])[known], self.gains[rows][known])
+            self.zero_grad(set_to_none=True)
+            loss.backward()
+            self.adam.step()
+            losses.append(float(loss.detach()))
+        return fmean(losses)
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Weights, optimiser and remembered states."""
+        return {
+            "weights": self.state_dict(),
+            "adam": self.adam.state_dict(),
+            "inputs": self.inputs,
+            "gains": self.gains,
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Restore what :meth:`checkpoint` returned."""
+        self.load_state_dict(saved["weights"])
+        self.adam.load_state_dict(saved["adam"])
+        self.inputs, self.gains = (saved[name].to(self.inputs.device) for name in ("inputs", "gains"))
+
+
+def _features(log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:
+    """The inputs of the critic's network [N, D + E]."""
+    return torch.cat([log_beliefs.detach().clamp_min(-8) / 4 + 1, requested.float()], dim=-1)
