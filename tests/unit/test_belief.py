@@ -177,28 +177,6 @@ def test_readings_are_trained_at_the_temperature_of_their_scores():
         plan(0.7, "probability")
 
 
-def test_a_critic_predicts_the_mean_gain_and_replaces_the_gain_of_the_case():
-    ctx = context(training={"normalise": "none", "options": {"critic": True}})
-    plain = context(training={"normalise": "none"})
-    group, rule = workups(ctx, n=6), BeliefGain(ctx)
-    for _ in range(300):  # the prior of the regression fades
-        [made] = asyncio.run(score_groups(rule, [group], 0))
-        rule.finish([made])
-    predicted, own = scored_again(rule, group), scored(plain, BeliefGain, group)[0].decisions
-    differences = [a - b for p, q in zip(predicted, own, strict=True) for a, b in zip(p[:-1], q[:-1], strict=True)]
-    assert max(map(abs, differences)) > 1e-3  # single gains differ from their mean
-    assert sum(differences) == pytest.approx(0.0, abs=1e-2)  # whose residuals cancel, as in any regression
-    assert [row[-1] for row in predicted] == [row[-1] for row in own]
-    resumed = BeliefGain(ctx)
-    resumed.load_state_dict(rule.state_dict())
-    assert scored_again(resumed, group) == predicted
-
-
-def scored_again(rule, group):
-    [made] = asyncio.run(score_groups(rule, [group], 0))
-    return made.decisions
-
-
 def test_igpo_sums_normalised_gains_from_each_turn_on():
     ctx = context(utility={"lambda_test": 0.0, "lambda_cost": 0.0, "lambda_na": 0.0})
     group = workups(ctx)

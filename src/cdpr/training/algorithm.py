@@ -105,8 +105,7 @@ class Algorithm(ABC):
 
     ``reads`` names the settings that it reads beside those that every training reads: a variant cannot set others, and
     reading others is an error. ``Options`` declares its own settings, ``training.options``; a file named there is part
-    of the run key. ``extra_samples``: it trains on :class:`Alternative` replies. ``refresh``: the number of iterations
-    after which the frozen policy takes the current weights, 0 for never.
+    of the run key. ``extra_samples``: it trains on :class:`Alternative` replies.
     """
 
     class Options(Section):
@@ -114,7 +113,6 @@ class Algorithm(ABC):
 
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
-    refresh: int = 0
 
     def __init__(self, context: Context):
         self.context, self.settings = context, context.settings

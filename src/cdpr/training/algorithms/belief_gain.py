@@ -9,31 +9,20 @@ estimates and names its relatives, potential-based shaping (Ng et al., 1999) and
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import pstdev
-from typing import Any, Literal, Self
+from typing import Literal
 
-from pydantic import NonNegativeFloat, model_validator
+from pydantic import NonNegativeFloat
 
 from ...credit.belief import Measure, read_beliefs, true_names, verb_and_name_values
 from ...credit.continuations import group_advantages
 from ...credit.states import Node, build_tree
-from ...environment import FinalDiagnosis, RequestTest, Trajectory
+from ...environment import FinalDiagnosis, Trajectory
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_options
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
-
-Gain = tuple[str, float, int, float]
-"""The gain of a request: examination, belief before it, turn, gain in belief."""
-
-
-@dataclass(kw_only=True)
-class BeliefAdvantages(GroupAdvantages):
-    """Advantages with the gains of all requests, from which the critic learns."""
-
-    gains: Sequence[Gain] = ()
 
 
 class BeliefGain(Algorithm):
@@ -43,25 +32,13 @@ class BeliefGain(Algorithm):
         policy: Literal["current", "frozen"] = key(
             "current", "Whose belief: that of the policy in training or of the initial one."
         )
-        refresh: int = key(0, ge=0)
-        """Iterations after which the frozen policy takes the current weights (a lagged policy); 0: never."""
         measure: Measure = key("probability", "Probability of the whole name, or its geometric mean over the tokens.")
         decay: float = key(0.0, ge=0, le=1)
         """lambda of generalised advantage estimation: 0 credits a decision with its own gain, 1 with all later ones."""
-        critic: bool = key(False)
-        """Whether examinations are credited with the gain that a critic predicts, instead of the gain in this case."""
         choice: bool = key(True, "Whether decisions are credited; off, only readings are trained.")
         reading: Literal["none", "probability", "likelihood"] = key("none")
         """Auxiliary loss that raises, at every visited state, the probability of the true name, or its logarithm."""
         reading_weight: NonNegativeFloat = key(0.5, "Weight of a token of that loss.")
-
-        @model_validator(mode="after")
-        def _fit_together(self) -> Self:
-            if self.refresh and self.policy != "frozen":
-                raise ValueError("refresh: only a frozen policy takes new weights; set policy: frozen")
-            if self.critic and self.decay:
-                raise ValueError("critic: it replaces the gain of one step; set decay: 0")
-            return self
 
     reads = ("training.normalise", "utility", "comparators")
     extra_samples = True
@@ -70,7 +47,6 @@ class BeliefGain(Algorithm):
         super().__init__(context)
         self.weight = self.settings.comparators.correctness_weight  # w
         self.belief_policy = context.frozen() if self.options.policy == "frozen" else context.policy
-        self.refresh = self.options.refresh
         # ``reading`` trains on given replies, which are scored at temperature 1: at another temperature of training the
         # update would compare log-probabilities at two temperatures.
         if self.options.reading != "none" and self.settings.training.temperature != 1:
@@ -78,10 +54,6 @@ class BeliefGain(Algorithm):
                 "training.temperature: given replies are scored at temperature 1, and training.options.reading "
                 "trains on them: set it to 1, or reading: none"
             )
-        if self.options.critic:
-            from ...credit.critic import GainCritic  # planning imports algorithms, and no numpy
-
-            self.critic = GainCritic()
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per decision, of a diagnosis one per token."""
@@ -89,11 +61,6 @@ class BeliefGain(Algorithm):
         beliefs = await read_beliefs(self.belief_policy, states, self.options.measure)
         values = {state: self.weight * belief for state, belief in beliefs.items()}
         advantages = group_advantages(group, values, self.return_of, self.options.decay)
-        gains = [_gains(trajectory, beliefs) for trajectory in group]
-        if self.options.critic:
-            for row, examples in zip(advantages, gains, strict=True):
-                for exam, belief, turn, gain in examples:
-                    row[turn] += self.weight * (self.critic.predict(exam, belief, turn) - gain)
         scale = self.weight
         if self.settings.training.normalise == "group_std":  # not centred: 0 is the value of diagnosing now
             scale = pstdev([a for row in advantages for a in row]) or 1.0
@@ -102,8 +69,7 @@ class BeliefGain(Algorithm):
         if self.options.reading != "none":
             alternatives = list(await asyncio.gather(*map(self._reading, build_tree(group).values())))
         counts = {"credit/states": len(beliefs), "credit/belief": math.fsum(beliefs.values())}
-        every_gain = [gain for row in gains for gain in row]
-        return BeliefAdvantages(decisions=decisions, alternatives=alternatives, counts=counts, gains=every_gain)
+        return GroupAdvantages(decisions=decisions, alternatives=alternatives, counts=counts)
 
     def _decisions(self, trajectory: Trajectory, advantages: Sequence[float], scale: float) -> list[PerToken]:
         """The advantages of a trajectory's decisions, divided by ``scale``. Of the diagnosis only the name of the
@@ -125,23 +91,10 @@ class BeliefGain(Algorithm):
         return Alternative(node.visits[0][0], (turn,), (1.0,), (verb_and_name_values(policy, turn, 0.0, weight),))
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Metrics; ``credit/belief`` is the mean over states. The critic learns from the batch for the next one."""
-        if self.options.critic:
-            for scored in batch:
-                if isinstance(scored, BeliefAdvantages):
-                    self.critic.learn(scored.gains)
+        """Metrics; ``credit/belief`` is the mean over states."""
         metrics = super().finish(batch)
         beliefs = math.fsum(scored.counts["credit/belief"] for scored in batch)
         return metrics | {"credit/belief": beliefs / metrics["credit/states"]}
-
-    def state_dict(self) -> Any:
-        """The state of the critic; None without a critic."""
-        return self.critic.state_dict() if self.options.critic else None
-
-    def load_state_dict(self, state: Any) -> None:
-        """The inverse of :meth:`state_dict`."""
-        if self.options.critic:
-            self.critic.load_state_dict(state)
 
     @classmethod
     def needs_frozen(cls, settings: Settings) -> bool:
@@ -153,13 +106,3 @@ class BeliefGain(Algorithm):
         """The policy whose belief is read; with ``reading`` also the current one."""
         options = algorithm_options(settings)
         return {options.policy} | ({"current"} if options.reading != "none" else set())
-
-
-def _gains(trajectory: Trajectory, beliefs: Mapping[tuple, float]) -> list[Gain]:
-    """The gain in belief of each request of an episode."""
-    values = [beliefs[state.key] for state in trajectory.states]
-    return [
-        (step.observation.exam_key or step.action.name, values[turn], turn, values[turn + 1] - values[turn])
-        for turn, step in enumerate(trajectory.steps[:-1])
-        if isinstance(step.action, RequestTest)
-    ]

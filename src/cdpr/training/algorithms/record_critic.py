@@ -2,13 +2,13 @@
 
 A record has the results of all its examinations, so the value of each of them is known at every visited state without
 a sampled token. A *reader* (a copy of the initial policy) learns a calibrated belief b over the diagnoses from the true
-ones. With b' its belief behind the result, and b~ proportional to b^power, an examination a is worth
+ones. With b' its belief behind the result, and b~ proportional to b^power, an examination a has the value
 
     g(s, a) = sum_d b'(d) (b~'(d) - b~(d)) - cost / w
 
 in this case: what naming by b~ gains, as the reader expects it, less the price. A *critic* G(s, a) of belief and
 requests so far learns the mean of g over cases. The policy learns the distribution over examinations that is
-proportional to pi_0 exp(G / tau), to stop where its G is below a threshold, and to name the reader's likeliest
+proportional to pi_0 exp(G / tau), to diagnose where its mean G is below a threshold, and to name the reader's likeliest
 diagnosis. docs/beyond-the-paper.md proves what g estimates and names relatives.
 """
 
@@ -70,7 +70,7 @@ class RecordCritic(Algorithm):
         prior: NonNegativeFloat = key(0.01)
         """Weight of the initial policy's log-probability of an examination, in units of a right diagnosis; the target
         is pi_0^(prior / tau) exp(G / tau)."""
-        threshold: float = key(-0.015, "The policy learns to stop where the best examinations are worth less.")
+        threshold: float = key(-0.015, "The policy learns to diagnose where the mean value of the target is below it.")
         turn_price: NonNegativeFloat = key(0.018)
         """Price of a turn for an examination that the utility does not count as a test, such as a physical one."""
         start: int = key(10, "Iterations of reader and critic before choices are trained.", ge=0)
@@ -135,10 +135,10 @@ class RecordCritic(Algorithm):
         if not self.options.critic:
             values = gains.nan_to_num(-1.0)
         target = self._target(values, batch.log_prior)
-        worth = (target * values).sum(1)
-        going_on = torch.sigmoid((worth - self.options.threshold) / self.options.temperature)
+        value = (target * values).sum(1)
+        continuing = torch.sigmoid((value - self.options.threshold) / self.options.temperature)
         chooses = self.options.choice and iteration >= self.options.start
-        names, shares = batch.log_beliefs.argmax(1).tolist(), going_on.tolist()
+        names, shares = batch.log_beliefs.argmax(1).tolist(), continuing.tolist()
         rows: Sequence[Sequence[float]] = target.tolist() if chooses else [()] * len(names)
         alternatives = await asyncio.gather(*(
             self._replies(visit, self.diagnoses[name], 1 - share if chooses else 0.0, [share * p for p in row])
@@ -147,7 +147,7 @@ class RecordCritic(Algorithm):
         self.metrics = {
             "credit/states": float(len(batch.visits)),
             "credit/examinations": float(len(pairs)),
-            "credit/going_on": float(going_on.mean()),
+            "credit/continuing": float(continuing.mean()),
             "credit/reading_loss": self.reader.learn(batch.log_beliefs, self._truths(batch), share),
             "credit/critic_loss": self.critic.learn(batch.log_beliefs, batch.requested, gains, share, generator),
         }

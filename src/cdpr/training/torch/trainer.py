@@ -59,7 +59,6 @@ class Trainer:
         self.model = self._load_model()
         self.sampler = InProcessSampler.from_model(self.model, run.tokenizer, memory_share=_CACHES)
         self.samplers = [self.sampler]
-        self.reference: torch.nn.Module | None = None  # the frozen policy's model, where an algorithm uses it
         self.policy = run.agent(self.sampler)
         self.optimizer = AdamW(self.model.parameters(), run.settings.training.learning_rate)
         context = Context(run.settings, run.environment, self.policy, self._load_frozen, run.seed,
@@ -73,17 +72,13 @@ class Trainer:
 
     def _load_frozen(self) -> PolicyAgent:
         """The frozen policy: the initial weights in a model of their own."""
-        self.reference = self._load_model()
-        sampler = InProcessSampler.from_model(self.reference, self.run.tokenizer, _CACHES)
+        sampler = InProcessSampler.from_model(self._load_model(), self.run.tokenizer, _CACHES)
         self.samplers.append(sampler)
         return self.run.agent(sampler)
 
     def refresh(self) -> None:
-        """Prepare an iteration: copy the current weights to the frozen policy if the algorithm asks for it now, and
-        clear the caches of the samplers. A resumed run starts with empty caches, and reuse changes sums in the last
-        bit, so every iteration starts with empty ones."""
-        if self.algorithm.refresh and self.step % self.algorithm.refresh == 0 and self.reference is not None:
-            self.reference.load_state_dict(self.model.state_dict())
+        """Clear the caches of the samplers before an iteration. A resumed run starts with empty caches, and reuse
+        changes sums in the last bit, so every iteration starts with empty ones."""
         for sampler in self.samplers:
             sampler.refresh()
 
@@ -129,7 +124,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "algorithm": self.algorithm.state_dict(),
-        } | ({"reference": self.reference.state_dict()} if self.reference and self.algorithm.refresh else {})
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned."""
@@ -137,5 +132,3 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.algorithm.load_state_dict(state["algorithm"])
-        if self.reference and "reference" in state:
-            self.reference.load_state_dict(state["reference"])

@@ -96,11 +96,6 @@ def check(settings: Settings) -> None:
         "mini-batches of so many rows, whichever case they belong to; set it to training.prompts_per_batch "
         f"({plan.prompts_per_batch}), or training.engine: torch",
     )
-    refuse(
-        plan.options.get("refresh"),
-        "training.options.refresh: the weights of verl's frozen server do not change: leave it out, or set "
-        "training.engine: torch",
-    )
     verls = {"current"} if frozen.url or frozen.beside else {"current", "frozen"}  # policies on verl's own servers
     refuse(
         verl.server == "sglang" and algorithm_class(plan.algorithm).scores_by(settings) & verls,
