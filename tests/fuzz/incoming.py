@@ -19,7 +19,7 @@ from cdpr.evaluation.metrics import read_evaluation
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.files import file_digest
 from cdpr.llm import Completion, ModelSpec, Sampling, open_model
-from cdpr.llm.recording import Recordings, canonical, export_recordings, import_recordings, read_answer
+from cdpr.llm.recording import Recordings, canonical_json, export_recordings, import_recordings, read_answer
 from cdpr.llm.types import Usage
 from cdpr.metrics_log import read_metrics
 from cdpr.pipeline.cli import explain
@@ -126,7 +126,9 @@ def _archive() -> bytes:
     with tempfile.TemporaryDirectory() as state:
         recordings = Recordings(state, credentialed=False)
         for number in range(8):
-            request = canonical({"model": "m", "messages": ASK, "sample": number, "sampling": {"temperature": 0.0}})
+            request = canonical_json(
+                {"model": "m", "messages": ASK, "sample": number, "sampling": {"temperature": 0.0}}
+            )
             answer = Completion(f"Acute colitis {number}", (), (), "stop", Usage(100, 50), "m")
             recordings.record("m", request, answer, "doctor")
         export_recordings(state, Path(state) / "a.zip")

@@ -24,12 +24,12 @@ from cdpr.llm.recording import (
     AnswerMissing,
     ArchiveError,
     Recordings,
-    canonical,
+    canonical_json,
     export_recordings,
-    identity,
     import_recordings,
+    model_identity,
     question_fields,
-    question_of,
+    question_key,
     withheld,
 )
 from cdpr.pipeline.cli import explain, main
@@ -61,7 +61,7 @@ def ask(spec: ModelSpec, messages=ASK, samples=(0,), sampling=GREEDY, seed=0) ->
 
 
 def question(spec: ModelSpec, messages=ASK, sample=0, sampling=WARM, seed=0) -> str:
-    return question_of(canonical(question_fields(identity(spec), messages, sample, sampling, seed)))
+    return question_key(canonical_json(question_fields(model_identity(spec), messages, sample, sampling, seed)))
 
 
 # What a question is
@@ -480,7 +480,7 @@ def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):
         f"paths: {{state: {recorded}}}\n"
         "agents: {doctor: {label: Doctor, model: doctor_model}}\nmodels: {doctor_model: {id: doctor}}\n"
     )
-    folder = canonical({"kind": "folder", "weights": "ab" * 32, "messages": ASK, "sample": 0})
+    folder = canonical_json({"kind": "folder", "weights": "ab" * 32, "messages": ASK, "sample": 0})
     local = Completion("Sepsis", (), (), "stop")
     Recordings(recorded, False).record("doctor", folder, local, "doctor")
     assert main(["recordings", "export", archive, "--settings", str(mine)]) == 0

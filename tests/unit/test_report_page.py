@@ -337,7 +337,7 @@ def test_what_was_spent_stands_on_the_page(results, tmp_path):
     entry = ModelEntry(id="gpt", prices={"input": 2, "output": 10})
     spec = ModelSpec(where="https://api.example.org/v1", name="gpt", entry=entry, credentialed=False,
                      state=settings.paths.state)  # fmt: skip
-    bill = Spending.of(spec, "gpt")
+    bill = Spending.open(spec, "gpt")
     for system, outcome in {"tor": Usage(1_000_000, 300_000), "judge": "unknown", "medagent": "free"}.items():
         SYSTEM.set(system)
         bill.book(asyncio.run(bill.reserve(1_000_000, 50_000)), outcome)

@@ -22,7 +22,7 @@ from cdpr.cases import write_records
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
 from cdpr.evaluation.row import read_rows
 from cdpr.llm import Completion, Model, Sampling, open_model
-from cdpr.llm.own_server import OwnServer, command_of
+from cdpr.llm.own_server import OwnServer, server_command
 from cdpr.llm.recording import Recordings
 from cdpr.llm.types import ModelUnavailable
 from cdpr.pipeline.experiment import Experiment
@@ -213,7 +213,7 @@ def test_no_two_jobs_choose_one_port(tmp_path, monkeypatch):
 
 def test_how_each_program_is_started():
     def words(program, command=None):
-        return command_of(Serving(program=program, command=command), "my weights", "org/m", 9, 2, ["--x", "y z"])
+        return server_command(Serving(program=program, command=command), "my weights", "org/m", 9, 2, ["--x", "y z"])
 
     vllm = words("vllm")
     assert vllm[:3] == ["vllm", "serve", "my weights"] and vllm[-2:] == ["--x", "y z"]

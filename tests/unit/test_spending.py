@@ -16,7 +16,7 @@ from served import Server
 from test_recording import ASK, GREEDY, NOWHERE, ask, spec_of
 
 from cdpr.llm import ModelFailure, ModelUnavailable, Usage, open_model
-from cdpr.llm.spending import Spending, spent, worst_case
+from cdpr.llm.spending import Spending, most_prompt_tokens, spent
 from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.cli import explain, main
 from cdpr.pipeline.spend import render_spent
@@ -60,7 +60,7 @@ def test_what_may_have_been_billed_counts_in_its_worst_case(server, tmp_path, ki
         ask(priced(tmp_path, server.url, kind))
     [found] = spent(tmp_path)
     seen = server.count(kind)
-    worst = (worst_case(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
+    worst = (most_prompt_tokens(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
     assert found.calls == 0 and attempts <= found.unknown_calls <= 3
     assert found.unknown_calls <= seen or kind == "cut_off"  # where a request was lost with its connection
     assert found.usd == found.unknown_usd == pytest.approx(found.unknown_calls * worst)
@@ -88,7 +88,7 @@ def test_no_prompt_has_more_tokens_than_its_worst_case(tmp_path):
     bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     for text in ("fever", "Fieber über 39 °C", "发热三天", "\N{GRINNING FACE}" * 9, " " * 40):
         tokens = len(bytewise.encode(text).ids)
-        assert tokens >= len(text) and worst_case([{"role": "user", "content": text}]) >= tokens
+        assert tokens >= len(text) and most_prompt_tokens([{"role": "user", "content": text}]) >= tokens
 
 
 # The cap
@@ -155,7 +155,7 @@ def test_money_that_a_killed_process_held_is_no_reason_to_wait(server, tmp_path,
         assert time.monotonic() < deadline
         time.sleep(0.05)
     [held] = spent(tmp_path)
-    bill = Spending.of(priced(tmp_path, NOWHERE, "m", held.reserved_usd), "model m")
+    bill = Spending.open(priced(tmp_path, NOWHERE, "m", held.reserved_usd), "model m")
     with pytest.raises(TimeoutError):  # while it runs, its calls may still cost less
         asyncio.run(asyncio.wait_for(bill.reserve(100, 10), 1.0))
     assert "calls under way hold" in caplog.text and "model m" in caplog.text
@@ -172,7 +172,7 @@ def test_usage_that_no_call_can_have_is_unknown_and_priced_at_its_worst(server, 
     spec = priced(tmp_path, server.url, "odd_usage", mode="record")
     assert ask(spec) == ["paid for"] == ask(spec)
     [bill] = spent(tmp_path)
-    worst = (worst_case(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
+    worst = (most_prompt_tokens(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
     assert (bill.calls, bill.unknown_calls, bill.usd) == (0, 1, pytest.approx(worst))
 
 
@@ -193,7 +193,7 @@ def test_the_bill_adds_up_what_every_model_took(server, tmp_path):
 
 
 def test_a_call_waits_for_those_under_way(tmp_path):
-    bill = Spending.of(priced(tmp_path, NOWHERE, "m", 0.003), "model")
+    bill = Spending.open(priced(tmp_path, NOWHERE, "m", 0.003), "model")
 
     async def work() -> float:
         first, started = await bill.reserve(1000, 100), time.monotonic()
@@ -209,7 +209,7 @@ def test_a_call_waits_for_those_under_way(tmp_path):
 
 def test_a_call_that_takes_the_last_of_the_budget_is_made(tmp_path):
     """Half a dollar each: what may still fit waits, what fits exactly goes out, and then nothing."""
-    bill, half = Spending.of(priced(tmp_path, NOWHERE, "m", 1.0), "model"), (500_000, 0)
+    bill, half = Spending.open(priced(tmp_path, NOWHERE, "m", 1.0), "model"), (500_000, 0)
 
     async def work() -> None:
         first, second = [await asyncio.wait_for(bill.reserve(*half), 5) for _ in range(2)]

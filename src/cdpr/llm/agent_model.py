@@ -12,14 +12,14 @@ from .types import Completion, Messages, Model, Sampling
 
 @dataclass
 class Meter:
-    """Counts of the calls of an agent: ``calls`` (each answer is one), and their tokens (None once a server did not
-    report them).
+    """Counts of the model calls of an agent: ``calls`` (one for each answer), and their tokens (None from the first
+    answer on for which a server did not report them).
 
     ``silent``: answers without a word, among them conversations that were ``too_long``, ``refused``, or ``failed`` for
-    an unknown reason. ``cut``: calls whose prompt lost a part, here
-    (``policy.max_prompt_tokens``) or at the server. ``unmarked``: answers without the mark that
-    :func:`cut_answer` looks for. ``retries``: repeated requests, those of judges and matchers included. ``models``: the
-    names under which servers answered. ``prompts``: prompt tokens by the contents of a conversation.
+    an unknown reason. ``cut``: calls whose prompt lost a part, here (``policy.max_prompt_tokens``) or at the server.
+    ``unmarked``: answers without the mark that :func:`cut_answer` looks for. ``retries``: repeated requests, those of
+    judges and matchers included. ``models``: the names under which servers answered. ``prompts``: the number of prompt
+    tokens of each conversation so far, by the contents of its messages.
     """
 
     calls: int = 0
@@ -36,7 +36,7 @@ class Meter:
     prompts: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def count(self, completions: Iterable[Completion], messages: Messages = ()) -> None:
-        """Count these answers; ``messages`` is the conversation that they answer, if there is one."""
+        """Add answers to the counts; ``messages`` is the conversation that they answer, empty for token prompts."""
         for completion in completions:
             self.calls += 1
             self.silent += not completion.text.strip()
@@ -52,8 +52,9 @@ class Meter:
                 self.completion_tokens += completion.usage.completion_tokens
 
     def _is_cut(self, messages: Messages, completion: Completion) -> bool:
-        """Whether the server cut the prompt: it read fewer tokens than the messages must have, or than the conversation
-        had two messages ago plus the last one. Replies do not count: templates remove the thoughts in them."""
+        """Whether the server read only a part of the conversation: it reports fewer prompt tokens than the messages
+        must have, or than it reported two messages ago plus those of the last message. Assistant messages are not
+        counted, since templates remove the thoughts in them."""
         if not messages or completion.usage is None or completion.finish_reason not in ("stop", "length"):
             return False
         tokens = completion.usage.prompt_tokens
@@ -66,7 +67,7 @@ class Meter:
 
 
 def _fewest_tokens(text: str) -> int:
-    """A lower bound of a text's tokens: one for each word, and one for each four Chinese characters."""
+    """Compute a lower bound of the number of tokens of a text: one per word, and one per four Chinese characters."""
     return len(text.split()) + len(_CHINESE.findall(text)) // 4
 
 
@@ -76,10 +77,10 @@ _SNAPSHOT = re.compile(r"([-@:.](\d+|latest|preview|exp))*")
 
 
 def is_same_model(name: str, other: str) -> bool:
-    """Whether ``other``, a server's name of a model, means the requested model ``name``. Folders before the name and
-    dates behind it do not count."""
-    first, second = (full.casefold().rstrip("/").rpartition("/")[2] for full in (name, other))
-    return second.startswith(first) and _SNAPSHOT.fullmatch(second[len(first) :]) is not None
+    """Whether a server that answers under the name ``other`` ran the requested model ``name``. Folders before a name,
+    and a date or version behind it, do not count."""
+    requested, answered = (full.casefold().rstrip("/").rpartition("/")[2] for full in (name, other))
+    return answered.startswith(requested) and _SNAPSHOT.fullmatch(answered[len(requested) :]) is not None
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
@@ -87,8 +88,8 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 @contextlib.contextmanager
 def metering() -> Iterator[Meter]:
-    """A context with a new meter that counts all calls in it, also those of tasks started in it. Calls in a nested
-    context count only in its own meter: so the calls of judges do not count for the agent."""
+    """Count the model calls in a context, also those of tasks started in it; yields the meter. Calls in a nested
+    context count only in the inner meter: so the calls of judges do not count for the agent."""
     meter, outer = Meter(), current_meter()
     token = _METER.set(meter)
     try:
@@ -99,15 +100,15 @@ def metering() -> Iterator[Meter]:
 
 
 def current_meter() -> Meter:
-    """The meter of the innermost :func:`metering`; outside of it a new one, unused."""
+    """The meter of the innermost :func:`metering`; outside of any a new one, whose counts nobody reads."""
     return _METER.get() or Meter()
 
 
 class AgentModel(Model):
-    """A wrapper of ``model`` that counts its answers in the current meter, recorded ones too.
+    """A wrapper of ``model`` that counts its answers in the current meter, also recorded ones.
 
-    With the ``entry`` of a registry model it takes only messages. The entry says how to sample, whether to fold the
-    system message into the first user message, and how to cut the answer out of a reply.
+    For a model of the registry it has the ``entry`` and takes only messages: the entry says how to sample, whether to
+    fold the system message into the first user message, and how to cut the answer out of a reply.
     """
 
     def __init__(self, model: Model, entry: ModelEntry | None = None) -> None:
@@ -120,6 +121,7 @@ class AgentModel(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
+        """Sample completions of a token prompt and count them."""
         if self.tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
         completions = await self.model.sample(prompt_ids, samples, sampling, seed)
@@ -127,8 +129,8 @@ class AgentModel(Model):
         return completions
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Answers to a conversation, without the model's thoughts before them. Sampling follows the entry where that
-        says something."""
+        """Sample answers to a conversation and count them; returns them without the model's thoughts before the answer.
+        Sampling parameters of the entry replace those of ``sampling``."""
         messages = _fold_system(messages) if self.entry.system == "fold" else messages
         own = self.entry.sampling.model_dump(exclude_none=True) | {"temperature": self.entry.sampling.temperature}
         if own["temperature"] == "evaluation":
@@ -139,21 +141,22 @@ class AgentModel(Model):
         return [self._cut_answer(completion) for completion in completions]
 
     def refresh(self) -> None:
+        """Clear the caches of the model."""
         self.model.refresh()
 
     def _cut_answer(self, completion: Completion) -> Completion:
-        """The completion with the answer alone as its text; counts one without a mark."""
+        """Cut the text of a completion down to its answer; an answer without a mark is counted."""
         text, is_marked = cut_answer(completion.text, self.entry.answer)
         current_meter().unmarked += not is_marked and completion.finish_reason not in ("too_long", "failed")
         return replace(completion, text=text)
 
 
 def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
-    """The answer in a reply, and whether an expression marked it.
+    """Find the answer in a reply; returns it, and whether one of ``expressions`` marked it.
 
-    ``expressions`` are the regular expressions of :attr:`~cdpr.settings.ModelEntry.answer`. The answer is the text
-    behind the last match of the first one that matches, or the group of that match. Without a match it is the whole
-    text: the model's thoughts were cut off, or the server had removed them.
+    These are the regular expressions of :attr:`~cdpr.settings.ModelEntry.answer`. The answer is the text behind the
+    last match of the first one that matches, or the group of that match. Without a match it is the whole text: the
+    model's thoughts were cut off, or the server had removed them. Without expressions every reply counts as marked.
     """
     for expression in expressions:
         *_, last = [None, *re.finditer(expression, text)]
@@ -164,7 +167,7 @@ def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
 
 
 def _fold_system(messages: Messages) -> Messages:
-    """The conversation with its system messages moved to the beginning of the first user message."""
+    """Move the system messages of a conversation to the beginning of its first user message."""
     system = [message["content"] for message in messages if message["role"] == "system"]
     first, *others = [message for message in messages if message["role"] != "system"]
     return [{**first, "content": "\n\n".join([*system, first["content"]])}, *others]

@@ -38,11 +38,11 @@ _SILENT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning", "refere
 
 
 class UnfinishedAnswer(Exception):
-    """An answer with another ending than those of :data:`_ENDINGS`."""
+    """An answer whose reason to end is not among those of :data:`_ENDINGS`, so that it may not be whole."""
 
 
 def ending(reason: Any) -> Literal["stop", "length", "refusal"]:
-    """How an answer ended, from the provider's ``reason``; details behind a colon are ignored. Raises
+    """Translate a provider's ``reason`` why an answer ended; details behind a colon are ignored. Raises
     :class:`UnfinishedAnswer` for an unknown word."""
     word = str(reason).casefold().partition(":")[0].strip()
     if word not in _ENDINGS:
@@ -51,36 +51,36 @@ def ending(reason: Any) -> Literal["stop", "length", "refusal"]:
 
 
 def read_openai(answer: Any) -> Completion:
-    """The completion in an answer of OpenAI's chat protocol. Like all readers here it raises UnfinishedAnswer, and
+    """Read the completion in an answer of OpenAI's chat protocol. Like all readers here it raises UnfinishedAnswer, and
     AttributeError, LookupError or TypeError for an answer of another form."""
     choice = answer.choices[0]
     refusal, finish = getattr(choice.message, "refusal", None), ending(choice.finish_reason)
     if refusal or finish == "refusal":  # the text that a content filter left is no answer
-        return Completion(plain_text(refusal or ""), (), (), "refusal", usage_of(answer), _model(answer))
+        return Completion(plain_text(refusal or ""), (), (), "refusal", read_usage(answer), _model_name(answer))
     text = choice.message.content or ""  # none: only thoughts, which the server keeps apart
-    return Completion(plain_text(text), (), (), finish, usage_of(answer), _model(answer))
+    return Completion(plain_text(text), (), (), finish, read_usage(answer), _model_name(answer))
 
 
 def read_anthropic(answer: Any) -> Completion:
-    """The completion in an answer of Anthropic's protocol."""
+    """Read the completion in an answer of Anthropic's protocol."""
     finish = ending(answer.stop_reason)
     # Text before a refusal is no answer.
     texts = (block.text for block in answer.content if block.type == "text" and finish != "refusal")
-    return Completion(plain_text("".join(texts)), (), (), finish, usage_of(answer), _model(answer))
+    return Completion(plain_text("".join(texts)), (), (), finish, read_usage(answer), _model_name(answer))
 
 
 def read_prompt_logprobs(answer: Any) -> Completion:
-    """A completion whose tokens are those of the prompt, all but the first, with their log-probabilities. vLLM gives
-    them as ``{id: {"logprob": ...}}``."""
+    """Read the log-probabilities of the prompt's own tokens in an answer of vLLM; returns all tokens but the first,
+    with their log-probabilities, as a completion. vLLM gives them as ``{id: {"logprob": ...}}``."""
     ending(answer.choices[0].finish_reason)
     rows = [next(iter(token.items())) for token in answer.choices[0].prompt_logprobs[1:]]
     ids, logprobs = (int(token) for token, _ in rows), (float(row["logprob"]) for _, row in rows)
-    return Completion("", tuple(ids), tuple(logprobs), "length", usage_of(answer))
+    return Completion("", tuple(ids), tuple(logprobs), "length", read_usage(answer))
 
 
 def plain_text(value: Any) -> str:
-    """The text of a content. A content in parts (Mistral) loses its thoughts and references. Raises TypeError for
-    anything else."""
+    """Read the text of a message's content, a text or a list of parts (Mistral); of the parts, thoughts and references
+    are left out. Raises TypeError for anything else."""
     if isinstance(value, list):
         value = "".join(part["text"] for part in value if part["type"] not in _SILENT_PARTS)
     if not isinstance(value, str):
@@ -88,14 +88,14 @@ def plain_text(value: Any) -> str:
     return clean_text(value)
 
 
-def _model(answer: Any) -> str | None:
-    """The server's name of the model that answered."""
+def _model_name(answer: Any) -> str | None:
+    """The name under which the server's model answered; None where the answer has none."""
     name = getattr(answer, "model", None)
     return clean_text(name) if isinstance(name, str) else None
 
 
-def usage_of(answer: Any) -> Usage | None:
-    """The tokens that an answer is charged for; None where unknown.
+def read_usage(answer: Any) -> Usage | None:
+    """Read the numbers of tokens that an answer is charged for; None where the server does not report them.
 
     Anthropic reports tokens read from and written to its cache separately from the prompt's. Google reports the tokens
     of thoughts only in the total.
@@ -103,6 +103,7 @@ def usage_of(answer: Any) -> Usage | None:
     usage = getattr(answer, "usage", None)
 
     def count(name: str) -> Any:
+        """The reported number ``name``; None where it is missing."""
         return getattr(usage, name, None)
 
     if anthropic := Usage.of(count("input_tokens"), count("output_tokens")):
@@ -119,18 +120,19 @@ def usage_of(answer: Any) -> Usage | None:
 
 
 def error_in(answer: Any) -> tuple[int, Any] | None:
-    """Status and body of an error that a gateway sent as an answer with status 200, or beside a partial answer; None
-    where there is none."""
+    """Find an error that a gateway sent as an answer with status 200, or beside a partial answer; returns its status
+    (500 where it names none) and its body, or None."""
     choices = getattr(answer, "choices", None)
     error = getattr(answer, "error", None) or (getattr(choices[0], "error", None) if choices else None)
     code = str(error.get("code")) if isinstance(error, Mapping) else ""
     return (int(code) if re.fullmatch(r"[45]\d\d", code) else 500, error) if error else None
 
 
-def result_of_error(status: int, body: Any) -> Completion | Literal["no money"] | None:
-    """The meaning of an error with this status and body: :data:`~.types.UNREAD` where the conversation is too long,
-    :data:`~.types.REFUSED` where its content is refused, ``no money``, or None for any other error."""
-    names, text, may_be_refusal = list(_names(body)), str(body), status in (*OWN_FAULT, 413)
+def classify_error(status: int, body: Any) -> Completion | Literal["no money"] | None:
+    """Classify an error of a server by its status and body: returns :data:`~.types.UNREAD` where the conversation is
+    too long, :data:`~.types.REFUSED` where its content is refused, ``no money`` where the account is empty, and None
+    for any other error."""
+    names, text, may_be_refusal = list(_error_names(body)), str(body), status in (*OWN_FAULT, 413)
     if status == 402 or any(map(_IS_MONEY.search, names)) or _SAYS_MONEY.search(text):
         return "no money"
     if status == 413 or any(map(_IS_TOO_LONG.search, names)) or (may_be_refusal and _SAYS_TOO_LONG.search(text)):
@@ -140,12 +142,12 @@ def result_of_error(status: int, body: Any) -> Completion | Literal["no money"] 
 
 
 def named_fields(body: Any) -> list[str]:
-    """The fields of a request that an error names in quotes."""
+    """List the fields of a request (such as ``temperature``) that the body of an error names in quotes."""
     return [field for field in _FIELDS if re.search(rf"['\"`]{field}['\"`]", str(body))]
 
 
-def _names(body: Any) -> Iterator[str]:
-    """The names in an error's fields :data:`_NAMES`, at any depth, in lower case."""
+def _error_names(body: Any) -> Iterator[str]:
+    """Yield the texts in the fields :data:`_NAMES` of an error's body, at any depth, in lower case."""
     pending = [body]
     while pending:
         part = pending.pop()
@@ -155,8 +157,8 @@ def _names(body: Any) -> Iterator[str]:
 
 
 def seconds_to_wait(headers: Mapping[str, str]) -> float:
-    """The seconds that a server asks to wait before the next request (Retry-After); 0 where it asks for none, or in an
-    unknown form."""
+    """Read how many seconds a server asks to wait before the next request (header Retry-After); 0 where it does not
+    ask, or in an unknown form."""
     wait, milliseconds = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
     for text, unit in ((milliseconds, 1000), (wait, 1)):
         if re.fullmatch(r"\d+(\.\d+)?", text):

@@ -24,8 +24,11 @@ _ALIVE = 0.8  # share of unfinished prompts below which their keys and values ar
 
 @dataclass
 class Prompts:
-    """Keys and values of ``P`` prompts, ``keys[layer]`` and ``values[layer]`` ``[P, kv_heads, T, head_dim]``, and
-    ``bias`` ``[P, 1, T]``, 0 where a prompt has a token and -inf behind it."""
+    """The keys and values of ``P`` prompts, padded to ``T`` tokens.
+
+    ``keys[layer]`` and ``values[layer]`` are ``[P, kv_heads, T, head_dim]``; ``bias`` is ``[P, 1, T]``, 0 for the
+    tokens of a prompt and -inf for its padding.
+    """
 
     keys: list[Tensor]
     values: list[Tensor]
@@ -33,8 +36,8 @@ class Prompts:
 
     @classmethod
     def empty(cls, transformer: Transformer, lengths: np.ndarray, workspace: list[Tensor]) -> Self:
-        """Prompts of ``lengths`` tokens without content, in the memory of ``workspace``, which grows if need be: used
-        memory is written faster than new memory."""
+        """Allocate prompts of ``lengths`` tokens, not yet filled. Their memory is that of the list ``workspace``, whose
+        tensors are replaced by larger ones if need be: used memory is written faster than new memory."""
         arch = transformer.architecture
         width = int(lengths.max())
         shape = (len(lengths), arch.kv_heads, width, arch.head_dim)
@@ -49,12 +52,13 @@ class Prompts:
         return len(self.bias)
 
     def span(self, start: int, stop: int) -> "Prompts":
-        """Prompts ``start`` to ``stop``, sharing memory."""
+        """The prompts from ``start`` to before ``stop``, in the same memory."""
         keys, values = ([layer[start:stop] for layer in layers] for layers in (self.keys, self.values))
         return Prompts(keys, values, self.bias[start:stop])
 
     def select(self, rows: Tensor) -> "Prompts":
-        """The prompts ``rows`` (ascending), moved to the front of the same memory."""
+        """Move the prompts ``rows`` (int64, ascending) to the front of the memory; returns them. The other prompts are
+        overwritten."""
         for tensor in (*self.keys, *self.values):
             for start in range(0, len(rows), _MOVED):
                 some = rows[start : start + _MOVED]
@@ -65,12 +69,14 @@ class Prompts:
 
 
 class Prefill:
-    """The attention of a prefill: it stores the new tokens of some prompts in the prefix cache, reads the whole prompts
-    from there into ``prompts``, and lets every new token attend to all tokens before it.
+    """The attention of a prefill: it stores the keys and values of the new tokens of some prompts in the prefix cache,
+    reads those of the whole prompts from there into ``prompts``, and lets every new token attend to all tokens before
+    it.
 
-    ``slots`` int ``[P, T]`` are those of the prompts (0 behind their end), ``write`` int64 ``[tokens]`` those of the
-    packed new tokens (0: not stored); prompt p has ``known[p]`` tokens that are not packed, then ``fresh[p]`` that
-    are. The last layer gets one query a prompt. The queries may be padded.
+    The forward pass has the new tokens of all prompts packed in one row. ``slots`` int ``[P, T]`` are the cache slots
+    of the prompts (0: padding), ``write`` int64 ``[packed tokens]`` those of the packed tokens (0: not stored). Prompt
+    p has ``known[p]`` tokens in the cache, then ``fresh[p]`` packed ones. The last layer gets one query per prompt.
+    Queries may be padded.
     """
 
     def __init__(
@@ -101,6 +107,8 @@ class Prefill:
         self.back = torch.from_numpy(back).to(device)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Store the new keys and values of a layer, and compute its attention
+        (:meth:`~.transformer.Attention.attend`)."""
         keys, values = self.prompts.keys[layer], self.prompts.values[layer]
         self.pool.write(layer, self.write, key, value)
         self.pool.read(layer, self.index, keys, values)
@@ -116,11 +124,12 @@ class Prefill:
 
 
 class Branches:
-    """The attention of a decoding step: branches are different continuations of the prompts, all of ``length`` tokens.
+    """The attention of a decoding step. A branch is a continuation of a prompt; all branches have ``length`` tokens.
 
-    Their own keys and values are in a grid of ``width`` cells a prompt, so that one matrix product serves all branches
-    of a prompt. A cell without a branch computes with arbitrary values, and its result is not used. Branches are
-    numbered prompt by prompt; at first every prompt is one branch without tokens.
+    Branches are numbered prompt by prompt; at first every prompt has one branch without tokens. The keys and values of
+    their own tokens are in a grid with ``width`` cells per prompt, so that one matrix product serves all branches of a
+    prompt. A cell without a branch computes with arbitrary values, and its result is not used. ``prompt[b]`` and
+    ``cell[b]`` are those of branch b.
     """
 
     def __init__(self, transformer: Transformer, prompts: Prompts) -> None:
@@ -134,7 +143,8 @@ class Branches:
         self._scatter: Tensor | None = None  # the cell of each branch and of padding; None: equal numbers
 
     def advance(self, parent: np.ndarray) -> None:
-        """Replace the branches: new branch b continues the old branch ``parent[b]`` by a token. ``parent`` ascends."""
+        """Replace the branches by longer ones: new branch b continues the old branch ``parent[b]`` by one token.
+        ``parent`` is ascending; an old branch without a new one ends."""
         prompt = self.prompt[parent]
         alive, first = np.unique(prompt, return_index=True)
         if len(alive) < _ALIVE * len(self.prompts):
@@ -158,6 +168,8 @@ class Branches:
         self.length += 1
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Store the keys and values of each branch's last token, and compute the attention of that token
+        (:meth:`~.transformer.Attention.attend`)."""
         grid = len(self.keys[layer])
         if self._gather is None:
             query, key, value = query[:grid], key[:grid], value[:grid]
@@ -178,15 +190,15 @@ class Branches:
         return out if self._scatter is None else out.index_select(0, self._scatter)
 
     def store(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
-        """Write the keys and values of single tokens to the slots of the prefix cache. The arrays have an entry a
-        token: its branch, its position behind the prompt, and its slot."""
+        """Copy the keys and values of single tokens to slots of the prefix cache. The arrays have one entry per token:
+        its branch, its position behind the prompt, and its slot."""
         cell, position, slot = (self._on_device(a) for a in (self.cell[branches], positions, slots))
         for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
             pool.write(layer, slot, keys[cell, :, position].flatten(1), values[cell, :, position].flatten(1))
 
     def _make_room(self, source: Tensor | None) -> None:
-        """Rearrange the grid so that cell c has the content of cell ``source[c]`` (None: as it is), and make room for
-        one more token."""
+        """Make room in the grid for one more token, and rearrange it so that cell c has the content of the old cell
+        ``source[c]`` (None: no cell moves)."""
         full = self.length == self.keys[0].shape[2]
         for layers in (self.keys, self.values):
             for layer, old in enumerate(layers):
@@ -202,7 +214,7 @@ class Branches:
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, own: list[Tensor] | None = None) -> Tensor:
-    """Softmax attention of ``query`` ``[P, N, heads * head_dim]`` over the keys of its prompt.
+    """Compute softmax attention of ``query`` ``[P, N, heads * head_dim]`` over the keys of its prompt.
 
     ``keys`` and ``values`` are ``[P, kv_heads, T, head_dim]``, ``bias`` ``[P, N or 1, T]``. ``own`` are keys and values
     ``[P * N, kv_heads, S, head_dim]`` that each query sees besides. Returns the shape of ``query``.
@@ -228,14 +240,14 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, own: list
 
 
 def _bias(visible: np.ndarray, transformer: Transformer) -> Tensor:
-    """The additive mask of attention: 0 where ``visible`` (bool) is true, else -inf."""
+    """Make the additive mask of attention: 0 where ``visible`` (bool) is true, else -inf, in the model's type."""
     mask = torch.from_numpy(visible).to(transformer.device)
     return torch.zeros(mask.shape, dtype=transformer.dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
 
 
 def _runs(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
-    """The ranges of consecutive prompts to pad together: their numbers of new tokens ``fresh`` are similar, and their
-    attention, with ``scores`` numbers a query, fits the processor's cache."""
+    """Divide prompts into ranges (start, stop) that are padded together: their numbers of new tokens ``fresh`` are
+    similar, and their attention, with ``scores`` numbers per query, fits the processor's cache."""
     runs, start, least, width = [], 0, fresh[0], fresh[0]
     for i, count in enumerate(fresh.tolist()):
         lower, wider = min(least, count), max(width, count)

@@ -23,7 +23,8 @@ _PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefille
 
 
 def uniforms(seeds: Sequence[int] | np.ndarray, samples: Sequence[int] | np.ndarray, positions: int) -> np.ndarray:
-    """Uniform numbers in [0, 1), float64 ``[rows, positions]``, from 64-bit seeds and sample indices (splitmix64)."""
+    """Draw uniform numbers in [0, 1), float64 ``[rows, positions]``, by splitmix64. A row depends on its 64-bit seed
+    and its sample index alone."""
     with np.errstate(over="ignore"):
         if not isinstance(seeds, np.ndarray):
             seeds = np.array([value % 2**64 for value in seeds], dtype=np.uint64)
@@ -35,7 +36,7 @@ def uniforms(seeds: Sequence[int] | np.ndarray, samples: Sequence[int] | np.ndar
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    """The output function of splitmix64, elementwise on uint64."""
+    """Apply the output function of splitmix64 to each number of a uint64 array."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -83,7 +84,7 @@ def _sample_by_inversion(mass: Tensor, uniform: Tensor, source: Tensor) -> Tenso
 
 
 def _keep_top(mass: Tensor, sampling: Sampling) -> Tensor:
-    """``mass`` ``[B, V]`` with zeros for the tokens outside top-k, then outside top-p."""
+    """Set the probabilities ``mass`` ``[B, V]`` of the tokens outside top-k, then of those outside top-p, to zero."""
     if not sampling.top_k and sampling.top_p == 1:
         return mass
     ordered, index = mass.sort(dim=-1, descending=True, stable=True)
@@ -97,11 +98,12 @@ def _keep_top(mass: Tensor, sampling: Sampling) -> Tensor:
 
 @dataclass(frozen=True)
 class Batch:
-    """Completions to sample together, one a row, with the temperature, top-p and top-k of ``sampling``.
+    """Completions to sample together, one per row, with the temperature, top-p and top-k of ``sampling``.
 
     ``paths`` are the prompts as :func:`~cdpr.llm.prefix_cache.as_path` makes them. Each row has an entry in ``prompt``
     (index into ``paths``; rows of one prompt are adjacent), ``limit`` (most tokens), ``seed`` and ``sample``. With
-    ``given`` ``[rows, longest]`` the tokens are these, and only their log-probabilities are computed.
+    ``given`` ``[rows, longest]`` no token is sampled: those of the rows are these, and their log-probabilities are
+    computed.
     """
 
     sampling: Sampling
@@ -114,8 +116,8 @@ class Batch:
 
 
 @dataclass
-class Work:
-    """Counts of a sampler since its start.
+class SamplerCounters:
+    """Counts of the work of a sampler since its start.
 
     Tokens of prompts: ``prefilled_tokens`` were computed, ``reused_tokens`` came from the cache. Tokens of completions:
     ``generated_tokens`` were sampled, ``scored_tokens`` were given. ``decoded_tokens`` are the rows of all decoding
@@ -133,22 +135,23 @@ class Work:
     waves: int = 0
 
 
-class Decoder:
+class BatchDecoder:
     """Decodes batches with one transformer and one prefix cache.
 
-    ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. At most ``rows`` completions are decoded at a
-    time, with the keys and values of at most ``tokens`` tokens.
+    ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. At most ``rows`` completions are decoded at
+    the same time, with the keys and values of at most ``tokens`` tokens. ``work`` counts what was done.
     """
 
     def __init__(
         self, transformer: Transformer, prefixes: PrefixCache, ends: np.ndarray, rows: int, tokens: int
     ) -> None:
         self.transformer, self.prefixes, self.ends, self.rows, self.tokens = transformer, prefixes, ends, rows, tokens
-        self.work = Work()
-        self.workspace: list[Tensor] = []  # the keys and values of the prompts, of one chunk after the other
+        self.work = SamplerCounters()
+        self.workspace: list[Tensor] = []  # memory for the keys and values of the prompts of one chunk after the other
 
     def run(self, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tokens and log-probabilities of all completions ``[rows, longest]``, and how many are valid ``[rows]``."""
+        """Decode a batch: returns tokens (int32) and log-probabilities of all completions, both ``[rows, longest]``,
+        and the number of tokens of each ``[rows]``; entries behind them are 0."""
         longest = int(batch.limit.max())
         shape = len(batch.prompt), longest
         tokens, logprobs, count = np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64)
@@ -169,7 +172,8 @@ class Decoder:
         return tokens, logprobs, count
 
     def _next_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
-        """The rows to decode next, from ``start`` to the returned index, and their prompts in the prefix cache."""
+        """Choose the rows to decode next, from ``start`` on, and put their prompts into the prefix cache; returns the
+        index behind the last row, and the prompts in the cache. ``longest`` is the most tokens of a completion."""
         self.prefixes.tick()
         cached: list[CachedPath] = []
         ends = np.flatnonzero(np.diff(batch.prompt[start:], append=-1)) + start + 1  # behind the rows of each prompt
@@ -199,9 +203,10 @@ class Decoder:
 
 
 class _Chunk:
-    """Rows ``start`` to ``stop`` of a batch, which are decoded together; ``cached`` are their prompts in the cache."""
+    """The rows ``start`` to ``stop`` of a batch, which are decoded together; ``cached`` are their prompts in the prefix
+    cache."""
 
-    def __init__(self, decoder: Decoder, batch: Batch, start: int, stop: int, cached: list[CachedPath]) -> None:
+    def __init__(self, decoder: BatchDecoder, batch: Batch, start: int, stop: int, cached: list[CachedPath]) -> None:
         self.decoder, self.batch, self.start = decoder, batch, start
         self.transformer, self.prefixes, self.work = decoder.transformer, decoder.prefixes, decoder.work
         prompt = batch.prompt[start:stop]
@@ -221,7 +226,7 @@ class _Chunk:
         self.uniforms = uniforms(batch.seed[start:stop], batch.sample[start:stop], int(self.limit.max()))
 
     def run(self, tokens: np.ndarray, logprobs: np.ndarray, count: np.ndarray) -> None:
-        """Decode until all rows have ended; writes their part of the three arrays that :meth:`Decoder.run` returns."""
+        """Decode until all rows have ended, and write their part of the three arrays of :meth:`BatchDecoder.run`."""
         prompts, logits = self._prefill()
         branches = Branches(self.transformer, prompts)
         node = [path.node for path in self.cached]
@@ -258,7 +263,8 @@ class _Chunk:
             logits = self._step(branches, token, self.lengths[prompt] + step)
 
     def _step(self, branches: Branches, token: np.ndarray, position: np.ndarray) -> Tensor:
-        """Logits behind the last ``token`` of each branch."""
+        """Run the model on the last ``token`` of each branch, at its ``position``; returns the logits behind it
+        ``[branches, vocab_size]``."""
         self.work.decoded_tokens += len(token)
         packed = np.zeros((2, self.transformer.padded(len(token))), dtype=np.int64)
         packed[:, : len(token)] = token, position
@@ -266,7 +272,8 @@ class _Chunk:
         return self.transformer.forward(tokens, positions, branches)[: len(token)]
 
     def _store_branches(self, branches: Branches, nodes: list, history: np.ndarray, index: np.ndarray) -> None:
-        """Store the keys and values of finished branches in the prefix cache, for later prompts that continue them."""
+        """Store the keys and values of finished branches in the prefix cache, for later prompts that continue them.
+        Each has an entry in ``nodes`` (of its prompt), ``history`` (its tokens) and ``index`` (its number)."""
         tokens = []
         for i, node, path in zip(index, nodes, history, strict=True):
             start, slots = self.prefixes.grow(node, path.tobytes())
@@ -275,7 +282,8 @@ class _Chunk:
             branches.store(self.prefixes, *map(np.concatenate, zip(*tokens, strict=True)))
 
     def _prefill(self) -> tuple[Prompts, Tensor]:
-        """Compute the prompts: returns their keys and values, and the logits ``[prompts, vocab_size]`` behind each."""
+        """Run the model on all tokens of the prompts that are not cached; returns the keys and values of the prompts,
+        and the logits behind each ``[prompts, vocab_size]``."""
         fresh = self.lengths - self.begin
         self.work.reused_tokens += int(self.begin.sum())
         self.work.prefilled_tokens += int(fresh.sum())
@@ -289,7 +297,8 @@ class _Chunk:
         return prompts, torch.cat(logits)
 
     def _prefill_some(self, prompts: Prompts, slots: np.ndarray, a: int, b: int, fresh: np.ndarray) -> Tensor:
-        """The logits behind prompts ``a`` to ``b``: one pass of the model over their new tokens, packed in one row."""
+        """Run the model once on the new tokens of the prompts ``a`` to ``b``, packed in one row; returns the logits
+        behind each. ``slots`` and ``fresh`` are those of all prompts (:class:`~.attention.Prefill`)."""
         slots, begin, fresh = slots[a:b], self.begin[a:b], fresh[a:b]
         behind = np.cumsum(fresh)
         row = np.repeat(np.arange(b - a), fresh)

@@ -34,7 +34,8 @@ class Disclosure:
 
 
 def disclosed(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
-    """The tags in ``run.json`` that say where credentialed text was sent; empty where it stayed on the machine."""
+    """The tags of ``run.json`` for these disclosures: the agreement, and the hosts that get credentialed text. Empty
+    where all text stays on the machine."""
     remote = [disclosure for disclosure in disclosures if disclosure]
     if not remote:
         return {}
@@ -43,20 +44,20 @@ def disclosed(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
 
 
 def unix_socket(endpoint: str) -> str | None:
-    """Path of the socket in ``unix:/path`` (also ``unix:///path``); None for any other endpoint."""
+    """The path of the socket in an endpoint ``unix:/path`` or ``unix:///path``; None for any other endpoint."""
     path = endpoint.removeprefix("unix:").removeprefix("//")
     return path if endpoint.startswith("unix:") and path.startswith("/") else None
 
 
 def host_of(endpoint: str) -> str:
-    """Host of an endpoint, with its port if it has one: text that is safe to show, without user names, keys and paths.
-    Raises GovernanceError for an unusable address."""
+    """The host of an endpoint, with its port if it has one: a text that is safe to show, without user names, keys and
+    paths. Raises GovernanceError for an unusable address."""
     return "unix socket" if unix_socket(endpoint) is not None else _parse_url(endpoint).netloc.decode("ascii")
 
 
 def _parse_url(endpoint: str) -> "httpx2.URL":
-    """The address, parsed by the library that sends the requests. Raises GovernanceError for an unusable address,
-    without quoting it, since it may hold a key."""
+    """Parse an address by the library that sends the requests. Raises GovernanceError for an unusable address; the
+    message does not quote it, since it may hold a key."""
     import httpx2  # here, for it would slow every reading of the workflow
 
     try:
@@ -88,10 +89,11 @@ def is_local(endpoint: str) -> bool:
 
 
 def allow(endpoint: str, credentialed: bool, governance: Governance, dataset: str = "") -> Disclosure | None:
-    """Check whether text may be sent to ``endpoint``; every client calls this before every request.
+    """Check that text may be sent to ``endpoint``; every client calls this before every request.
 
     Returns None for open cases and local endpoints, a :class:`Disclosure` for credentialed text that goes to another
-    machine under the agreement of ``governance``. Raises :class:`GovernanceError` where there is no agreement.
+    machine under the agreement of ``governance``. Raises :class:`GovernanceError`, naming ``dataset``, where there is
+    no agreement.
     """
     if is_local(endpoint) or not credentialed:
         return None

@@ -38,7 +38,7 @@ class Journal:
                 raise JournalError(f"{path}: cannot be used ({error}); free its disk, or move it away") from error
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[tuple]:
-        """The rows of a query."""
+        """Run a query with these ``values``; returns its rows."""
         with self._lock:
             return self._database.execute(sql, values).fetchall()
 
@@ -55,11 +55,11 @@ class Journal:
 
 
 def open_journal(path: Path, schema: str) -> Journal:
-    """The journal at ``path``; all callers in this process share one."""
-    return _open(path.resolve(), schema, os.getpid())
+    """Open the journal at ``path`` with the tables of ``schema``; all callers in this process share one object."""
+    return _open_once(path.resolve(), schema, os.getpid())
 
 
 @functools.lru_cache(maxsize=32)
-def _open(path: Path, schema: str, process: int) -> Journal:
-    """The journal of a process: a connection must not be shared with a forked child."""
+def _open_once(path: Path, schema: str, process: int) -> Journal:
+    """Open a journal once in the process with this number: a forked child must not share its parent's connection."""
     return Journal(path, schema)

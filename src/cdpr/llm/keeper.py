@@ -55,7 +55,7 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """In the server's process: end with its keeper even if that is killed (Linux only)."""
+    """Make this process, the server's, end when its keeper ends, even if that is killed (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
 

@@ -30,8 +30,8 @@ class StoredTensor:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, empty where the file is missing. Raises SettingsError, naming the file, for
-    any other content."""
+    """Read the JSON object in a file; empty where the file is missing. Raises SettingsError, naming the file, for any
+    other content."""
     if not path.is_file():
         return {}
     try:
@@ -56,7 +56,7 @@ def refuse_code(folder: Path) -> None:
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """The content of a folder's ``config.json``. Raises SettingsError where it is missing, and for a folder with Python
+    """Read the ``config.json`` of a folder. Raises SettingsError where it is missing, and for a folder with Python
     code, quantised weights, or an adapter."""
     folder = Path(folder)
     path = folder / "config.json"
@@ -88,14 +88,14 @@ def read_config(folder: str | Path) -> dict[str, Any]:
 
 
 def check_folder(folder: str | Path) -> None:
-    """Check all of a folder that does not depend on the architecture. Raises as :func:`read_config` and
-    :func:`stored_tensors`."""
+    """Check the files of a folder, as far as that does not depend on the model's architecture. Raises as
+    :func:`read_config` and :func:`stored_tensors`."""
     read_config(folder)
     stored_tensors(folder)
 
 
 def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
-    """All tensors of a folder by name: those of ``model.safetensors``, or of the shards that its index lists.
+    """List all tensors of a folder by name: those of ``model.safetensors``, or of the shards that its index lists.
 
     Raises SettingsError for a file or tensor that the index lists and that is missing; for a file or tensor beside
     those of the index, or a file of an unfinished save; for a damaged file; and for a tensor of integers or of 8-bit
@@ -142,7 +142,8 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
 
 
 def _header(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a safetensors file, from its header."""
+    """Read the names, types and shapes of the tensors of a safetensors file from its header. Raises SettingsError for a
+    damaged file."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -38,8 +38,11 @@ when it starts, with the CUDA toolkit (nvcc), and ends where there is only the d
 _LOG_LINES = 8  # last lines of the log that an error quotes
 
 
-def command_of(serving: Serving, weights: str, name: str, port: int, gpus: int, flags: Sequence[str] = ()) -> list[str]:
-    """The command of a server that calls its model ``name``; ``flags`` replace ``{serve}``."""
+def server_command(
+    serving: Serving, weights: str, name: str, port: int, gpus: int, flags: Sequence[str] = ()
+) -> list[str]:
+    """Build the command that starts a server of the model in ``weights``, under this ``name``; ``flags`` replace
+    ``{serve}``."""
     values = {"weights": weights, "name": name, "host": HOST, "port": port, "gpus": max(1, gpus), "serve": ""}
     parts = shlex.split(serving.command or PROGRAMS[serving.program])
     return [word for part in parts for word in (flags if part == "{serve}" else [part.format(**values)])]
@@ -73,13 +76,14 @@ class OwnServer(contextlib.AbstractContextManager):
         self._failure, self._log_start = "", 0
         self.port, self._claim = _claim_port()
         self.address = f"http://{HOST}:{self.port}/v1"  # of its OpenAI protocol
-        self.command = command_of(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
+        self.command = server_command(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
     def ready(self) -> None:
-        """Make sure that the server answers; to be called before every request. The first call starts it and waits.
+        """Make sure that the server runs; to be called before every request. The first call starts it and waits until
+        it answers.
 
         Raises ModelUnavailable, with the end of the log, where it does not start in time or has ended, and again at
         every later call. Raises SettingsError for a folder of weights with code of its own.
@@ -138,7 +142,7 @@ class OwnServer(contextlib.AbstractContextManager):
         raise ModelUnavailable(self._error(f"ended {_describe_exit(code)} before it was ready"))
 
     def _answers(self) -> bool:
-        """Whether the server answers requests. Raises ModelUnavailable where its model has another name."""
+        """Whether the server answers requests now. Raises ModelUnavailable where its model has another name."""
         import httpx2  # here, for it would slow every reading of the workflow
 
         try:
@@ -157,7 +161,7 @@ class OwnServer(contextlib.AbstractContextManager):
         return True
 
     def _error(self, event: str, quote: bool = True) -> str:
-        """The message of an error: what happened (``event``), and with ``quote`` the end of the log."""
+        """Write the message of an error: what happened (``event``), and with ``quote`` the last lines of the log."""
         text = f"the server of {self.name} {event}; its log is {self.log}"
         if not quote:
             return f"{text} (not quoted here: the requests held credentialed cases)"
@@ -168,15 +172,16 @@ class OwnServer(contextlib.AbstractContextManager):
 
 
 def program_missing(serving: Serving) -> str:
-    """A message where the program of the server is not installed; empty where it is."""
-    program = command_of(serving, "", "", 0, 1)[0]
+    """The message that the program of the server is not installed; empty where it is."""
+    program = server_command(serving, "", "", 0, 1)[0]
     if shutil.which(program):
         return ""
     return f"serving.command: there is no program {program!r}; install it, or say where it is"
 
 
 def _claim_port() -> tuple[int, contextlib.ExitStack]:
-    """A free port, and the lock that keeps other jobs of this machine from it until it is closed."""
+    """Find a free port and lock it, so that no other job of this machine takes it; returns both. The lock is released
+    when it is closed."""
     folder = Path(tempfile.gettempdir()) / f"cdpr-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     while True:
@@ -188,7 +193,7 @@ def _claim_port() -> tuple[int, contextlib.ExitStack]:
 
 
 def _describe_exit(code: int) -> str:
-    """How a process with this exit code ended: "by SIGKILL", "with exit status 1"."""
+    """Describe how a process with this exit code ended: "by SIGKILL", "with exit status 1"."""
     number = -code if code < 0 else code - 128
     if number > 0:
         with contextlib.suppress(ValueError):

@@ -15,12 +15,12 @@ _BYTES = 4  # for each token of a path
 
 
 def as_path(tokens: Sequence[int]) -> bytes:
-    """The tokens as bytes, four each, so that prefixes are compared by the C library."""
+    """Encode tokens as bytes, four each, so that prefixes are compared by the C library."""
     return array("i", tokens).tobytes()
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class CacheNode:
     """A node of the tree: the tokens ``edge`` (as bytes) that lead to it from its parent, and their ``slots``.
 
     ``used`` is the time of its last use, ``number`` counts the nodes by creation, ``level`` is one more than
@@ -29,27 +29,26 @@ class Node:
 
     edge: bytes
     slots: np.ndarray
-    parent: "Node"  # of the root: itself
+    parent: "CacheNode"  # of the root: itself
     used: int
     number: int
     level: int
-    children: "dict[bytes, Node]" = field(default_factory=dict)
+    children: "dict[bytes, CacheNode]" = field(default_factory=dict)  # by the first token of their edge
 
 
 class CachedPath(NamedTuple):
-    """A path in the cache. ``slots`` int32 ``[tokens]`` are those of the whole path; the first ``known`` tokens were in
-    the tree before. ``level`` is the highest :attr:`Node.level` among the nodes of the path that were in the tree and
-    that this batch still has to fill; 0 without such nodes.
-    """
+    """A path in the cache, which ends at ``node``. ``slots`` int32 ``[tokens]`` are those of the whole path; the first
+    ``known`` tokens were in the tree before. ``level`` is the highest :attr:`CacheNode.level` among the nodes of the
+    path that were in the tree and that this batch still has to fill; 0 without such nodes."""
 
-    node: Node
+    node: CacheNode
     slots: np.ndarray
     known: int
     level: int
 
 
 class PrefixCache:
-    """Keys and values of ``capacity`` tokens; the least recently used leaves make room.
+    """A cache of the keys and values of at most ``capacity`` tokens; the least recently used leaves are evicted.
 
     A slot holds one token's keys and values of all layers. Slot 0 belongs to no token: padding reads and writes it.
     """
@@ -77,7 +76,7 @@ class PrefixCache:
         self._clock = 0
         self._created = 0
         self._filled = 0  # nodes up to this number were filled in an earlier batch
-        self._root = Node(b"", np.empty(0, np.int32), None, 0, 0, 0)  # type: ignore[arg-type]
+        self._root = CacheNode(b"", np.empty(0, np.int32), None, 0, 0, 0)  # type: ignore[arg-type]
         self._root.parent = self._root
 
     def tick(self) -> None:
@@ -86,7 +85,8 @@ class PrefixCache:
         self._filled = self._created
 
     def insert(self, path: bytes) -> CachedPath | None:
-        """Put a path into the tree; the caller fills its slots behind ``known``. None when the pool is full."""
+        """Put a path into the tree and allocate slots for its new tokens, which the caller fills (those behind
+        ``known``). Returns None when the pool is full."""
         node, at, level, slots_so_far = self._descend(self._root, path)
         known = at // _BYTES
         if at < len(path):
@@ -97,9 +97,9 @@ class PrefixCache:
             slots_so_far.append(slots)
         return CachedPath(node, np.concatenate(slots_so_far), known, level)
 
-    def grow(self, node: Node, path: bytes) -> tuple[int, np.ndarray]:
+    def grow(self, node: CacheNode, path: bytes) -> tuple[int, np.ndarray]:
         """Put ``path`` into the tree below ``node``. Returns the number of its tokens that were there before, and the
-        slots to fill for the others: none when the pool is full."""
+        slots of the others, which the caller fills; no slots when the pool is full."""
         node, at, level, _ = self._descend(node, path)
         slots = self._allocate((len(path) - at) // _BYTES)
         if slots is None:
@@ -109,7 +109,8 @@ class PrefixCache:
         return at // _BYTES, slots
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Fill ``slots`` (int64 ``[T]``) of one layer with ``[T, kv_heads * head_dim]``."""
+        """Fill ``slots`` (int64 ``[T]``) of one layer with ``keys`` and ``values``, each ``[T, kv_heads *
+        head_dim]``."""
         self._keys[layer].index_copy_(0, slots, keys)
         self._values[layer].index_copy_(0, slots, values)
 
@@ -120,14 +121,16 @@ class PrefixCache:
             torch.index_select(pool.view(-1, self._width), 0, index, out=out.view(-1, self._width))
 
     def index(self, slots: np.ndarray) -> Tensor:
-        """The index by which :meth:`read` reads the slots ``[rows, tokens]``: rows of the pool, head by head."""
+        """Compute the index by which :meth:`read` reads the slots ``[rows, tokens]``: rows of the pool, head by
+        head."""
         heads = np.arange(self._heads, dtype=slots.dtype)[:, None]
         return torch.from_numpy((slots[:, None] * self._heads + heads).reshape(-1)).to(self._keys[0].device)
 
-    def _descend(self, node: Node, path: bytes) -> tuple[Node, int, int, list[np.ndarray]]:
-        """Follow ``path`` below ``node`` as far as the tree goes, and split an edge that the path leaves.
+    def _descend(self, node: CacheNode, path: bytes) -> tuple[CacheNode, int, int, list[np.ndarray]]:
+        """Follow ``path`` from ``node`` down as far as the tree goes, and split an edge that the path leaves.
 
-        Returns the last node, the number of bytes followed, the greatest level on the way, and the slots.
+        Returns the last node, the number of bytes of the path that were followed, the :attr:`CachedPath.level`, and the
+        slots of the followed nodes.
         """
         at, level, slots, clock, filled = 0, 0, [], self._clock, self._filled
         while (child := node.children.get(path[at : at + _BYTES])) is not None:
@@ -145,24 +148,24 @@ class PrefixCache:
             node = child
         return node, at, level, slots
 
-    def _attach(self, parent: Node, edge: bytes, slots: np.ndarray, level: int) -> Node:
-        """A new child of ``parent``."""
+    def _attach(self, parent: CacheNode, edge: bytes, slots: np.ndarray, level: int) -> CacheNode:
+        """Add a child to ``parent`` and return it."""
         self._created += 1
-        node = Node(edge, slots, parent, self._clock, self._created, level)
+        node = CacheNode(edge, slots, parent, self._clock, self._created, level)
         parent.children[edge[:_BYTES]] = node
         return node
 
-    def _split(self, node: Node, tokens: int) -> Node:
-        """Split a node behind its first ``tokens``; returns the upper part, whose child the rest becomes."""
+    def _split(self, node: CacheNode, tokens: int) -> CacheNode:
+        """Split a node behind its first ``tokens`` tokens into two; returns the upper one, whose child is the rest."""
         cut = tokens * _BYTES
-        upper = Node(node.edge[:cut], node.slots[:tokens], node.parent, node.used, node.number, node.level)
+        upper = CacheNode(node.edge[:cut], node.slots[:tokens], node.parent, node.used, node.number, node.level)
         node.parent.children[upper.edge[:_BYTES]] = upper
         node.edge, node.slots, node.parent = node.edge[cut:], node.slots[tokens:], upper
         upper.children[node.edge[:_BYTES]] = node
         return upper
 
     def _allocate(self, count: int) -> np.ndarray | None:
-        """``count`` free slots, after evicting old nodes if need be; None when the pool is full."""
+        """Allocate ``count`` slots, after evicting old nodes if need be; None when the pool is full."""
         if count > self._n_free:
             self._evict(max(count, self.capacity // 8))
             if count > self._n_free:
@@ -185,7 +188,7 @@ class PrefixCache:
 
 
 def _common_tokens(edge: bytes, path: bytes, at: int) -> int:
-    """Number of first tokens that ``edge`` shares with ``path`` from byte ``at`` on."""
+    """The number of tokens with which ``edge`` and ``path``, from byte ``at`` on, begin alike."""
     ours, theirs = np.frombuffer(edge, np.int32), np.frombuffer(path[at : at + len(edge)], np.int32)
     different = np.flatnonzero(ours[: len(theirs)] != theirs)
     return int(different[0]) if len(different) else len(theirs)

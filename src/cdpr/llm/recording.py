@@ -69,8 +69,8 @@ class Recordings:
         return (_folder(state, credentialed) / "answers.sqlite").exists()
 
     def find(self, question: str, system: str) -> tuple[Completion, bool] | None:
-        """The recorded answer to a question, and whether its use by ``system`` for the current data set is recorded;
-        None without an answer."""
+        """Find the recorded answer to the question with this key; returns it, and whether its use by ``system`` for the
+        current data set is recorded. None where there is no answer."""
         rows = self.journal.read(
             "SELECT answer, EXISTS (SELECT 1 FROM uses WHERE system = ? AND uses.question = answers.question) AND "
             "EXISTS (SELECT 1 FROM sources WHERE dataset = ? AND sources.question = answers.question) "
@@ -80,10 +80,10 @@ class Recordings:
         return (read_answer(rows[0][0]), bool(rows[0][1])) if rows else None
 
     def record(self, model: str, text: str, answer: Completion, system: str) -> Completion:
-        """Record the answer to the question ``text``; returns the answer that counts: this one, or an earlier one that
-        another process recorded."""
+        """Record the answer of ``model`` to the question ``text``, and its use by ``system``; returns the answer that
+        counts: this one, or one that another process recorded before."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        row = (question_of(text), model, text, write_answer(answer), date)
+        row = (question_key(text), model, text, write_answer(answer), date)
         use = [system], DATASET.get()
         return read_answer(self.journal.write(lambda database: _insert(database, row, *use)) or row[3])
 
@@ -94,8 +94,8 @@ def _folder(state: str | Path, credentialed: bool) -> Path:
 
 
 def _insert(database: sqlite3.Connection, row: tuple[str, ...], systems: Sequence[str], dataset: str) -> str | None:
-    """Insert a row of the table ``answers`` and its uses. Where the question already has an answer, only the uses are
-    inserted, and that answer is returned."""
+    """Insert a row of the table ``answers``, and its uses by ``systems`` for a data set. Where the question already has
+    an answer, that one stays and is returned as JSON text, and only the uses are inserted; else returns None."""
     _insert_uses(database, systems, dataset, row[0])
     earlier = database.execute("SELECT answer FROM answers WHERE question = ?", row[:1]).fetchone()
     if earlier and (earlier[0] == row[3] or read_answer(earlier[0]).is_answer):
@@ -105,38 +105,41 @@ def _insert(database: sqlite3.Connection, row: tuple[str, ...], systems: Sequenc
 
 
 def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], dataset: str, question: str) -> None:
-    """Record that these systems use a question for cases of a data set."""
+    """Insert that these systems use a question for cases of a data set."""
     database.execute("INSERT INTO sources VALUES (?, ?) ON CONFLICT DO NOTHING", (dataset, question))
     rows = [(system, question) for system in systems]
     database.executemany("INSERT INTO uses VALUES (?, ?) ON CONFLICT DO NOTHING", rows)
 
 
 class RecordedModel(Model):
-    """A model that answers from recordings, and asks ``inner`` only for missing answers (None: a replay, which raises
-    AnswerMissing). It takes only messages: models that take tokens run in this process, free and repeatable."""
+    """A model that answers from recordings, and sends only questions without a recorded answer to ``inner``. Without
+    ``inner`` it is a replay, which raises AnswerMissing for them. It takes only messages: models that take tokens run
+    in this process, free and repeatable."""
 
     def __init__(self, spec: ModelSpec, inner: Model | None) -> None:
         self.inner = inner
         self.recordings = Recordings(spec.state, spec.credentialed)
         self._spec = spec
-        self._name, self._identity = spec.name or Path(spec.where).name, identity(spec)
+        self._name, self._identity = spec.name or Path(spec.where).name, model_identity(spec)
         self._tasks: dict[str, asyncio.Task[Completion]] = {}
 
     def __repr__(self) -> str:
         return f"<recorded {self.inner!r}>"
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
+        """The answers to a conversation, each recorded or new. Raises AnswerMissing where a replay has none."""
         return list(await asyncio.gather(*(self._answer(messages, k, sampling, seed) for k in samples)))
 
     def refresh(self) -> None:
+        """Clear the caches of the inner model."""
         if self.inner:
             self.inner.refresh()
 
     async def _answer(self, messages: Messages, sample: int, sampling: Sampling, seed: int) -> Completion:
-        """The recorded answer, or a new one of ``inner``, which is then recorded. Raises AnswerMissing where a replay
-        has none."""
-        text = canonical(question_fields(self._identity, messages, sample, sampling, seed))
-        question, system = question_of(text), SYSTEM.get()
+        """Get one answer to a conversation: the recorded one, or a new one of ``inner``, which is then recorded. Raises
+        AnswerMissing where a replay has none."""
+        text = canonical_json(question_fields(self._identity, messages, sample, sampling, seed))
+        question, system = question_key(text), SYSTEM.get()
         record = self.recordings.find(question, system)
         if record and (record[0].is_answer or self.inner is None):
             answer, use_is_known = record
@@ -156,11 +159,12 @@ class RecordedModel(Model):
             )
         if question not in self._tasks:  # the same question, asked twice at the same time, is paid for once
 
-            async def ask(inner: Model) -> Completion:
+            async def ask_and_record(inner: Model) -> Completion:
+                """Get the answer of the inner model, and record it."""
                 [answer] = await inner.chat(messages, (sample,), sampling, seed)
                 return self.recordings.record(self._name, text, answer, system)
 
-            self._tasks[question] = asyncio.ensure_future(ask(self.inner))
+            self._tasks[question] = asyncio.ensure_future(ask_and_record(self.inner))
             self._tasks[question].add_done_callback(lambda _: self._tasks.pop(question))
         return await asyncio.shield(self._tasks[question])
 
@@ -168,10 +172,10 @@ class RecordedModel(Model):
 # Questions and answers
 
 
-def identity(spec: ModelSpec) -> dict[str, Any]:
-    """The part of a question that identifies the model: its name or weights, further fields of its requests, and the
-    command of a server that the job starts. (Sampling and messages are in the question itself; the answer is cut out of
-    a reply after recording.)"""
+def model_identity(spec: ModelSpec) -> dict[str, Any]:
+    """The fields of a question that identify the model: its name or weights, further fields of its requests, and the
+    command of a server that the job starts. (Sampling and messages are other fields; the answer is cut out of a reply
+    after recording.)"""
     fields: dict[str, Any] = {"kind": spec.kind}
     weights: str | None = spec.where
     if spec.kind != "folder":
@@ -189,7 +193,7 @@ def identity(spec: ModelSpec) -> dict[str, Any]:
 def question_fields(
     model: Mapping[str, Any], messages: Messages, sample: int, sampling: Sampling, seed: int
 ) -> dict[str, Any]:
-    """A question as JSON fields: everything that decides the answer."""
+    """Build a question as JSON fields, from the :func:`model_identity` and everything else that decides the answer."""
     question = {**model, "messages": [dict(message) for message in messages], "sample": sample}
     question["sampling"] = {  # without defaults, so that a new field leaves old recordings valid
         field.name: value
@@ -199,24 +203,24 @@ def question_fields(
     return question if sampling.temperature == 0 else question | {"seed": seed}
 
 
-def canonical(fields: Mapping[str, Any]) -> str:
-    """The fields as JSON text that does not depend on their order."""
+def canonical_json(fields: Mapping[str, Any]) -> str:
+    """Write fields as JSON text with sorted names, so that equal fields give equal texts."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
-def question_of(text: str) -> str:
-    """The key of a question in the database: the SHA-256 of its :func:`canonical` text."""
+def question_key(text: str) -> str:
+    """The key of a question in the database: the SHA-256 of its :func:`canonical_json` text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_answer(answer: Completion) -> str:
-    """The answer as JSON text, without token ids."""
-    return canonical(_ANSWER.dump_python(answer, exclude={"token_ids", "logprobs"}))
+    """Write an answer as JSON text, without token ids and log-probabilities."""
+    return canonical_json(_ANSWER.dump_python(answer, exclude={"token_ids", "logprobs"}))
 
 
 def read_answer(text: str) -> Completion:
-    """The answer in a JSON text. Impossible token counts and unpaired surrogates, which earlier versions recorded, are
-    corrected. Raises ValueError for a text that holds no answer."""
+    """Read an answer from its JSON text. Impossible token counts and unpaired surrogates, which earlier versions
+    recorded, are corrected. Raises ValueError for a text that holds no answer."""
     fields = json.loads(text)
     counts = fields.get("usage")
     usage = Usage.of(*map(counts.get, ("prompt_tokens", "completion_tokens"))) if isinstance(counts, dict) else None
@@ -229,8 +233,9 @@ def read_answer(text: str) -> Completion:
 
 @dataclasses.dataclass
 class Imported:
-    """Counts of the answers of an archive: ``new``, ``known`` already, or ``conflicting`` with an existing answer,
-    which stays. ``systems`` use them; those in ``of_weights`` use a model whose weights were local."""
+    """The result of an import. Counts of its answers: ``new`` ones, those ``known`` already, and those ``conflicting``
+    with an existing answer, which stays. ``systems`` use them; those in ``of_weights`` use a model whose weights were
+    local."""
 
     new: int = 0
     known: int = 0
@@ -240,7 +245,8 @@ class Imported:
 
 
 class _Line(BaseModel):
-    """A line of an archive: an answer, its question (key and fields), and the systems that use it."""
+    """A line of an archive: an answer, its question (the key ``question``, the fields ``asked``), and the systems that
+    use it."""
 
     question: str
     model: str
@@ -253,22 +259,23 @@ class _Line(BaseModel):
 def export_recordings(
     state: str | Path, file: str | Path, systems: Sequence[str] = (), credentialed: Collection[str] = ()
 ) -> int:
-    """Write the recordings of open cases (of ``systems``, if any are named) to an archive; returns their number.
-    :func:`withheld` ones are left out.
+    """Write the recorded answers about open cases to the archive ``file``; returns their number. With ``systems`` only
+    those that these systems use; :func:`withheld` ones, which may be about a data set in ``credentialed``, are left
+    out.
 
     The archive is a zip file with one line of JSON per answer, sorted by question; equal recordings give equal bytes.
     Raises ArchiveError where a recording is of a credentialed case, and where there is nothing to write.
     """
-    users, private = (_users(state, is_credentialed, systems) for is_credentialed in (False, True))
+    open_users, private_users = (_users_by_question(state, private, systems) for private in (False, True))
     for question in withheld(state, systems, credentialed):
-        private[question] = users.pop(question)
-    if not users:
+        private_users[question] = open_users.pop(question)
+    if not open_users:
         raise ArchiveError(
             f"nothing to export: {state}/recordings has no answers about open cases"
             + (f" for {', '.join(systems)}" if systems else "")
-            + ("; answers about credentialed cases never leave it" if private else "")
+            + ("; answers about credentialed cases never leave it" if private_users else "")
         )
-    for question in users.keys() & private.keys():
+    for question in open_users.keys() & private_users.keys():
         raise ArchiveError(
             f"question {question[:16]} is also that of a credentialed case (its data set was marked otherwise "
             f"once): its answer must not leave {state}. Export other systems (--system), or remove "
@@ -282,29 +289,31 @@ def export_recordings(
         zipfile.ZipFile(partial, "w") as archive,
         archive.open(member, "w", force_zip64=True) as out,
     ):
-        for question, names in users.items():
+        for question, names in open_users.items():
             [(_, model, content, answer, date)] = journal.read(query, (question,))
             fields = {"question": question, "model": model, "date": date, "systems": names}
-            line = canonical(fields | {"asked": json.loads(content), "answer": json.loads(answer)})
+            line = canonical_json(fields | {"asked": json.loads(content), "answer": json.loads(answer)})
             out.write(line.encode() + b"\n")
-    return len(users)
+    return len(open_users)
 
 
 def import_recordings(state: str | Path, file: str | Path) -> Imported:
-    """Add the answers of an archive to the recordings of open cases. Raises ArchiveError for a file that is no archive
-    and for a line whose answer does not belong to its question; nothing is imported then."""
+    """Add the answers of the archive ``file`` to the recordings of open cases; returns their counts. Raises
+    ArchiveError for a file that is no archive and for a line whose answer does not belong to its question; nothing is
+    imported then."""
     imported = Imported()
 
     def add_all(database: sqlite3.Connection) -> None:
-        for number, text in enumerate(_lines(file), 1):
+        """Add all lines of the archive in one transaction."""
+        for number, text in enumerate(_read_lines(file), 1):
             _import_line(database, text, f"{file}, line {number}", imported)
 
     Recordings(state, credentialed=False).journal.write(add_all)
     return imported
 
 
-def _lines(file: str | Path) -> Iterator[str]:
-    """The lines of an archive. Raises ArchiveError for a file that is none, or that would become too large."""
+def _read_lines(file: str | Path) -> Iterator[str]:
+    """Yield the lines of an archive. Raises ArchiveError for a file that is none, or that would become too large."""
     try:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
             member = archive.getinfo(_MEMBER)
@@ -321,18 +330,19 @@ def _lines(file: str | Path) -> Iterator[str]:
 
 
 def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection[str]) -> list[str]:
-    """The questions recorded as those of open cases that may be about ``credentialed`` data sets, which were marked so
-    later: questions about one of them, or about an unknown data set."""
-    users, sources = _users(state, False, systems), defaultdict(set)
+    """List the recorded questions (keys) that must not be exported: they were recorded as those of open cases, and are
+    about a data set that was marked as credentialed later, or about an unknown one. ``credentialed`` are the data sets
+    that are marked now; only questions of ``systems`` are listed, if any are named."""
+    users, datasets = _users_by_question(state, False, systems), defaultdict(set)
     if not (users and credentialed):
         return []
     for dataset, question in Recordings(state, credentialed=False).journal.read("SELECT * FROM sources"):
-        sources[question].add(dataset)
-    return [question for question in users if not sources[question] - {""} or sources[question] & {*credentialed}]
+        datasets[question].add(dataset)
+    return [question for question in users if not datasets[question] - {""} or datasets[question] & {*credentialed}]
 
 
-def _users(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dict[str, list[str]]:
-    """The systems that use each recorded question, in the order of the questions; only ``systems``, if any are
+def _users_by_question(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dict[str, list[str]]:
+    """The systems that use each recorded question, by its key, in the order of the keys; only ``systems``, if any are
     named."""
     users: dict[str, list[str]] = defaultdict(list)
     if Recordings.exist(state, credentialed):
@@ -344,11 +354,12 @@ def _users(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dic
 
 
 def _import_line(database: sqlite3.Connection, text: str, where: str, imported: Imported) -> None:
-    """Add a line of an archive and count it. Raises ArchiveError where the answer does not belong to the question."""
+    """Add a line of an archive to the database, and count it in ``imported``. Raises ArchiveError, which begins with
+    ``where``, for an answer that does not belong to its question."""
     try:
         line = _Line.model_validate_json(text)
-        answer, content = write_answer(read_answer(canonical(line.answer))), canonical(line.asked)
-        if line.question != question_of(content) or json.loads(answer) | line.answer != json.loads(answer):
+        answer, content = write_answer(read_answer(canonical_json(line.answer))), canonical_json(line.asked)
+        if line.question != question_key(content) or json.loads(answer) | line.answer != json.loads(answer):
             raise ValueError("another question, or an answer that no server gave")
     except ValueError as error:
         raise ArchiveError(

@@ -9,7 +9,7 @@ from uuid import uuid4
 from ..seeding import derive_seed
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
-from .types import Completion, Model, ModelFailure, Sampling, Usage, score_of
+from .types import Completion, Model, ModelFailure, Sampling, Usage, continuation_logprobs
 
 CONVERSATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("conversation", default=None)
 """Requests with the same name go to the same server, so that its prefix cache serves all of them."""
@@ -32,6 +32,7 @@ class RolloutServer(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
+        """Sample completions of a token prompt, one request for each. With SGLang they cannot be repeated."""
         fields = {
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -41,6 +42,7 @@ class RolloutServer(Model):
         }
 
         def own_seed(k: int) -> dict[str, int]:
+            """The fields of a request that make sample k differ from others."""
             if self.rollout == "sglang":  # takes none outside of its deterministic mode: no draw can be repeated
                 return {}
             return {"seed": derive_seed(seed, k)} if self.rollout == "vllm" else {"seed": seed, "sample": k}
@@ -48,19 +50,21 @@ class RolloutServer(Model):
         return list(await asyncio.gather(*(self._complete(prompt_ids, fields | own_seed(k)) for k in samples)))
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        """Score given continuations of a token prompt, one request for each. Raises SettingsError with SGLang."""
         if self.rollout == "sglang":
             return await super().score(prompt_ids, continuations)
         fields = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
 
         async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
+            """The log-probabilities of one continuation's tokens."""
             output = await self._generate([*prompt_ids, *continuation], fields)
             ids, logprobs = ([row[0] for row in output.extra_fields[f"prompt_{name}"]] for name in ("ids", "logprobs"))
-            return score_of(continuation, len(prompt_ids), ids, logprobs)
+            return continuation_logprobs(continuation, len(prompt_ids), ids, logprobs)
 
         return list(await asyncio.gather(*map(score_one, continuations)))
 
     async def _complete(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Completion:
-        """One completion. Raises ModelFailure where the server aborts it or gives no log-probabilities."""
+        """Sample one completion. Raises ModelFailure where the server aborts it or gives no log-probabilities."""
         output = await self._generate(prompt_ids, fields)
         ids = tuple(output.token_ids)
         if not ids or output.stop_reason == "aborted":
@@ -71,7 +75,8 @@ class RolloutServer(Model):
         return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs), finish, usage)
 
     async def _generate(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Any:
-        """verl's output for one request; notes the version of the weights that answered. Raises ModelFailure."""
+        """Send one request; returns verl's output, and adds the version of the weights that answered to ``versions``.
+        Raises ModelFailure where the server fails or takes too long."""
         name = CONVERSATION.get() or uuid4().hex
         try:
             async with asyncio.timeout(self.timeout):

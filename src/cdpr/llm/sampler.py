@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..settings import SettingsError
-from .decoding import Batch, Decoder
+from .decoding import Batch, BatchDecoder
 from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
@@ -49,7 +49,7 @@ class InProcessSampler(Model):
         ends = np.zeros(arch.vocab_size, dtype=bool)
         ends[sorted(tokenizer.eos_ids)] = True
         self._prefixes = PrefixCache(transformer, caches // 3 // token_bytes)
-        self._decoder = Decoder(transformer, self._prefixes, ends, _CHUNK, caches * 2 // 3 // token_bytes)
+        self._decoder = BatchDecoder(transformer, self._prefixes, ends, _CHUNK, caches * 2 // 3 // token_bytes)
         self.counters = self._decoder.work
         self._pending: list[tuple[Request, asyncio.Future[list[Completion]]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of the waiting requests
@@ -63,13 +63,14 @@ class InProcessSampler(Model):
         dtype: torch.dtype | None = None,
         template: Mapping[str, Any] | None = None,
     ) -> Self:
-        """A sampler with weights and tokenizer of a Hugging Face folder; ``template``: arguments of its chat
-        template."""
+        """Open a sampler with the weights and the tokenizer of a Hugging Face folder; ``template`` are arguments of its
+        chat template, ``dtype`` is by default the stored one."""
         return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder, template))
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> Self:
-        """A sampler that shares the parameters of a transformers model; call :meth:`refresh` after they changed."""
+        """Make a sampler that shares the parameters of a transformers model; call :meth:`refresh` after they
+        changed."""
         return cls(Transformer.from_model(model), tokenizer, memory_share)
 
     def refresh(self) -> None:
@@ -79,13 +80,13 @@ class InProcessSampler(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """Completions of a prompt, computed together with all waiting requests. Raises ValueError for an empty prompt,
-        a token id outside the vocabulary, no sample index or a negative one, and a prompt that leaves no room for
-        ``sampling.max_tokens``."""
+        """Sample completions of a prompt, in one batch with all waiting requests. Raises ValueError for an empty
+        prompt, a token id outside the vocabulary, no sample index or a negative one, and a prompt that leaves no room
+        for ``sampling.max_tokens``."""
         return await self._enqueue(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """Log-probabilities of each continuation's tokens, computed together with all waiting requests. Raises
+        """Compute the log-probabilities of each continuation's tokens, in one batch with all waiting requests. Raises
         ValueError as :meth:`sample`, and for an empty continuation."""
         given = tuple(map(tuple, continuations))
         sampling = Sampling(max(map(len, given), default=0) or 1)
@@ -93,8 +94,8 @@ class InProcessSampler(Model):
         return [completion.logprobs for completion in await self._enqueue(request)]
 
     async def _enqueue(self, request: Request) -> list[Completion]:
-        """Wait for the batch in which this request is answered. Raises ValueError as :meth:`sample`."""
-        request = self._checked(request)
+        """Wait until a request is answered in a batch; returns its completions. Raises ValueError as :meth:`sample`."""
+        self._check(request)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
         if self._loop is not loop:  # no request is waiting, or they belonged to an earlier loop
@@ -104,24 +105,28 @@ class InProcessSampler(Model):
         return await future
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
+        """Sample answers to a conversation; :data:`~.types.UNREAD` where it leaves no room for one."""
         prompt_ids = self.tokenizer.opening(messages)
         if len(prompt_ids) + sampling.max_tokens > self.max_positions:
             return [UNREAD] * len(samples)
         return await self.sample(prompt_ids, samples, sampling, seed)
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """Completions of every request, in their order, without an event loop. Raises ValueError as :meth:`sample`."""
-        return self._answer([self._checked(request) for request in requests])
+        """Sample completions of many requests at once, without an event loop; returns them in the order of the
+        requests. Raises ValueError as :meth:`sample`."""
+        for request in requests:
+            self._check(request)
+        return self._answer(requests)
 
     def _answer(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """The completions of all requests, computed in one batch for all requests with the same sampling parameters."""
+        """Compute the completions of all requests, in one batch for each set of sampling parameters."""
         results: list[list[Completion]] = [[] for _ in requests]
-        alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        by_parameters: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             sampling = request.sampling
-            alike[sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)].append(i)
-        for parameters in sorted(alike):
-            batch, owners = _batch(requests, alike[parameters])
+            by_parameters[sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)].append(i)
+        for parameters in sorted(by_parameters):
+            batch, owners = _make_batch(requests, by_parameters[parameters])
             with torch.inference_mode():
                 tokens, logprobs, count = (array.tolist() for array in self._decoder.run(batch))
             ids = [tuple(row[:n]) for row, n in zip(tokens, count, strict=True)]
@@ -136,8 +141,10 @@ class InProcessSampler(Model):
         return results
 
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:
-        """Answer the waiting requests after a few turns of the event loop without a new one. An episode needs several
-        turns between two requests, and all episodes that are ready shall share a batch."""
+        """Answer the waiting requests once :data:`_QUIET_TURNS` turns of the event loop have brought no new one;
+        until then call this again in the next turn. ``known`` requests were waiting in the last turn, ``quiet``
+        turns brought none. An episode needs several turns between two requests, and all episodes that are ready
+        should share a batch."""
         if len(self._pending) > known or quiet < _QUIET_TURNS:
             quiet = 0 if len(self._pending) > known else quiet + 1
             loop.call_soon(self._wait_for_quiet, loop, len(self._pending), quiet)
@@ -153,8 +160,8 @@ class InProcessSampler(Model):
         for (_, future), completions in zip(pending, results, strict=True):
             future.set_result(completions)
 
-    def _checked(self, request: Request) -> Request:
-        """The request itself. Raises ValueError as :meth:`sample`."""
+    def _check(self, request: Request) -> None:
+        """Raise ValueError for a request that :meth:`sample` or :meth:`score` refuses."""
         size = self.transformer.architecture.vocab_size
         if not request.prompt:
             raise ValueError("the prompt is empty: a completion needs at least one token")
@@ -171,12 +178,11 @@ class InProcessSampler(Model):
                 f"a prompt of {len(request.prompt)} tokens and max_tokens {request.sampling.max_tokens} exceed the "
                 f"model's {self.max_positions} positions"
             )
-        return request
 
 
 def cache_memory(device: torch.device, share: float) -> int:
-    """Bytes for a sampler's keys and values: 1.5 GiB on a CPU; on a GPU ``share`` of the memory that is free after the
-    weights are loaded, and at least 1.5 GiB."""
+    """The bytes that a sampler may use for keys and values: 1.5 GiB on a CPU; on a GPU ``share`` of the memory that is
+    free after the weights are loaded, and at least 1.5 GiB."""
     if device.type != "cuda":
         return _CPU_CACHES
     free, _ = torch.cuda.mem_get_info(device)
@@ -184,8 +190,8 @@ def cache_memory(device: torch.device, share: float) -> int:
 
 
 def open_folder(spec: ModelSpec) -> InProcessSampler:
-    """The model of a Hugging Face folder, with the stored data type. Raises SettingsError where its entry has
-    request fields other than ``chat_template_kwargs``, or no temperature."""
+    """Open the model in a Hugging Face folder, with the stored data type. Raises SettingsError where its registry entry
+    has request fields other than ``chat_template_kwargs``, or no temperature."""
     extra = spec.entry.extra if spec.entry else {}
     if further := sorted(k for k, value in extra.items() if value is not None and k != "chat_template_kwargs"):
         raise SettingsError(
@@ -197,8 +203,8 @@ def open_folder(spec: ModelSpec) -> InProcessSampler:
     return InProcessSampler.from_folder(spec.where, device=spec.device, template=spec.template)
 
 
-def _batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Batch, np.ndarray]:
-    """The batch of the requests ``indices``, and for each of its rows the index of the request.
+def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Batch, np.ndarray]:
+    """Make a batch of the requests ``indices``; returns it, and for each of its rows the index of the request.
 
     Rows have a canonical order, so that results do not depend on the order of the requests: short prompts come first,
     which saves padding, and equal prompts are adjacent. The order of equal requests does not matter, since their
@@ -206,11 +212,12 @@ def _batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Batch, 
     """
     paths = {i: as_path(requests[i].prompt) for i in indices}
 
-    def canonical(i: int) -> tuple:
+    def sort_key(i: int) -> tuple:
+        """The key that sorts request ``i``; equal only for equal requests."""
         request = requests[i]
         return len(paths[i]), paths[i], request.seed, request.sampling.max_tokens, request.samples, request.given
 
-    order = sorted(indices, key=canonical)
+    order = sorted(indices, key=sort_key)
     prompts = {path: n for n, path in enumerate(dict.fromkeys(paths[i] for i in order))}
     counts = [len(requests[i].samples) for i in order]
     prompt = np.repeat([prompts[paths[i]] for i in order], counts)

@@ -25,9 +25,20 @@ from . import answers
 from .agent_model import current_meter
 from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
-from .spending import Outcome, Spending, worst_case
+from .spending import Outcome, Spending, most_prompt_tokens
 from .tokenizer import ChatTokenizer
-from .types import CASE, FAILED, Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage, score_of
+from .types import (
+    CASE,
+    FAILED,
+    Completion,
+    Messages,
+    Model,
+    ModelFailure,
+    ModelUnavailable,
+    Sampling,
+    Usage,
+    continuation_logprobs,
+)
 
 _RETRIED = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 _LONGEST_PAUSE = 30.0  # seconds between attempts
@@ -37,9 +48,9 @@ _log = logging.getLogger(__name__)
 
 
 class _Attempt(NamedTuple):
-    """The end of one attempt: a completion, or an error to raise. ``outcome`` is what the bill needs. ``retry``:
-    another attempt may help, after at least ``wait`` seconds. ``timed_out``: no answer came in time. ``may_be_text``:
-    the text of this conversation may be the cause."""
+    """How one attempt to send a request ended: with a completion, or with an error to raise (``result``). ``outcome``
+    says what it cost. ``retry``: another attempt may succeed, after at least ``wait`` seconds. ``timed_out``: no answer
+    came in time. ``may_be_text``: the text of the conversation may be the cause of the error."""
 
     result: Completion | ModelFailure
     outcome: Outcome
@@ -50,8 +61,9 @@ class _Attempt(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """A request: ``send(client, k)`` sends it for sample k, ``read`` turns the answer into a completion (see the
-    readers of :mod:`.answers`), ``most_tokens`` are upper bounds of the tokens of prompt and answer."""
+    """A request that may be sent several times: ``send(client, k)`` sends it for sample k, ``read`` turns the answer
+    into a completion (see the readers of :mod:`.answers`), ``most_tokens`` are upper bounds of the tokens of prompt and
+    answer."""
 
     send: Callable[[Any, int], Awaitable[Any]]
     read: Callable[[Any], Completion]
@@ -86,7 +98,7 @@ class ServedModel(Model):
             raise SettingsError(
                 f"{self._label}: the package `{self.package}` is not installed: pip install {self.package}"
             ) from None
-        self._spending = Spending.of(spec, self._label)
+        self._spending = Spending.open(spec, self._label)
         # Its detailed log would quote questions, even if the environment asks for it.
         logging.getLogger(self.package).setLevel(logging.WARNING)
 
@@ -95,31 +107,39 @@ class ServedModel(Model):
 
     @abstractmethod
     def client(self, connection: httpx2.AsyncClient) -> Any:
-        """The package's client over ``connection``, without retries and keys of its own."""
+        """Make the package's client over ``connection``, without retries and keys of its own."""
 
     @abstractmethod
     def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
-        """Send a conversation."""
+        """Send a conversation; returns the package's answer, for ``read``."""
 
     read: ClassVar[Callable[[Any], Completion]]
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
+        """Sample answers to a conversation, one request for each."""
+
         def send(client: Any, k: int, messages: Messages = messages) -> Awaitable[Any]:
+            """Send the conversation for sample k."""
             return self.send(client, messages, sampling, derive_seed(seed, k))
 
         harmless = [{**message, "content": "Hello."} for message in messages]
-        question = _Question(send, type(self).read, (worst_case(messages), sampling.max_tokens))
+        question = _Question(send, type(self).read, (most_prompt_tokens(messages), sampling.max_tokens))
         return await self._ask_all(samples, question, lambda client, _: send(client, 0, harmless))
 
     async def _ask_all(
         self, samples: Sequence[int], question: _Question, control: Callable[[Any, int], Awaitable[Any]] | None = None
     ) -> list[Completion]:
-        """The completions for all samples. Raises ModelFailure for an error. ``control`` sends the same request with
-        harmless words: where the server answers that, the completion is :data:`FAILED` instead of an error."""
+        """Send a request for all ``samples`` at the same time; returns their completions. Raises ModelFailure for an
+        error.
+
+        ``control`` sends the same request with harmless words. Where the server answers that after an error, the text
+        of the conversation was the cause, and the completion is :data:`FAILED`.
+        """
         self.spec.check()
         client, limit = self._connect()
 
         async def ask(k: int) -> Completion:
+            """The completion for sample k."""
             async with limit:
                 last = await self._try_repeatedly(client, question, k, self.spec.retries)
                 if control and last.may_be_text and isinstance(last.result, ModelFailure):
@@ -134,7 +154,8 @@ class ServedModel(Model):
         return list(await asyncio.gather(*map(ask, samples)))
 
     async def _try_repeatedly(self, client: Any, question: _Question, k: int, retries: int) -> _Attempt:
-        """The last of at most ``retries`` + 1 attempts, each with its entry in the bill."""
+        """Send a request until an attempt succeeds or retrying does not help, at most ``retries`` + 1 times; returns
+        the last attempt. The cost of each is booked."""
         begin, timeouts = time.monotonic(), 0
         for number in range(retries + 1):
             if self.spec.server:
@@ -151,8 +172,8 @@ class ServedModel(Model):
         return last
 
     async def _attempt(self, request: Awaitable[Any], read: Callable[[Any], Completion]) -> _Attempt:
-        """One attempt. Errors are returned, not raised: raised here, they would have the package's error as context,
-        which may quote the text of a case."""
+        """Await a request and read its answer. Errors are returned, not raised: raised here, they would have the
+        package's error as context, which may quote the text of a case."""
         notice = asyncio.get_running_loop().call_later(_SILENCE, self._log_silence, time.monotonic())
         try:
             async with asyncio.timeout(self.spec.timeout):  # for the whole answer, which may arrive in pieces
@@ -176,7 +197,7 @@ class ServedModel(Model):
                 return self._status_error(*inner_error, {})._replace(outcome="unknown")
             completion = read(answer)
         except answers.UnfinishedAnswer as error:
-            outcome: Outcome = answers.usage_of(answer) or "unknown"
+            outcome: Outcome = answers.read_usage(answer) or "unknown"
             return self._retryable(f"the answer ended with {error} as its reason", outcome, may_be_text=True)
         except (AttributeError, LookupError, TypeError):
             return self._retryable("the response has not the form of an answer", "unknown", may_be_text=True)
@@ -195,8 +216,8 @@ class ServedModel(Model):
             _log.warning("%s: waiting for an answer, at most %g seconds", self._label, self.spec.timeout)
 
     def _status_error(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
-        """The attempt that ended with an error of the server: its status, body and headers."""
-        problem, result = f"status {status}", answers.result_of_error(status, body)
+        """Decide what an error of the server means, by its status, body and headers; returns the attempt."""
+        problem, result = f"status {status}", answers.classify_error(status, body)
         if result == "no money":
             advice = "the account has no money left, or reached its limit; answers so far are kept"
             return _Attempt(ModelUnavailable(f"{self._label}: {problem}; {advice}"), "free")
@@ -219,7 +240,7 @@ class ServedModel(Model):
         return _Attempt(error, "free", may_be_text=status in answers.OWN_FAULT)
 
     def _retryable(self, problem: str, outcome: Outcome, wait: float = 0.0, may_be_text: bool = False) -> _Attempt:
-        """The attempt that ended with a problem which may pass; logs each kind of problem once."""
+        """Make the attempt that ended with a ``problem`` which may pass; logs each kind of problem once."""
         if problem not in self._problems:
             self._problems.add(problem)
             _log.warning("%s: %s; trying again (this warning comes once)", self._label, problem)
@@ -228,8 +249,8 @@ class ServedModel(Model):
         return _Attempt(error, outcome, retry=True, wait=wait, may_be_text=may_be_text)
 
     def _connect(self) -> tuple[Any, asyncio.Semaphore]:
-        """The client and the semaphore that limits its open requests: one for all requests of an event loop, because a
-        new connection pool costs more than a request."""
+        """Get the client, and the semaphore that limits its open requests. All requests of an event loop share them,
+        because a new connection pool costs more than a request."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             socket, unlimited = unix_socket(self.address), httpx2.Limits()  # the semaphore limits open requests
@@ -246,7 +267,7 @@ class ServedModel(Model):
         return self._pool
 
     def _add_key(self, request: httpx2.Request) -> httpx2.Request:
-        """Put the key into the headers of a request."""
+        """Put the API key into the headers of a request; a server that this process started gets none."""
         request.headers.pop("Authorization", None)  # the package's placeholder
         names = () if self.spec.server else self.keys  # an own server needs no key
         key = next((os.environ[name] for name in names if os.environ.get(name)), None)
@@ -267,6 +288,7 @@ class OpenAIServer(ServedModel):
     key_names = ("CDPR_API_KEY", "OPENAI_API_KEY")
 
     def client(self, connection: httpx2.AsyncClient) -> Any:
+        """Make the client of the package ``openai``."""
         url = "http://localhost/v1" if unix_socket(self.address) else self.address
         return self._sdk.AsyncOpenAI(
             api_key="unused", base_url=url, http_client=connection, max_retries=0, timeout=None
@@ -275,8 +297,8 @@ class OpenAIServer(ServedModel):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """One request for each run of successive numbers. At temperature 0 one for each number, since vLLM then gives
-        only one reply a request."""
+        """Sample completions of a token prompt: one request for each run of successive numbers in ``samples``. At
+        temperature 0 one for each number, since vLLM then gives only one reply per request."""
         if (tokenizer := self.tokenizer) is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
         # In `extra_body`, which the package sends as it is; it would look at every token of `prompt`.
@@ -289,14 +311,16 @@ class OpenAIServer(ServedModel):
         base = derive_seed(seed, 0)
 
         async def request(numbers: Sequence[int]) -> list[Completion]:
-            """The completions of successive numbers by one request: vLLM samples reply i with the seed + i."""
+            """Sample successive numbers by one request: vLLM samples reply i with the seed + i."""
             own = {"seed": (base + numbers[0]) % 2**63} | ({"n": len(numbers)} if len(numbers) > 1 else {})
             completions: list[Completion] = []
 
             def send(client: Any, _: int) -> Awaitable[Any]:
+                """Send the request."""
                 return client.completions.create(model=self.spec.name, prompt="", **fields, **own)
 
             def read(answer: Any) -> Completion:
+                """Put all completions of the answer into ``completions``; returns the shortest."""
                 # The caller expects one completion a request. It gets the shortest: where that has no token, the
                 # request is sent again.
                 completions[:] = self._continuations(tokenizer, answer, len(numbers))
@@ -306,14 +330,16 @@ class OpenAIServer(ServedModel):
             self._check_sampled(await self._ask_all((0,), _Question(send, read, bounds)))
             return self._check_sampled(completions)
 
-        runs = [(k,) for k in samples] if sampling.temperature == 0 else successive(samples)
+        runs = [(k,) for k in samples] if sampling.temperature == 0 else split_runs(samples)
         return [completion for row in await asyncio.gather(*map(request, runs)) for completion in row]
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        """Score given continuations of a token prompt, one request for each (vLLM)."""
         if self.tokenizer is None:
             return await super().score(prompt_ids, continuations)
 
         def send(client: Any, k: int) -> Awaitable[Any]:
+            """Send the prompt with continuation k, and ask for the log-probabilities of all its tokens."""
             extra = {"prompt": [*prompt_ids, *continuations[k]], "prompt_logprobs": 0}  # of the prompt's own tokens
             return client.completions.create(model=self.spec.name, prompt="", max_tokens=1, extra_body=extra)
 
@@ -321,9 +347,10 @@ class OpenAIServer(ServedModel):
         question = _Question(send, answers.read_prompt_logprobs, (most, 1))
         whole = self._check_sampled(await self._ask_all(range(len(continuations)), question))
         pairs = zip(whole, continuations, strict=True)
-        return [score_of(given, len(prompt_ids), rows.token_ids, rows.logprobs) for rows, given in pairs]
+        return [continuation_logprobs(given, len(prompt_ids), rows.token_ids, rows.logprobs) for rows, given in pairs]
 
     def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
+        """Send a conversation, with the fields that the provider of the model understands."""
         entry = self.spec.entry
         provider = PROVIDERS[entry.provider if entry else "own"]
         extra = {"top_k": sampling.top_k} if sampling.top_k else {}
@@ -337,7 +364,8 @@ class OpenAIServer(ServedModel):
         return client.chat.completions.create(model=self.spec.name, messages=turns, **fields)
 
     def _check_sampled(self, completions: list[Completion]) -> list[Completion]:
-        """The same completions. Raises ModelFailure where one was not sampled: the prompt was too long, or refused."""
+        """Return the completions unchanged. Raises ModelFailure where one was not sampled, because the prompt was too
+        long or refused."""
         for completion in completions:
             if completion.finish_reason not in ("stop", "length"):
                 is_long = completion.finish_reason == "too_long"
@@ -346,7 +374,8 @@ class OpenAIServer(ServedModel):
         return completions
 
     def _continuations(self, tokenizer: ChatTokenizer, answer: Any, count: int) -> list[Completion]:
-        """The ``count`` completions in an answer to a token prompt; the first has the usage of all."""
+        """Read the ``count`` completions in an answer to a token prompt; the first one gets the usage of all. Raises
+        TypeError for another number of completions, and for token ids that are no numbers."""
         choices = answer.choices
         if len(choices) != count:
             raise TypeError("not as many completions as requested")
@@ -362,13 +391,13 @@ class OpenAIServer(ServedModel):
                 text = tokenizer.decode(ids)
             else:
                 raise TypeError("token ids are no numbers")
-            usage = Usage(0, 0) if completions else answers.usage_of(answer)
+            usage = Usage(0, 0) if completions else answers.read_usage(answer)
             completions.append(Completion(text, tuple(ids), (), finish, usage))
         return completions
 
 
-def successive(numbers: Sequence[int]) -> list[list[int]]:
-    """The numbers split into runs of successive numbers: 1 2 3 7 8 into [1, 2, 3] and [7, 8]."""
+def split_runs(numbers: Sequence[int]) -> list[list[int]]:
+    """Split numbers into runs of successive ones: 1 2 3 7 8 into [1, 2, 3] and [7, 8]."""
     runs = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     return [[k for _, k in run] for _, run in runs]
 
@@ -381,6 +410,7 @@ class AnthropicServer(ServedModel):
     key_names = ("CDPR_API_KEY", "ANTHROPIC_API_KEY")
 
     def client(self, connection: httpx2.AsyncClient) -> Any:
+        """Make the client of the package ``anthropic``."""
         return self._sdk.AsyncAnthropic(
             api_key="unused",
             base_url=self.address,
@@ -391,6 +421,7 @@ class AnthropicServer(ServedModel):
         )
 
     def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
+        """Send a conversation; its system messages become the field ``system``."""
         fields: dict[str, Any] = {"model": self.spec.name, "max_tokens": sampling.max_tokens}
         if system := "\n\n".join(m["content"] for m in messages if m["role"] == "system"):
             fields["system"] = system

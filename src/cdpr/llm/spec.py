@@ -30,26 +30,26 @@ _FROZEN_RETRIES = 10  # for the frozen server, which may be restarting
 
 
 def kind_of(where: str) -> str:
-    """The kind of model at ``where``: ``folder``, ``openai``, ``anthropic`` or ``verl``."""
+    """The kind of model at the folder or address ``where``: ``folder``, ``openai``, ``anthropic`` or ``verl``."""
     return _SCHEMES.get(where.partition(":")[0].lower(), "folder")
 
 
 def module_of(where: str) -> str:
-    """The name of the module that opens the model at ``where``."""
+    """The name of the Python module that opens the model at the folder or address ``where``."""
     return _KINDS[kind_of(where)].partition(":")[0]
 
 
 def modules_of(entry: ModelEntry | None, served: bool = False) -> tuple[str, ...]:
-    """The names of the modules that call a model: one of the registry, or (None) the run's policy, which the job may
-    serve. They are part of a run key."""
+    """List the Python modules that call a model: that of a registry ``entry``, or, with None, the run's policy;
+    ``served``: the job starts a server for the policy. They are part of run keys."""
     if entry is None:
         return module_of("http:" if served else ""), _AGENT_MODEL
     return module_of(entry.where or "http:"), _AGENT_MODEL, _RECORDING
 
 
 def device_of(policy: Policy) -> str:
-    """The device of a model in this process: ``cpu`` or ``cuda``. Raises RuntimeError where the settings ask for a GPU
-    that torch does not find."""
+    """Choose the device of a model in this process: ``cpu`` or ``cuda``, by ``policy.device``. Raises RuntimeError
+    where that asks for a GPU and torch finds none."""
     if policy.device == "cpu" or (policy.device == "auto" and policy.model == "tiny"):
         return "cpu"
     import torch
@@ -116,9 +116,9 @@ class ModelSpec:
         return self.calls is not None and self.calls.mode == "replay"
 
     def check(self, dataset: str = "") -> "Disclosure | None":
-        """Check the model before any work. Returns a :class:`~.guard.Disclosure` where credentialed text will go to
-        another machine, else None. Raises SettingsError for a model that cannot be opened, and GovernanceError, which
-        names ``dataset``, where no agreement allows it."""
+        """Check that the model can be used, before any work. Returns a :class:`~.guard.Disclosure` where credentialed
+        text will go to another machine, else None. Raises SettingsError for a model that cannot be opened, and
+        GovernanceError, which names ``dataset``, where no agreement allows the disclosure."""
         if self.kind == "folder":
             check_folder(self.where)
         if self.address is None or self.is_replay:
@@ -134,7 +134,8 @@ class ModelSpec:
 
     @classmethod
     def of_entry(cls, entry: ModelEntry, settings: Settings, *, credentialed: bool) -> Self:
-        """The specification of a registry model. Raises SettingsError where its ``at`` is not set."""
+        """The specification of the model of a registry ``entry``. Raises SettingsError where it has no address or
+        folder."""
         if entry.where is None:
             raise SettingsError(
                 f"model {entry.label or entry.id!r}: set `at` to its address or folder; see `cdpr systems`"
@@ -148,18 +149,20 @@ class ModelSpec:
         return replace(spec, credentialed=credentialed, entry=entry, calls=settings.calls, state=state)
 
     def served(self, server: "OwnServer") -> Self:
-        """The same model on a server that this process starts. A policy takes token prompts there."""
+        """The specification of the same model on ``server``, which this process starts. A policy takes token prompts
+        there."""
         tokens = None if self.entry else self.where
         return replace(self, where=server.address, name=server.name, server=server, tokens=tokens)
 
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> Self:
-        """The specification of a Hugging Face folder in this process; ``policy`` has device and template arguments."""
+        """The specification of the model in a Hugging Face folder, in this process; ``policy`` names the device and the
+        arguments of the chat template."""
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod
     def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> Self:
-        """The specification of the initial policy on the server at ``training.verl.frozen.url``."""
+        """The specification of the frozen initial policy on the server at ``training.verl.frozen.url``."""
         frozen = settings.training.verl.frozen
         return cls(
             where=str(frozen.url),
@@ -178,7 +181,7 @@ class ModelSpec:
 
 
 def open_model(spec: ModelSpec, **parts: Any) -> Model:
-    """Open the model of ``spec``: read the weights of a folder; a server gets no request yet.
+    """Open the model of a specification: the weights of a folder are read; a server gets no request yet.
 
     ``parts`` are the ``tokenizer`` of a server that takes token prompts, or verl's ``client`` and its ``tokenizer``.
     With ``spec.calls`` answers are recorded or replayed. Raises SettingsError and GovernanceError as

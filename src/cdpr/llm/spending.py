@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Spent:
-    """The costs of a system's calls to a model in US dollars.
+    """The calls of one system to one model, and their costs in US dollars.
 
     ``usd`` is the total without ``reserved_usd`` of calls in progress. It includes ``unknown_usd``, the highest cost of
     ``unknown_calls`` whose usage is unknown. ``calls`` and tokens are those of answered calls.
@@ -66,7 +66,8 @@ class Spent:
 
 
 class Spending:
-    """The account of one model, in the database of a folder of state. ``label`` names the model in errors."""
+    """The account of one model, in the database of the folder ``spec.state``: a call is reserved before it is sent and
+    booked after it. ``label`` names the model in errors."""
 
     def __init__(self, spec: ModelSpec, prices: Prices, label: str) -> None:
         self.label, self.model, self.prices = label, spec.name, prices
@@ -75,8 +76,9 @@ class Spending:
         self._journal = open_journal(_path(spec.state), _SCHEMA)
 
     @classmethod
-    def of(cls, spec: ModelSpec, label: str) -> Self | None:
-        """The account of a model, None for a model without prices. Raises SettingsError where a budget needs them."""
+    def open(cls, spec: ModelSpec, label: str) -> Self | None:
+        """Open the account of a model; None for a model without prices. Raises SettingsError where a budget is set, and
+        the model has no prices though its calls may cost money."""
         if spec.entry and spec.entry.prices:
             return cls(spec, spec.entry.prices, label)
         if spec.calls and spec.calls.budget_usd is not None and unpriced(spec.entry, spec.address):
@@ -88,8 +90,9 @@ class Spending:
         return None
 
     async def reserve(self, prompt_tokens: int, max_tokens: int) -> int:
-        """Reserve the highest cost of a call with at most these tokens; returns the number of the reservation. Waits
-        while calls in progress hold the missing money. Raises ModelUnavailable where the budget is used up."""
+        """Reserve the highest possible cost of a call, with at most these tokens of prompt and answer; returns the
+        number of the reservation. Waits while calls in progress hold the rest of the budget. Raises ModelUnavailable
+        where the budget is used up."""
         needed, system, waits = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get(), 0
         while True:
             number, spent, reserved = self._journal.write(lambda database: self._reserve(database, system, needed))
@@ -113,8 +116,8 @@ class Spending:
             await asyncio.sleep(_POLL)
 
     def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
-        """Insert a reservation if the budget allows it. Returns its number (None: it does not), and the US dollars that
-        were spent and reserved before."""
+        """Insert a reservation of ``needed`` US dollars for ``system`` if the budget allows it. Returns its number
+        (None: it does not), and the US dollars that were spent and reserved before."""
         now = time.time()
         query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"
         ((spent, reserved),) = database.execute(query, {"now": now})
@@ -126,10 +129,11 @@ class Spending:
         return number, spent, reserved
 
     def book(self, number: int, outcome: Outcome) -> None:
-        """Replace a reservation by the cost of its call: that of the usage, 0 if ``free``, the reserved cost if
-        ``unknown``."""
+        """Replace the reservation ``number`` by the cost of its call: that of the usage ``outcome``, 0 if it is
+        ``free``, the reserved cost if it is ``unknown``."""
 
         def move(database: sqlite3.Connection) -> None:
+            """Delete the reservation and add its cost to ``spent``."""
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"
             system, model, usd = database.execute(query, (number,)).fetchone()
             database.execute("DELETE FROM holders WHERE id = ?", (number,))
@@ -151,14 +155,15 @@ class Spending:
 
 @functools.cache
 def _describe_process(number: int) -> str:
-    """The machine, the number and the start time of a process, as JSON: together they identify it."""
+    """Write machine, number and start time of a process as JSON; together they identify it."""
     import psutil
 
     return json.dumps([platform.node(), number, psutil.Process(number).create_time()])
 
 
 def _is_dead(holder: str) -> bool:
-    """Whether a process of this machine has ended. False for a process of another machine, where it is unknown."""
+    """Whether a process, as :func:`_describe_process` writes it, has ended. False for one of another machine, about
+    which this is unknown."""
     import psutil
 
     node, *_, number, start = json.loads(holder)
@@ -172,27 +177,28 @@ def _is_dead(holder: str) -> bool:
 
 
 def _release_dead(database: sqlite3.Connection) -> None:
-    """Count the reservations of dead processes as spent, because their calls may have been billed."""
+    """End the reservations of dead processes: they count as spent from now on, because their calls may have been
+    billed."""
     query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"
     dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
     database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)
 
 
 def unpriced(entry: ModelEntry | None, address: str | None) -> bool:
-    """Whether the cost of a call is unknown: the model has no prices and is not free. Free are models in this process
-    (``address`` None) and servers on this machine, unless their entry says that they are paid."""
+    """Whether the cost of a call of a model is unknown: it has no prices and is not free. Models in this process
+    (``address`` None) and on servers of this machine are free, unless their ``entry`` says that they are paid."""
     if address is None or (entry and entry.prices):
         return False
     return (entry is not None and entry.paid) or not is_local(address)
 
 
-def worst_case(messages: Messages) -> int:
-    """An upper bound of a prompt's tokens: one for each byte, and those of the template."""
+def most_prompt_tokens(messages: Messages) -> int:
+    """Compute an upper bound of the tokens of a conversation: one for each byte, and those of the template."""
     return _TEMPLATE_TOKENS + sum(_MESSAGE_TOKENS + len(message["content"].encode()) for message in messages)
 
 
 def spent(state: str | Path) -> list[Spent]:
-    """All costs in a folder of state, one entry for each system and model."""
+    """Read all costs in the folder ``state``: one entry for each system and model."""
     if not _path(state).exists():
         return []
     query = (

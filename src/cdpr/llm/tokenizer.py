@@ -85,15 +85,15 @@ class ChatTokenizer:
         self.eos_ids = frozenset(i for i in eos if i is not None)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of ``text``; control tokens written in it are recognised, none is added."""
+        """Encode a text as token ids. Control tokens that are written in it are recognised, none is added."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ``ids`` without special tokens."""
+        """Decode token ids to text, without special tokens."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def decode_batch(self, sequences: Iterable[Sequence[int]]) -> list[str]:
-        """:meth:`decode` of many sequences."""
+        """Decode many sequences of token ids, each as :meth:`decode` does."""
         return self._tokenizer.decode_batch([list(ids) for ids in sequences], skip_special_tokens=True)
 
     def finish_reason(self, ids: Sequence[int]) -> Literal["stop", "length"]:
@@ -101,24 +101,25 @@ class ChatTokenizer:
         return "stop" if ids[-1] in self.eos_ids else "length"
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The text of a conversation and of the start of the next assistant turn. Messages have ``role`` (system, user,
+        """Render a conversation and the start of the next assistant turn as text. Messages have ``role`` (system, user,
         assistant) and ``content``. Raises SettingsError where the template fails or exceeds its limits."""
         return _render(self._template, messages, self._given, self.folder)
 
     def opening(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Token ids of the first prompt: ``messages`` and the start of an assistant turn."""
+        """The token ids of the first prompt: ``messages``, and the start of an assistant turn."""
         return self.encode(self.render(messages))
 
     def followup(self, user_text: str) -> list[int]:
-        """Token ids between the end-of-turn token of an assistant turn and the start of the next one.
+        """The token ids between two assistant turns: behind the end-of-turn token of the first, the user's message
+        ``user_text``, and the start of the second.
 
-        A turn cut by ``max_tokens`` lacks its end-of-turn token: append :attr:`end_of_turn` first.
+        A turn that was cut by ``max_tokens`` lacks its end-of-turn token: append :attr:`end_of_turn` first.
         """
         return self.encode(self._behind_assistant(user_text)[len(self._end_text) :])
 
     def _behind_assistant(self, user_text: str) -> str:
-        """The rendered text from the end of an assistant turn to the start of the next one, with the user's message
-        ``user_text`` between them."""
+        """Render what follows the content of an assistant turn: its end, the user's message ``user_text``, and the
+        start of the next assistant turn. Raises SettingsError where the template does not show assistant turns."""
         turns = (("user", "hello"), ("assistant", _MARKER), ("user", user_text))
         rendered = self.render([{"role": role, "content": content} for role, content in turns])
         _, marker, behind = rendered.partition(_MARKER)
@@ -127,7 +128,7 @@ class ChatTokenizer:
         return behind
 
     def _find_template(self) -> str:
-        """The source of the chat template. Raises SettingsError where the folder has none."""
+        """Find the chat template of the folder; returns its source. Raises SettingsError where there is none."""
         path = self.folder / "chat_template.jinja"
         if path.is_file():
             return path.read_text(encoding="utf-8")
@@ -140,7 +141,7 @@ class ChatTokenizer:
 
 
 def _raise_exception(message: str) -> None:
-    """The function ``raise_exception`` of chat templates."""
+    """Refuse a conversation with this message: the function ``raise_exception`` of chat templates."""
     raise TemplateError(message)
 
 
@@ -155,7 +156,8 @@ class _Generation(Extension):
 
 
 def _render(template: Template, messages: Sequence[Mapping[str, str]], values: Mapping[str, Any], folder: Path) -> str:
-    """The conversation as text. Raises SettingsError where the template fails or exceeds its limits."""
+    """Render a conversation by a template; ``values`` are the template's other arguments. Raises SettingsError, naming
+    the folder, where the template fails or exceeds its limits."""
     turns = [dict(message) for message in messages]
     longest = _LONGEST_FRAME + 16 * sum(len(text) for turn in turns for text in turn.values())
     try:
@@ -166,7 +168,7 @@ def _render(template: Template, messages: Sequence[Mapping[str, str]], values: M
 
 
 def _bounded(parts: Iterable[str], longest: int) -> Iterator[str]:
-    """The same parts. Raises TemplateError once they have too many characters or take too long."""
+    """Yield the same parts. Raises TemplateError once they have more than ``longest`` characters or take too long."""
     deadline, length = time.monotonic() + _SECONDS, 0
     for part in parts:
         length += len(part)
@@ -179,8 +181,9 @@ def _bounded(parts: Iterable[str], longest: int) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=8)
 def _try_out(source: str, values: str, folder: Path) -> None:
-    """Try a template that may need much time or memory (nested loops, arithmetic): a process with limits renders short
-    and long conversations. Raises SettingsError where it fails."""
+    """Check a chat template, which is foreign code: one that may need much time or memory (nested loops, arithmetic)
+    renders short and long conversations in a process with limits. Raises SettingsError where it is too long, does not
+    compile, or exceeds the limits."""
     if len(source) > _LONGEST_TEMPLATE:
         raise SettingsError(f"{folder}: the chat template has {len(source):,} characters, over {_LONGEST_TEMPLATE:,}")
     try:
@@ -203,8 +206,8 @@ def _try_out(source: str, values: str, folder: Path) -> None:
 
 
 def render_within_limits() -> None:
-    """The process of :func:`_try_out`: renders conversations with the template on standard input. The kernel ends it
-    when it exceeds its limits."""
+    """Render conversations with the template on standard input, as the process that :func:`_try_out` starts. The kernel
+    ends it when it exceeds its limits."""
     given = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
@@ -221,12 +224,12 @@ def render_within_limits() -> None:
 
 @functools.lru_cache(maxsize=8)
 def _compile(template: str) -> Template:
-    """The compiled chat template."""
+    """Compile the source of a chat template."""
     return _ENVIRONMENT.from_string(template)
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """jinja2 with the filters and functions that chat templates use."""
+    """Make the sandboxed jinja2 environment with the filters and functions that chat templates use."""
     # The same switches as Hugging Face uses for chat templates; sandboxed because the template is foreign code.
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]

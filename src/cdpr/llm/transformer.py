@@ -31,7 +31,8 @@ _ONEDNN_LEAST = 2**20  # multiplications from which a call of oneDNN is faster
 
 
 def padded(tokens: int) -> int:
-    """``tokens`` rounded up to one of eight sizes between powers of two, since oneDNN compiles a kernel per shape."""
+    """Round a number of tokens up to one of eight sizes between powers of two, since oneDNN compiles a kernel per
+    shape."""
     step = max(8, 2 ** (tokens.bit_length() - 4))
     return -(-tokens // step) * step
 
@@ -57,8 +58,8 @@ class DecoderConfig:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> Self:
-        """The configuration in a ``config.json``, with the defaults of transformers. Raises :class:`SettingsError`,
-        naming the key, for anything that this forward pass does not compute."""
+        """Read the content of a ``config.json``, with the defaults of transformers. Raises :class:`SettingsError`,
+        which begins with ``where`` and names the key, for anything that this forward pass does not compute."""
         family = config.get("model_type")
         llama = family == "llama"
         if family not in FAMILIES:
@@ -109,7 +110,7 @@ class DecoderConfig:
         )
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every weight, by the name that transformers gives it."""
+        """The shape of every weight, by the name that transformers gives it."""
         hidden, inner, query, pair = self.hidden_size, self.intermediate_size, self.heads, self.kv_heads
         sizes = {"q": (query, None), "k": (pair, None), "v": (pair, None), "o": (None, query)}
         wide = {
@@ -128,8 +129,8 @@ class DecoderConfig:
 
 
 def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTensor]]:
-    """The configuration of a Hugging Face folder, and its stored tensors by name, which are exactly a decoder's
-    weights.
+    """Read the configuration of a Hugging Face folder and the names, types and shapes of its tensors, and check that
+    these are exactly the weights of the configured decoder. No weight is loaded.
 
     A head that is stored beside a tied embedding is used, as in transformers. Raises :class:`SettingsError`, naming the
     file, where a tensor is missing, has another shape, or does not belong to the model.
@@ -163,8 +164,9 @@ class Attention(Protocol):
     """The part of a forward pass that depends on the sequences: it stores keys and values, and computes attention."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The attention of a layer, ``[N, heads * head_dim]``. ``query`` (scaled) has this shape, with one row for each
-        token whose output is needed; ``key`` and ``value`` ``[T, kv_heads * head_dim]`` are those of all new tokens."""
+        """Store the keys and values of a layer and compute its attention, ``[N, heads * head_dim]``. ``query`` (scaled)
+        has this shape, with one row for each token whose output is needed; ``key`` and ``value`` ``[T, kv_heads *
+        head_dim]`` are those of all new tokens."""
         ...
 
 
@@ -184,8 +186,8 @@ class Transformer:
 
     @classmethod
     def load(cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Self:
-        """The decoder in a Hugging Face folder. ``dtype`` is by default the type in ``config.json``, else that of the
-        embedding. Raises as :func:`read_folder`."""
+        """Load the decoder in a Hugging Face folder. ``dtype`` is by default the type in ``config.json``, else that of
+        the embedding. Raises as :func:`read_folder`."""
         from safetensors import safe_open
 
         architecture, stored = read_folder(folder)
@@ -198,19 +200,18 @@ class Transformer:
 
     @classmethod
     def from_model(cls, model: Any) -> Self:
-        """A decoder that shares the parameters of a transformers model, also after updates by an optimiser."""
+        """Make a decoder that shares the parameters of a transformers model, also after updates by an optimiser."""
         weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
         return cls(DecoderConfig.from_config(model.config.to_dict(), type(model).__name__), weights)
 
     def padded(self, tokens: int) -> int:
-        """The number of tokens to which a forward pass over ``tokens`` tokens should be padded."""
+        """The number of tokens to which the caller should pad a forward pass over ``tokens`` tokens."""
         return padded(tokens) if self._onednn else tokens
 
     def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:
-        """Logits, float32 ``[N, vocab_size]``, behind the tokens with the indices ``last`` (int64 ``[N]``; None: all).
-
-        ``tokens`` and ``positions`` are int64 ``[T]``. Of the other tokens the last layer computes only keys and
-        values."""
+        """Compute the logits, float32 ``[N, vocab_size]``, behind the tokens with the indices ``last`` (int64 ``[N]``;
+        None: all). ``tokens`` and ``positions`` are int64 ``[T]``. For other tokens the last layer computes only keys
+        and values, which ``attention`` stores."""
         arch = self.architecture
         cos, sin = self._cos[positions, None], self._sin[positions, None]  # [T, 1, head_dim]
         hidden = F.embedding(tokens, self.embedding)
@@ -232,24 +233,24 @@ class Transformer:
         return self._project(self._norm(hidden, self.weights["model.norm.weight"]), self.head, None).float()
 
     def _linear(self, layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
-        """The linear map ``name`` of a layer, applied to ``x`` ``[T, in]``; the result is ``[T, out]``."""
+        """Apply the linear map ``name`` of a layer to ``x`` ``[T, in]``; returns ``[T, out]``."""
         return self._project(x, layer[name + ".weight"], layer.get(name + ".bias"))
 
     def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """``x @ weight.T + bias``, by oneDNN where that is faster."""
+        """Compute ``x @ weight.T + bias``, by oneDNN where that is faster."""
         if self._onednn and x.shape[0] * weight.numel() >= _ONEDNN_LEAST:
             return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
         return F.linear(x, weight, bias)
 
     def _head_norm(self, layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
-        """``x`` ``[T, heads * head_dim]`` as ``[T, heads, head_dim]``, each head normalised where the family does
-        so."""
+        """Reshape ``x`` ``[T, heads * head_dim]`` to ``[T, heads, head_dim]``, and normalise each head where the layer
+        has the norm ``name``."""
         x = x.view(len(x), -1, self.architecture.head_dim)
         weight = layer.get(name + "_norm.weight")
         return x if weight is None else self._norm(x, weight)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        """RMS norm of ``x`` over its last dimension, scaled by ``weight``."""
+        """Apply the RMS norm to ``x`` over its last dimension, scaled by ``weight``."""
         if x.dtype == torch.float32:
             return F.rms_norm(x, weight.shape, weight, self.architecture.epsilon)
         wide = x.float()  # as Hugging Face: normalised in float32, scaled in the model's type
@@ -262,7 +263,8 @@ class Transformer:
             self._cos, self._sin = self._rope_table(2 ** math.ceil(math.log2(length)))
 
     def _rope_table(self, length: int) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines of the rotary angles, each ``[length, head_dim]``; see :func:`_rotate`."""
+        """Compute the cosines and signed sines of the rotary angles, each ``[length, head_dim]``, for
+        :func:`_rotate`."""
         angles = torch.arange(length, device=self.device, dtype=torch.float32)[:, None] * self._frequencies
         cos, sin = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
         return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
@@ -275,13 +277,14 @@ def _layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """``x`` with rotary positions. ``sin`` has the sign of the rotation, so that swapping the halves is enough."""
+    """Apply rotary positions to ``x`` ``[T, heads, head_dim]``. ``sin`` has the sign of the rotation, so that swapping
+    the halves of ``x`` is enough."""
     half = x.shape[-1] // 2
     return (x * cos).addcmul_(torch.cat([x[..., half:], x[..., :half]], -1), sin)
 
 
 def _rope_frequencies(arch: DecoderConfig) -> Tensor:
-    """The rotary frequencies, float32 ``[head_dim / 2]``; llama3 scaling stretches the long wavelengths."""
+    """Compute the rotary frequencies, float32 ``[head_dim / 2]``; llama3 scaling stretches the long wavelengths."""
     exponent = torch.arange(0, arch.head_dim, 2, dtype=torch.int64).float() / arch.head_dim
     frequencies = 1.0 / (arch.rope["rope_theta"] ** exponent)
     if arch.rope["rope_type"] == "default":

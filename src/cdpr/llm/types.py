@@ -67,7 +67,7 @@ class Usage:
 
 
 def clean_text(text: str) -> str:
-    """The text with U+FFFD in place of unpaired surrogates, which UTF-8 cannot encode."""
+    """Replace unpaired surrogates in a text, which UTF-8 cannot encode, by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -105,13 +105,14 @@ FAILED = Completion("", (), (), "failed", Usage(0, 0))
 """The result for a conversation that the server does not answer, for a reason that is not known."""
 
 
-def score_of(
+def continuation_logprobs(
     continuation: Sequence[int], start: int, ids: Sequence[int], logprobs: Sequence[float]
 ) -> tuple[float, ...]:
-    """The log-probabilities of the tokens of a ``continuation`` behind a prompt of ``start`` tokens.
+    """Select the log-probabilities of a ``continuation``'s tokens, behind a prompt of ``start`` tokens, from the answer
+    of a server.
 
-    ``ids`` and ``logprobs`` are a server's rows for all tokens of both but the first (verl's server adds a row). Raises
-    ModelFailure where the server scored other tokens.
+    ``ids`` and ``logprobs`` are the server's rows for all tokens of prompt and continuation but the first; verl's
+    server adds one row. Raises ModelFailure where the server scored other tokens.
     """
     rows = slice(start - 1, start - 1 + len(continuation))
     if tuple(ids[rows]) != tuple(continuation):
@@ -147,20 +148,21 @@ class Model(Protocol):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """Completions of a prompt of token ids."""
+        """Sample completions of a prompt of token ids."""
         raise SettingsError(
             f"{self!r} takes messages only; here a model that takes tokens is needed (a folder, or vLLM)"
         )
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Answers to a conversation; :data:`UNREAD`, :data:`REFUSED` or :data:`FAILED` for one without any."""
+        """Sample answers to a conversation; one that gets no answer has :data:`UNREAD`, :data:`REFUSED` or
+        :data:`FAILED`."""
         if self.tokenizer is None:
             raise SettingsError(f"{self!r} cannot answer messages: it has no tokenizer")
         return await self.sample(self.tokenizer.opening(messages), samples, sampling, seed)
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """For each continuation of the prompt the log-probabilities of its tokens (nats, at temperature 1). Nothing is
-        sampled."""
+        """Compute the log-probabilities of the tokens of each continuation of a prompt (nats, at temperature 1).
+        Nothing is sampled."""
         raise SettingsError(
             f"{self!r} cannot score given tokens; here a model in this process, vLLM, or verl with vLLM is needed"
         )
