@@ -204,13 +204,13 @@ def kappas(experiments: int) -> list[dict]:
         return np.stack([(kinds == kind).sum(axis=1) for kind in range(4)], axis=1)
 
     rng = np.random.default_rng(0)
-    true = agreement(verdicts(rng, 1_000_000), 1, 0).kappa
+    true = agreement(verdicts(rng, 1_000_000), 1, 0)["kappa"]
     rows = []
     for cases in (30, 100, 300):
         inside = 0
         for k in range(experiments):
             measured = agreement(verdicts(rng, cases), RESAMPLES, k)
-            inside += measured.low <= true <= measured.high
+            inside += measured["kappa_low"] <= true <= measured["kappa_high"]
         rows.append({"cases": cases, "kappa": true, "coverage": inside / experiments})
     return rows
 

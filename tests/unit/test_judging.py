@@ -424,14 +424,14 @@ def test_kappa_is_cohens_and_its_interval_is_over_cases():
     both, first, second, neither = counts.sum(axis=0)
     expected = reference(np.array([[both, first], [second, neither]]))
     told = agreement(counts, 2000, 0)
-    assert told.kappa == pytest.approx(expected.kappa) and told.agreed == (both + neither) / 300
-    assert (told.low, told.high) == pytest.approx((expected.kappa_low, expected.kappa_upp), abs=0.02)
+    assert told["kappa"] == pytest.approx(expected.kappa) and told["agreed"] == pytest.approx((both + neither) / 300)
+    ends = [told["kappa_low"], told["kappa_high"]]
+    assert ends == pytest.approx([expected.kappa_low, expected.kappa_upp], abs=0.02)
     repeated = agreement(5 * counts, 2000, 0)  # five agents that say the same of each case tell no more of it
-    assert (repeated.low, repeated.high) == pytest.approx((told.low, told.high)) and repeated.verdicts == 1500
+    assert [repeated["kappa_low"], repeated["kappa_high"]] == pytest.approx(ends) and repeated["verdicts"] == 1500
     alike = agreement([[3, 0, 0, 0], [2, 0, 0, 0]], 100, 0)
-    assert (alike.kappa, alike.low, alike.agreed) == (None, None, 1.0) and np.isnan(
-        cohens_kappa(np.array([5, 0, 0, 0]))
-    )
+    assert (alike["kappa"], alike["kappa_low"], alike["agreed"]) == (None, None, 1.0)
+    assert np.isnan(cohens_kappa(np.array([5, 0, 0, 0])))
     with pytest.raises(ValueError, match="no verdicts"):
         agreement(np.zeros((2, 4)), 100, 0)
 

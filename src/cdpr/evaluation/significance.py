@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -220,42 +221,27 @@ def smallest_difference(
     return float(brentq(missing_power, 0.0, half_width.max() + 10 * error))
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Counts of the verdicts of two judges: all, right by the first, right by the second, right by one alone; Cohen's
-    kappa with its 95% interval, None where each judge gives one verdict only, so that chance alone makes them agree."""
+def agreement(counts: ArrayLike, resamples: int, seed: int, place: str = "") -> dict[str, Any]:
+    """Compute the agreement of two judges: numbers of ``verdicts``, of those right by the ``first``, right by the
+    ``second``, right by one alone (``only_first``, ``only_second``), the share ``agreed`` of the same verdicts, and
+    Cohen's ``kappa`` with its 95% interval (None where each judge gives one verdict only, so that chance alone makes
+    them agree).
 
-    verdicts: int
-    first: int
-    second: int
-    only_first: int
-    only_second: int
-    kappa: float | None
-    low: float | None
-    high: float | None
-
-    @property
-    def agreed(self) -> float:
-        """Share of the verdicts that are the same."""
-        return 1 - (self.only_first + self.only_second) / self.verdicts
-
-
-def agreement(counts: ArrayLike, resamples: int, seed: int, place: str = "") -> Agreement:
-    """Compute the agreement of two judges. ``counts`` [cases, 4] are, by case, the verdicts that both call right, the
-    first alone, the second alone, and neither: a case of several agents has several.
-
-    The interval resamples cases, since diagnoses of a case are not independent. Raises ValueError without verdicts.
+    ``counts`` [cases, 4] are, by case, the verdicts that both call right, the first alone, the second alone, and
+    neither: a case of several agents has several. The interval resamples cases, since diagnoses of a case are not
+    independent. Raises ValueError without verdicts.
     """
     table = np.asarray(counts, dtype=float)
     both, only_first, only_second, _ = (int(n) for n in table.sum(axis=0))
-    if not table.sum():
+    if not (verdicts := int(table.sum())):
         raise ValueError("there are no verdicts to compare")
     kappa = float(cohens_kappa(table.sum(axis=0)))
     draws = cohens_kappa(crossed_bootstrap(table[None], resamples, seed, place))
     draws = draws[np.isfinite(draws)]
     figures = (kappa, *percentile_interval(draws)) if np.isfinite(kappa) and draws.size else (None, None, None)
-    first, second = both + only_first, both + only_second
-    return Agreement(int(table.sum()), first, second, only_first, only_second, *figures)
+    return {"verdicts": verdicts, "first": both + only_first, "second": both + only_second, "only_first": only_first,
+            "only_second": only_second, "agreed": 1 - (only_first + only_second) / verdicts,
+            **dict(zip(("kappa", "kappa_low", "kappa_high"), figures, strict=True))}  # fmt: skip
 
 
 def cohens_kappa(counts: np.ndarray) -> np.ndarray:

@@ -33,12 +33,12 @@ _SIMULATED = (
 
 def write_expert_study(settings: Settings, job: Job) -> None:
     """Write the table."""
-    _sheet(settings, _read(job.inputs["study"])).write(job.out)
+    _sheet(settings, Analysis.read(job.inputs["study"])).write(job.out)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Make the table of the results in a folder, and for the page a list of every state that was rated."""
-    analysis = _read(folder / "study" / "analysis.json")
+    analysis = Analysis.read(folder / "study" / "analysis.json")
     tables = _sheet(settings, analysis)
     means = folder / "study" / "means.jsonl"
     if not analysis.scores or not means.exists():
@@ -72,7 +72,7 @@ def _variant_of(run: str) -> str:
 def plot_expert_study(settings: Settings, job: Job) -> None:
     """Plot a radar of the means, one line per method, with a star where ours is significantly above the next-best
     baseline. Beside it every mean with its interval, which a radar cannot show."""
-    analysis, facts = _read(job.inputs["study"]), rubric()
+    analysis, facts = Analysis.read(job.inputs["study"]), rubric()
     with style.drawing(7.2, 3.9, job.out) as figure:
         if not analysis.scores:
             style.empty(figure.subplots(), "no ratings yet: the forms are in results/study/forms")
@@ -129,10 +129,6 @@ def _next_best(analysis: Analysis, dimension: str) -> Comparison | None:
 def _significant(analysis: Analysis, dimension: str) -> bool:
     test = _next_best(analysis, dimension)
     return test is not None and test.difference > 0 and test.holm < analysis.level
-
-
-def _read(path: Path) -> Analysis:
-    return Analysis.model_validate_json(path.read_bytes())
 
 
 def _sheet(settings: Settings, analysis: Analysis) -> Sheet:

@@ -1,7 +1,6 @@
 """The agreement of two judges on the same diagnoses, and the figures of the main table that depend on the judge."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +83,12 @@ def _lines(settings: Settings, decoding: str, rows: pd.DataFrame) -> Iterator[Ro
                 continue
             counts = pd.crosstab([here.dataset, here.note_id], here.kind).reindex(columns=range(4), fill_value=0)
             of = agreement(counts.to_numpy(), settings.evaluation.bootstrap, settings.evaluation.seed, dataset)
-            yield asdict(of) | {
+            yield of | {
                 "tier": settings.tier, "decoding": decoding, "among": which, "cases": len(counts),
-                "dataset": dataset, "dataset_text": DATASETS.get(dataset, "All"), "agreed": of.agreed,
-                "kappa_text": "undefined" if of.kappa is None else None, "kappa_low": of.low, "kappa_high": of.high,
-                "flips": f"{of.only_first} : {of.only_second}", "invalid": int((here.judging_by == "invalid").sum()),
+                "dataset": dataset, "dataset_text": DATASETS.get(dataset, "All"),
+                "kappa_text": "undefined" if of["kappa"] is None else None,
+                "flips": f"{of['only_first']} : {of['only_second']}",
+                "invalid": int((here.judging_by == "invalid").sum()),
                 "second_invalid": int(here.judging_second_invalid.sum()), "several": int(here.judging_several.sum()),
             }  # fmt: skip
 

@@ -20,6 +20,7 @@ PANELS = {
 }  # fmt: skip
 LEARNT = tuple(PANELS)
 EFFICIENCY = ("accuracy", "utility", "aec")
+_TIME = "time on this machine, without validation: of the processor on a CPU (all threads), by the clock on a GPU"
 
 
 def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str], shared: bool = False) -> list[Curves]:
@@ -41,15 +42,7 @@ def draw_learning_curves(settings: Settings, job: Job, where: str) -> None:
     """Plot validation accuracy, AEN, AEC, N_na and utility by training step: mean over seeds, band from the lowest to
     the highest. Raises as :func:`curves_of`."""
     curves = curves_of(settings, job, where, LEARNT)
-    with style.drawing(7.2, 4.4, job.out) as figure:
-        panels = figure.subplots(2, 3).ravel()
-        for panel, metric in zip(panels, LEARNT, strict=False):
-            _draw_curves(panel, settings, curves, metric, "step", 1.0)
-            panel.set_title(PANELS[metric][0] + style.made_up(settings))
-            panel.set_xlabel("training step")
-        panels[-1].legend(handles=_handles(settings, curves), loc="center", handlelength=3)
-        panels[-1].set_axis_off()
-        _foot(figure, settings, curves)
+    _draw_figure(settings, curves, job.out, LEARNT, ("step", "training step", 1.0), (4.4, 2))
 
 
 plot_learning_curves = partial(draw_learning_curves, where="learning_curves")
@@ -57,15 +50,11 @@ plot_learning_curves = partial(draw_learning_curves, where="learning_curves")
 plot_engines = partial(draw_learning_curves, where="engines")
 
 
-_TIME = "time on this machine, without validation: of the processor on a CPU (all threads), by the clock on a GPU"
-
-
 def plot_training_efficiency(settings: Settings, job: Job) -> None:
     """Plot accuracy, utility and AEC on the validation split against generated tokens. With :func:`plot_training_time`
     the counterpart of the paper's figure; both raise as :func:`curves_of`."""
-    curves = efficiency_curves(settings, job)
-    axis = ("tokens", "generated tokens (millions)", 1e6)
-    _draw_efficiency(settings, curves, job.out, axis, "tokens with probes and continuations")
+    axis, note = ("tokens", "generated tokens (millions)", 1e6), "tokens with probes and continuations"
+    _draw_figure(settings, efficiency_curves(settings, job), job.out, EFFICIENCY, axis, (3.4, 1), note)
 
 
 def plot_training_time(settings: Settings, job: Job) -> None:
@@ -74,8 +63,9 @@ def plot_training_time(settings: Settings, job: Job) -> None:
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
     unit, seconds = ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
     unit, seconds = ("hours", 3600.0) if longest >= 7200 else (unit, seconds)
-    axis = ("seconds", f"training time ({unit})", seconds)
-    _draw_efficiency(settings, curves, job.out, axis, _TIME)
+    _draw_figure(
+        settings, curves, job.out, EFFICIENCY, ("seconds", f"training time ({unit})", seconds), (3.4, 1), _TIME
+    )
 
 
 def efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
@@ -84,16 +74,24 @@ def efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
     return curves_of(settings, job, "training_efficiency", EFFICIENCY, shared=True)
 
 
-def _draw_efficiency(
-    settings: Settings, curves: Sequence[Curves], out: Mapping[str, Path], axis: tuple[str, str, float], note: str
-) -> None:
+def _draw_figure(
+    settings: Settings, curves: Sequence[Curves], out: Mapping[str, Path], metrics: Sequence[str],
+    axis: tuple[str, str, float], size: tuple[float, int], note: str = "",
+) -> None:  # fmt: skip
+    """Draw a panel per metric; ``size`` is the height in inches and the number of rows, ``axis`` name, label and unit.
+    The legend is in a panel that is left over, or else above all."""
     name, label, unit = axis
-    with style.drawing(7.2, 3.4, out) as figure:
-        for panel, metric in zip(figure.subplots(1, 3), EFFICIENCY, strict=True):
+    with style.drawing(7.2, size[0], out) as figure:
+        panels = figure.subplots(size[1], 3).ravel()
+        for panel, metric in zip(panels, metrics, strict=False):
             _draw_curves(panel, settings, curves, metric, name, unit)
             panel.set_title(PANELS[metric][0] + style.made_up(settings))
             panel.set_xlabel(label, fontsize=7.5)
-        figure.legend(handles=_handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
+        for panel in panels[len(metrics) :]:
+            panel.legend(handles=_handles(settings, curves), loc="center", handlelength=3)
+            panel.set_axis_off()
+        if len(panels) == len(metrics):
+            figure.legend(handles=_handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
         _foot(figure, settings, curves, note)
 
 

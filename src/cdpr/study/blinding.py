@@ -41,10 +41,6 @@ class Items(Record):
     forms: dict[str, tuple[Page, ...]]
     contents: dict[str, Content]
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        return cls.model_validate_json(path.read_text(encoding="utf-8"))
-
     def codes(self) -> dict[str, tuple[str, str]]:
         """Map each code to its rater and content."""
         return {card.code: (rater, card.content) for rater, pages in self.forms.items() for page in pages
@@ -68,7 +64,7 @@ class Key(Record):
     @classmethod
     def open(cls, path: Path, items: Items) -> Self:
         """Read the key. Raises StudyError for the key of another study, or one that was edited."""
-        key = cls.model_validate_json(path.read_text(encoding="utf-8"))
+        key = cls.read(path)
         if key.study != items.study or set(key.runs) != set(items.contents):
             raise StudyError(f"{path}: this is the key of study {key.study}, the forms are of {items.study}; keep the "
                              "key that was written with them")  # fmt: skip

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, ValidationError
 
@@ -23,6 +23,11 @@ class Record(BaseModel):
     """A record without further fields, hashable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file with one record."""
+        return cls.model_validate_json(path.read_bytes())
 
 
 class Finding(Record):

@@ -17,7 +17,7 @@ def compare_study(claim: Claim, evidence: Evidence) -> Verdict:
     path = evidence.results.folder / "study" / "analysis.json"
     if not path.exists():
         raise NotMeasured("missing: study/analysis.json (snakemake expert_study)")
-    analysis = Analysis.model_validate_json(path.read_text(encoding="utf-8"))
+    analysis = Analysis.read(path)
     if not analysis.kind:
         raise NotMeasured("no physician has rated yet: the forms are in study/forms")
     above = claim.asks == "above"
