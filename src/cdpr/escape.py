@@ -22,6 +22,19 @@ def terminal(text: str) -> str:
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+class EscapingStream:
+    """An output stream that replaces control characters, so that no name from a file can command the terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(terminal(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def one_line(text: str) -> str:
     """Join the lines of a text by single spaces, and replace control characters by U+FFFD."""
     return terminal(_SPACES.sub(" ", text).strip())

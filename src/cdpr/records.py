@@ -1,7 +1,6 @@
 """``run.json``, the record of a finished job: every stage writes one; tables, the report page and MLflow's index read
 it."""
 
-import functools
 from collections.abc import Container, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,12 +8,13 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
-from .files import path_digest
+from .files import DigestCache
 
 SCHEMA_VERSION = 2
 # Names in MLflow: the tag with the run key, and the experiment of most stages.
 KEY_TAG = "cdpr.run_key"
 PIPELINE = "cdpr/pipeline"
+_DIGESTS = DigestCache(None)  # many tables check the same files
 
 
 class UnreadableRecord(ValueError):
@@ -38,7 +38,6 @@ class RunRecord(BaseModel):
     stage: str = ""
     experiment: str = PIPELINE
     run_key: str = ""
-    status: str = "finished"
     tier: str | None = None
     seed: int | None = None
     options: dict[str, str] = {}
@@ -76,7 +75,7 @@ class RunRecord(BaseModel):
         record; ``names`` restricts the check to files with these names. A file is read again only when its size or
         modification time has changed."""
         files = {path: digest for path, digest in self.files(record).items() if names is None or path.name in names}
-        return [path for path, digest in files.items() if not path.exists() or _digest_of(path) != digest]
+        return [path for path, digest in files.items() if _DIGESTS.digest(path) != digest]
 
     def files(self, record: Path) -> dict[Path, str]:
         """The recorded digests of the outputs by their paths. ``record`` is the path of this record: an output beside
@@ -112,18 +111,6 @@ class RunRecord(BaseModel):
 def job_name(stage: str, options: Mapping[str, str]) -> str:
     """The name of a job in messages: its stage and the values of its options, ``evaluate_agent cdpr-seed0/private``."""
     return " ".join([stage, "/".join(options.values())]).strip()
-
-
-def _digest_of(path: Path) -> str:
-    """The SHA-256 of a file or folder; that of a file is cached until its size or modification time changes."""
-    status = path.stat()
-    return _cached_digest(path, status.st_size, status.st_mtime_ns) if path.is_file() else path_digest(path)
-
-
-@functools.lru_cache(maxsize=4096)
-def _cached_digest(path: Path, size: int, time: int) -> str:
-    """The SHA-256 of a file; its ``size`` and modification ``time`` are the key of the cache."""
-    return path_digest(path)
 
 
 def record_files(results: Path) -> list[Path]:

@@ -16,10 +16,9 @@ from served import Server
 from test_recording import ASK, GREEDY, NOWHERE, ask, spec_of
 
 from cdpr.llm import ModelFailure, ModelUnavailable, Usage, open_model
-from cdpr.llm.spending import Spending, most_prompt_tokens, spent
+from cdpr.llm.spending import Spending, most_prompt_tokens, render_spent, spent
 from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.cli import explain, main
-from cdpr.pipeline.spend import render_spent
 from cdpr.settings import ModelEntry, SettingsError
 from cdpr.settings.models import Calls
 

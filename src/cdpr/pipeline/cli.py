@@ -32,9 +32,9 @@ from typing import Any
 
 # Only modules that load in milliseconds: every job starts here.
 from .. import __version__
-from ..escape import terminal
+from ..escape import EscapingStream, terminal
 from ..problems import explain
-from ..settings import Settings, SettingsError, TrainedRun, generate, is_trained, load_settings
+from ..settings import Settings, SettingsError, generate, is_trained, load_settings
 from ..settings.datasets import DATASETS, IN_DOMAIN
 from . import housekeeping, mlflow_index
 from .experiment import Experiment
@@ -48,8 +48,7 @@ _OPTIONS = {
     "run": "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start",
     "dataset": f"one of {', '.join(DATASETS)}, or a leak-controlled variant such as {IN_DOMAIN}_controlled",
 }
-_STAGE_EXAMPLE = """example: what its rule runs
-  snakemake --dry-run --printshellcmds FILE"""
+_STAGE_EXAMPLE = "example: what its rule runs\n  snakemake --dry-run --printshellcmds FILE"
 # Variants whose time `plan_training` compares, under their titles.
 _COMPARED = {"grpo": "GRPO", "cdpr": "CDPR as set", "cdpr_short": "CDPR, H 0, K 16"}
 _Command = Callable[[argparse.Namespace], int | None]
@@ -90,25 +89,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-class _PlainText:
-    """An output in which names from files cannot command the terminal."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        return self._stream.write(terminal(text))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 def configure_output() -> None:
     """Print whole lines at once, and keep progress bars and banners of libraries out of logs."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
-    if not isinstance(sys.stdout, _PlainText):
-        sys.stdout = _PlainText(sys.stdout)
+    if not isinstance(sys.stdout, EscapingStream):
+        sys.stdout = EscapingStream(sys.stdout)
     log = logging.getLogger("cdpr")
     log.setLevel(logging.INFO)
     if not log.handlers:
@@ -218,21 +204,14 @@ def _check_export(args: argparse.Namespace) -> int:
 @_command(_argument("files", nargs="+", metavar="FILE", help="exported forms (JSON), or folders of them"))
 def _check_ratings(args: argparse.Namespace) -> int:
     """List everything that is wrong with forms that raters sent back."""
-    from ..study.blinding import Items
-    from ..study.ratings import check_ratings
-    from ..study.records import StudyError
+    from ..study.ratings import report_returned
 
     experiment = _experiment(args)
     study = experiment.settings.study
-    path = Path(study.kept or f"{experiment.results}/study", "cards.json")
-    if not path.exists():
-        raise StudyError(f"{path}: missing: make the forms first, or name the folder of the study in study.kept")
-    items, allowed = Items.model_validate_json(path.read_text("utf-8")), experiment.settings.study.allow_missing
-    ratings, problems = check_ratings(map(Path, args.files), items, allow_missing=allowed)
-    lacks = f" ({ratings.missing} ratings are missing, as study.allow_missing allows)" if ratings.missing else ""
-    complete = f"complete{lacks}: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
-    print("\n".join(problems) or complete)
-    return 1 if problems else 0
+    folder = Path(study.kept or f"{experiment.results}/study")
+    text, complete = report_returned(map(Path, args.files), folder, study.allow_missing)
+    print(text)
+    return 0 if complete else 1
 
 
 @_command(
@@ -255,8 +234,7 @@ def _plan_training(args: argparse.Namespace) -> None:
         return
     state = Path(experiment.state) / "RUN_KEY"
     runs = [settings_of(run) for run in experiment.evidence("write_claims").runs if is_trained(run)]
-    run = TrainedRun.parse(args.run)
-    names = dict.fromkeys([*_COMPARED, run.variant if run else "cdpr"])
+    names = dict.fromkeys([*_COMPARED, args.run.rpartition("-seed")[0]])
     columns = {_COMPARED.get(name, name): settings_of(f"{name}-seed0") for name in names}
     policy = Path(args.init_policy or settings.policy.model)
     print(report(settings, state / "session.json", policy, state, columns, runs))
@@ -289,11 +267,11 @@ def _clean_state(args: argparse.Namespace) -> None:
 )
 def _recordings(args: argparse.Namespace) -> None:
     """Give recorded answers about open cases to others, or read theirs."""
-    from . import recordings
+    from ..llm import archive
 
     settings = load_settings(*args.settings)
     export = args.action == "export"
-    print(recordings.export(settings, args.file, args.system) if export else recordings.import_(settings, args.file))
+    print(archive.export(settings, args.file, args.system) if export else archive.import_(settings, args.file))
 
 
 @_command(_argument("name", metavar="JOB", help="a job of `serving` (config.yaml): the name of a model, a run, ..."))
@@ -305,7 +283,7 @@ def _evaluate_served(args: argparse.Namespace) -> None:
 @_command()
 def _spend(args: argparse.Namespace) -> None:
     """Show what was spent on language models."""
-    from .spend import render_spent
+    from ..llm.spending import render_spent
 
     experiment = _experiment(args)
     print(render_spent(experiment.state, experiment.settings.calls.budget_usd))

@@ -1,7 +1,5 @@
 """The evaluations and training runs that tables and figures are made of, by stage."""
 
-import functools
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,10 +19,6 @@ class Evidence:
 
     evaluations: tuple[tuple[str, str], ...] = ()
     training: tuple[str, ...] = ()
-
-    def __or__(self, other: "Evidence") -> "Evidence":
-        evaluations = dict.fromkeys((*self.evaluations, *other.evaluations))
-        return Evidence(tuple(evaluations), tuple(dict.fromkeys((*self.training, *other.training))))
 
     @property
     def runs(self) -> list[str]:
@@ -77,17 +71,13 @@ def inspected_credit(experiment: "Experiment") -> list[tuple[str, str]]:
 
 
 def _all(*parts: _EvidenceOf) -> _EvidenceOf:
-    return lambda experiment: functools.reduce(operator.or_, (part(experiment) for part in parts))
+    def joined(experiment: "Experiment") -> Evidence:
+        """The evaluations and trainings of all parts, each once."""
+        found = [part(experiment) for part in parts]
+        evaluations = dict.fromkeys(pair for part in found for pair in part.evaluations)
+        return Evidence(tuple(evaluations), tuple(dict.fromkeys(run for part in found for run in part.training)))
 
-
-def open_cases(experiment: "Experiment") -> Evidence:
-    """The agents on open cases, which are in no other table."""
-    return of(methods.open_methods, list(methods.open_datasets(experiment.settings)))(experiment)
-
-
-def judged_twice(experiment: "Experiment") -> Evidence:
-    """The rows of the main table, where a second judge is set."""
-    return main_runs(experiment) if experiment.settings.judge.second else Evidence()
+    return joined
 
 
 main_runs = of(methods.main_methods, BENCHMARKS)
@@ -96,7 +86,8 @@ ON_PAGE: dict[str, _EvidenceOf] = {
     "plot_accuracy_cost": of(methods.pictured_methods, [IN_DOMAIN]),
     "plot_every_agent": of(methods.pictured_methods, BENCHMARKS),
     "write_main_table": main_runs,
-    "write_open_cases": open_cases,
+    # Agents on open cases, which are in no other table.
+    "write_open_cases": lambda e: of(methods.open_methods, [*methods.open_datasets(e.settings)])(e),
     "write_effort": main_runs,
     "write_ablations": of(methods.ablation_methods, [IN_DOMAIN]),
     "write_dynamic_vs_static": of(methods.dynamic_methods, [IN_DOMAIN]),
@@ -112,7 +103,7 @@ EVIDENCE: dict[str, _EvidenceOf] = ON_PAGE | {
     "plot_frontier": _frontier,
     "write_frontier_parts": _all(of(methods.part_methods, [IN_DOMAIN]), curves("frontier_parts"),
                                  curves("frontier_grid")),
-    "write_judge_agreement": judged_twice,
+    "write_judge_agreement": lambda e: main_runs(e) if e.settings.judge.second else Evidence(),
     "write_leak_control": of(methods.leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)]),
     "plot_sensitivity_all": swept("sensitivity", every=True),
     "plot_further_sensitivity": swept("further_sensitivity", every=True),

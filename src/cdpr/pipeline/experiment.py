@@ -17,10 +17,9 @@ from ..settings import (
     Settings,
     SettingsError,
     TrainedRun,
-    check_serving,
+    check_settings,
     digest,
     is_trained,
-    missing_paths,
     model_of,
     parse_settings,
     project_folder,
@@ -29,7 +28,8 @@ from ..settings import (
     why_not_run,
 )
 from ..settings.datasets import BENCHMARKS, DATASETS
-from ..settings.queries import check_paths
+from ..settings.load import without
+from ..settings.queries import refuse_missing_paths, user_files
 from ..settings.variants import job_of, resolve_variant, seeds_of
 from . import evidence, own_code
 from .evidence import Evidence
@@ -45,19 +45,11 @@ class Experiment:
 
     def __init__(self, config: Mapping[str, Any] | Settings):
         project_folder()
-        self.settings = config if isinstance(config, Settings) else parse_settings(config)
-        check_paths(self.settings)
-        check_serving(self.settings)
+        self.settings: Settings = config if isinstance(config, Settings) else parse_settings(config)
+        check_settings(self.settings)
         own_code.watch(self.settings)
-        data, results = self.settings.data, self.settings.paths.results
-        chosen, own = data.fee_schedules, data.price_overrides
-        if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
-            raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
-                                "data.fee_schedules.pfs, which is not given")  # fmt: skip
-        if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
-            raise SettingsError(f"data.price_overrides: {own} lies under {results}/, where jobs remove and rewrite "
-                                "files; copy it to another folder first and name the copy")  # fmt: skip
-        self.results, self.state = (str(Path(p)) for p in (results, self.settings.paths.state))
+        paths = self.settings.paths
+        self.results, self.state = (str(Path(path)) for path in (paths.results, paths.state))
         # A dry run elsewhere leaves no folder behind: only a run makes the one of the state.
         self.digests = DigestCache(Path(self.state) / "digests.json" if Path(self.state).is_dir() else None)
         self._codes: dict[tuple, str] = {}
@@ -127,12 +119,6 @@ class Experiment:
         loaded = model.weights or model.id
         return loaded if served(self.settings, entry) and Path(loaded).exists() else model.folder
 
-    def evaluation_files(self, run: str, dataset: str) -> tuple[dict[str, str], dict[str, str]]:
-        """Inputs and outputs of an evaluation by name."""
-        policy, stem = self.acting_policy(run), f"<results>/evaluations/{run}/{dataset}"
-        inputs = {"cases": f"<results>/cases/{dataset}.jsonl"} | ({"policy": policy} if policy else {})
-        return inputs, {"evaluation": f"{stem}.jsonl", "record": f"{stem}.run.json"}
-
     def files_behind(
         self, name: str, training_files: Sequence[str] = ("metrics.jsonl", "run.json"), evaluations: bool = True
     ) -> list[str]:
@@ -143,7 +129,7 @@ class Experiment:
             raise SettingsError(f"{name}: no line in src/cdpr/pipeline/evidence.py; correct the name, or add one")
         behind = self.evidence(name)
         pairs, trained = behind.evaluations if evaluations else (), filter(is_trained, behind.runs)
-        paths = [path for pair in pairs for path in self.evaluation_files(*pair)[1].values()]
+        paths = [f"<results>/evaluations/{run}/{d}.{kind}" for run, d in pairs for kind in ("jsonl", "run.json")]
         paths += [f"<results>/training/{run}/{file}" for run in trained for file in training_files]
         return [p for p in paths if not self.settings.evaluation.partial or Path(self.resolved(p)).exists()]
 
@@ -151,22 +137,11 @@ class Experiment:
         """A path with the results folder in it."""
         return path.replace("<results>", self.results)
 
-    def user_files(self, name: str, options: Options) -> dict[str, str]:
-        """Digests of the user's own files and folders that a job reads."""
-        data, study, policy = self.settings.data, self.settings.study, self.settings.policy
-        of_study = [study.kept, study.ratings] if name == "analyse_study" else [study.kept]
-        files: dict[str, list[str | None]] = {
-            "ingest_dataset": [self.raw_path(options.get("dataset", ""))] if "dataset" in options else [],
-            "build_catalogue": [*data.fee_schedules.files.values()],
-            "map_costs": [data.price_overrides],
-            "warm_start_policy": [policy.model],
-            **{
-                stage: [self.initial_policy()] for stage in ("train_policy", "measure_credit_quality", "credit_workups")
-            },
-            **{stage: of_study for stage in ("simulate_ratings", "analyse_study")},
-        }
-        own = (path for path in files.get(name, []) if path and path != "tiny" and not path.startswith("<results>"))
-        return {path: self.digests.digest(path) for path in own}
+    def file_digests(self, settings: Iterable[str]) -> dict[str, str]:
+        """Digests of the user's own files and folders that these settings name, by path."""
+        keys, model = without(settings, ()), self.settings.policy.model
+        paths = [*user_files(self.settings), *([("policy.model", model)] if model != "tiny" else [])]
+        return {path: self.digests.digest(path) for key, path in paths if key in keys}
 
     # Keys
 
@@ -176,8 +151,9 @@ class Experiment:
         Snakemake has it as a rule parameter: an edit reruns the jobs that it concerns, a ``touch`` none. Changes of
         files reach a job through the inputs of its rule."""
         _, seed = self.settings_of(name, options)
+        files = self.file_digests(key.format(**options) for key in stage_of(name).files)
         parts = {"stage": name, "options": options, "parameters": self.parameters(name, options)}
-        return digest(parts | {"code": self.code(name, options), "seed": seed, "files": self.user_files(name, options)})
+        return digest(parts | {"code": self.code(name, options), "seed": seed, "files": files})
 
     def settings_of(self, name: str, options: Options) -> tuple[Settings, int | None]:
         """Settings of a job (of its variant, for training) and its seed. Raises SettingsError for a name of no run."""
@@ -236,10 +212,7 @@ class Experiment:
     def begin(self, runs: Iterable[str] = ()) -> None:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, lock
         the results, and write the settings. Raises SettingsError for such paths and runs, and as :meth:`lock`."""
-        if missing := missing_paths(self.settings):
-            lines = "\n".join(f"  {key}: {path}" for key, path in missing)
-            raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
-                                "Correct them, or set a key to null to do without.")  # fmt: skip
+        refuse_missing_paths(self.settings)
         refuse_what_lacks(self, runs)
         self.lock()
         self.write_settings()

@@ -2,6 +2,7 @@
 anew."""
 
 import difflib
+import os
 import re
 import shutil
 from pathlib import Path
@@ -31,11 +32,17 @@ def altered(results: Path) -> dict[Path, str]:
     faults: dict[Path, str] = {}
     for place in record_files(results):
         record = RunRecord.read(place)
-        gone = {path: "not what was written" if path.exists() else "gone" for path in record.altered(place)}
-        faults |= {path: why for path, why in gone.items() if path.name != "mlflow.db"}
+        paths = (path for path in record.altered(place) if path.name != "mlflow.db")
+        faults |= {path: "not what was written" if path.exists() else "gone" for path in paths}
         if exchanged := record.exchanged(place):
             faults[place] = exchanged
     return faults
+
+
+def _makers(experiment: Experiment) -> dict[Path, Path]:
+    """The record of each output in the results, both by path."""
+    places = record_files(Path(experiment.results))
+    return {path.resolve(): place for place in places for path in RunRecord.read(place).files(place)}
 
 
 def record_of(experiment: Experiment, result: Path) -> Path:
@@ -45,15 +52,13 @@ def record_of(experiment: Experiment, result: Path) -> Path:
     """
     if result.name.endswith("run.json") and result.is_file():
         return result
-    records = record_files(Path(experiment.results))
-    outputs = {path: place for place in records for path in RunRecord.read(place).files(place)}
-    places = {path.resolve(): place for path, place in outputs.items()}
-    whole = result.resolve()
-    for path in (whole, *whole.parents):
-        if path in places:
-            return places[path]
-    near = difflib.get_close_matches(str(result), map(str, outputs), 3, 0.5)
-    near += sorted(str(path) for path in outputs if path.stem == result.stem and str(path) not in near)
+    makers = _makers(experiment)
+    for path in (whole := result.resolve(), *whole.parents):
+        if path in makers:
+            return makers[path]
+    outputs = [os.path.relpath(path) for path in makers]
+    near = difflib.get_close_matches(str(result), outputs, 3, 0.5)
+    near += sorted(path for path in outputs if Path(path).stem == result.stem and path not in near)
     advice = f"did you mean {' or '.join(near[:3])}?" if near else f"results are in {experiment.results}"
     raise SettingsError(f"{result}: no job has written it; {advice}")
 
@@ -61,20 +66,15 @@ def record_of(experiment: Experiment, result: Path) -> Path:
 def differences(experiment: Experiment, record: Path) -> list[str]:
     """What has changed since a ``run.json`` was written, one line each, also of the results that it was made of; empty
     when it is current."""
-    records = {place: RunRecord.read(place) for place in record_files(Path(experiment.results)) if place != record}
-    maker = {str(path): place for place, old in records.items() for path in old.files(place)}
-    records[record] = RunRecord.read(record)
-    waiting, known = [record], {record}
-    lines: list[str] = []
-    while waiting:
-        place = waiting.pop(0)
-        old = records[place]
-        moved = [old.exchanged(place)] if old.exchanged(place) else []
-        lines += [line if place == record else f"{place}: {line}" for line in moved or _changes(experiment, old)]
+    makers, waiting, lines = _makers(experiment), [record], list[str]()
+    for place in waiting:
+        old = RunRecord.read(place)
+        changes = [moved] if (moved := old.exchanged(place)) else _changes(experiment, old)
+        lines += [line if place == record else f"{place}: {line}" for line in changes]
         read = [file.path for file in old.inputs.values()]
         read += map(experiment.resolved, experiment.files_behind(old.stage) if old.stage in EVIDENCE else [])
-        before = {maker[path] for path in read if path in maker} - known
-        waiting, known = [*waiting, *sorted(before)], known | before
+        before = {makers[path] for path in (Path(name).resolve() for name in read) if path in makers}
+        waiting += sorted(before - {*waiting})
     return lines
 
 

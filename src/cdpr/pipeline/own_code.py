@@ -9,7 +9,7 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,15 @@ def watch(settings: Settings) -> None:
             _own[_real(str(path))] = name
             allow(files_of(name))
     allow(path for _, path in user_files(settings))
-    allow(text for change in changes for text in change.values() if isinstance(text, str) and Path(text).exists())
+    allow(named_files(changes))
+
+
+def named_files(value: Any) -> list[str]:
+    """The files, and the folders with a slash in their path, that texts in a JSON-like value name."""
+    if isinstance(value, str):
+        return [value] if Path(value).is_file() or ("/" in value and Path(value).is_dir()) else []
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return [path for part in parts for path in named_files(part)]
 
 
 def allow(paths: Iterable[str | Path]) -> None:

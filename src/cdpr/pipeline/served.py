@@ -80,7 +80,8 @@ def evaluate_served(experiment: Experiment, name: str) -> None:
     scratch = Path(experiment.state) / "servers" / name
     with server_of(experiment, jobs[name]) as server:
         for run, dataset in jobs[name].evaluations:
-            inputs, _ = experiment.evaluation_files(run, dataset)
+            policy = experiment.acting_policy(run)
+            inputs = {"cases": f"<results>/cases/{dataset}.jsonl"} | ({"policy": policy} if policy else {})
             outputs = {"evaluation": f"{scratch}/{run}/{dataset}.jsonl"}
             run_stage(experiment, _STAGE, {"run": run, "dataset": dataset}, inputs, outputs, server=server)
             keep_rows(experiment, outputs["evaluation"])

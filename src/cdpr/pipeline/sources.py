@@ -1,8 +1,7 @@
 """What decides the outputs of stages beside settings and inputs: values, files, and modules imported by name."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..agents.build import agent_code, agent_entry, own_reads
@@ -11,9 +10,8 @@ from ..settings import Settings, digest, judging_models, model_of, project_folde
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN
 from ..settings.judging import DECIDING, SECOND, TABLES
-from ..settings.load import without
-from ..settings.queries import user_files
 from ..study.methods import all_synthetic, left_out
+from .own_code import named_files
 
 if TYPE_CHECKING:
     from .experiment import Experiment
@@ -47,20 +45,18 @@ def data_set(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
     return {"data_set": {"role": entry.role, "importer": entry.importer, "credentialed": source.credentialed}}
 
 
-def judges(*which: str) -> Callable[["Experiment", Options], Mapping[str, Any]]:
+def _judges(experiment: "Experiment", which: Collection[str]) -> Mapping[str, Any]:
     """Request settings of the models that judge and match, and digests of their weights where they work in the process
     of the job; empty where tables of names do it alone."""
-
-    def of(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
-        models = {where: m for where, m in judging_models(experiment.settings).items() if where in which}
-        requests = {where: model.request_settings() for where, model in models.items()}
-        weights = {f"{where} (weights)": experiment.digests.digest(m.folder) for where, m in models.items() if m.folder}
-        return requests | weights
-
-    return of
+    models = {where: model for where, model in judging_models(experiment.settings).items() if where in which}
+    requests = {where: model.request_settings() for where, model in models.items()}
+    weights = {f"{where} (weights)": experiment.digests.digest(m.folder) for where, m in models.items() if m.folder}
+    return requests | weights
 
 
-deciding_judges, _all_judges = judges(*DECIDING), judges(*DECIDING, *SECOND)
+def deciding_judges(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
+    """The models that decide whether a diagnosis is right, and which examination is requested."""
+    return _judges(experiment, DECIDING)
 
 
 def acting_agent(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
@@ -68,7 +64,8 @@ def acting_agent(experiment: "Experiment", options: Options) -> Mapping[str, Any
 
     A model of the registry is known by its entry, whatever its address; one that a row names itself, by its address."""
     settings, entry = experiment.settings, experiment.settings.agents.get(options["run"])
-    second = {SECOND[0]: TABLES} if settings.judge.second == TABLES else {}
+    judged = {**_judges(experiment, (*DECIDING, *SECOND))}
+    judged |= {SECOND[0]: TABLES} if settings.judge.second == TABLES else {}
     cases = {"cases": settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
     row = agent_entry(settings, options["run"])
     model = model_of(settings, row)
@@ -78,15 +75,14 @@ def acting_agent(experiment: "Experiment", options: Options) -> Mapping[str, Any
         agent["served"] = {"program": serving.program, "command": serving.command,
                            "weights": model and model.weights, "serve": model and model.serve}  # fmt: skip
     if entry is None:
-        return {**_all_judges(experiment, options), **second, **cases, "agent": agent}
-    files = _files(experiment, [path for name, path in user_files(settings)
-                                if name in without(agent_reads(settings, options), ())])  # fmt: skip
+        return {**judged, **cases, "agent": agent}
+    files = experiment.file_digests(agent_reads(settings, options))
     loaded = experiment.acting_policy(options["run"])
     if loaded and not loaded.startswith("<results>"):
         agent["weights"] = experiment.digests.digest(loaded)
     agent |= {"acts": entry.acts, "model": None if entry.model in settings.models else entry.model,
               "request": model and model.request_settings()}  # fmt: skip
-    return {**_all_judges(experiment, options), **second, **cases, **files, "agent": agent}
+    return {**judged, **cases, "files": files, "agent": agent}
 
 
 def agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
@@ -96,23 +92,8 @@ def agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
 def rule_and_judges(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
     """Digests of the data files that options of the algorithm name, and the judges."""
     settings, _ = experiment.settings_of("train_policy", options)
-    named = [text for text in _texts(settings.training.options) if Path(text).is_file() or
-             ("/" in text and Path(text).is_dir())]  # fmt: skip
-    return {**deciding_judges(experiment, options), **_files(experiment, named)}
-
-
-def _files(experiment: "Experiment", paths: Iterable[str]) -> Mapping[str, Any]:
-    digests = {path: experiment.digests.digest(path) for path in paths}
-    return {"files": digests} if digests else {}
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """All texts in a JSON-like value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (Mapping, list, tuple)):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(part)
+    files = {path: experiment.digests.digest(path) for path in named_files(settings.training.options)}
+    return {**deciding_judges(experiment, options), "files": files}
 
 
 def judging_code(settings: Settings, which: Collection[str] = DECIDING) -> list[str]:
@@ -179,5 +160,5 @@ def synthetic(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
 
 def compared(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
     """Why methods are left out of the comparison, whether all cases are synthetic, and names of the data sets."""
-    both = {**synthetic(experiment, options), **data_sets(experiment, options)}
-    return {"left_out": left_out(experiment.settings), **both}
+    reasons = {"left_out": left_out(experiment.settings)}
+    return {**reasons, **synthetic(experiment, options), **data_sets(experiment, options)}

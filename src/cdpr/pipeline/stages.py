@@ -41,8 +41,9 @@ class Stage:
     ``reads``, which enter the run key, and ``ignores``, which do not (where files are, how often to save); reading any
     other setting is an error, so a key can never miss a dependency. ``options`` select one of the stage's jobs;
     placeholders in ``reads`` and ``ignores`` are filled with them. ``own_reads``: what an algorithm or an agent
-    declares, beside ``reads``. What else decides its outputs: ``also`` (values, and
-    digests of files that are no inputs) and ``more_code`` (modules that it imports by name). ``experiment`` is where
+    declares, beside ``reads``. ``files`` are settings that name files of the user, whose contents enter the key. What
+    else decides its outputs: ``also`` (values, and digests of files that are no inputs) and ``more_code`` (modules that
+    it imports by name). ``experiment`` is where
     MLflow lists it; ``live``: MLflow follows its metrics as they come.
     """
 
@@ -55,6 +56,7 @@ class Stage:
     experiment: str = PIPELINE
     live: bool = False
     own_reads: Callable[[Settings, Options], tuple[str, ...]] = lambda settings, options: ()
+    files: tuple[str, ...] = ()
 
     def target(self, settings: Settings) -> str:
         """``module:function`` of the job with these settings."""
@@ -100,26 +102,28 @@ STAGES = {
         "cdpr.ingest.run:ingest_dataset",
         ("data.{dataset}", "data.leaks", "data.train_cases", "data.validation_cases", "data.test_cases"),
         ("data.{dataset}.path",), ("dataset",), sources.data_set, sources.importers_code,
+        files=("data.{dataset}.path",),
     ),
     "build_catalogue": Stage(
         "cdpr.costs.build_catalogue:build_catalogue",
-        ("data.fee_schedules.locality", "data.fee_schedules.conversion_factor"),
+        ("data.fee_schedules.locality", "data.fee_schedules.conversion_factor"), files=("data.fee_schedules",),
     ),
-    "map_costs": Stage("cdpr.costs.price:map_costs", ("costs",), options=("dataset",)),
+    "map_costs": Stage("cdpr.costs.price:map_costs", ("costs",), options=("dataset",), files=("data.price_overrides",)),
     "write_data_card": Stage(
         "cdpr.report.data_card:write_data_card",
         ("tier", "data.{dataset}"), ("data.{dataset}.path",), ("dataset",), sources.data_sets,
     ),
     "remove_leaks": Stage("cdpr.ingest.leaks:remove_leaks", options=("dataset",)),
     "warm_start_policy": Stage(
-        "cdpr.training.torch.warm_start:warm_start_policy", ("warm_start", "costs", *DECISIONS),
+        "cdpr.training.torch.warm_start:warm_start_policy",
+        ("warm_start", "costs", *DECISIONS), files=("policy.model",),
     ),
     "train_policy": Stage(
         sources.engine,
         ("training", "credit", "comparators", "warm_start.cases", *DECISIONS),
         (*RUNTIME, *_JUDGED), ("run",), sources.rule_and_judges, sources.training_code,
         "cdpr/training", live=True,
-        own_reads=lambda settings, options: algorithm_class(settings.training.algorithm).reads,
+        own_reads=lambda settings, options: algorithm_class(settings.training.algorithm).reads, files=("policy.model",),
     ),
     "evaluate_agent": Stage(
         "cdpr.evaluation.evaluate_agent:evaluate_agent",
@@ -135,7 +139,7 @@ STAGES = {
     "measure_credit_quality": Stage(
         "cdpr.evaluation.credit_quality:measure_credit_quality",
         ("analysis", "credit", "training.group_size", "training.temperature", *DECISIONS), _JUDGED,
-        also=sources.deciding_judges, more_code=sources.credit_code,
+        also=sources.deciding_judges, more_code=sources.credit_code, files=("policy.model",),
     ),
     "plot_credit_quality": Stage(
         "cdpr.report.credit_quality:plot_credit_quality",
@@ -144,7 +148,7 @@ STAGES = {
     "credit_workups": Stage(
         "cdpr.evaluation.credit_workups:credit_workups",
         ("inspector.cases", "credit", "evaluation.decodings", "evaluation.seed", "training.temperature", *DECISIONS),
-        _JUDGED, _RUN_AND_DATASET, sources.deciding_judges, sources.credit_code,
+        _JUDGED, _RUN_AND_DATASET, sources.deciding_judges, sources.credit_code, files=("policy.model",),
     ),
     "sample_states": Stage(
         "cdpr.study.sampling:sample_states",
@@ -161,10 +165,11 @@ STAGES = {
         ("study.methods", "study.raters", "study.merge_identical", "study.seed"),
         ("agents", "models", "serving", "data"), also=sources.compared,
     ),
-    "simulate_ratings": Stage("cdpr.study.simulated:simulate_ratings", ("study.seed", "costs")),
+    "simulate_ratings": Stage("cdpr.study.simulated:simulate_ratings", ("study.seed", "costs"), files=("study.kept",)),
     "analyse_study": Stage(
         "cdpr.study.analysis:analyse_study",
         ("study", "evaluation.bootstrap"), ("study.ratings", "study.kept", "data"), also=sources.synthetic,
+        files=("study.kept", "study.ratings"),
     ),
     "write_claims": _result("cdpr.report.ledger.page:write_claims"),
     "write_frames": Stage("cdpr.report.frames:write_frames", _REPORTED, ("training.save_every",),

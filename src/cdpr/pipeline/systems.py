@@ -50,8 +50,8 @@ def systems(experiment: "Experiment", environment: Environment = os.environ) -> 
         rows_of_table.append(System(name or method.name, *titles, model, lacks))
     for asker, where in ASKERS.items():
         if judging := judging_models(settings).get(where):
-            label, lacks = judging.label or judging.id, _judge(settings, where, environment)
-            label = label or value_at(settings, where)
+            label = judging.label or judging.id or value_at(settings, where)
+            lacks = _judge(settings, where, environment)
             rows_of_table.append(System(asker, label, "Judges and matcher", "", judging, lacks))
     return rows_of_table
 

@@ -1,6 +1,7 @@
 """Questions about the whole configuration: the model behind an agent or a judge, and what the settings lack."""
 
 import unicodedata
+from pathlib import Path
 from typing import Any, Literal
 
 from ..files import file_type
@@ -38,6 +39,13 @@ def served(settings: Settings, agent: AgentEntry) -> bool:
     if agent.own_policy:
         return serving.policies
     return agent.model in serving.models and settings.models[agent.model].where is None
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise SettingsError for what a single setting cannot show: paths that programs misread, and contradictions."""
+    check_paths(settings)
+    check_serving(settings)
+    check_price_files(settings)
 
 
 def check_serving(settings: Settings) -> None:
@@ -89,6 +97,14 @@ def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     return missing if policy == "tiny" or file_type(policy) else [*missing, ("policy.model", policy)]
 
 
+def refuse_missing_paths(settings: Settings) -> None:
+    """Raise SettingsError with all :func:`missing_paths`."""
+    if missing := missing_paths(settings):
+        lines = "\n".join(f"  {key}: {path}" for key, path in missing)
+        raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
+                            "Correct them, or set a key to null to do without.")  # fmt: skip
+
+
 def check_paths(settings: Settings) -> None:
     """Raise SettingsError for a path anywhere in the settings that :func:`check_path` refuses."""
     models = {f"models.{name}.{key}": path for name, entry in settings.models.items()
@@ -99,6 +115,17 @@ def check_paths(settings: Settings) -> None:
         check_path(name, path)
     for name, path in settings.paths:
         check_path(f"paths.{name}", path, ":")  # which separates the files of a list
+
+
+def check_price_files(settings: Settings) -> None:
+    """Raise SettingsError for settings of a fee file that is not given, and for own prices among the results."""
+    chosen, own, results = settings.data.fee_schedules, settings.data.price_overrides, settings.paths.results
+    if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
+        raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
+                            "data.fee_schedules.pfs, which is not given")  # fmt: skip
+    if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
+        raise SettingsError(f"data.price_overrides: {own} is in {results}/, where jobs remove and rewrite files; copy "
+                            "it to another folder first and name the copy")  # fmt: skip
 
 
 def check_path(name: str, path: str, forbidden: str = "") -> None:

@@ -73,6 +73,19 @@ def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = F
     return ratings
 
 
+def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> tuple[str, bool]:
+    """Return what is wrong with forms that came back, as text, and whether they are complete. ``study`` is the folder
+    of the study. Raises StudyError for a folder without forms."""
+    cards = study / "cards.json"
+    if not cards.exists():
+        raise StudyError(f"{cards}: missing: make the forms first, or name the folder of the study in study.kept")
+    items = Items.model_validate_json(cards.read_text("utf-8"))
+    ratings, problems = check_ratings(paths, items, allow_missing=allow_missing)
+    missing = f" ({ratings.missing} ratings are missing, as study.allow_missing allows)" if ratings.missing else ""
+    complete = f"complete{missing}: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
+    return "\n".join(problems) or complete, not problems
+
+
 def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> tuple[Ratings, list[str]]:
     """Return the ratings, and a line for everything that is wrong with them."""
     problems: list[str] = []

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from ..llm.recording import export_recordings, import_recordings, withheld
 from ..settings import Settings, SettingsError, value_at
 from ..settings.datasets import DATASETS
 from ..settings.judging import ASKERS
+from .recording import export_recordings, import_recordings, withheld
 
 
 def export(settings: Settings, file: str, systems: Sequence[str]) -> str:
