@@ -233,8 +233,12 @@ def evaluate(plan: Experiment, name: str) -> None:
     evaluate_served(plan, name)
     [job] = [job for job in served_jobs(plan) if job.name == name]
     for run, dataset in job.evaluations:
-        files = [{k: [path] for k, path in of.items()} for of in plan.evaluation_files(run, dataset)]
-        run_jobs(plan, "evaluate_agent", [{"run": run, "dataset": dataset}], *files, server_of=own_server)
+        inputs, outputs = {"cases": [f"<results>/cases/{dataset}.jsonl"]}, {"evaluation": [written(run, dataset)]}
+        run_jobs(plan, "evaluate_agent", [{"run": run, "dataset": dataset}], inputs, outputs, server_of=own_server)
+
+
+def written(run: str, dataset: str, kind: str = "jsonl") -> str:
+    return f"<results>/evaluations/{run}/{dataset}.{kind}"
 
 
 @pytest.fixture
@@ -269,7 +273,7 @@ def test_one_job_evaluates_all_that_a_model_acts_for(project, tmp_path):
     [job] = served_jobs(plan)
     assert job.name == "doctor" and job.runs == ("one", "two") and len(job.evaluations) == 6
     evaluate(plan, "doctor")
-    outputs = [path for pair in job.evaluations for path in plan.evaluation_files(*pair)[1].values()]
+    outputs = [written(*pair, kind) for pair in job.evaluations for kind in ("jsonl", "run.json")]
     assert len(outputs) == 12 and all(Path(plan.resolved(path)).exists() for path in outputs)
     rows = [row for run, dataset in job.evaluations
             for row in read_rows(tmp_path / "results" / "evaluations" / run / f"{dataset}.jsonl")]  # fmt: skip
