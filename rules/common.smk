@@ -1,10 +1,12 @@
 """Helpers of all rules: of `experiment` (runs, data sets, run keys) and `settings`. Memory is in MB, runtime in minutes."""
 
 import difflib
+import functools
 import os
 import shlex
 from itertools import product
 
+key_of = functools.cache(experiment.key)  # a job has it as a parameter, and in its command
 PAGE = experiment.page()  # the shown tables and figures, such as `tables/ablations`
 WITH_POINTS = ("sensitivity", "sensitivity_all", "further_sensitivity")  # figures with a file of points
 
@@ -27,7 +29,7 @@ def job(stage, **options):
 
     def key(wildcards):
         chosen, name = options_of(wildcards), stage(wildcards) if callable(stage) else stage
-        keys = [experiment.key(name, **dict(zip(chosen, values))) for values in product(*chosen.values())]
+        keys = [key_of(name, **dict(zip(chosen, values))) for values in product(*chosen.values())]
         return digest(keys) if keys[1:] else keys[0]
 
     def command(wildcards, input, output):

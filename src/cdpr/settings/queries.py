@@ -1,5 +1,6 @@
 """Questions about the whole configuration: the model behind an agent or a judge, and what the settings lack."""
 
+import functools
 import unicodedata
 from pathlib import Path
 from typing import Any, Literal
@@ -142,6 +143,12 @@ def check_path(name: str, path: str, forbidden: str = "") -> None:
 def user_files(settings: Settings) -> list[tuple[str, str]]:
     """List the files and folders of the user that the settings name, each as (key, path): settings that are declared
     with ``is_path`` and have a value."""
-    extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
-    paths = [(name, value_at(settings, name)) for name, extra in extras if extra.get("is_path")]
+    paths = [(name, value_at(settings, name)) for name in _path_keys()]
     return [(name, path) for name, path in paths if path is not None and not path.startswith(ADDRESSES)]
+
+
+@functools.cache
+def _path_keys() -> list[str]:
+    """List the keys of the settings that are declared with ``is_path``."""
+    extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
+    return [name for name, extra in extras if extra.get("is_path")]
