@@ -155,7 +155,7 @@ def test_the_policy_learns_the_targets_and_not_what_it_did(tmp_path):
 
 
 def test_reader_and_critic_learn_the_states_they_see(tmp_path):
-    trainer = opened(tmp_path, appendicitis())
+    trainer = opened(tmp_path, appendicitis(), learning_rate=4e-3)
     rule, groups, rows = trainer.algorithm, first_states(trainer)[:1], []
     for _ in range(80):
         rows.append(rule.finish(asyncio.run(score_groups(rule, groups, 1))))

@@ -66,8 +66,8 @@ class RecordCritic(Algorithm):
     class Options(Section):
         examinations: PositiveInt = key(6, "Examinations whose results are read at every visited state.")
         power: PositiveFloat = key(2.0, "Power of the belief by which a diagnosis is named in the value.")
-        temperature: PositiveFloat = key(0.004, "tau, in units of a right diagnosis.")
-        prior: NonNegativeFloat = key(0.01)
+        temperature: PositiveFloat = key(0.003, "tau, in units of a right diagnosis.")
+        prior: NonNegativeFloat = key(0.02)
         """Weight of the initial policy's log-probability of an examination, in units of a right diagnosis; the target
         is pi_0^(prior / tau) exp(G / tau)."""
         threshold: float = key(-0.015, "The policy learns to diagnose where the mean value of the target is below it.")
@@ -78,7 +78,7 @@ class RecordCritic(Algorithm):
         reader: bool = key(True, "Off, only the temperature of the reader's belief is learned.")
         choice: bool = key(True, "Off, only the names of diagnoses are trained.")
         reading_weight: NonNegativeFloat = key(1.5, "Weight of a token of the name of a diagnosis.")
-        learning_rate: PositiveFloat = key(2e-3, "Peak rate of reader and critic; that of matrices is 5 times as high.")
+        learning_rate: PositiveFloat = key(1e-3, "Peak rate of reader and critic; that of matrices is 5 times as high.")
 
     reads = ("utility", "comparators")
     extra_samples = True

@@ -20,7 +20,7 @@ _SCALE = 0.3  # of a new reader's logits: about the one that fits the tiny polic
 _HIDDEN = 256  # units of the critic's hidden layers
 _RISE = 5  # iterations in which the learning rate rises
 _MATRICES = 5.0  # Muon's learning rate for a learning rate of AdamW of 1
-_REMEMBERED, _BATCH, _STEPS = 8192, 1024, 8  # states that the critic remembers, learns from in a step, and its steps
+_REMEMBERED, _BATCH, _STEPS = 8192, 256, 8  # states that the critic remembers, learns from in a step, and its steps
 Branch = tuple[int, int, Sequence[int]]
 """Tokens that continue a context: its number, the length of the part that is continued, the tokens."""
 
