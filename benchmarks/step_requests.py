@@ -45,9 +45,9 @@ from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.load import merge
 from cdpr.training.algorithm import Context, Group, score_groups
 from cdpr.training.training_run import TrainingRun
-from cdpr.training.verl.duration import Habits, step_work
+from cdpr.training.verl.duration import Behaviour, step_work
 
-USUAL = Habits()  # lengths with the paper's prompt
+USUAL = Behaviour()  # lengths with the paper's prompt
 OPENING, REPLY, RESULT = int(USUAL.opening), int(USUAL.reply), int(USUAL.result)
 REPLICAS = 8
 
@@ -259,7 +259,7 @@ async def tabulated(rows: AsyncIterator[tuple[str, dict[str, float]]]) -> dict[s
     return report
 
 
-def habits_of(rows: dict[str, dict[str, float]], trajectories: int) -> Habits:
+def habits_of(rows: dict[str, dict[str, float]], trajectories: int) -> Behaviour:
     """The policy's habits, from the figures of the arms."""
     grpo, paper, ends, budget = rows["grpo"], rows["paper"], rows["H 0, K 16"], rows["budget 2"]
     children, fresh = ends["forced_states"], paper["credit/fresh"]
@@ -275,7 +275,7 @@ def habits_of(rows: dict[str, dict[str, float]], trajectories: int) -> Habits:
     )
 
 
-def planned(settings: Settings, habits: Habits) -> dict[str, float]:
+def planned(settings: Settings, habits: Behaviour) -> dict[str, float]:
     """The planner's figures under the names of :func:`count`."""
     work = step_work(settings, habits)
     counts = {"requests_with_n": sum(own.requests for own in work.values())}

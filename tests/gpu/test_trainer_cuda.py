@@ -64,4 +64,4 @@ def test_a_step_is_the_step_on_the_cpu(case, tmp_path, algorithm, device):
 
 
 def token_ids(trajectory):
-    return Sample.of(trajectory, GroupAdvantages(decisions=[[1.0] * len(trajectory.steps)]), 0).ids
+    return Sample.from_trajectory(trajectory, GroupAdvantages(decisions=[[1.0] * len(trajectory.steps)]), 0).ids

@@ -34,8 +34,8 @@ EPSILON = 1e-6
 
 
 def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "torch.Tensor":
-    """The group-relative advantages of trajectories, A = (G - mean_G) / (sigma_G + 1e-6) within each group (paper,
-    section "Group-relative Advantage").
+    """Compute the group-relative advantages of trajectories, A = (G - mean_G) / (sigma_G + 1e-6) within each group
+    (paper, section "Group-relative Advantage").
 
     ``scores`` and the result have the shape (groups, n). sigma_G is the sample standard deviation, as in verl;
     ``normalise`` ``none`` does not divide by it. A group of one keeps its score (mean 0, deviation 1), as in verl.
@@ -120,15 +120,15 @@ class Algorithm(ABC):
 
     @abstractmethod
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """The advantages of one group. The groups of a batch are scored at the same time, in any order."""
+        """Compute the advantages of one group. The groups of a batch are scored at the same time, in any order."""
 
     async def score_batch(self, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
-        """The advantages of every group of an iteration; by default each group is scored by :meth:`score_group`."""
+        """Compute the advantages of every group of an iteration; by default by :meth:`score_group`."""
         return await asyncio.gather(*(self.score_group(group, iteration) for group in groups))
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Finish a batch: change advantages in place where that needs all groups; returns metrics. ``batch`` is in the
-        order of the schedule."""
+        """Finish a batch, in the order of the schedule: change advantages in place where that needs all groups. Returns
+        metrics: sums of the groups' ``counts``, and the share of groups with equal scores."""
         metrics: dict[str, float] = {}
         if scores := [group.scores for group in batch if group.scores is not None]:
             metrics["train/equal_groups"] = equal_share(scores)
@@ -147,27 +147,29 @@ class Algorithm(ABC):
 
     @classmethod
     def canonical(cls, settings: Settings) -> Settings:
-        """Settings that train the same policy: another algorithm, where these settings make it equal to this one."""
+        """Rewrite settings to an equal training: names another algorithm where that one trains the same policy under
+        these settings. By default they are returned unchanged."""
         return settings
 
     @classmethod
     def needs_frozen(cls, settings: Settings) -> bool:
-        """Whether it uses the frozen initial policy."""
+        """Whether the algorithm uses the frozen initial policy under these settings."""
         return False
 
     @classmethod
     def scores_by(cls, settings: Settings) -> set[str]:
-        """The policies (``current``, ``frozen``) that have to score given replies."""
+        """Which policies have to score given replies under these settings: a set of ``current`` and ``frozen``."""
         return set()
 
     @functools.cached_property
     def return_of(self) -> ReturnOf:
-        """The return of the utility-based algorithms: U with weighted correctness. It needs ``utility`` and
-        ``comparators`` in ``reads``."""
+        """The return function of the utility-based algorithms: U with weighted correctness. Using it needs ``utility``
+        and ``comparators`` in ``reads``."""
         return weighted_utility(self.settings)
 
     def normalised(self, scores: Sequence[float]) -> list[float]:
-        """Group-relative advantages of the trajectories' scores, under ``training.normalise``."""
+        """Compute the group-relative advantages of the trajectories of one group from their ``scores``, under
+        ``training.normalise`` (:func:`group_relative`)."""
         import torch
 
         # Two equal rows: torch sums a single row in another order, with other last digits than in a batch.
@@ -176,30 +178,32 @@ class Algorithm(ABC):
 
 
 def open_algorithm(context: Context) -> Algorithm:
-    """The algorithm of ``context.settings``. It sees only the settings that it declares."""
+    """Create the algorithm that ``training.algorithm`` names. It can read only the settings that its class declares."""
     settings = context.settings
     return algorithm_class(settings.training.algorithm)(replace(context, settings=seen_by_algorithm(settings)))
 
 
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
-    """Score the groups at the same time. Raises FloatingPointError as :func:`check_finite`."""
+    """Compute the advantages of the groups of an iteration. Raises FloatingPointError as :func:`check_finite`."""
     scored = await algorithm.score_batch(groups, iteration)
     check_finite(groups, scored)
     return scored
 
 
 def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> None:
-    """Raise FloatingPointError, naming the case, where an advantage is not finite."""
+    """Raise FloatingPointError, naming the case, where an advantage of the groups (``scored``) is not finite."""
     for group, credit in zip(groups, scored, strict=True):
         for row in [*credit.decisions, *(other.advantages for other in credit.alternatives)]:
-            if not all(math.isfinite(a) for value in row for a in (value if isinstance(value, tuple) else (value,))):
-                called = group[0].case.called
-                raise FloatingPointError(f"{called}: the advantages {row} are not finite; the step was stopped")
+            values = [a for value in row for a in (value if isinstance(value, tuple) else (value,))]
+            if not all(map(math.isfinite, values)):
+                raise FloatingPointError(
+                    f"{group[0].case.called}: the advantages {row} are not finite; the step was stopped"
+                )
 
 
 def by_token(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[float, ...]]:
-    """One value per token of each reply, from its :data:`PerToken` value. Raises ValueError for another number of
-    values than tokens."""
+    """Expand the :data:`PerToken` value of each reply to one number per token, a tuple for each reply. Raises
+    ValueError for a value with another number of entries than tokens."""
     rows = []
     for turn, value in zip(turns, values, strict=True):
         row = value if isinstance(value, tuple) else (value,) * len(turn.token_ids)
@@ -210,7 +214,7 @@ def by_token(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[fl
 
 
 def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
-    """The line of the credit artifact for an iteration; None for an algorithm without records."""
+    """The line of the credit artifact about an iteration, as a dictionary; None for an algorithm without records."""
     rows = [scored.record.as_dict() for scored in batch if scored.record]
     return {"step": step, "groups": rows} if rows else None
 
@@ -222,13 +226,13 @@ def every_decision(advantages: Sequence[float], group: Group) -> list[list[float
 
 
 def standardised(rows: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The rows with each value x replaced by (x - mean) / (deviation + 1e-6). Mean and population standard deviation
-    are those of all values of all rows."""
+    """Standardise values: each x in ``rows`` becomes (x - mean) / (deviation + 1e-6), with mean and population standard
+    deviation over all rows."""
     values = [x for row in rows for x in row]
     mean, deviation = fmean(values), pstdev(values)
     return [[(x - mean) / (deviation + EPSILON) for x in row] for row in rows]
 
 
 def equal_share(scores: Sequence[Sequence[float]]) -> float:
-    """The share of groups whose scores are all equal: their advantages are zero, so they do not train."""
+    """The share of groups (rows) whose scores are all equal: their advantages are zero, so they do not train."""
     return sum(len(set(row)) == 1 for row in scores) / max(1, len(scores))

@@ -59,8 +59,8 @@ class TrainingRun:
         return open_environment(self.settings, credentialed=self.credentialed)
 
     def disclosed(self) -> dict[str, str]:
-        """The tags in ``run.json`` that say which servers get credentialed text: judge, matcher, the frozen policy's.
-        Raises SettingsError and GovernanceError where one cannot be used."""
+        """Check the servers of judge, matcher and frozen policy; returns the tags of ``run.json`` about those that get
+        credentialed text. Raises SettingsError and GovernanceError where one cannot be used."""
         servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
         frozen = algorithm_class(self.settings.training.algorithm).needs_frozen(seen_by_algorithm(self.settings))
         if frozen and (url := self.settings.training.verl.frozen.url):
@@ -68,8 +68,8 @@ class TrainingRun:
         return disclosed(servers)
 
     def count_cut_prompts(self, job: Job) -> None:
-        """Write to the job's metrics how many cases lose text because their first prompt exceeds
-        ``policy.max_prompt_tokens`` (D19a)."""
+        """Count the cases that lose text because their first prompt exceeds ``policy.max_prompt_tokens`` (D19a); the
+        number becomes a metric of the job, and is printed."""
         cut = sum(map(self.prompts.is_cut, (*self.train, *self.validation)))
         job.metrics["cut_prompts"] = cut
         if cut:
@@ -81,36 +81,36 @@ class TrainingRun:
         return self.settings.training.steps or self.settings.training.epochs * self._per_epoch
 
     def batch(self, step: int) -> list[int]:
-        """Indices into ``train`` of the cases of iteration ``step``. Each epoch has a permutation of the cases, cut
+        """The cases of iteration ``step``, as indices into ``train``. Each epoch has a permutation of the cases, cut
         into batches; a last incomplete batch is left out."""
         epoch, position = divmod(step, self._per_epoch)
         order = _permutation(len(self.train), derive_seed(self.seed, "order", epoch))
         return order[position * self.batch_size : (position + 1) * self.batch_size]
 
     def order(self) -> list[int]:
-        """Indices into ``train`` of the cases of all iterations, one after another."""
+        """The cases of all iterations, one after another, as indices into ``train``."""
         return [index for step in range(self.steps) for index in self.batch(step)]
 
     def episode_seed(self, case: CaseRecord, step: int, number: int) -> int:
-        """Seed of episode ``number`` of a training case in iteration ``step``."""
+        """The seed of episode ``number`` of a training case in iteration ``step``."""
         return derive_seed(self.seed, "rollout", step, case.note_id, number)
 
     def agent(self, model: Model, temperature: float | None = None) -> PolicyAgent:
-        """The policy that acts by ``model``, by default at the temperature of rollouts."""
+        """Make the policy that acts by ``model``; its ``temperature`` is by default that of rollouts."""
         temperature = self.settings.training.temperature if temperature is None else temperature
         return PolicyAgent(model, self.prompts, self.settings.policy, temperature)
 
 
 @functools.lru_cache(maxsize=4)
 def _permutation(count: int, seed: int) -> list[int]:
-    """The numbers from 0 to ``count`` - 1 in random order."""
+    """Shuffle the numbers from 0 to ``count`` - 1 by this seed."""
     order = list(range(count))
     random.Random(seed).shuffle(order)
     return order
 
 
 def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:
-    """The training cases and the validation cases of reinforcement learning.
+    """Select the cases of reinforcement learning by their split; returns those for training and those for validation.
 
     Cases that the warm start has demonstrated are no training cases. Raises ValueError for fewer training cases than a
     batch has.
@@ -131,10 +131,12 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
 
 
 def training_log(state: Path, run: str = "") -> Log:
-    """A function that appends a row of metrics to the state of a run, and prints the learning curve."""
+    """Open the log of a run in its folder ``state``; returns a function that appends a row of metrics to the file and,
+    now and then, prints the learning curve with the name ``run``."""
     log = MetricsLog(state / METRICS)
 
     def append(row: Mapping[str, Any]) -> None:
+        """Append a row of metrics, and print it if it is a validation or one of every few steps."""
         log(row)
         if "diverged" in row:
             print(f"{run}  diverged at step {row['step']}: the run ends with the weights before it")
@@ -146,7 +148,8 @@ def training_log(state: Path, run: str = "") -> Log:
 
 
 def store_records(job: Job) -> None:
-    """Write the outputs of a finished run's job from its state: metrics, times, and records of credit."""
+    """Write the outputs of a finished training from the state of its job: metrics, times, and records of credit. The
+    job gets tags about divergence and about a judge or matcher whose answers were unreadable."""
     rows = read_metrics(job.state / METRICS)
     write_apart(rows, job.out["metrics"], job.out["timings"])
     job.metrics["seconds"] = rows[-1]["seconds"]
@@ -154,10 +157,13 @@ def store_records(job: Job) -> None:
         job.tags["diverged"] = str(rows[-1]["step"])
     failures = []
     for asker in ("judge", "matcher"):
-        valid, invalid = (sum(row.get(f"calls/{asker}_{kind}", 0) for row in rows) for kind in ("model", "invalid"))
-        failures.append(failing(asker, invalid, valid + invalid))
+        readable, unreadable = (
+            sum(row.get(f"calls/{asker}_{kind}", 0) for row in rows) for kind in ("model", "invalid")
+        )
+        failures.append(failing(asker, unreadable, readable + unreadable))
     if failure := "; ".join(filter(None, failures)):
         job.tags["judging"] = failure
         print(f"{job.name}: WARNING: {failure}")
-    with open(records if (records := job.state / CREDIT).exists() else os.devnull, "rb") as lines:
+    records = job.state / CREDIT
+    with open(records if records.exists() else os.devnull, "rb") as lines:
         write_gz(job.out["credit"], lines)

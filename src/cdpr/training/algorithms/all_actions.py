@@ -31,8 +31,12 @@ from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages,
 
 
 class ValueTree:
-    """The values Q and V of one case. ``samples[key]`` are the steps sampled at a state, each with its state. Values
-    are backed up from the leaves, or, with ``beliefs`` (Phi by the key of a state), computed one step ahead."""
+    """The values Q(s, a) and V(s) of the sampled actions and states of one case. ``samples[key]`` are the steps sampled
+    at a state, each with its state.
+
+    Values are backed up from the leaves. With ``beliefs`` (Phi by the key of a state) Q is computed one step ahead: the
+    action's return plus w Phi of the next state.
+    """
 
     def __init__(self, context: Context, return_of: ReturnOf, sampled: list[tuple[State, Step]]):
         self.environment, self.policy, self.return_of = context.environment, context.policy, return_of
@@ -42,44 +46,47 @@ class ValueTree:
         self.beliefs: dict[tuple, float] = {}
         self._known: dict[tuple, list[float]] = {}  # by the key of a state: Q of its samples, where it is known
 
-    def action_value(self, state: State, step: Step) -> float | None:
-        """Q(s, a): the step's own return plus V of the next state; None where that V is unknown."""
+    def q_value(self, state: State, step: Step) -> float | None:
+        """Compute Q(s, a) of the action of ``step`` at ``state``: its own return plus V of the next state; None where
+        that V is unknown."""
         if self.beliefs:
-            return self.return_of(self.beliefs[self.after(state, step).key], step.effort)
-        if self.ends(state, step):
+            return self.return_of(self.beliefs[self.next_state(state, step).key], step.effort)
+        if self.is_last(state, step):
             last, correct = self.environment.conclude(state, step)
             return self.return_of(correct, last.effort)
-        ahead = self.value(state.after(step))
-        return None if ahead is None else self.return_of(False, step.effort) + ahead
+        next_value = self.state_value(state.after(step))
+        return None if next_value is None else self.return_of(False, step.effort) + next_value
 
     def has_value(self, state: State, step: Step) -> bool:
-        """Whether Q(s, a) is known. Unlike :meth:`action_value` it does not judge a diagnosis."""
-        return bool(self.beliefs) or self.ends(state, step) or self.value(state.after(step)) is not None
+        """Whether :meth:`q_value` of the step is known. Unlike that method this does not judge a diagnosis."""
+        return bool(self.beliefs) or self.is_last(state, step) or self.state_value(state.after(step)) is not None
 
-    def ends(self, state: State, step: Step) -> bool:
-        """Whether the step is the last of its episode."""
+    def is_last(self, state: State, step: Step) -> bool:
+        """Whether ``step``, taken at ``state``, ends its episode."""
         return self.environment.must_diagnose(state, self.policy) or isinstance(step.action, FinalDiagnosis)
 
-    def after(self, state: State, step: Step) -> State:
-        """The next state; the same state where the episode ends with the step."""
-        return state if self.ends(state, step) else state.after(step)
+    def next_state(self, state: State, step: Step) -> State:
+        """The state after ``step``; ``state`` itself where the step ends the episode."""
+        return state if self.is_last(state, step) else state.after(step)
 
-    def known(self, state: State) -> list[float]:
-        """The values Q of the samples at a state, without unknown ones."""
+    def q_values(self, state: State) -> list[float]:
+        """The values Q of all samples at a state, without unknown ones."""
         if state.key not in self._known:
-            values = [self.action_value(*sample) for sample in self.samples[state.key]]
+            values = [self.q_value(*sample) for sample in self.samples[state.key]]
             self._known[state.key] = [value for value in values if value is not None]
         return self._known[state.key]
 
-    def value(self, state: State) -> float | None:
-        """V(s): the mean of Q over the samples at s; None where no Q is known."""
-        return fmean(known) if (known := self.known(state)) else None
+    def state_value(self, state: State) -> float | None:
+        """Compute V(s): the mean of Q over the samples at s; None where no Q is known."""
+        values = self.q_values(state)
+        return fmean(values) if values else None
 
     def advantage(self, state: State, step: Step) -> float:
-        """Q(s, a) minus the mean of Q over the other m - 1 samples at s, which is (Q - V) m / (m - 1); 0 where there is
-        no other sample or Q is unknown."""
-        known, own = self.known(state), self.action_value(state, step)
-        return 0.0 if own is None or len(known) < 2 else (own - fmean(known)) * len(known) / (len(known) - 1)
+        """Compute the advantage of the action of ``step``: Q(s, a) minus the mean of Q over the other m - 1 samples at
+        s, which is (Q - V) m / (m - 1); 0 where there is no other sample or Q is unknown."""
+        values, own = self.q_values(state), self.q_value(state, step)
+        m = len(values)
+        return 0.0 if own is None or m < 2 else (own - fmean(values)) * m / (m - 1)
 
 
 class AllActions(Algorithm):
@@ -97,10 +104,11 @@ class AllActions(Algorithm):
 
     @classmethod
     def scores_by(cls, settings: Settings) -> set[str]:
+        """The current policy where beliefs are the leaves; else none."""
         return {"current"} if algorithm_options(settings).leaves == "belief" else set()
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """One advantage per decision and alternative, one weight each."""
+        """Compute one advantage and one weight for each decision of the group, and for each alternative."""
         context, nodes = self.context, build_tree(group)
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         draw = draws.follow if self.options.leaves == "returns" else draws.steps
@@ -117,15 +125,16 @@ class AllActions(Algorithm):
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     async def _values(self, samples: list[tuple[State, Step]]) -> ValueTree:
-        """The value tree of all samples, with the beliefs at their states if ``leaves`` is ``belief``."""
+        """Build the value tree of all samples, with the beliefs at their next states if ``leaves`` is ``belief``."""
         tree = ValueTree(self.context, self.return_of, samples)
         if self.options.leaves == "belief":
-            states = [tree.after(state, step) for state, step in samples]
+            states = [tree.next_state(state, step) for state, step in samples]
             tree.beliefs = await read_beliefs(self.context.policy, states, self.options.measure)
         return tree
 
     def _advantage(self, tree: ValueTree, state: State, step: Step) -> PerToken:
-        """The advantage of a sample. With beliefs the name of a diagnosis has its own, w (1[correct] - Phi(s))."""
+        """Compute the advantage of a sample: one number, or one per token of a diagnosis where leaves are beliefs: the
+        name of the disease then has its own advantage, w (1[correct] - Phi(s))."""
         advantage = tree.advantage(state, step)
         if not (tree.beliefs and isinstance(step.action, FinalDiagnosis)):
             return advantage
@@ -134,8 +143,9 @@ class AllActions(Algorithm):
         return verb_and_name_values(self.context.policy, step.turn, advantage, of_name)
 
     def _credit_node(self, node: Node, tree: ValueTree, samples, decisions, weights) -> list[Alternative]:
-        """Set advantages and weights of the group's decisions at a node; returns the alternatives there. Samples with
-        the same tokens become one, with their weights added."""
+        """Set the advantages (``decisions``) and ``weights`` of the group's decisions at a node in place; returns the
+        alternatives there, one for each further reply among ``samples``. Samples with the same tokens become one, with
+        their weights added."""
         prompt = node.steps[0].turn.prompt_ids
         # Another prompt with the same evidence is the same state: its samples count in the values, not in this loss.
         steps = [step for _, step in samples if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
@@ -154,6 +164,6 @@ class AllActions(Algorithm):
                 others[step.turn.token_ids].append(step)
         first = node.visits[0][0]
         return [
-            Alternative(first, (same[0].turn,), (self._advantage(tree, node.state, same[0]),), (share * len(same),))
-            for same in others.values()
+            Alternative(first, (equal[0].turn,), (self._advantage(tree, node.state, equal[0]),), (share * len(equal),))
+            for equal in others.values()
         ]

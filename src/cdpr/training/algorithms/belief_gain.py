@@ -56,7 +56,8 @@ class BeliefGain(Algorithm):
             )
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """One advantage per decision, of a diagnosis one per token."""
+        """Compute one advantage for each decision, and for a diagnosis one per token. With ``reading`` the replies that
+        name the true disease are further training data."""
         states = [state for trajectory in group for state in trajectory.states]
         beliefs = await read_beliefs(self.belief_policy, states, self.options.measure)
         values = {state: self.weight * belief for state, belief in beliefs.items()}
@@ -72,8 +73,8 @@ class BeliefGain(Algorithm):
         return GroupAdvantages(decisions=decisions, alternatives=alternatives, counts=counts)
 
     def _decisions(self, trajectory: Trajectory, advantages: Sequence[float], scale: float) -> list[PerToken]:
-        """The advantages of a trajectory's decisions, divided by ``scale``. Of the diagnosis only the name of the
-        disease is credited; all are 0 without ``choice``."""
+        """Divide the advantages of a trajectory's decisions by ``scale``. In a diagnosis only the tokens of the
+        disease's name get one; without ``choice`` all are 0."""
         if not self.options.choice:
             return [0.0] * len(advantages)
         decisions: list[PerToken] = [a / scale for a in advantages]
@@ -82,7 +83,8 @@ class BeliefGain(Algorithm):
         return decisions
 
     async def _reading(self, node: Node) -> Alternative:
-        """The reply that names the true disease at a state, as training data."""
+        """Make the reply that names the true disease at a state an :class:`~..algorithm.Alternative` with the advantage
+        1, whose weights follow from the options ``reading`` and ``reading_weight``."""
         policy = self.context.policy
         [turn] = await policy.score_diagnoses(node.state, true_names(node.state.case)[:1], forced=False)
         weight = self.options.reading_weight * len(node.visits)
@@ -91,7 +93,7 @@ class BeliefGain(Algorithm):
         return Alternative(node.visits[0][0], (turn,), (1.0,), (verb_and_name_values(policy, turn, 0.0, weight),))
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Metrics; ``credit/belief`` is the mean over states."""
+        """Compute the metrics of a batch; ``credit/belief`` is the mean belief over its states."""
         metrics = super().finish(batch)
         beliefs = math.fsum(scored.counts["credit/belief"] for scored in batch)
         return metrics | {"credit/belief": beliefs / metrics["credit/states"]}

@@ -33,7 +33,8 @@ class Cdpr(Algorithm):
         )
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """One advantage per trajectory; with ``credit.level: step`` that of the outcome, until the batch is there."""
+        """Compute the process rewards of a group, and the advantage of each trajectory. With ``credit.level: step``
+        this is the advantage of the outcome, to which :meth:`finish` adds the process rewards."""
         credit = self.process_reward.open_group(group, iteration)
         await credit.score()
         process, outcome = credit.report.process, [outcome_reward(trajectory) for trajectory in group]
@@ -60,13 +61,13 @@ class Cdpr(Algorithm):
                 steps[:] = [a + w / scale for a, w in zip(steps, weighted, strict=True)]
 
     def _apart(self, outcome: list[float], process: Sequence[ProcessRewards]) -> tuple[list[float], list[float]]:
-        """Scores and advantages where outcome R_out and process part P are normalised apart: A(R_out) + beta A(P).
-        Where all outcomes of a group are equal, the advantages have the size of beta."""
+        """Compute the scores and the advantages of a group where its outcomes R_out and process parts P are normalised
+        apart: A(R_out) + beta A(P). Where all outcomes are equal, the advantages have the size of beta."""
         beta = self.credit.beta
         part = [scores.process_score(rewards, self.credit) / beta for rewards in process]
         totals = [r + beta * p for r, p in zip(outcome, part, strict=True)]
-        pairs = zip(self.normalised(outcome), self.normalised(part), strict=True)
-        return totals, [a + beta * p for a, p in pairs]
+        advantages = zip(self.normalised(outcome), self.normalised(part), strict=True)
+        return totals, [of_outcome + beta * of_process for of_outcome, of_process in advantages]
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Add step-level credit, whose scale depends on the whole batch, and store the continuations in the rollout
@@ -85,6 +86,7 @@ class Cdpr(Algorithm):
         return self.process_reward.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
+        """Restore what :meth:`state_dict` returned."""
         self.process_reward.load_state_dict(state)
 
     @classmethod
@@ -101,6 +103,8 @@ class Cdpr(Algorithm):
 
     @classmethod
     def scores_by(cls, settings: Settings) -> set[str]:
+        """None where verdicts are drawn; else the policy of continuations, and the current one for the diagnoses of a
+        state."""
         if settings.credit.verdicts == "drawn":
             return set()
         continues = {"frozen" if cls.needs_frozen(settings) else "current"}

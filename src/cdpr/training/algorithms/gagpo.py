@@ -18,6 +18,7 @@ class Gagpo(Algorithm):
     reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
+        """Compute one advantage for each decision, normalised over the group."""
         returns: dict[tuple, list[float]] = defaultdict(list)
         for trajectory in group:
             for t, state in enumerate(trajectory.states):

@@ -20,6 +20,7 @@ class Gigpo(Algorithm):
     reads = ("training.normalise", "utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
+        """Compute one advantage for each decision: that of its trajectory, plus that among the visits of its state."""
         scores = [self.return_of(trajectory.correct, trajectory.effort()) for trajectory in group]
         decisions = every_decision(self.normalised(scores), group)
         counts = {"credit/anchored_decisions": self._add_step_level(group, decisions)}
@@ -42,7 +43,7 @@ class Gigpo(Algorithm):
         return count
 
     def _returns_to_go(self, trajectory: Trajectory) -> list[float]:
-        """The discounted return to go of each decision, R_t = r_t + gamma R_{t+1}."""
+        """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}."""
         returns: list[float] = []
         for step in reversed(trajectory.steps):
             now = self.return_of(not returns and trajectory.correct, step.effort)

@@ -22,6 +22,7 @@ class Igpo(Algorithm):
     reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
+        """Compute one advantage for each decision: the sum of the normalised rewards from it on."""
         weight = self.settings.comparators.correctness_weight
         states = [state for trajectory in group for state in trajectory.states]
         beliefs = await read_beliefs(self.context.policy, states, self.options.measure)
@@ -38,4 +39,5 @@ class Igpo(Algorithm):
 
     @classmethod
     def scores_by(cls, settings: Settings) -> set[str]:
+        """The current policy, whose belief in the truth is read."""
         return {"current"}

@@ -27,6 +27,9 @@ class TreeGrpo(Algorithm):
     extra_samples = True
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
+        """Grow a tree from each trajectory, and compute one advantage for each decision of the group and of the
+        branches. A decision that several episodes share gets the mean of their advantages, with their number as its
+        weight."""
         trees = await asyncio.gather(*(self._grow(first, iteration, i) for i, first in enumerate(group)))
         scores = [[self.return_of(leaf.correct, leaf.effort()) for _, leaf in tree] for tree in trees]
         among_all, leaves = self.normalised([score for tree in scores for score in tree]), self.options.nodes + 1
@@ -49,8 +52,8 @@ class TreeGrpo(Algorithm):
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     async def _grow(self, first: Trajectory, iteration: int, i: int) -> list[tuple[int | None, Trajectory]]:
-        """The episodes of a tree, each with the decision at which it branches off from the first one (None for
-        that)."""
+        """Draw the episodes that branch off from ``first``, trajectory ``i`` of its group; returns the episodes of the
+        tree, each with the decision at which it branches off (None for the first)."""
         seed = derive_seed(self.context.seed, "tree", iteration, first.case.note_id, i)
         branchings = sorted(random.Random(seed).choices(range(len(first.steps)), k=self.options.nodes))
         environment, policy = self.context.environment, self.context.policy

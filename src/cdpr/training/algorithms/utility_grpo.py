@@ -14,5 +14,6 @@ class UtilityGrpo(Algorithm):
     reads = ("training.normalise", "utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
+        """Compute one advantage for each trajectory, from its utility."""
         scores = [self.return_of(trajectory.correct, trajectory.effort()) for trajectory in group]
         return GroupAdvantages(decisions=every_decision(self.normalised(scores), group), scores=scores)

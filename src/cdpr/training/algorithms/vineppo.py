@@ -20,7 +20,7 @@ class VinePpo(Algorithm):
     reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """One advantage per decision, which :meth:`finish` divides by the deviation over the batch."""
+        """Compute one advantage for each decision; :meth:`finish` divides it by the deviation over the batch."""
         context = self.context
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         values = await state_values(draws, group, range(self.options.continuations), self.return_of)

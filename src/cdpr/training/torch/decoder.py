@@ -25,6 +25,7 @@ class _Norm(nn.Module):
         self.weight, self.epsilon = nn.Parameter(torch.ones(size)), epsilon
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalise ``x`` [..., size]."""
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon))
 
 
@@ -44,8 +45,9 @@ class _Attention(nn.Module):
         self.k_norm = _Norm(self.size, config["rms_norm_eps"])
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cached: list[Tensor] | None) -> Tensor:
-        """``x`` [B, T, width]; ``mask`` as of :func:`_attention_mask`. ``cached`` holds the keys and values of earlier
-        tokens; those of ``x`` are added to it."""
+        """Compute the attention of ``x`` [B, T, width]; returns the same shape. ``mask`` is that of
+        :func:`_attention_mask`, ``cos`` and ``sin`` are those of the rotary angles [B or 1, 1, T, head_dim]. ``cached``
+        has the keys and values of earlier tokens; those of ``x`` are added to it."""
         shape = (*x.shape[:-1], -1, self.size)
         query = _rotate(self.q_norm(self.q_proj(x).view(shape)).transpose(1, 2), cos, sin)
         key = _rotate(self.k_norm(self.k_proj(x).view(shape)).transpose(1, 2), cos, sin)
@@ -73,6 +75,7 @@ class _Mlp(nn.Module):
         self.down_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply the block to ``x`` [B, T, width]."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -87,6 +90,7 @@ class _Layer(nn.Module):
         self.post_attention_layernorm = _Norm(config["hidden_size"], config["rms_norm_eps"])
 
     def forward(self, x: Tensor, *attended: Any) -> Tensor:
+        """Apply the layer to ``x`` [B, T, width]; ``attended`` are the further arguments of the attention."""
         x = x + self.self_attn(self.input_layernorm(x), *attended)
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -101,7 +105,7 @@ class _Cache:
         return self.layers[0][0].shape[-2] if self.layers[0] else 0
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each sequence."""
+        """Repeat each sequence of the batch ``repeats`` times, in place."""
         self.layers = [[states.repeat_interleave(repeats, dim=0) for states in layer] for layer in self.layers]
 
     def select(self, sequences: list[int], length: int) -> "_Cache":
@@ -113,6 +117,8 @@ class _Cache:
 
 @dataclass
 class _Hidden:
+    """Hidden states [B, T, width], and the cache that was used, under the names of transformers."""
+
     last_hidden_state: Tensor
     past_key_values: _Cache | None
 
@@ -135,8 +141,10 @@ class _Body(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
         past_key_values: _Cache | None = None, use_cache: bool = False,
     ) -> _Hidden:  # fmt: skip
-        """Hidden states [B, T, width] of ``input_ids`` [B, T]. ``attention_mask`` is True for tokens that are no
-        padding, [B, past + T], or for the tokens that each token attends to, [B, 1, T, past + T]."""
+        """Compute the hidden states [B, T, width] of ``input_ids`` [B, T]. ``attention_mask`` is True for tokens that
+        are no padding, [B, past + T], or for the tokens that each token attends to, [B, 1, T, past + T].
+        ``past_key_values`` has the keys and values of earlier tokens; ``use_cache`` returns one that has those of these
+        tokens too."""
         cache = _Cache(len(self.layers)) if use_cache and past_key_values is None else past_key_values
         past, width = len(cache) if cache else 0, input_ids.shape[1]
         if position_ids is None:
@@ -164,8 +172,8 @@ class Decoder(nn.Module):
 
     @classmethod
     def untrained(cls, folder: Path) -> Self:
-        """A model with the configuration of a folder and the random weights that transformers would give it with seed
-        0."""
+        """Create a model with the configuration of a folder and random weights, the same that transformers gives it
+        with seed 0."""
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
             torch.manual_seed(0)
@@ -179,7 +187,7 @@ class Decoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The model in a folder, in single precision."""
+        """Load the model in a folder, in single precision."""
         from safetensors.torch import load_file
 
         model = cls(json.loads((folder / "config.json").read_text(encoding="utf-8")), folder)
@@ -188,7 +196,7 @@ class Decoder(nn.Module):
         return model.eval()
 
     def save_pretrained(self, folder: Path) -> None:
-        """Write weights and configuration as transformers does."""
+        """Write weights and configuration to a folder as transformers does."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -199,15 +207,16 @@ class Decoder(nn.Module):
 
 
 class _Config(dict):
-    """The configuration, with the method of transformers' class that is called here."""
+    """The configuration as a dictionary, with the method of transformers' class that is called on it."""
 
     def to_dict(self) -> dict[str, Any]:
+        """A copy of the configuration."""
         return dict(self)
 
 
 def _attention_mask(mask: Tensor | None, width: int, past: int) -> Tensor | None:
-    """The mask of attention, [B, 1, T, past + T], True where a token attends to another; None where every token attends
-    to all tokens before it. ``mask`` is that of :meth:`_Body.forward`."""
+    """Make the mask of attention, [B, 1, T, past + T], True where a token attends to another; None where every token
+    attends to all tokens before it. ``mask`` is that of :meth:`_Body.forward`, ``width`` is T."""
     if mask is None or mask.ndim == 4:
         return mask
     if (width == 1 or past == 0) and bool(mask.all()):
@@ -217,13 +226,13 @@ def _attention_mask(mask: Tensor | None, width: int, past: int) -> Tensor | None
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """``x`` with rotary positions."""
+    """Apply rotary positions to ``x`` [B, heads, T, head_dim]."""
     half = x.shape[-1] // 2
     return (x * cos) + (torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin)
 
 
 def _repeat(states: Tensor, times: int) -> Tensor:
-    """Keys or values [B, heads, T, size] with each head repeated ``times``."""
+    """Repeat each head of keys or values [B, heads, T, size] ``times`` times."""
     batch, heads, length, size = states.shape
     if times == 1:
         return states

@@ -89,13 +89,15 @@ def iterate(trainer: "Trainer", record: Log | None = None) -> dict[str, Any]:
 
 
 async def roll_out(trainer: "Trainer", step: int) -> list[Group]:
-    """The groups of an iteration: ``training.group_size`` episodes of each case, all at the same time."""
+    """Run the episodes of iteration ``step``, ``training.group_size`` of each case, all at the same time; returns one
+    group for each case."""
 
-    async def group(case: CaseRecord) -> Group:
+    async def roll_out_case(case: CaseRecord) -> Group:
+        """Run the group of one case."""
         seeds = [trainer.run.episode_seed(case, step, i) for i in range(trainer.settings.training.group_size)]
         return await asyncio.gather(*(run_episode(trainer.environment, trainer.policy, case, seed) for seed in seeds))
 
-    return await asyncio.gather(*(group(trainer.run.train[index]) for index in trainer.run.batch(step)))
+    return await asyncio.gather(*(roll_out_case(trainer.run.train[index]) for index in trainer.run.batch(step)))
 
 
 def update(model: torch.nn.Module, optimizer: AdamW, groups: Sequence[Sequence[Sample]],

@@ -32,7 +32,8 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
-    """A byte-level tokenizer of at most ``vocab_size`` tokens: frequent phrases are one token, all other text is BPE.
+    """Train a byte-level tokenizer of at most ``vocab_size`` tokens on ``corpus``: frequent phrases are one token, all
+    other text is BPE.
 
     BPE alone would spend its vocabulary on parts of the most frequent phrases, and spell rare findings, which inform
     most, in letters. The chat control tokens are special, so decoding leaves them out. The fixed words of an action are
@@ -72,7 +73,8 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
 
 
 def _count_phrases(corpus: Iterable[str], by_phrase: pre_tokenizers.Split) -> Counter[str]:
-    """The number of occurrences of each phrase in the corpus, without the fixed words of actions."""
+    """Count how often each phrase occurs in the corpus, without the fixed words of actions. ``by_phrase`` splits a text
+    into phrases."""
     scaffold = re.compile("|".join(map(re.escape, SCAFFOLD)))
     counts: Counter[str] = Counter()
     for part, times in Counter(part for text in corpus for part in scaffold.split(text) if part).items():
@@ -82,9 +84,10 @@ def _count_phrases(corpus: Iterable[str], by_phrase: pre_tokenizers.Split) -> Co
 
 
 def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> Path:
-    """Write the untrained policy (``settings.policy.tiny``) with a tokenizer trained on ``corpus`` to ``folder``.
+    """Build the untrained policy of the size ``tiny`` with a tokenizer trained on ``corpus``; writes it to ``folder``,
+    which is returned.
 
-    Same settings and corpus, same bytes. Raises :class:`ValueError` on widths that do not divide.
+    Equal settings and corpus give equal bytes. Raises :class:`ValueError` on widths that do not divide.
     """
     if tiny.hidden_size % (2 * tiny.heads) or tiny.heads % tiny.kv_heads:
         raise ValueError(

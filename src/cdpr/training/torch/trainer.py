@@ -67,11 +67,11 @@ class Trainer:
         self.step, self.seconds, self.tokens = 0, 0.0, 0
 
     def _load_model(self) -> torch.nn.Module:
-        """The initial policy's model."""
+        """Load the model of the initial policy."""
         return load_model(self.run.policy, self.device, self.settings.policy.model == "tiny")
 
     def _load_frozen(self) -> PolicyAgent:
-        """The frozen policy: the initial weights in a model of their own."""
+        """Load the frozen policy: the initial weights, in a model and a sampler of their own."""
         sampler = InProcessSampler.from_model(self._load_model(), self.run.tokenizer, _CACHES)
         self.samplers.append(sampler)
         return self.run.agent(sampler)
@@ -83,8 +83,8 @@ class Trainer:
             sampler.refresh()
 
     def validate(self) -> dict[str, Any]:
-        """Evaluate the policy with greedy decoding on the validation cases; returns a row of metrics. Time and tokens
-        of a validation do not count as training."""
+        """Evaluate the policy with greedy decoding on the validation cases; returns a row of metrics, without figures
+        where there are no such cases. Time and tokens of a validation do not count as training."""
         row = self.progress | {"validation/decoding": "greedy"}
         if not self.run.validation:
             return row
@@ -95,12 +95,12 @@ class Trainer:
         return row | self.summary("validation", episodes)
 
     def summary(self, part: str, episodes: Group) -> dict[str, float]:
-        """The means of :func:`summarise_episodes`, with ``part`` before their names."""
+        """The means of :func:`summarise_episodes` over these episodes, named ``PART/...``."""
         figures = summarise_episodes(episodes, self.settings.utility, self.settings.environment.tests)
         return {f"{part}/{name}": value for name, value in figures.items()}
 
     def advance(self, seconds: float, tokens: int) -> None:
-        """Count a finished iteration, with its seconds and generated tokens."""
+        """Count a finished iteration, and add its seconds and generated tokens to those of the training."""
         self.step, self.seconds, self.tokens = self.step + 1, self.seconds + seconds, self.tokens + tokens
 
     @property
@@ -110,7 +110,7 @@ class Trainer:
 
     @property
     def generated(self) -> int:
-        """Number of tokens that all samplers have generated."""
+        """The number of tokens that all samplers have generated so far."""
         return sum(sampler.counters.generated_tokens for sampler in self.samplers)
 
     def save(self, folder: Path) -> None:
@@ -118,7 +118,7 @@ class Trainer:
         save_policy(self.model, self.run.policy, folder)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the next step depends on."""
+        """Everything that the next step depends on, for a checkpoint."""
         return {
             **self.progress,
             "model": self.model.state_dict(),

@@ -20,8 +20,8 @@ _ROW = 2048  # tokens of a row up to which a dense mask is cheaper than computin
 def clipped_surrogate(
     logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, clip_ratio: float = CLIP_RATIO
 ) -> torch.Tensor:
-    """The loss of each token, -min(rho A, clip(rho, 1-eps, 1+eps) A), at most -DUAL_CLIP A where A < 0 (paper, section
-    "Policy Update"). All tensors have the same shape. The log-ratio is clamped to +-20, as in verl."""
+    """Compute the loss of each token, -min(rho A, clip(rho, 1-eps, 1+eps) A), at most -DUAL_CLIP A where A < 0 (paper,
+    section "Policy Update"). All tensors have the same shape. The log-ratio is clamped to +-20, as in verl."""
     ratio = torch.exp((logprobs - old_logprobs).clamp(-20, 20))
     loss = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(1 - clip_ratio, 1 + clip_ratio))
     return torch.where(advantages < 0, torch.minimum(loss, -advantages * DUAL_CLIP), loss)
@@ -52,13 +52,13 @@ class Sample:
 
     @property
     def length(self) -> int:
-        """Tokens that pass through the model."""
+        """The number of tokens of the trajectory and its branches."""
         return len(self.ids) + sum(len(branch.ids) for branch in self.branches)
 
     @classmethod
-    def of(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Self:
-        """The sample of trajectory ``i`` of a group with its advantages, in the tokens that were sampled. Prompts and
-        observations have no loss."""
+    def from_trajectory(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Self:
+        """Make the sample of ``trajectory``, number ``i`` of the group with the advantages ``scored``, in the tokens
+        that were sampled. Prompts and observations have no loss."""
         turns = [step.turn for step in trajectory.steps]
         branches = [branch for branch in scored.alternatives if branch.i == i]
         parts: list[tuple[Sequence[Turn], Sequence[PerToken], Sequence[PerToken]]]
@@ -75,25 +75,27 @@ class Sample:
 
 
 def _ids(turns: Sequence[Turn]) -> tuple[int, ...]:
-    """All tokens of an episode: prompt, replies, and the observations between them."""
+    """The tokens of an episode with these turns: prompt, replies, and the observations between them."""
     return turns[-1].prompt_ids + turns[-1].token_ids
 
 
 def _branch_piece(turns: Sequence[Turn]) -> Piece:
-    """The piece of replies that branch off from a trajectory: everything behind their first prompt."""
+    """Make the piece of replies that branch off from a trajectory: all tokens behind their first prompt."""
     start = len(turns[0].prompt_ids)
     return Piece(start, _ids(turns)[start:], _positions(turns))
 
 
 def _positions(turns: Sequence[Turn]) -> tuple[int, ...]:
-    """The positions of the generated tokens."""
+    """The positions of the generated tokens in an episode with these turns."""
     return tuple(len(turn.prompt_ids) + k for turn in turns for k in range(len(turn.token_ids)))
 
 
 def samples_of(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> list[list[Sample]]:
-    """The training samples of a batch, by group and trajectory."""
-    batch = zip(groups, scored, strict=True)
-    return [[Sample.of(trajectory, credit, i) for i, trajectory in enumerate(group)] for group, credit in batch]
+    """Make the training samples of a batch of groups with their advantages; returns a list [group][trajectory]."""
+    return [
+        [Sample.from_trajectory(trajectory, credit, i) for i, trajectory in enumerate(group)]
+        for group, credit in zip(groups, scored, strict=True)
+    ]
 
 
 class AdamW:
@@ -130,8 +132,9 @@ class AdamW:
 
 
 def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Sequence[Sample]]]:
-    """Batches of rows of similar length, each of about ``size`` samples. A row is a group of samples that share their
-    prompt and fit in :data:`_ROW` tokens, otherwise a single sample."""
+    """Divide the samples of a batch into micro-batches of rows of similar length, each with at most about ``size``
+    samples. A row has the samples of a group where these share their prompt and fit in :data:`_ROW` tokens, else a
+    single one."""
     rows: list[Sequence[Sample]] = []
     for group in groups:
         for start in range(0, len(group), size):
@@ -148,7 +151,8 @@ def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Se
 
 
 def pieces(row: Sequence[Sample]) -> list[Piece]:
-    """The pieces of a row for :func:`token_logprobs`: a sample with its branches, or samples that share a prompt."""
+    """Make the pieces of a row for :func:`token_logprobs`, from a sample with its branches, or samples that share a
+    prompt."""
     first, *others = row
     starts = [_shared_tokens(first, other) for other in others]
     shared = [Piece(at, other.ids[at:], other.positions) for at, other in zip(starts, others, strict=True)]
@@ -156,12 +160,12 @@ def pieces(row: Sequence[Sample]) -> list[Piece]:
 
 
 def _row_length(row: Sequence[Sample]) -> int:
-    """Number of tokens of a row, those that its samples share counted once."""
+    """The number of tokens of a row; those that its samples share count once."""
     return row[0].length + sum(other.length - _shared_tokens(row[0], other) for other in row[1:])
 
 
 def _shared_tokens(first: Sample, other: Sample) -> int:
-    """Number of first tokens that two samples of a row share, up to the first reply of ``other``."""
+    """The number of tokens with which two samples of a row begin alike, up to the first reply of ``other``."""
     most = min(len(first.ids), other.positions[0] if other.positions else len(other.ids))
     if first.ids[:most] == other.ids[:most]:
         return most
@@ -172,15 +176,15 @@ def _shared_tokens(first: Sample, other: Sample) -> int:
 
 
 def token_logprobs(model: Any, rows: Sequence[Sequence[Piece]], temperature: float = 1.0) -> torch.Tensor:
-    """The log-probability of every scored token given the tokens before it, float32 ``[scored tokens]`` in the order of
-    row, piece and position; differentiable."""
+    """Compute the log-probability of every scored token given the tokens before it, float32 ``[scored tokens]`` in the
+    order of row, piece and position; differentiable. ``rows`` are those of :func:`token_logits`."""
     logits, tokens = token_logits(model, rows)
     return torch.log_softmax(logits / temperature, dim=-1).gather(1, tokens[:, None]).squeeze(1)
 
 
 def token_logits(model: Any, rows: Sequence[Sequence[Piece]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The logits behind the tokens before every scored token, float32 ``[scored tokens, vocabulary]`` in the order of
-    row, piece and position, differentiable; and the scored tokens themselves.
+    """Compute the logits from which every scored token is predicted, float32 ``[scored tokens, vocabulary]`` in the
+    order of row, piece and position, differentiable; returns them and the scored tokens (int64).
 
     The pieces of a row are concatenated. Each attends to itself and to the tokens that it continues, so that a common
     beginning is computed once. The last token of a later piece does not pass through the model, since nothing follows
@@ -233,8 +237,8 @@ def token_logits(model: Any, rows: Sequence[Sequence[Piece]]) -> tuple[torch.Ten
 
 
 def _common_beginning(rows: Sequence[Sequence[Piece]]) -> int:
-    """Number of first tokens that all rows share before the first scored one; 0 where a pass of their own for these
-    would not be faster."""
+    """The number of tokens with which all rows begin alike, before the first scored one; 0 where computing these once,
+    in a pass of their own, would not be faster."""
     first, *others = (row[0].ids for row in rows)
     most = min(min((len(row[0].ids), *row[0].scored, *(piece.start for piece in row[1:]))) for row in rows) - 1
     for other in others:

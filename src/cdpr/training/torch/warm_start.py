@@ -48,7 +48,7 @@ Demonstration = Sequence[Piece]
 
 @dataclass(frozen=True)
 class DemonstratedEpisode:
-    """A clinician's episode, and (``readings``) its likeliest diagnosis at each state."""
+    """The episode of a clinician; ``readings`` are replies with the likeliest diagnosis at each of its states."""
 
     trajectory: Trajectory
     readings: tuple[Turn, ...]
@@ -86,8 +86,8 @@ def warm_start(cases: Iterable[CaseRecord], folder: Path, settings: Settings | N
 
 
 def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Path, state: Path) -> None:
-    """Train a policy on the lessons and write it to ``folder``: the tiny one, built here, or that of the folder
-    ``model``."""
+    """Train a policy on the lessons and write it to ``folder``: the tiny one, which is built first, or that in the
+    folder ``model``. ``state`` is the folder of unfinished work."""
     tiny, (episodes, static) = settings.policy.model == "tiny", lessons
     if tiny or model is None:
         initial = build_tiny_policy(state / "initial", settings.policy.tiny, corpus(settings, episodes, static))
@@ -99,6 +99,7 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
     metrics = MetricsLog(state / METRICS)
 
     def log(row: Mapping[str, Any]) -> None:
+        """Append a row of metrics with the clinicians' accuracy, and print it."""
         row = {**row, "clinician/accuracy": accuracy}
         metrics(row)
         print("  ".join(f"{k.rpartition('/')[2]} {v:.4g}" for k, v in row.items() if isinstance(v, (int, float))))
@@ -108,15 +109,15 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
 
 
 def gather_lessons(settings: Settings, cases: Mapping[str, Path]) -> Lessons:
-    """The lessons of clinicians on training cases. ``cases`` are the files of the data sets; of the in-domain data set
-    the first ``warm_start.cases`` cases are demonstrated."""
+    """Let clinicians demonstrate training cases; returns the lessons. ``cases`` are the files of the data sets by name;
+    of the in-domain data set the first ``warm_start.cases`` cases are demonstrated."""
     datasets, limits = LESSONS if _reads_textbook(settings) else (IN_DOMAIN,), {IN_DOMAIN: settings.warm_start.cases}
     by_dataset = {name: itertools.islice(iterate_records(cases[name], "train"), limits.get(name)) for name in datasets}
     return _demonstrate_all(settings, {name: list(records) for name, records in by_dataset.items()})
 
 
 def _demonstrate_all(settings: Settings, by_dataset: Mapping[str, Sequence[CaseRecord]]) -> Lessons:
-    """The lessons of clinicians on the cases of each data set."""
+    """Let a clinician of each data set demonstrate its cases; returns the lessons."""
     episodes: list[DemonstratedEpisode] = []
     static: list[tuple[CaseRecord, Turn]] = []
     for dataset, records in by_dataset.items():
@@ -135,7 +136,8 @@ def _reads_textbook(settings: Settings) -> bool:
 def encode_lessons(
     settings: Settings, policy: Path, episodes: Sequence[DemonstratedEpisode], static: Sequence[tuple[CaseRecord, Turn]]
 ) -> list[Demonstration]:
-    """The lessons in the tokens of a policy, whose folder is ``policy``."""
+    """Encode the lessons in the tokens of the policy in the folder ``policy``; ``static`` are the cases with a
+    diagnosis from the whole record."""
     tokenizer = ChatTokenizer(policy, settings.policy.chat_template_kwargs)
     prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
     demonstrations = [encode_episode(prompts, episode) for episode in episodes]
@@ -145,7 +147,7 @@ def encode_lessons(
 async def demonstrate(
     environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord], readings: bool
 ) -> list[DemonstratedEpisode]:
-    """The clinician's episode of each case, with its likeliest diagnosis at each state if ``readings``."""
+    """Let the clinician run an episode of each case; with ``readings`` also diagnose at each of its states."""
     episodes = []
     for case in cases:
         trajectory = await run_episode(environment, clinician, case, 0)
@@ -157,7 +159,8 @@ async def demonstrate(
 
 
 async def _diagnose_statically(environment, clinician, cases, share: float) -> list[tuple[CaseRecord, Turn]]:
-    """The first ``share`` of the cases, each with the clinician's diagnosis from the whole record."""
+    """Let the clinician diagnose the first ``share`` of the cases from the whole record; returns these cases, each with
+    the reply."""
     diagnoses = []
     for case in cases[: round(share * len(cases))]:
         state = State(case)
@@ -168,7 +171,7 @@ async def _diagnose_statically(environment, clinician, cases, share: float) -> l
 
 
 def corpus(settings: Settings, episodes: Sequence[DemonstratedEpisode], static) -> list[str]:
-    """All texts of the lessons that the policy will read or write."""
+    """List all texts of the lessons that the policy will read or write, to train a tokenizer on."""
     prompt = settings.environment.prompt
     texts = []
     for episode in episodes:
@@ -180,9 +183,9 @@ def corpus(settings: Settings, episodes: Sequence[DemonstratedEpisode], static) 
 
 
 def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demonstration:
-    """An episode in tokens: one piece for the conversation, whose replies have a loss, and one piece for each reading
-    (the likeliest diagnosis at a state), which branches off from the conversation at its state. A reading begins with
-    the words of a forced diagnosis, which have no loss, and has no end-of-turn token."""
+    """Encode an episode: one piece for the conversation, whose replies have a loss, and one piece for each reading (the
+    likeliest diagnosis at a state), which branches off from the conversation at its state. A reading begins with the
+    words of a forced diagnosis, which have no loss, and has no end-of-turn token."""
     steps = [_in_style(prompts, step) for step in episode.trajectory.steps]
     positions: list[int] = []
     readings: list[Piece] = []
@@ -197,14 +200,14 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
 
 
 def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
-    """A diagnosis from the whole record in tokens; only the name of the disease has a loss."""
+    """Encode a diagnosis from the whole record; only the name of the disease has a loss."""
     prefix = prompts.prompt_ids(State(case), True, whole=True)
     ids = (*prefix[: len(prefix) - len(prompts.forced_prefix_ids)], *_diagnosis_ids(prompts, turn))
     return [Piece(0, ids, range(len(prefix), len(ids)))]
 
 
 def _in_style(prompts: PromptBuilder, step: Step) -> Step:
-    """The step with its reply in the prompt's style; clinicians write the full style."""
+    """Rewrite the reply of a step, which clinicians write in the full style, in the style of the prompts."""
     style = prompts.settings.style
     return step if style == "full" else replace(step, turn=Turn(render_action(step.action, style)))
 
@@ -225,6 +228,7 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
     rise = 50 if settings.policy.model == "tiny" else min(50, math.ceil(total / 10))
 
     def rate_share(k: int) -> float:
+        """The share of the peak learning rate in step ``k``."""
         return min((k + 1) / rise, 0.5 * (1 + math.cos(math.pi * min(1.0, k / total))))
 
     schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, rate_share) for optimizer in optimizers]
@@ -251,7 +255,7 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
 
 
 def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
-    """The optimisers of the model: Muon and AdamW for the tiny policy, AdamW for any other."""
+    """Create the optimisers of the model: Muon and AdamW for the tiny policy, AdamW for any other."""
     adam = functools.partial(torch.optim.AdamW, weight_decay=0.01, fused=True)
     if settings.policy.model != "tiny":
         return [adam(model.parameters(), lr=_FOLDER_ADAM_RATE)]
@@ -260,7 +264,8 @@ def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:
-    """Batches in random order. Demonstrations are sorted by length within large random blocks, which saves padding."""
+    """Divide demonstrations into batches of ``size`` in random order. Within large random blocks they are sorted by
+    length, which saves padding."""
     rng, order, batches = random.Random(seed), list(demonstrations), []
     rng.shuffle(order)
     block = size * 32

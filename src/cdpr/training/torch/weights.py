@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def load_model(folder: Path, device: str = "cpu", tiny: bool = False) -> torch.nn.Module:
-    """The causal language model in a Hugging Face folder, in single precision: the ``tiny`` policy by torch alone,
+    """Load the causal language model in a Hugging Face folder, in single precision: the ``tiny`` policy by torch alone,
     others by transformers. Raises as :func:`cdpr.llm.transformer.read_folder`."""
     read_folder(folder)
     if tiny:
@@ -49,8 +49,8 @@ def copy_tokenizer(policy: Path, folder: Path) -> None:
 
 
 def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
-    """Write a checkpoint, on disk when this returns, and keep the one before. A kill at any moment leaves one of the
-    two whole; the file of digests tells which."""
+    """Write a checkpoint, which is on the disk when this returns, and keep the previous one. A kill at any moment
+    leaves one of the two whole; the file of digests tells which."""
     previous, digests = _sibling_files(path)
     with replacing(path) as partial:
         with partial.open("wb") as file:
@@ -63,7 +63,8 @@ def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[Any, Any] | None:
-    """The content of the newest whole checkpoint (no code is loaded), None without one. Warns about damaged ones."""
+    """Load the newest whole checkpoint: ``path`` or the previous one. Returns its content, None where none is whole;
+    warns about damaged ones. No code is loaded."""
     previous, digests = _sibling_files(path)
     whole_digests = _read_digests(digests)
     files = [file for file in (path, previous) if file.exists()]
@@ -78,8 +79,8 @@ def load_checkpoint(path: Path) -> dict[Any, Any] | None:
 
 @contextmanager
 def undone_by_errors(model: torch.nn.Module, keep: bool) -> Iterator[None]:
-    """A context that restores the trained parameters if it ends with a FloatingPointError; with ``keep`` False it does
-    nothing."""
+    """Restore the trained parameters if the context ends with a FloatingPointError; with ``keep`` False nothing is
+    stored and nothing restored."""
     trained = [p for p in model.parameters() if p.requires_grad] if keep else []
     before = [p.detach().to("cpu", copy=True) for p in trained]
     try:
@@ -91,7 +92,7 @@ def undone_by_errors(model: torch.nn.Module, keep: bool) -> Iterator[None]:
 
 
 def _read_digests(path: Path) -> list[str]:
-    """The digests in a file, which may be damaged or missing."""
+    """Read the digests in a file; none where it is missing, and any words where it is damaged."""
     return path.read_text(encoding="utf-8", errors="replace").split() if path.is_file() else []
 
 
@@ -104,15 +105,17 @@ def _sibling_files(path: Path) -> tuple[Path, Path]:
 
 
 class _Product(torch.autograd.Function):
-    """``x @ weight.T`` and its gradients; ``x`` [..., in], ``weight`` [out, in]."""
+    """``x @ weight.T`` by oneDNN, with its gradients; ``x`` [..., in], ``weight`` [out, in]."""
 
     @staticmethod
     def forward(ctx, x, weight):
+        """Compute the product [..., out]."""
         ctx.save_for_backward(x, weight)
         return _multiply(x, weight)
 
     @staticmethod
     def backward(ctx, gradient):
+        """Compute the gradients of ``x`` and ``weight`` from that of the product."""
         x, weight = ctx.saved_tensors
         flat = gradient.reshape(-1, gradient.shape[-1])
         return (
@@ -125,17 +128,18 @@ class _Linear(torch.nn.Linear):
     """A linear layer in float32 on a CPU, computed by oneDNN."""
 
     def forward(self, x):
+        """Apply the layer to ``x`` [..., in]."""
         return _Product.apply(x, self.weight)
 
 
 def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """``x @ weight.T`` by oneDNN."""
+    """Compute ``x @ weight.T`` by oneDNN."""
     return ONEDNN_LINEAR(x, weight, None, "none", [], "")
 
 
 def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
-    """The same model, whose linear layers without bias now use oneDNN, where torch has it. Torch itself uses MKL, which
-    leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
+    """Make the linear layers without bias of a model use oneDNN, where torch has it; returns the model. Torch itself
+    uses MKL, which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
     for layer in model.modules() if ONEDNN_LINEAR is not None else ():
         if type(layer) is torch.nn.Linear and layer.bias is None and layer.weight.dtype == torch.float32:
             layer.__class__ = _Linear if layer.weight.device.type == "cpu" else torch.nn.Linear
@@ -143,5 +147,5 @@ def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def padded_width(model: torch.nn.Module, longest: int) -> int:
-    """The width in tokens to which a batch should be padded, whose longest sequence has ``longest``."""
+    """The number of tokens to which a batch should be padded whose longest sequence has ``longest`` tokens."""
     return padded(longest) if any(type(layer) is _Linear for layer in model.modules()) else longest

@@ -74,20 +74,20 @@ class DiagnosticLoop(AgentLoopBase):
             # A prompt and one token without loss: verl needs every member of a group.
             prompt, reply = run.prompts.context_ids(State(case)), [run.tokenizer.end_of_turn]
             failure: dict[str, Any] = {"failure": type(error).__name__, "fatal": fatal}
-            return _output(prompt, reply, [0], [0.0], extra_fields=_fields({0}), reward_score=0.0, **failure)
+            return _output(prompt, reply, [0], [0.0], extra_fields=_extra_fields({0}), reward_score=0.0, **failure)
         turns, limit = [step.turn for step in trajectory.steps], self.rollout_config.response_length
-        outcome = {"reward_score": float(trajectory.correct), "extra_fields": _fields(model.versions or {0})}
-        return _row(turns, limit, trajectory=trajectory, **outcome)
+        outcome = {"reward_score": float(trajectory.correct), "extra_fields": _extra_fields(model.versions or {0})}
+        return _episode_output(turns, limit, trajectory=trajectory, **outcome)
 
 
-def _fields(versions: set[int]) -> dict[str, Any]:
-    """The extra fields that verl reads: the versions of the weights, and figures to display (none: we log our own)."""
+def _extra_fields(versions: set[int]) -> dict[str, Any]:
+    """The extra fields of an output that verl reads: the versions of the weights, and figures to display (none)."""
     return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
 
 
-def _row(turns: Sequence[Turn], limit: int | None = None, **more: Any) -> EpisodeOutput:
-    """The output of an episode's replies with the observations between them, which have no loss; at most ``limit``
-    tokens."""
+def _episode_output(turns: Sequence[Turn], limit: int | None = None, **more: Any) -> EpisodeOutput:
+    """Make verl's output from the replies of an episode with the observations between them, which have no loss: at most
+    ``limit`` tokens behind the first prompt. ``more`` are further fields."""
     response = [*turns[-1].prompt_ids, *turns[-1].token_ids][len(turns[0].prompt_ids) :][:limit]
     mask = on_response(turns, ([1] * len(turn.token_ids) for turn in turns), limit)
     logprobs = on_response(turns, (turn.logprobs for turn in turns), limit)
@@ -95,7 +95,8 @@ def _row(turns: Sequence[Turn], limit: int | None = None, **more: Any) -> Episod
 
 
 def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: int = 1, **more: Any) -> EpisodeOutput:
-    """An output with these tokens; ``more`` are further fields."""
+    """Make verl's output from these tokens; ``mask`` and ``logprobs`` have one entry per token of the reply, ``more``
+    are further fields."""
     return EpisodeOutput(
         prompt_ids=list(prompt),
         response_ids=list(reply),
@@ -108,7 +109,7 @@ def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: 
 
 
 def _log_fault(what: str, error: Exception) -> None:
-    """Log the stack of an error without its message, which may quote a case."""
+    """Log what failed (``what``) and the stack of the error, without its message, which may quote a case."""
     _log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
@@ -124,7 +125,7 @@ class _Group:
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     def trajectories(self) -> dict[int, Trajectory]:
-        """The trajectories by number, without failed episodes."""
+        """The trajectories of the group by number; failed episodes are left out."""
         members = sorted(self.members.items())
         return {i: member.trajectory for i, member in members if member.trajectory is not None}
 
@@ -174,7 +175,7 @@ class GroupHook:
         return await super()._agent_loop_postprocess(rows, validate, **row)  # type: ignore[misc]
 
     async def _join(self, output: EpisodeOutput, row: dict[str, Any]) -> None:
-        """Add an episode to its group. The call of the last episode scores the group, the others wait for it."""
+        """Add an episode to its group and wait until the group is scored. The call of the last episode scores it."""
         group = self.groups.setdefault(row["uid"], _Group(row["uid"], int(row["index"]), int(row["iteration"])))
         group.members[int(row["session_id"])] = output
         if len(group.members) < self.session.settings.training.group_size:
@@ -186,7 +187,8 @@ class GroupHook:
             group.done.set()
 
     async def _score(self, group: _Group) -> None:
-        """Score a complete group; a group with a failed episode gets no advantages."""
+        """Score a complete group, and add its alternatives to the episodes from which they branch off. A group with a
+        failed episode, or whose scoring fails, gets no advantages."""
         members = [group.members[i] for i in sorted(group.members)]
         trajectories = group.trajectories()
         if len(trajectories) == len(members):
@@ -199,16 +201,16 @@ class GroupHook:
         for other in group.scored.alternatives if group.scored else ():
             member = members[other.i]
             displayed = {"reward_score": member.reward_score, "extra_fields": member.extra_fields}
-            member.alternatives.append(_row(other.turns, **displayed))
+            member.alternatives.append(_episode_output(other.turns, **displayed))
 
     def _summary(self, part: str, outputs: Sequence[EpisodeOutput]) -> dict[str, float]:
-        """The means over the episodes that did not fail, with ``part`` before their names."""
+        """The means over the episodes that did not fail, named ``PART/...``; none where all failed."""
         settings, episodes = self.session.settings, [output.trajectory for output in outputs if output.trajectory]
         figures = summarise_episodes(episodes, settings.utility, settings.environment.tests) if episodes else {}
         return {f"{part}/{name}": value for name, value in figures.items()}
 
     def finish_validation(self) -> dict[str, Any]:
-        """The metrics of the finished validation, with its verdicts by case."""
+        """Compute the metrics of the finished validation, with its verdicts by case, and begin a new one."""
         outputs = [self.validation[index] for index in sorted(self.validation)]
         self.validation = {}
         marks = verdicts([x.trajectory.correct if x.trajectory else math.nan for x in outputs])
@@ -216,7 +218,8 @@ class GroupHook:
         return row | self._summary("validation", outputs)
 
     def finish(self, uids: Sequence[str]) -> Finished:
-        """The advantages of a batch of groups, finished in the order of the schedule, as in the torch engine."""
+        """Finish the batch of the groups ``uids``, in the order of the schedule, as in the torch engine; returns their
+        advantages and the metrics."""
         groups = sorted(map(self.groups.pop, uids), key=lambda group: group.row)
         outputs = [output for group in groups for _, output in sorted(group.members.items())]
         rollouts = self._summary("train", outputs) | {
@@ -232,7 +235,7 @@ class GroupHook:
         finished.metrics = self.algorithm.finish(batch)
         check_finite([list(group.trajectories().values()) for group, _ in scored], batch)
         for group, credit in scored:
-            for key, advantages, weights in _rows(group, credit):
+            for key, advantages, weights in _batch_rows(group, credit):
                 finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
                 if self.algorithm.extra_samples:
                     finished.weights[key] = math.fsum(weights)
@@ -249,11 +252,13 @@ class GroupHook:
         self.algorithm.load_state_dict(json.loads(state))
 
 
-def _rows(group: _Group, scored: GroupAdvantages) -> Iterator[tuple[str, list[float], list[float]]]:
-    """For each row of a scored group: verl's key, and the advantages and weights of its tokens."""
+def _batch_rows(group: _Group, scored: GroupAdvantages) -> Iterator[tuple[str, list[float], list[float]]]:
+    """Yield for each row of verl's batch that a scored group has: its key, and the advantages and weights of its
+    tokens."""
     count: Counter[int] = Counter()
 
     def row(key: str, turns: Sequence[Turn], length: int | None, *columns: Sequence[PerToken]):
+        """The row ``key``: one list of values per token for each of ``columns``."""
         return key, *(on_response(turns, by_token(turns, values), length) for values in columns)
 
     for i, trajectory in group.trajectories().items():
@@ -278,8 +283,8 @@ class GroupManager(AgentLoopManagerTQ):
 
 
 def needs_of(url: str | None) -> dict[str, Any]:
-    """Ray's options for an actor that uses the server at ``url``. A local address is valid only on the cluster's first
-    machine, where the server runs; by default Ray would choose any machine."""
+    """The options of Ray for an actor that uses the server at ``url``. An actor that uses a local address runs on the
+    cluster's first machine, as the server does; by default Ray would choose any machine."""
     return {"num_cpus": 0, "resources": {"node:__internal_head__": 1e-3} if url and is_local(url) else {}}
 
 
@@ -289,7 +294,8 @@ class ScheduledBatch(ReplayBuffer):
     would differ between runs."""
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """The keys of ``batch_size`` groups, sorted by row of the schedule and number in the group; verl's metrics."""
+        """Take ``batch_size`` finished groups from the buffer; returns their keys, sorted by row of the schedule and
+        number in the group, and verl's metrics."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
         numbers = (map(int, key.rsplit("_", 2)[1:]) for key in batch.keys)  # {uid}_{session}_{output}

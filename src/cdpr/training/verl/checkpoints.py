@@ -21,7 +21,7 @@ _STEP, _MARK = "global_step_", "whole"
 
 
 def folder_of(checkpoints: Path, step: int) -> Path:
-    """The folder of verl's checkpoint of a step."""
+    """The folder in ``checkpoints`` that verl gives the checkpoint of a step."""
     return checkpoints / f"{_STEP}{step}"
 
 
@@ -32,7 +32,8 @@ def keep_only(checkpoints: Path, step: int) -> None:
 
 
 def fall_back(checkpoints: Path) -> int | None:
-    """Make verl resume from the newest whole checkpoint and remove all others; returns its step, None without one."""
+    """Prepare to resume: verl will continue from the newest whole checkpoint, all others are removed. Returns the step
+    of that checkpoint; None where none is whole, so that verl starts anew."""
     whole = [int(mark.parent.name.removeprefix(_STEP)) for mark in checkpoints.glob(f"{_STEP}*/{_MARK}")]
     if not whole:
         _remove(checkpoints)
@@ -44,15 +45,16 @@ def fall_back(checkpoints: Path) -> int | None:
 
 
 def _remove(checkpoints: Path, keep: Path | None = None) -> None:
-    """Remove all checkpoints but the folder ``keep``."""
+    """Remove the folders of all checkpoints, except ``keep``."""
     for folder in checkpoints.glob(f"{_STEP}*"):
         if folder != keep:
             shutil.rmtree(folder)
 
 
 def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: int) -> None:
-    """Write the policy of the last checkpoint as a Hugging Face folder, whole or not at all: verl's merger joins the
-    shards, a LoRA adapter is added to the weights, and the tokenizer files are copied."""
+    """Write the policy of the last checkpoint to the Hugging Face folder ``policy``, whole or not at all: verl's merger
+    joins the shards, a LoRA adapter (``lora_rank`` above 0) is added to the weights, and the tokenizer files of
+    ``init_policy`` are copied."""
     step = int((checkpoints / LATEST).read_text())
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(folder_of(checkpoints, step) / "actor")]
@@ -74,8 +76,8 @@ def hand_over(policy: Path, out_dir: Path) -> None:
 
 
 def fold_adapter(folder: Path, rank: int) -> None:
-    """Add the LoRA adapter in a merged folder to its weights, with ``lora_alpha`` equal to the rank. Computed in
-    float32 and saved in bfloat16, as by the merger. Raises FileNotFoundError without an adapter."""
+    """Add the LoRA adapter in a merged folder to its weights, and remove it; its ``lora_alpha`` is its rank. Computed
+    in float32 and saved in bfloat16, as by the merger. Raises FileNotFoundError without an adapter."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

@@ -17,7 +17,7 @@ from ...settings.variants import value_at
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .cpu import ENVIRONMENT, LOGICAL
 from .duration import comparison_lines, duration_lines, target_line
-from .memory import OWN_SERVER, cpus_of_ray, memory_plan, micro_batch, needs_frozen
+from .memory import OWN_SERVER, cpus_of_ray, memory_plan, micro_batch, uses_frozen_policy
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""
@@ -26,15 +26,20 @@ _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The environment variables of all processes of a run. Nothing is downloaded: the policy is a folder."""
+    """The environment variables of all processes of a run: no telemetry, no downloads (the policy is a folder), and
+    those of the CPU where there is no GPU."""
     every = NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"} | {k: os.environ.get(k, v) for k, v in WITHOUT_TOOLKIT.items()}
     threads = {"OMP_NUM_THREADS": str(settings.training.threads)}
     return every | (ENVIRONMENT | threads if settings.training.verl.without_gpu else {})
 
 
 def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dict[str, Any]:
-    """The changes to verl's configuration ``ppo_trainer``, by dotted key; a leading ``+`` adds a new key. Raises
-    SettingsError for settings that cannot run or whose memory does not fit."""
+    """Translate settings to changes of verl's configuration ``ppo_trainer``, by dotted key; a leading ``+`` adds a new
+    key.
+
+    ``session`` is the file that describes the run, ``policy`` the folder of the initial policy, ``state`` that of
+    unfinished work. Raises SettingsError for settings that cannot run or whose memory does not fit.
+    """
     check(settings)
     plan, verl, frozen = settings.training, settings.training.verl, settings.training.verl.frozen
     here = Path(__file__).parent
@@ -64,7 +69,9 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         "+ray_kwargs.ray_init.address": "auto" if verl.nodes > 1 else "local",
         **{f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}": value for name, value in environment(settings).items()},
     }
-    if needs_frozen(settings) and frozen.url is None and not frozen.beside:  # our trainer reads it and starts a server
+    if (
+        uses_frozen_policy(settings) and frozen.url is None and not frozen.beside
+    ):  # our trainer reads it and starts a server
         resolved[f"+{_ROLLOUT}.custom.frozen_memory"] = OWN_SERVER
     if verl.without_gpu:
         resolved |= table["without_gpu"]
@@ -75,7 +82,7 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
 
 
 def overrides(resolved: Mapping[str, Any]) -> list[str]:
-    """The changes in the grammar of Hydra's command line: ``key=value`` with JSON values."""
+    """Write changes of verl's configuration as arguments of Hydra: ``key=value`` with JSON values."""
     return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in resolved.items()]
 
 
@@ -135,7 +142,7 @@ def report(
     columns: Mapping[str, Settings],
     runs: Sequence[Settings],
 ) -> str:
-    """The text of ``cdpr plan_training``: memory, time, and verl's configuration. ``columns`` are the settings to
+    """Write the text of ``cdpr plan_training``: memory, time, and verl's configuration. ``columns`` are the settings to
     compare, GRPO's first; ``runs`` those of all trainings of ``reproduce_paper``. Raises SettingsError as
     :func:`resolve`."""
     resolved = resolve(settings, session, policy, state)

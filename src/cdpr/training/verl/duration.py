@@ -6,7 +6,7 @@ from typing import Self
 
 from ...settings import Settings, judging_models
 from ...settings.algorithms import algorithm_class, algorithm_options
-from .memory import GB, MemoryPlan, memory_plan, needs_frozen
+from .memory import GB, MemoryPlan, memory_plan, uses_frozen_policy
 
 # GPUs by memory in GB: name, dense bfloat16 TFLOP/s, memory bandwidth in GB/s.
 _CARDS = {24: ("RTX 4090", 165, 1008), 40: ("A100", 312, 1555), 80: ("H100", 989, 3350), 96: ("H20", 148, 4000),
@@ -19,8 +19,8 @@ _AMOUNTS = {"generated tokens": "tokens", "prompt tokens": "prompt", "requests":
 
 
 @dataclass(frozen=True)
-class Habits:
-    """The behaviour of a policy on which the work of a step depends. Lengths are in tokens.
+class Behaviour:
+    """The assumed behaviour of a policy, on which the work of a step depends. Lengths are in tokens.
 
     ``turns``: decisions of an episode, three examinations and a diagnosis (paper, Table 1: AEN about 3); ``opening``:
     the first prompt; ``name``: a diagnosis without other words. The rest was measured by benchmarks/step_requests.py
@@ -45,7 +45,7 @@ class Habits:
 
     @classmethod
     def within(cls, settings: Settings) -> Self:
-        """The default behaviour, within the limits of these settings."""
+        """The default behaviour, with its turns and lengths cut to the limits of these settings."""
         policy, usual = settings.policy, cls()
         return replace(
             usual,
@@ -56,18 +56,18 @@ class Habits:
 
     @property
     def episode(self) -> float:
-        """Tokens of a whole episode."""
+        """The number of tokens of a whole episode."""
         return self.opening + self.turns * self.reply + (self.turns - 1) * self.result
 
     @property
     def scored_prompt(self) -> float:
-        """Mean tokens of a prompt whose continuation is scored. vLLM computes all of them: its prefix cache has no
-        log-probabilities."""
+        """The mean number of tokens of a prompt whose continuation is scored. vLLM computes all of them: its prefix
+        cache has no log-probabilities."""
         return self.opening + (self.turns - 1) / 2 * (self.reply + self.result)
 
 
 @dataclass(frozen=True)
-class Work:
+class ServerWork:
     """The work of the servers in one phase of a step: ``sequences`` at the same time, generated ``tokens``, ``prompt``
     tokens that are not cached, ``requests``, and ``diagnoses`` to judge."""
 
@@ -84,7 +84,7 @@ class StepEstimate:
     servers cache prompts; no continuation comes from the rollout cache of earlier steps."""
 
     seconds: dict[str, float]
-    work: dict[str, Work]
+    work: dict[str, ServerWork]
 
     @property
     def total(self) -> float:
@@ -92,101 +92,109 @@ class StepEstimate:
         return sum(self.seconds.values())
 
     def sum_of(self, name: str) -> float:
-        """The sum over all phases of a field of :class:`Work`."""
+        """The sum of the field ``name`` of :class:`ServerWork` over all phases."""
         return sum(getattr(work, name) for work in self.work.values())
 
 
 def estimate_step(settings: Settings) -> StepEstimate:
-    """The estimate of a training step under these settings. Raises SettingsError for a model without a configuration.
+    """Estimate the time and the work of a training step under these settings. Raises SettingsError for a model without
+    a configuration.
 
     Decoding is limited by memory bandwidth, because every token reads the weights and the keys and values of its
     sequence; prompts and updates are limited by arithmetic. Both reach a share of the numbers in a GPU's data sheet.
     """
-    plan, memory, habits = settings.training, memory_plan(settings), Habits.within(settings)
-    work = step_work(settings, habits)
-    seconds = {phase: _serving_seconds(settings, memory, habits, phase, own) for phase, own in work.items()}
-    tokens = plan.prompts_per_batch * plan.group_size * habits.episode
+    plan, memory, behaviour = settings.training, memory_plan(settings), Behaviour.within(settings)
+    work = step_work(settings, behaviour)
+    seconds = {phase: _serving_seconds(settings, memory, behaviour, phase, own) for phase, own in work.items()}
+    tokens = plan.prompts_per_batch * plan.group_size * behaviour.episode
     operations = (_FORWARD + _UPDATE * plan.inner_epochs) * memory.model.parameters * tokens
     seconds["update"] = operations / (memory.gpus * _card(settings)[1] * 1e12 * _ARITHMETIC_SHARE)
     return StepEstimate(seconds, work)
 
 
-def step_work(settings: Settings, habits: Habits) -> dict[str, Work]:
-    """The work of the servers in a step, by phase."""
-    plan, turns = settings.training, habits.turns
+def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]:
+    """Estimate the work of the servers in a step, by phase."""
+    plan, turns = settings.training, behaviour.turns
     trajectories = plan.prompts_per_batch * plan.group_size
-    prompts = plan.prompts_per_batch * habits.opening + trajectories * (turns - 1) * habits.result
+    prompts = plan.prompts_per_batch * behaviour.opening + trajectories * (turns - 1) * behaviour.result
     decisions = trajectories * turns
-    work = {"rollouts": Work(trajectories, decisions * habits.reply, prompts, decisions, trajectories)}
+    work = {"rollouts": ServerWork(trajectories, decisions * behaviour.reply, prompts, decisions, trajectories)}
     if "credit" in algorithm_class(plan.algorithm).reads:
-        work |= _credit_work(settings, habits, trajectories)
+        work |= _credit_work(settings, behaviour, trajectories)
     elif whole := getattr(algorithm_options(settings), "continuations", 0):  # of every state, by the policy itself
         count, replies = decisions * whole, decisions * whole * (turns + 1) / 2
-        prompts = (replies - count) * habits.result
-        work["whole continuations"] = Work(count, replies * habits.reply, prompts, replies, count)
+        prompts = (replies - count) * behaviour.result
+        work["whole continuations"] = ServerWork(count, replies * behaviour.reply, prompts, replies, count)
     if scored := decisions * _scored_replies(settings):
-        work["scoring"] = Work(0, 0, scored * habits.scored_prompt, scored)
+        work["scoring"] = ServerWork(0, 0, scored * behaviour.scored_prompt, scored)
     return work
 
 
 def _scored_replies(settings: Settings) -> int:
-    """Number of given replies that are scored at every state: two names of the true disease, and one to train on."""
+    """The number of given replies that are scored at every state: two names of the true disease, and one to train on; 0
+    for an algorithm that scores none there."""
     kind, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
     if "credit" in kind.reads or not kind.scores_by(settings):
         return 0
     return 2 + (getattr(options, "reading", "none") != "none")
 
 
-def _credit_work(settings: Settings, habits: Habits, trajectories: float) -> dict[str, Work]:
-    """The work of CDPR's credit by phase: probes (sampled next actions), continuations, and the forced diagnoses or
-    scored beliefs that end them."""
+def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) -> dict[str, ServerWork]:
+    """Estimate the work of CDPR's credit by phase: probes (sampled next actions), continuations, and the forced
+    diagnoses or scored beliefs that end them."""
     credit, n = settings.credit, settings.training.group_size
-    decisions = trajectories * habits.turns
-    # Of n trajectories the first repeats nothing; habits are those of groups of four.
-    states = decisions * (1 - (habits.repeated * 4 / 3 * (n - 1) / n if credit.merge != "none" else 0))
+    decisions = trajectories * behaviour.turns
+    # Of n trajectories the first repeats nothing; behaviour are those of groups of four.
+    states = decisions * (1 - (behaviour.repeated * 4 / 3 * (n - 1) / n if credit.merge != "none" else 0))
     probes = max(0, states * credit.samples - (decisions if credit.own_actions == "counted" else 0))
-    selected = states * (1 if credit.select_all else habits.selected)
+    selected = states * (1 if credit.select_all else behaviour.selected)
     if credit.max_states:
-        visits = 1 + (habits.visits - 1) * (n - 1) / 3 if credit.merge != "none" else 1
+        visits = 1 + (behaviour.visits - 1) * (n - 1) / 3 if credit.merge != "none" else 1
         selected = min(selected, trajectories * credit.max_states / visits)
-    children = selected * min(habits.examinations, credit.candidates + 1)
-    continuations = children * credit.continuations * (habits.drawn if credit.cache.scope != "off" else 1)
-    replies = continuations * sum(habits.goes_on**h for h in range(credit.horizon))
-    forced = continuations * habits.goes_on**credit.horizon
+    children = selected * min(behaviour.examinations, credit.candidates + 1)
+    continuations = children * credit.continuations * (behaviour.drawn if credit.cache.scope != "off" else 1)
+    replies = continuations * sum(behaviour.goes_on**h for h in range(credit.horizon))
+    forced = continuations * behaviour.goes_on**credit.horizon
     # The frozen server took no part in the episodes: it reads the openings, and every evaluated reply with its result.
-    read = trajectories / n * habits.opening + children * (habits.reply + habits.result)
-    work = {"probes": Work(probes, probes * habits.reply, 0, probes)}  # verl's servers give one reply a request
+    read = trajectories / n * behaviour.opening + children * (behaviour.reply + behaviour.result)
+    work = {
+        "probes": ServerWork(probes, probes * behaviour.reply, 0, probes)
+    }  # verl's servers give one reply a request
     ends = children
     if credit.horizon:
         later = replies - continuations  # in words of their own; the first replies of a state are one request
-        read += (later + forced) * habits.result
+        read += (later + forced) * behaviour.result
         ended = continuations - forced
-        work["continuations"] = Work(continuations, replies * habits.reply, read, children + later, ended)
+        work["continuations"] = ServerWork(continuations, replies * behaviour.reply, read, children + later, ended)
         read, ends = 0, forced
     if credit.verdicts == "scored":  # of every end
         ends = continuations if credit.horizon else children
-        work["scoring"] = Work(0, 0, ends * habits.scored_prompt, ends)
+        work["scoring"] = ServerWork(0, 0, ends * behaviour.scored_prompt, ends)
     else:
-        work["forced diagnoses"] = Work(forced, forced * habits.name, read, ends, forced)
+        work["forced diagnoses"] = ServerWork(forced, forced * behaviour.name, read, ends, forced)
     return work
 
 
 def _card(settings: Settings) -> tuple[str, float, float]:
-    """Name, TFLOP/s and GB/s of the card whose memory is nearest to ``training.verl.gpu_memory_gb``."""
+    """Name, TFLOP/s and GB/s of the card in :data:`_CARDS` whose memory is nearest to
+    ``training.verl.gpu_memory_gb``."""
     return _CARDS[min(_CARDS, key=lambda memory: abs(memory - settings.training.verl.gpu_memory_gb))]
 
 
-def _serving_seconds(settings: Settings, memory: MemoryPlan, habits: Habits, phase: str, work: Work) -> float:
-    """The seconds that the servers of a phase need for its ``work``. A server generates as many sequences at the same
-    time as its memory holds, with the opening of a case stored once. A decoding step adds a token to each sequence and
-    takes the longer of two times: to read weights, keys and values (bandwidth), or to compute (arithmetic)."""
-    frozen = needs_frozen(settings) and phase in ("continuations", "forced diagnoses", "scoring")
+def _serving_seconds(
+    settings: Settings, memory: MemoryPlan, behaviour: Behaviour, phase: str, work: ServerWork
+) -> float:
+    """Estimate the seconds that the servers of a phase need for its ``work``. A server generates as many sequences at
+    the same time as its memory holds, with the opening of a case stored once. A decoding step adds a token to each
+    sequence and takes the longer of two times: to read weights, keys and values (bandwidth), or to compute
+    (arithmetic)."""
+    frozen = uses_frozen_policy(settings) and phase in ("continuations", "forced diagnoses", "scoring")
     server = memory.servers[-1 if frozen else 0]
     _, tflops, bandwidth = _card(settings)
-    opening_tokens = settings.training.prompts_per_batch / server.count * habits.opening
-    fitting = (server.tokens - opening_tokens) / (habits.episode - habits.opening)  # sequences
+    opening_tokens = settings.training.prompts_per_batch / server.count * behaviour.opening
+    fitting = (server.tokens - opening_tokens) / (behaviour.episode - behaviour.opening)  # sequences
     batch = max(1.0, min(work.sequences / server.count, server.at_once, fitting))
-    length = (habits.opening + habits.episode) / 2  # of an open sequence, on average
+    length = (behaviour.opening + behaviour.episode) / 2  # of an open sequence, on average
     bytes_read = server.weights * GB + batch * length * memory.model.cache_bytes(server.gpus)
     compute = _FORWARD * memory.model.parameters / (server.gpus * tflops * 1e12 * _ARITHMETIC_SHARE)  # seconds a token
     step = max(bytes_read / (server.gpus * bandwidth * GB * _BANDWIDTH_SHARE), compute * batch)
@@ -194,7 +202,7 @@ def _serving_seconds(settings: Settings, memory: MemoryPlan, habits: Habits, pha
 
 
 def steps_of(settings: Settings) -> int:
-    """The number of iterations of a run with ``data.train_cases`` training cases."""
+    """The number of iterations of a run, which has ``data.train_cases`` training cases."""
     plan = settings.training
     return plan.steps or plan.epochs * (settings.data.train_cases // plan.prompts_per_batch)
 
@@ -205,7 +213,8 @@ def _gpus(settings: Settings) -> int:
 
 
 def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
-    """The lines of a table that compares a step and the run under several settings, GRPO's first."""
+    """Write the lines of a table that compares a step and the whole run under several settings by name, GRPO's
+    first."""
     import pandas as pd
 
     steps = {name: estimate_step(settings) for name, settings in columns.items()}
@@ -226,7 +235,7 @@ def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
 
 
 def duration_lines(settings: Settings) -> list[str]:
-    """The lines of ``cdpr plan_training`` about the time of a run and its judge."""
+    """Write the lines of ``cdpr plan_training`` about the time of a run and its judge."""
     step, steps, gpus = estimate_step(settings), steps_of(settings), _gpus(settings)
     (card, tflops, bandwidth), save_every = _card(settings), settings.training.save_every
     hours, lost = step.total * steps / 3600, step.total * save_every / 3600
@@ -239,7 +248,7 @@ def duration_lines(settings: Settings) -> list[str]:
 
 
 def target_line(runs: Sequence[Settings]) -> str:
-    """The line of ``cdpr plan_training`` about the time of all trainings of ``reproduce_paper``."""
+    """Write the line of ``cdpr plan_training`` about the time of all trainings of ``reproduce_paper``, ``runs``."""
     seconds = [estimate_step(run).total * steps_of(run) for run in runs]
     hours = sum(time * _gpus(run) for time, run in zip(seconds, runs, strict=True)) / 3600
     days = f"about {sum(seconds) / 86400:,.0f} days if they run one after another"
@@ -247,7 +256,8 @@ def target_line(runs: Sequence[Settings]) -> str:
 
 
 def _judge_line(settings: Settings, diagnoses: float, steps: int) -> str:
-    """The line of ``cdpr plan_training`` about the judge: its model, its diagnoses, and their cost."""
+    """Write the line of ``cdpr plan_training`` about the judge: its model, its ``diagnoses`` per step, and their
+    cost."""
     model = judging_models(settings).get("judge.model")
     if model is None:
         return "judge: tables of names alone, which know the synthetic hospital; set judge.model for other cases"

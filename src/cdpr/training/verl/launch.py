@@ -25,7 +25,7 @@ from ..training_run import store_records
 from .checkpoints import fall_back, hand_over, merge_shards
 from .configuration import CHECKPOINTS, environment, overrides, refuse, resolve
 from .cpu import LOGICAL
-from .memory import cpus_of_ray, needs_frozen
+from .memory import cpus_of_ray, uses_frozen_policy
 from .session import START, Session
 
 _FROZEN = "frozen"  # name of the frozen server's model
@@ -66,7 +66,7 @@ def _train(session: Session) -> None:
     resolved = resolve(settings, path, session.policy, session.state)
     with contextlib.ExitStack() as running:
         running.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", machines))
-        if needs_frozen(settings) and verl.frozen.beside:
+        if uses_frozen_policy(settings) and verl.frozen.beside:
             server = running.enter_context(frozen_server(settings, session.policy, session.state))
             server.ready()
             frozen = {"url": server.address, "name": _FROZEN, "beside": False, "replicas": verl.gpus_per_node}
@@ -77,8 +77,9 @@ def _train(session: Session) -> None:
 
 
 def frozen_server(settings: Settings, policy: Path, state: Path, patience: float = 1800.0) -> OwnServer:
-    """A vLLM server of the initial policy on the training GPUs, not yet started; its log is in ``state``. Paper,
-    appendix, Training details: "co-located on the same two devices via separate GPU memory budget"."""
+    """Make the vLLM server of the initial policy on the training GPUs, which is not yet started; its log is in
+    ``state``. Paper, appendix, Training details: "co-located on the same two devices via separate GPU memory
+    budget"."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
     options = {
         "data-parallel-size": verl.gpus_per_node,
@@ -98,6 +99,7 @@ def _check_installed(verl: Verl) -> None:
     import torch
 
     def missing(module: str) -> bool:
+        """Whether a Python module is not installed."""
         return importlib.util.find_spec(module) is None
 
     refuse(
@@ -127,7 +129,8 @@ def _check_installed(verl: Verl) -> None:
 
 
 def _launch(arguments: list[str], state: Path, cpus: int) -> None:
-    """Run verl's entry point with our task runner, under verl's configuration with these changes."""
+    """Run verl's entry point with our task runner, under verl's configuration with the changes ``arguments``; ``cpus``
+    are those that Ray must have."""
     import ray
     from hydra import compose, initialize_config_module
     from verl.trainer.main_ppo import run_ppo
@@ -150,8 +153,8 @@ def _launch(arguments: list[str], state: Path, cpus: int) -> None:
 
 @contextlib.contextmanager
 def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[None]:
-    """A context that limits how long a run may take to start: its processes wait for Ray and for each other without
-    end.
+    """Limit how long the run in the context may take to start; without it, its processes wait for Ray and for each
+    other without end.
 
     Raises SettingsError, naming what the run waits for, where Ray has fewer than ``cpus`` CPUs, or where ``state`` does
     not say within ``patience`` seconds that the run has started. To be used in the main thread, which a signal wakes.
@@ -176,6 +179,7 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
                 return
 
     def wake(*_: object) -> None:
+        """Interrupt the main thread, at the signal of :func:`watch`."""
         raise KeyboardInterrupt  # Ray passes no other exception on
 
     before, watcher = signal.signal(signal.SIGALRM, wake), threading.Thread(target=watch, daemon=True)
@@ -193,10 +197,12 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
 
 
 def _pending() -> str:
-    """Text about the resources that Ray cannot provide, and those that are free; empty where nothing is pending."""
+    """Write which resources Ray cannot provide, and which are free, for an error message; empty where nothing is
+    pending."""
     import ray
 
     def describe(resources: Mapping[str, float]) -> str:
+        """Write the numbers of CPUs and GPUs."""
         return " and ".join(f"{resources.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
 
     groups = ray.util.placement_group_table().values()
@@ -212,7 +218,7 @@ def _pending() -> str:
 def ray_cluster(
     nodes: int, log: Path, devices: Mapping[str, int] | None = None, patience: float = 300.0
 ) -> Iterator[None]:
-    """A context in which Ray runs on ``nodes`` machines of the Slurm job, with its address in ``RAY_ADDRESS``.
+    """Run Ray on ``nodes`` machines of the Slurm job during the context, with its address in ``RAY_ADDRESS``.
 
     On one machine it does nothing: verl starts Ray itself. A cluster at ``RAY_ADDRESS`` is used and left running.
     ``devices`` are those of each machine (``num_cpus``, ``num_gpus``); by default Ray counts them. Raises SettingsError
@@ -254,7 +260,7 @@ def ray_cluster(
 
 
 def _own_address() -> str:
-    """The address of this machine in the network. (Its own name may resolve to a loopback address.)"""
+    """Find the address of this machine in the network. (Its own name may resolve to a loopback address.)"""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route, contextlib.suppress(OSError):
         route.connect(("8.8.8.8", 80))  # as Ray does: it chooses a route and sends nothing
         return route.getsockname()[0]
@@ -262,8 +268,8 @@ def _own_address() -> str:
 
 
 def _machines_of_job() -> int:
-    """The number of machines of this Slurm job, 0 without one. Snakemake's plugin removes Slurm's variables but the
-    job's number, so Slurm is asked. Raises SettingsError when Slurm does not answer."""
+    """Find the number of machines of this Slurm job; 0 without a job. Snakemake's plugin removes all of Slurm's
+    variables but the job's number, so Slurm itself is asked. Raises SettingsError where Slurm does not answer."""
     count, job = os.environ.get("SLURM_JOB_NUM_NODES"), os.environ.get("SLURM_JOB_ID")
     if count or not job:
         return int(count or 0)
@@ -279,7 +285,8 @@ def _machines_of_job() -> int:
 
 
 def _await_machines(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
-    """Wait until all machines have joined Ray. Raises SettingsError after ``patience`` seconds."""
+    """Wait until ``nodes`` machines have joined Ray. Raises SettingsError, naming the ``log``, after ``patience``
+    seconds or when the process ``servers``, which starts them, ends."""
     import ray
 
     deadline, joined = time.monotonic() + patience, 0

@@ -36,29 +36,30 @@ class ModelSize(BaseModel):
 
     @property
     def linear(self) -> int:
-        """Weights of the matrices of one block."""
+        """The number of weights in the matrices of one block."""
         attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
         return attention + 3 * self.hidden * self.intermediate
 
     @property
     def parameters(self) -> int:
-        """Weights of the whole model, norms left out."""
+        """The number of weights of the whole model, without its norms."""
         return self.layers * self.linear + self.hidden * self.vocab * (1 if self.tied else 2)
 
     def adapters(self, rank: int) -> int:
-        """Weights of LoRA adapters of this rank on every matrix of every block."""
+        """The number of weights of LoRA adapters of this rank on every matrix of every block."""
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         ends = 2 * (self.hidden + q) + 2 * (self.hidden + kv) + 3 * (self.hidden + self.intermediate)
         return self.layers * rank * ends
 
     def cache_bytes(self, gpus: int) -> int:
-        """Bytes of one token's keys and values in bfloat16 on all ``gpus`` of a server, each with at least one head."""
+        """The bytes of one token's keys and values in bfloat16, on all ``gpus`` of a server together; each GPU has at
+        least one head."""
         return 2 * 2 * self.layers * max(self.kv_heads, gpus) * self.head_dim
 
 
 def model_size(settings: Settings) -> ModelSize:
-    """The sizes of the model in the folder ``policy.model``. Raises SettingsError where its ``config.json`` is missing
-    or of another kind of model."""
+    """Read the sizes of the model in the folder ``policy.model``. Raises SettingsError where its ``config.json`` is
+    missing or of another kind of model."""
     path = Path(settings.policy.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -98,7 +99,7 @@ class MemoryPlan:
     servers: list[ServerMemory]
 
     def lines(self) -> list[str]:
-        """The lines of ``cdpr plan_training`` about memory."""
+        """Write the lines of ``cdpr plan_training`` about memory."""
         out = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
         for phase, parts in self.phases.items():
             inside = ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size)
@@ -112,7 +113,7 @@ class MemoryPlan:
         return out
 
     def check(self) -> None:
-        """Raise SettingsError, naming the part that does not fit and the setting to change."""
+        """Raise SettingsError where something does not fit, naming that part and the setting to change."""
         for phase, parts in self.phases.items():
             if sum(parts.values()) > self.gpu_memory:
                 largest = max(parts, key=lambda name: parts[name])
@@ -146,13 +147,13 @@ _REMEDIES = {
 
 
 def memory_plan(settings: Settings) -> MemoryPlan:
-    """The memory of a run under these settings. Raises SettingsError as :func:`model_size`."""
+    """Estimate the memory of a run under these settings. Raises SettingsError as :func:`model_size`."""
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
     gpus, servers = verl.nodes * verl.gpus_per_node, _servers(settings, model)
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
     stored = model.parameters + (trained if verl.lora_rank else 0)
     resident = {"weights": 4 * stored / gpus / GB, "optimiser": 8 * trained / gpus / GB}
-    beside = needs_frozen(settings) and (verl.frozen.url or verl.frozen.beside)
+    beside = uses_frozen_policy(settings) and (verl.frozen.url or verl.frozen.beside)
     frozen = verl.frozen.memory * verl.gpu_memory_gb if beside else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
     logits = model.vocab * 10 / GB  # of one token, with what is computed from them
@@ -182,9 +183,9 @@ def memory_plan(settings: Settings) -> MemoryPlan:
 
 
 def micro_batch(settings: Settings) -> int:
-    """The number of trajectories in one pass of a GPU: the largest one up to `training.micro_batch` (paper, appendix,
-    Training details: "a per-GPU PPO micro-batch of 8") that divides a GPU's share of a batch and of a mini-batch, since
-    verl needs equal parts. The loss does not depend on it."""
+    """Choose the number of trajectories in one pass of a GPU: the largest one up to `training.micro_batch` (paper,
+    appendix, Training details: "a per-GPU PPO micro-batch of 8") that divides a GPU's share of a batch and of a
+    mini-batch, since verl needs equal parts. The loss does not depend on it."""
     plan, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
     share = math.gcd(
         *(prompts * plan.group_size // gpus for prompts in (plan.prompts_per_batch, plan.mini_batch_prompts))
@@ -193,10 +194,12 @@ def micro_batch(settings: Settings) -> int:
 
 
 def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
-    """The memory of the policy's servers, then of the frozen one if the algorithm needs it and its memory is known."""
+    """Estimate the memory of the policy's servers, then of the frozen one if the algorithm uses it and its memory is
+    known."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
 
     def server(name: str, count: int, gpus: int, share: float, bytes_per_weight: int, at_once: int) -> ServerMemory:
+        """The memory of ``count`` servers, each with the ``share`` of the memory of its ``gpus``."""
         memory, weights = share * verl.gpu_memory_gb * gpus, bytes_per_weight * model.parameters / GB
         free = memory - weights - ALLOWANCE * gpus / 2
         return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), at_once)
@@ -204,9 +207,9 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
     gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel
     bytes_per_weight = 1 if verl.quantization == "fp8" else 2
     servers = [server("rollout server", gpus // size, size, verl.rollout_memory, bytes_per_weight, _MOST_SEQUENCES)]
-    if needs_frozen(settings) and frozen.url is None and not frozen.beside:
+    if uses_frozen_policy(settings) and frozen.url is None and not frozen.beside:
         servers.append(server("frozen server", 1, 1, OWN_SERVER, 2, _MOST_SEQUENCES))
-    elif needs_frozen(settings) and frozen.memory:
+    elif uses_frozen_policy(settings) and frozen.memory:
         count = verl.gpus_per_node if frozen.beside else gpus
         servers.append(server("frozen server", count, 1, frozen.memory, 2, -(-frozen.at_once // count)))
     return servers
@@ -216,10 +219,10 @@ def cpus_of_ray(settings: Settings) -> int:
     """The number of CPUs that the run's actors reserve in Ray: two for TransferQueue, three for every training GPU, two
     for a frozen server that verl starts. With fewer CPUs Ray would wait without end."""
     verl = settings.training.verl
-    elsewhere = needs_frozen(settings) and verl.frozen.url is None and not verl.frozen.beside
+    elsewhere = uses_frozen_policy(settings) and verl.frozen.url is None and not verl.frozen.beside
     return 2 + 3 * verl.nodes * verl.gpus_per_node + 2 * elsewhere
 
 
-def needs_frozen(settings: Settings) -> bool:
-    """Whether continuations come from the frozen initial policy."""
+def uses_frozen_policy(settings: Settings) -> bool:
+    """Whether the algorithm of these settings uses the frozen initial policy."""
     return algorithm_class(settings.training.algorithm).needs_frozen(seen_by_algorithm(settings))

@@ -53,7 +53,7 @@ class Session:
         write_bytes(path, TypeAdapter(Session).dump_json(self))
 
     def announce(self, waiting: str = "") -> None:
-        """Write what the starting run waits for; empty: it has started."""
+        """Write to the file :data:`START` what the starting run waits for; empty: it has started."""
         write_text(self.state / START, waiting)
 
     @functools.cached_property
@@ -62,7 +62,7 @@ class Session:
         return TrainingRun(self.settings, iterate_records(self.cases), self.policy, self.seed)
 
     def context(self, client: Any) -> Context:
-        """The context of the algorithm, as in the torch engine; ``client`` is that of verl's rollout servers."""
+        """Make the context of the algorithm, as in the torch engine; ``client`` is that of verl's rollout servers."""
         run = self.run
 
         def agent(spec: ModelSpec, **parts: Any) -> PolicyAgent:
@@ -81,7 +81,7 @@ class Session:
 
 @functools.lru_cache(maxsize=4)
 def read_session(path: str) -> Session:
-    """The description in a file. Each process has one object, so that cases are read once."""
+    """Read the description of a run from a file. Each process has one object, so that cases are read once."""
     return TypeAdapter(Session).validate_json(Path(path).read_bytes())
 
 
@@ -116,7 +116,8 @@ class Schedule(torch.utils.data.Dataset):
 
 
 def on_response(turns: Sequence[Turn], values: Iterable[Sequence[float]], length: int | None = None) -> list[Any]:
-    """One value per token behind the first prompt, at most ``length``: ``values`` for sampled tokens, 0 for others."""
+    """Lay out values on the tokens behind the first prompt of an episode: one number per token, at most ``length``.
+    ``values`` has one sequence for each reply, for its sampled tokens; all other tokens get 0."""
     first, last = turns[0], turns[-1]
     row: list[Any] = [0] * (len(last.prompt_ids) + len(last.token_ids) - len(first.prompt_ids))
     for turn, own in zip(turns, values, strict=True):
@@ -126,7 +127,8 @@ def on_response(turns: Sequence[Turn], values: Iterable[Sequence[float]], length
 
 
 def training_row(own: Mapping[str, float], metrics: Mapping[str, Any], timing: Mapping[str, float]) -> dict[str, float]:
-    """The row of metrics of a step under our names: our ``own`` metrics, then verl's metrics and times."""
+    """Translate the metrics of a step to our names: returns a row with our ``own`` metrics, then verl's metrics and
+    times."""
     row = {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
     correction = {name: x for name, x in metrics.items() if name.startswith("rollout_corr/")}
     row |= {name: float(x) for name, x in correction.items() if isinstance(x, (int, float)) and math.isfinite(x)}
@@ -134,8 +136,8 @@ def training_row(own: Mapping[str, float], metrics: Mapping[str, Any], timing: M
 
 
 def problem(row: Mapping[str, float], allowed: float = MAX_FAILED) -> str | None:
-    """The reason to stop the run after a step with these metrics, None without one. ``allowed`` is the share of
-    failures above which the run stops."""
+    """The reason to stop the run after a step with the metrics ``row``; None where there is none. ``allowed`` is the
+    share of failures above which the run stops."""
     if row.get("rollout/fatal"):
         return "a fault arose in an episode or in its credit (see the log of the agent-loop worker)"
     if row.get("rollout/failed", 0.0) > allowed:

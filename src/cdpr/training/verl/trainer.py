@@ -36,8 +36,8 @@ _CREDIT = "credit.json"
 def pass_on(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The advantages of all tokens (rows, tokens), as a verl estimator: it returns its rewards, since the trainer puts
-    our advantages where verl expects rewards. verl's estimators see nothing else."""
+    """Return the rewards of all tokens (rows, tokens) as their advantages and returns: an estimator of verl, which sees
+    nothing but the rewards. The trainer has put our advantages there."""
     advantages = token_level_rewards * response_mask
     return advantages, advantages
 
@@ -45,7 +45,7 @@ def pass_on(
 def token_rewards(
     keys: Sequence[str], masks: Sequence[torch.Tensor], finished: Finished, plan: Training
 ) -> list[torch.Tensor]:
-    """The advantages of each row's tokens, in the place of rewards; 0 for the rows of a failed group.
+    """Compute the rewards of each row's tokens for verl, which are our advantages; 0 for the rows of a failed group.
 
     The weight of a token in the loss is a factor of its advantage. verl divides the loss by the number of tokens in the
     mini-batch (here: the batch), or by its rows under ``sequence_sum``; the torch engine by the sum of weights, or by
@@ -74,10 +74,12 @@ class DiagnosticTrainer(PPOTrainerSync):
     """verl's synchronous trainer with our advantages, metrics and checkpoints; every step is on-policy."""
 
     def _build_replay_buffer(self):
+        """verl's buffer of a synchronous trainer."""
         self.trainer_mode = "sync"  # by any other name verl takes its asynchronous buffer
         return super()._build_replay_buffer()
 
     def _init_resource_pool_mgr(self):
+        """verl's resource pools; without a GPU the workers are :class:`CpuWorker`."""
         super()._init_resource_pool_mgr()
         if self.config.trainer.device == "cpu":
             for role in {Role.ActorRollout, Role.ActorRolloutRef} & self.role_worker_mapping.keys():
@@ -97,7 +99,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.frozen = self._start_frozen()
 
     def _start_frozen(self) -> Any:
-        """verl's server of the initial policy on a GPU of its own; None where the settings do not ask for it."""
+        """Start verl's server of the initial policy on a GPU of its own; None where the settings do not ask for it."""
         custom = self.config.actor_rollout_ref.rollout.get("custom") or {}
         if "frozen_memory" not in custom:
             return None
@@ -160,6 +162,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return algorithm_class(self.plan.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):
+        """The number of which verl makes the rows of a batch a multiple; with alternatives also of the group size."""
         if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
@@ -205,7 +208,7 @@ class DiagnosticTrainer(PPOTrainerSync):
             )
 
     def _write(self, row: dict[str, Any]) -> None:
-        """Log a row of metrics with those of the last validation, if they are not logged yet."""
+        """Log a row of metrics, together with those of the last validation if they are not logged yet."""
         self.log(row | self.validation)
         self.validation = {}
 
@@ -215,6 +218,7 @@ class DiagnosticTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # typ
     """verl's runner, in a process that knows our trainer and estimator."""
 
     def run(self, config):
+        """Run verl's training under this configuration."""
         # Ray sends the class alone; importing its module registers trainer and estimator.
         importlib.import_module("cdpr.training.verl.trainer")
         read_session(config.data.cdpr_session).announce("the processes that hold a batch (TransferQueue)")

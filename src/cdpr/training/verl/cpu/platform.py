@@ -12,11 +12,13 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:
+    """Stand in for a function of an accelerator that has no meaning on a CPU."""
     return None
 
 
 def _device_module() -> types.ModuleType:
-    """``torch.cpu`` under the names that verl expects of ``torch.cuda``."""
+    """Make a module with the functions that verl expects of ``torch.cuda``: those of ``torch.cpu``, or ones without
+    effect."""
     module = types.ModuleType("cdpr_cpu_device")
     known = vars(module)
     known |= {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
@@ -41,20 +43,25 @@ class CpuPlatform(PlatformCUDA):
     profiler_start = profiler_stop = cudart = _do_nothing
 
     def is_available(self) -> bool:
+        """True: every machine has a CPU."""
         return True
 
     def current_device(self):
+        """The only device."""
         return "cpu"
 
     def device_count(self) -> int:
+        """The number of devices of a process."""
         return 1
 
     def manual_seed(self, seed: int) -> None:
+        """Seed torch's random numbers."""
         torch.manual_seed(seed)
 
     manual_seed_all = manual_seed
 
     def communication_backend_name(self) -> str:
+        """The backend of collectives; first makes the process group, where the environment describes one."""
         # verl asks for "cpu:gloo,cpu:gloo", which torch refuses; where a group exists already it asks for none.
         if not dist.is_initialized() and {"MASTER_ADDR", "RANK", "WORLD_SIZE"} <= os.environ.keys():
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -63,7 +70,9 @@ class CpuPlatform(PlatformCUDA):
 
     @contextlib.contextmanager
     def nvtx_range(self, msg: str):
+        """Mark no range: there is no profiler of GPUs."""
         yield
 
     def is_ipc_supported(self) -> bool:
+        """False: processes share no memory of a device."""
         return False

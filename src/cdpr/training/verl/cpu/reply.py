@@ -10,7 +10,7 @@ from ....llm.types import Sampling
 async def reply(
     sampler: InProcessSampler, prompt_ids: Sequence[int], request: Mapping[str, Any], version: int
 ) -> dict[str, Any]:
-    """The fields of verl's ``TokenOutput`` that answer a request.
+    """Answer a request of verl by our sampler; returns the fields of verl's ``TokenOutput``.
 
     The reply has the request's ``seed`` and number ``sample``, so that a run has the same replies as in the torch
     engine. With ``prompt_logprobs`` all tokens of the prompt but the first are scored, and a last row is for no token,

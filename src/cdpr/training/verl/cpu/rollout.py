@@ -26,10 +26,12 @@ class CpuServer:
         self.sampler = InProcessSampler.from_model(self.model, ChatTokenizer(folder))
 
     async def generate(self, request_id: str, prompt_ids: Any, sampling_params: Any, **_: Any) -> TokenOutput:
+        """Answer a request (:func:`~.reply.reply`)."""
         return TokenOutput(**await reply(self.sampler, prompt_ids, sampling_params, self.version))
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
-        """Replace the weights. Raises KeyError where their names are not those of the model."""
+        """Replace the weights by those of a ``version`` (None: unknown). Raises KeyError where their names are not
+        those of the model."""
         keys = self.model.load_state_dict(weights, strict=False)
         missing = [name for name in keys.missing_keys if name != "lm_head.weight"]  # tied to the embedding
         if missing or keys.unexpected_keys:
@@ -38,9 +40,11 @@ class CpuServer:
         self.version = self.version if version is None else version
 
     async def set_global_steps(self, version: int) -> None:
+        """Note the version of the weights."""
         self.version = version
 
     async def _do_nothing(self, *_: Any, **__: Any) -> None:
+        """Stand in for verl's calls that have no meaning here."""
         return None
 
     ready = wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _do_nothing
@@ -48,7 +52,7 @@ class CpuServer:
 
 
 def _actor_name(rank: int) -> str:
-    """The name in Ray of the server of a replica."""
+    """The name in Ray of the actor of the replica with this rank."""
     return f"cdpr_cpu_server_{rank}"
 
 
@@ -56,6 +60,7 @@ class Replica(RolloutReplica):
     """verl's handle of one server, which starts its actor."""
 
     async def launch_servers(self) -> None:
+        """Start the actor with the weights of the model's folder, and wait until they are loaded."""
         name, config = _actor_name(self.replica_rank), self.model_config
         folder = config.local_path if hasattr(config, "local_path") else config["path"]
         actor = ray.remote(CpuServer).options(name=name, num_cpus=1, max_concurrency=self.max_concurrency)
@@ -88,7 +93,7 @@ class Adapter(base.BaseRollout):
 
 
 def _vllm_replica() -> type[RolloutReplica]:
-    """verl's handle of a vLLM server; vLLM is imported only where it serves."""
+    """The class of verl's handle of a vLLM server; vLLM is imported only where it serves."""
     from .vllm_server import Replica
 
     return Replica
