@@ -230,6 +230,11 @@ class DigestCache:
         with contextlib.suppress(OSError, ValueError):
             self._values = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
 
+    def keep(self, path: str | Path) -> None:
+        """Keep the cache in a file from now on."""
+        self._path, self._changed = Path(path), True
+        self.save()
+
     def digest(self, path: str | Path) -> str:
         """The digest of a file or folder, as :func:`path_digest` computes it; ``"absent"`` where there is none. Saves
         the cache."""

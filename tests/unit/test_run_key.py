@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -162,6 +163,15 @@ def test_the_process_reward_does_not_concern_grpo(tmp_path):
     grpo, cdpr = (before.code("train_policy", {"run": run}) for run in ("grpo-seed0", "cdpr-seed0"))
     assert grpo != cdpr
     assert {*before.trained("without_process_reward")} <= {*before.trained("grpo")}, "trained once"
+
+
+def test_jobs_find_the_digests_that_planning_computed(tmp_path):
+    planned = plan(tmp_path)
+    key = planned.key("train_policy", run="cdpr-seed0")
+    planned.begin()
+    cached = json.loads((Path(planned.state) / "digests.json").read_text())
+    assert any(name.endswith("training/algorithms/cdpr.py") for name in cached)
+    assert plan(tmp_path).key("train_policy", run="cdpr-seed0") == key
 
 
 def test_no_two_jobs_share_a_key(tmp_path):

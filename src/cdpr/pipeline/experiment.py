@@ -216,6 +216,7 @@ class Experiment:
         refuse_what_lacks(self, runs)
         self.lock()
         self.write_settings()
+        self.digests.keep(Path(self.state) / "digests.json")  # jobs digest the same code
 
     def lock(self) -> None:
         """Keep other workflows out of the results and the state until this process ends, however it ends. Raises
