@@ -220,8 +220,8 @@ async def true_advantages(
     and of the next are dependent, different k are not: so the error is that of the mean of their differences.
     """
     states = {state.words: state for trajectory in group for state in trajectory.states}
-    drawn = await asyncio.gather(*(whole_returns(draws, state, range(count), return_of) for state in states.values()))
-    returns = dict(zip(states, drawn, strict=True))
+    calls = (whole_returns(draws, state, range(count), return_of) for state in states.values())
+    returns = dict(zip(states, await asyncio.gather(*calls), strict=True))
     advantages = []
     for trajectory in group:
         by_state = [returns[state.words] for state in trajectory.states]

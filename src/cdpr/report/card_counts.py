@@ -140,8 +140,8 @@ def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
     term = examinations().find(exam_key) or examinations().find(examination)
     if term is not None:
         return term.kind if term.kind in KINDS else "other"
-    if (named := whole_kind(exam_key)) in KINDS:
-        return str(named)
+    if (kind := whole_kind(exam_key)) in KINDS:
+        return str(kind)
     if modality(exam_key) is not None:
         return "imaging"
     return next((kind for start, kind in _SECTIONS if hcpcs.startswith(start)), "other")
@@ -212,12 +212,12 @@ def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
     by = billed.groupby(billed.how.where(billed.how.isin(["class", "fallback"]), "code")).cases.sum()
     mapped = billed[(billed.names == 1) & (billed.exam_key != billed.examination)]
     # The same draw for the same names.
-    drawn = random.Random(len(mapped)).sample(range(len(mapped)), min(SHOWN_MAPPINGS, len(mapped)))
+    sample = random.Random(len(mapped)).sample(range(len(mapped)), min(SHOWN_MAPPINGS, len(mapped)))
     printed = billed[billed.paper_usd != ""]
     return {
         "found": {"found": int(by.sum()), **{how: int(by.get(how, 0)) for how in ("code", "class", "fallback")},
                   "no_examination": no_examination},
-        "mappings": mapped.iloc[drawn][[*_MAPPING]].to_dict("records"),
+        "mappings": mapped.iloc[sample][[*_MAPPING]].to_dict("records"),
         "by_how": _shares(billed, "how"),
         "by_confidence": _shares(billed, "confidence") if billed.confidence.any() else [],
         "paper": {

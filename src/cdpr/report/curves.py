@@ -92,10 +92,10 @@ def diverged_at(results: str | Path, run: str) -> int | None:
 
     Raises :class:`CurveError` for a line that is cut, or a last one that tells no step.
     """
-    for place, row in _lines(results, run)[-1:]:
+    for location, row in _lines(results, run)[-1:]:
         if row.get("diverged"):
             if type(step := row.get("step")) is not int:
-                raise CurveError(f"{place}: field 'step': expected the step that diverged, got {step!r}")
+                raise CurveError(f"{location}: field 'step': expected the step that diverged, got {step!r}")
             return step
     return None
 
@@ -125,23 +125,23 @@ def _lines(results: str | Path, run: str, name: str = "metrics.jsonl") -> list[t
         try:
             rows.append((f"{path}:{number}", json.loads(line)))
         except (ValueError, RecursionError) as error:  # other encodings, brackets without end
-            place = f"{path}:{number}: not JSON at column {getattr(error, 'colno', 1)}"
-            raise CurveError(f"{place} ({getattr(error, 'msg', error)}); train the run again") from error
-    return [(place, row) for place, row in rows if isinstance(row, dict)]
+            location = f"{path}:{number}: not JSON at column {getattr(error, 'colno', 1)}"
+            raise CurveError(f"{location} ({getattr(error, 'msg', error)}); train the run again") from error
+    return [(location, row) for location, row in rows if isinstance(row, dict)]
 
 
 def _measured(results: str | Path, run: str, metrics: Sequence[str], prefix: str) -> list[list[float]]:
     """Read the rows that have a measurement, as numbers in the order step, seconds, tokens, metrics."""
     names, rows = [f"{prefix}{metric}" for metric in metrics], list[list[float]]()
     times = {row.get("step"): row for _, row in _lines(results, run, "timings.jsonl")}
-    for place, row in ((place, row | times.get(row.get("step"), {})) for place, row in _lines(results, run)):
+    for location, row in ((location, row | times.get(row.get("step"), {})) for location, row in _lines(results, run)):
         if not any(name in row for name in names):
             continue
         for name in (*AXES, *names):
             value: Any = row.get(name)
             if type(value) not in (int, float) or not math.isfinite(value):
-                raise CurveError(f"{place}: field {name!r}: expected a finite number, got {value!r}")
+                raise CurveError(f"{location}: field {name!r}: expected a finite number, got {value!r}")
         if rows and row["step"] <= rows[-1][0]:
-            raise CurveError(f"{place}: field 'step': {row['step']} does not follow {rows[-1][0]:g}")
+            raise CurveError(f"{location}: field 'step': {row['step']} does not follow {rows[-1][0]:g}")
         rows.append([float(row[name]) for name in (*AXES, *names)])
     return rows

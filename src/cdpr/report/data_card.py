@@ -86,9 +86,9 @@ def _prices(prices: Mapping[str, Any], table: Callable[[str, Sequence[Row]], Tab
         table("found", counts),
     ]
     if prices["mappings"]:
-        drawn = [row | {"price_usd": f"{float(row['price_usd']):.2f}"} for row in prices["mappings"]]
+        rows = [row | {"price_usd": f"{float(row['price_usd']):.2f}"} for row in prices["mappings"]]
         blocks += ["Names that are not the catalogue's own, drawn at random: see for yourself whether each is read "
-                   "right.", table("mappings", drawn)]  # fmt: skip
+                   "right.", table("mappings", rows)]  # fmt: skip
     blocks += [table(key, [row | {"usd": f"{row['usd']:,.0f}"} for row in prices[key]])
                for key in ("by_how", "by_confidence") if prices[key]]  # fmt: skip
     printed = prices["paper"]

@@ -62,8 +62,8 @@ class Frontiers:
     def own(self, name: str, at: Places) -> np.ndarray:
         """Return accuracy and cost of one variant [1 + resamples, 2]. Raises NotMeasured."""
         label = self.label(name)
-        place = 1 + [method.name for method in self.curves[label]].index(name)
-        return self.draws(label, at)[:, place]
+        position = 1 + [method.name for method in self.curves[label]].index(name)
+        return self.draws(label, at)[:, position]
 
 
 def accuracy_at(draws: np.ndarray, costs: np.ndarray) -> np.ndarray:
@@ -103,18 +103,18 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     frontiers = Frontiers(settings, folder)
     parts, lines = [], []
     for decoding in frontiers.results.decodings:
-        shown = []
+        rows = []
         for dataset in DATASETS:
             for label, methods in frontiers.curves.items():
                 head = {"decoding": decoding, "dataset": dataset, "rule": label}
                 lines += [frontiers.results.summary(m, dataset, decoding) | head | {"variant": m.name} for m in methods]
                 heading = f"{DATASETS[dataset]} ({domain(dataset)})"
-                shown.append(
+                rows.append(
                     head | {"label": label, "heading": heading} | compare(frontiers, label, (dataset, decoding))
                 )
-                lines += [shown[-1]] if "reason" not in shown[-1] else []
+                lines += [rows[-1]] if "reason" not in rows[-1] else []
         words: dict[str, Any] = {"remarks": frontiers.results.remarks(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
-        parts.append(layout.part(settings, "frontier.levels", shown, decoding, **words))
+        parts.append(layout.part(settings, "frontier.levels", rows, decoding, **words))
     return layout.declared_sheet(settings, "frontier", parts, lines)
 
 

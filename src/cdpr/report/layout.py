@@ -51,8 +51,8 @@ def declared_sheet(
 
 def _estimates(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
     """Yield, for each estimate, the columns of its mean, interval and seed deviation; ``all``: of all metrics."""
-    named = {"all": list(METRICS), "in_domain": [metric.name for metric in comparisons.IN_DOMAIN_METRICS]}
-    for name in named[estimates] if isinstance(estimates, str) else estimates:
+    names_of = {"all": list(METRICS), "in_domain": [metric.name for metric in comparisons.IN_DOMAIN_METRICS]}
+    for name in names_of[estimates] if isinstance(estimates, str) else estimates:
         yield from (f"{prefix}{name}{end}" for end in ("", "_low", "_high", "_seed_sd"))
 
 

@@ -73,8 +73,8 @@ def _taken_out(results: Results, dataset: str, label: str) -> list[str]:
     if not path.exists():
         return []
     attrition = json.loads(path.read_text(encoding="utf-8"))
-    done = [f"{row['leak']} ({row['action']} in {row['cases']})" for row in attrition["leaks"]]
-    done += [f"cases dropped: {step['rule']} ({step['dropped']})" for step in attrition["funnel"]]
+    changes = [f"{row['leak']} ({row['action']} in {row['cases']})" for row in attrition["leaks"]]
+    changes += [f"cases dropped: {step['rule']} ({step['dropped']})" for step in attrition["funnel"]]
     share = number(100 * attrition["kept"] / attrition["read"], 1) if attrition["read"] else "0.0"
     cases = f"{label}: {attrition['kept']} of {attrition['read']} cases ({share}%)"
-    return [f"{cases}; {'; '.join(done) or 'no leak was found'}."]
+    return [f"{cases}; {'; '.join(changes) or 'no leak was found'}."]

@@ -126,8 +126,8 @@ def _handles(settings: Settings, curves: Sequence[Curves]) -> list:
         if len(curve.runs) < len(curve.method.runs):
             none = "missing" if curve.missing else "diverged"
             seeds = f"{len(curve.runs)} of {len(curve.method.runs)} seeds" if curve.runs else none
-        drawn: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 4}
-        lines.append(Line2D([], [], **drawn, label=f"{curve.method.label} ({seeds})"))
+        line: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 4}
+        lines.append(Line2D([], [], **line, label=f"{curve.method.label} ({seeds})"))
     return lines
 
 

@@ -48,11 +48,11 @@ class Records:
         # Results in another folder are those of an overlay, whose name no record holds.
         overlays = "" if root == "results" else "--configfile YOUR_OVERLAYS -- "
         command = f"snakemake --cores all {overlays}{file}"
-        place = record or (self.results / target).with_suffix(".run.json")
-        if not place.exists():
+        run_json = record or (self.results / target).with_suffix(".run.json")
+        if not run_json.exists():
             return Artifact(target, command)
-        content = read_record(place)
-        check_tier(self.settings, place, content.tier)
+        content = read_record(run_json)
+        check_tier(self.settings, run_json, content.tier)
         seed = content.tags.get("seed", "") if content.seed is None else str(content.seed)
         return Artifact(target, command, content.name, content.run_key, content.code_digest, seed,
                     (content.digest_of("cases") or "")[:16], content.experiment,
@@ -92,7 +92,7 @@ class Links:
 
     def anchors(self, runs: Iterable[tuple[str, str]]) -> list[str]:
         """Return the anchors of those runs that are on the page."""
-        return [place for run, dataset in runs if (place := anchor(run, dataset)) in self._known]
+        return [name for run, dataset in runs if (name := anchor(run, dataset)) in self._known]
 
     def of_claim(self, run: str) -> list[str]:
         """Return the anchors of a run such as ``cdpr-seed0`` on all data sets, or on the one after a slash."""

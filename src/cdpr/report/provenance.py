@@ -29,24 +29,24 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     judges = {where: models[where].request_settings() if where in models else None for where in DECIDING}
     cases: dict[str, tuple[str, Path]] = {}
     for path in evaluations:
-        place = path.with_suffix(".run.json")
-        if not place.exists():
+        origin = path.with_suffix(".run.json")
+        if not origin.exists():
             continue
-        record = read_record(place)
-        _check_job(record, place, "evaluate_agent", {"run": path.parent.name, "dataset": path.stem})
-        _check_unaltered(record, place, {path.name})
-        check_tier(settings, f"{path} (see {place})", record.tier)
+        record = read_record(origin)
+        _check_job(record, origin, "evaluate_agent", {"run": path.parent.name, "dataset": path.stem})
+        _check_unaltered(record, origin, {path.name})
+        check_tier(settings, f"{path} (see {origin})", record.tier)
         for (section, name), value in expected.items():
             stated = record.parameters.get(section) or {}
             if name in stated and stated[name] != value:
                 raise ProvenanceError(
-                    f"{path}: was made with {section}.{name} = {stated[name]!r} (see {place}), but the configuration "
+                    f"{path}: was made with {section}.{name} = {stated[name]!r} (see {origin}), but the configuration "
                     f"says {value!r}; such figures do not share a table: evaluate it again or change the configuration"
                 )
         for where, model in judges.items():
             if record.parameters and record.parameters.get(where) != model:
                 raise ProvenanceError(
-                    f"{path}: was not made with the {where} of this configuration (see {place}); verdicts of different "
+                    f"{path}: was not made with the {where} of this configuration (see {origin}); verdicts of different "
                     "judges do not share a table: evaluate it again or change the configuration"
                 )
         if (digest := record.digest_of("cases")) is not None:
@@ -60,14 +60,14 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
     """Refuse training runs of another tier than the settings', or on other cases than each other's. What a
     ``run.json`` does not state, or one that is absent, is let pass. Raises :class:`ProvenanceError`."""
     cases: dict[str, Path] = {}
-    for place, record in _records(results / "training" / run / "run.json" for run in runs):
-        _check_job(record, place, "train_policy", {"run": place.parent.name})
-        check_tier(settings, place, record.tier)
-        _check_unaltered(record, place, {"metrics.jsonl", "timings.jsonl"})
+    for origin, record in _records(results / "training" / run / "run.json" for run in runs):
+        _check_job(record, origin, "train_policy", {"run": origin.parent.name})
+        check_tier(settings, origin, record.tier)
+        _check_unaltered(record, origin, {"metrics.jsonl", "timings.jsonl"})
         if (digest := record.digest_of("cases")) is not None:
-            cases.setdefault(digest, place)
+            cases.setdefault(digest, origin)
         if len(cases) > 1:
-            raise ProvenanceError(f"{place} and {next(iter(cases.values()))} are of training on different cases "
+            raise ProvenanceError(f"{origin} and {next(iter(cases.values()))} are of training on different cases "
                                   "(their digests differ); train both again")  # fmt: skip
 
 
@@ -75,34 +75,34 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
     """Refuse data sets whose cases were priced by different catalogues or overrides, for their averages would mix
     them. Raises :class:`ProvenanceError`."""
     known: tuple[Any, Path] | None = None
-    for place, record in _records(results / "cases" / f"{dataset}.run.json" for dataset in datasets):
-        _check_job(record, place, "map_costs", {"dataset": place.name.removesuffix(".run.json")})
+    for origin, record in _records(results / "cases" / f"{dataset}.run.json" for dataset in datasets):
+        _check_job(record, origin, "map_costs", {"dataset": origin.name.removesuffix(".run.json")})
         priced = [record.parameters.get("costs"), *map(record.digest_of, ("catalogue", "overrides"))]
-        known = known or (priced, place)
+        known = known or (priced, origin)
         if known[0] != priced:
-            raise ProvenanceError(f"{place} and {known[1]}: cases were priced by different catalogues, overrides or "
+            raise ProvenanceError(f"{origin} and {known[1]}: cases were priced by different catalogues, overrides or "
                                   "cost settings; price both again")  # fmt: skip
 
 
-def _check_job(record: RunRecord, place: Path, stage: str, options: Mapping[str, str]) -> None:
+def _check_job(record: RunRecord, origin: Path, stage: str, options: Mapping[str, str]) -> None:
     """Refuse the record of another job than the one whose files are there; an older record names none."""
     if (record.stage or stage) != stage or (record.options or options) != options:
-        raise ProvenanceError(f"{place}: is the record of {job_name(record.stage, record.options)!r}, and not of "
+        raise ProvenanceError(f"{origin}: is the record of {job_name(record.stage, record.options)!r}, and not of "
                               f"{job_name(stage, options)}: files were moved or exchanged; put them back, or remove "
                               "them and start snakemake again")  # fmt: skip
 
 
-def _check_unaltered(record: RunRecord, place: Path, names: set[str]) -> None:
-    for path in record.altered(place, names):
-        again = shlex.join(["rm", str(path), str(place)]), shlex.join(["snakemake", "--cores", "all", str(path)])
+def _check_unaltered(record: RunRecord, origin: Path, names: set[str]) -> None:
+    for path in record.altered(origin, names):
+        again = shlex.join(["rm", str(path), str(origin)]), shlex.join(["snakemake", "--cores", "all", str(path)])
         raise ProvenanceError(
-            f"{path}: is not what was written (its digest differs from the one in {place}): it was edited or damaged. "
+            f"{path}: is not what was written (its digest differs from the one in {origin}): it was edited or damaged. "
             f"To make it again: {'; '.join(again)}"
         )
 
 
-def _records(places: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:
-    yield from ((place, read_record(place)) for place in places if place.exists())
+def _records(origins: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:
+    yield from ((origin, read_record(origin)) for origin in origins if origin.exists())
 
 
 def read_record(path: Path) -> RunRecord:

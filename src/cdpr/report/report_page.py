@@ -165,9 +165,9 @@ def _picture(records: Records, path: str, alt: str, apart: bool = False) -> dict
 
 
 def _environment() -> Any:
-    made = escape.environment(templates, autoescape=True, finalize=escape.html)
-    made.filters |= {"unbroken": _unbroken, "slug": _slug}
-    return made
+    environment = escape.environment(templates, autoescape=True, finalize=escape.html)
+    environment.filters |= {"unbroken": _unbroken, "slug": _slug}
+    return environment
 
 
 def _slug(verdict: str) -> str:
@@ -194,8 +194,8 @@ class Answer:
 
 
 def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
-    """Is CDPR's utility higher than that of GRPO, of GRPO for the same objective, and of the policy that it started
-    from? The answers, in-domain first; and a table: per place the methods, then ours minus each rival."""
+    """Answer whether CDPR's utility is higher than that of GRPO, of GRPO for the same objective, and of the policy that
+    it started from, in-domain first; and make a table: per place the methods, then ours minus each rival."""
     ours, rivals = results.method(OURS), [m for name in RIVALS for m in results.methods if m.name == name]
     columns = [METHOD, *(replace(column, header=header, signed=False) for column, (_, header, *_) in
                          zip(interval_columns([metric for metric, *_ in SHOWN]), SHOWN, strict=True))]  # fmt: skip
@@ -203,8 +203,10 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
     for place, label in PLACES.items():
         changes = [results.change(ours, rival, place, decoding) for rival in rivals]
         answers += [_answer(results, label, rival, row) for rival, row in zip(rivals, changes, strict=True)]
-        rows += [_level(results, method, place, decoding) | {"heading": label} for method in (ours, *rivals)]
-        rows += [_change(results, row) | {"heading": f"{label}: ours minus theirs"} for row in changes]
+        levels = [results.summary(method, place, decoding) | {"heading": label} for method in (ours, *rivals)]
+        changes = [row | {"label": f"{row['label']} − {row['second']}", "heading": f"{label}: ours minus theirs"}
+                   for row in changes]  # fmt: skip
+        rows += [_noted(results, row) for row in (*levels, *changes)]
     return answers, Table(columns, rows, by="heading")
 
 
@@ -240,33 +242,22 @@ def _short(row: Row) -> str:
     return f"{answer}, by {_signed(row, UTILITY)}; {', '.join(others)}"
 
 
-def _level(results: Results, method: Method, place: str, decoding: str) -> Row:
-    row = results.summary(method, place, decoding)
+def _noted(results: Results, row: Row) -> Row:
+    """Add what the cells show below their numbers: values or deviation by seed, number of seeds, diverged runs.
+    Differences also get signs, and a mark of the side that they favour."""
     if "reason" in row:
         return row
+    change, seeds = "second" in row, len(row["accuracy_by_seed"])
     for metric, *_ in SHOWN:
-        seed_sd = row[f"{metric.name}_seed_sd"]
-        spread = "" if seed_sd is None else f"seed SD {number(seed_sd * metric.factor, metric.decimals)}"
-        row = row | {f"{metric.name}_note": spread}
-    return row | {"label_note": _seeds(results, len(method.runs), method.runs)}
-
-
-def _change(results: Results, row: Row) -> Row:
-    row = row | {"label": f"{row['label']} − {row['second']}"}
-    if "reason" in row:
-        return row
-    for metric, *_ in SHOWN:
-        by_seed = row[f"{metric.name}_by_seed"]
-        values = ", ".join(number(value * metric.factor, metric.decimals, True) for value in by_seed)
-        row |= {f"{metric.name}_mark": favour(row, metric), f"{metric.name}_text": _signed(row, metric),
-                f"{metric.name}_note": f"by seed {values}" if len(by_seed) > 1 else ""}  # fmt: skip
-    return row | {"label_note": _seeds(results, len(row["accuracy_by_seed"]), runs_of(row))}
+        name = metric.name
+        spread = row[f"{name}_by_seed"] if change else [row[f"{name}_seed_sd"] or 0.0]
+        values = ", ".join(number(value * metric.factor, metric.decimals, change) for value in spread)
+        row = row | {f"{name}_note": f"{'by seed' if change else 'seed SD'} {values}" if seeds > 1 else ""}
+        row |= {f"{name}_mark": favour(row, metric), f"{name}_text": _signed(row, metric)} if change else {}
+    note = "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.diverged(*runs_of(row))])
+    return row | {"label_note": note}
 
 
 def runs_of(row: Row) -> list[str]:
     """List the runs behind a row, each once."""
     return list(dict.fromkeys(run for run, _ in row["runs"]))
-
-
-def _seeds(results: Results, seeds: int, runs: Sequence[str]) -> str:
-    return "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.diverged(*runs)])

@@ -130,8 +130,8 @@ def _workup_table(settings: Settings, workups: Sequence[Row]) -> tuple[str, Tabl
     lines = []
     for line in workups:
         seed = line["seed"]
-        shown = {"label": f"{line['label']}, seed {seed}"} if "reason" in line and seed else {"seed": seed or None}
-        lines.append(line | shown)
+        cells = {"label": f"{line['label']}, seed {seed}"} if "reason" in line and seed else {"seed": seed or None}
+        lines.append(line | cells)
     broken = [f"{line['diverged']}; it is shown with the weights before." for line in workups if line.get("diverged")]
     return layout.part(settings, "sample_case.agents", lines, settings.evaluation.decodings[0], broken=broken)
 
@@ -169,9 +169,9 @@ def _pages(table: Table) -> list[Table]:
             used = 0
         pages[-1].append(row)
         used += lines
-    of, caption = len(pages), table.caption.removesuffix(".")
-    return [table] if of < 2 else [
-        replace(table, rows=rows, notes=table.notes if place == of else (), caption=f"{caption} ({place} of {of}).",
-                label=table.label if place == 1 else f"{table.label}_{place}")
-        for place, rows in enumerate(pages, 1)
+    count, caption = len(pages), table.caption.removesuffix(".")
+    return [table] if count < 2 else [
+        replace(table, rows=rows, notes=table.notes if page == count else (), caption=f"{caption} ({page} of {count}).",
+                label=table.label if page == 1 else f"{table.label}_{page}")
+        for page, rows in enumerate(pages, 1)
     ]  # fmt: skip

@@ -104,10 +104,10 @@ def analyse_study(settings: Settings, job: Job) -> None:
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
     ratings = None
-    if place := job.inputs.get("ratings"):
-        ratings = read_ratings([place], items, allow_missing=settings.study.allow_missing)
+    if path := job.inputs.get("ratings"):
+        ratings = read_ratings([path], items, allow_missing=settings.study.allow_missing)
         if settings.study.ratings and ratings.kind != PHYSICIAN:
-            raise StudyError(f"{place}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
+            raise StudyError(f"{path}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
     analysis = analyse(settings, states, items, key, ratings)
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
     write_lines(job.out["means"], Means(states, items, key, ratings).by_state() if ratings else ())
@@ -150,8 +150,8 @@ class Means:
 
     def __init__(self, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings):
         self.states, self.runs, self.contents = states, key.compared, items.contents
-        place = {state.digest: n for n, state in enumerate(states)}
-        self.state_of = np.array([place[content.state] for content in self.contents.values()])
+        position = {state.digest: n for n, state in enumerate(states)}
+        self.state_of = np.array([position[content.state] for content in self.contents.values()])
         by_rater = ratings.scores.values()
         self.single = np.array([[[scores.get(content, {}).get(name, np.nan) for content in self.contents]
                                  for name in dimensions()] for scores in by_rater], dtype=float)  # fmt: skip

@@ -157,10 +157,10 @@ def _scores(returned: Returned, items: Items) -> tuple[Scores, list[str]]:
         elif count > 1:
             problems.append(f"{path}: duplicate: {code} appears twice")
     for row in (row for row in returned.ratings if str(row.get("code")) not in wrong):
-        given = {name: row[name] for name in dimensions() if row.get(name) is not None}
-        scores[codes[row["code"]][1]] = {name: int(value) for name, value in given.items() if _is_score(value)}
+        values = {name: row[name] for name in dimensions() if row.get(name) is not None}
+        scores[codes[row["code"]][1]] = {name: int(value) for name, value in values.items() if _is_score(value)}
         problems += [f"{path}: out of range: {row['code']}, {name}: {_quoted(value)} is no whole number from 1 to 5"
-                     for name, value in given.items() if not _is_score(value)]  # fmt: skip
+                     for name, value in values.items() if not _is_score(value)]  # fmt: skip
     return scores, problems
 
 

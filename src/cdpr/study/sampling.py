@@ -112,8 +112,8 @@ def study_state(settings: Settings, state: State, source: str) -> StudyState:
     for step in state.history:
         at, request = step.observation, step.action.name if isinstance(step.action, RequestTest) else ""
         name = at.exam_key or request
-        found = {"kind": at.kind, "examination": name, "text": at.text, "usd": at.charge_usd}
-        findings.append(Finding.model_validate(found))
+        fields = {"kind": at.kind, "examination": name, "text": at.text, "usd": at.charge_usd}
+        findings.append(Finding.model_validate(fields))
     return StudyState(
         digest=state_digest(settings, case, state), dataset=case.dataset,
         note_id=public_text(settings, case, case.note_id),

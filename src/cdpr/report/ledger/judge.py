@@ -31,7 +31,12 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
         return Verdict(NOT_RUN, str(error).removeprefix("not run: "))
     broken = ", ".join(evidence.results.diverged(*verdict.runs))
     why = f"{verdict.why}; {broken} (evaluated with the weights before)" if broken else verdict.why
-    return replace(verdict, why=why, seeds=tuple(sorted(set(seeds_of_runs(verdict.runs)))))
+    return replace(verdict, why=why, seeds=verdict.seeds or _seeds(verdict.runs))
+
+
+def _seeds(runs: Sequence[str]) -> tuple[int, ...]:
+    """Return the training seeds of runs, sorted, each once."""
+    return tuple(sorted(set(seeds_of_runs(runs))))
 
 
 def compare_figure(claim: Claim, evidence: Evidence) -> Verdict:
@@ -71,8 +76,8 @@ _Cell = tuple[Effect, dict[str, Any], str]
 def _on_cases(claim: Claim, names: Sequence[str], evidence: Evidence) -> _Cell:
     """A cell of the tables, over as many test cases as the paper's, with Wilson's interval where the tables have it."""
     cells = evidence.cells(names, claim.metric, claim.on)
-    if cells.cases != (stated := int(read_paper()[f"text:cases.{claim.on}"]),):
-        raise NotMeasured(f"{cells.cases[0]} cases were evaluated; the figure is of {stated}")
+    if cells.cases != (paper_cases := int(read_paper()[f"text:cases.{claim.on}"]),):
+        raise NotMeasured(f"{cells.cases[0]} cases were evaluated; the figure is of {paper_cases}")
     one_seed = next((m.label for m in cells.methods if m.group == TRAINED and len(m.runs) == 1), "")
     void = f"{one_seed} was trained with one seed" if one_seed else ""
     if claim.than:
@@ -154,9 +159,8 @@ def _ahead_of_all(claim: Claim, of: str, rivals: Sequence[str], what: str, evide
         why,
         "" if counted in why else counted,
     )
-    fields = pairs[at].evidence("difference") | {
-        "runs": tuple(dict.fromkeys(run for pair in pairs for run in pair.runs))
-    }
+    every_run = tuple(dict.fromkeys(run for pair in pairs for run in pair.runs))
+    fields = pairs[at].evidence("difference") | {"runs": every_run, "seeds": _seeds(pairs[at].runs)}
     scope = "" if whole_field else f"of the {len(pairs) + 1} {what} run"
     return Verdict(verdict, "; ".join(filter(None, reasons)), *pairs[at].statistic("difference"), scope=scope, **fields)
 

@@ -14,12 +14,12 @@ from .verdict import OTHERWISE, STATED, Verdict
 
 def compare_setup(claim: Claim, evidence: Evidence) -> Verdict:
     """Compare a value of the setup with the claim's: `as stated` or `set otherwise`."""
-    held, why = _held(claim, evidence)
-    cases = held if claim.what == "cases" else None
-    return Verdict(STATED if _same(held, claim.value) else OTHERWISE, why, n=cases)
+    value, why = _value_of(claim, evidence)
+    cases = value if claim.what == "cases" else None
+    return Verdict(STATED if _same(value, claim.value) else OTHERWISE, why, n=cases)
 
 
-def _held(claim: Claim, evidence: Evidence) -> tuple[Any, str]:
+def _value_of(claim: Claim, evidence: Evidence) -> tuple[Any, str]:
     """Return the value of the setup, and a description: of settings only those that differ, if any do."""
     settings, names = evidence.settings, claim.names
     match claim.what:
@@ -30,9 +30,9 @@ def _held(claim: Claim, evidence: Evidence) -> tuple[Any, str]:
             return cases, f"{cases} test cases were evaluated"
         case "settings":
             expected: dict[str, Any] = claim.value  # type: ignore[assignment]
-            held = {name: value_at(settings, name) for name in expected}
-            other_values = [name for name in expected if not _same(held[name], expected[name])]
-            return held, ", ".join(f"{name} = {_plain(held[name])}" for name in other_values or expected)
+            value = {name: value_at(settings, name) for name in expected}
+            other_values = [name for name in expected if not _same(value[name], expected[name])]
+            return value, ", ".join(f"{name} = {_plain(value[name])}" for name in other_values or expected)
         case "same_training":
             jobs = dict.fromkeys(job_of(settings, evidence.method(name).name) for name in names)
             return len(jobs) == 1, f"trained as {' and '.join(jobs)}"
@@ -57,11 +57,11 @@ def _held(claim: Claim, evidence: Evidence) -> tuple[Any, str]:
     return number, f"this workflow has {number}"
 
 
-def _same(held: Any, expected: Any) -> bool:
+def _same(value: Any, expected: Any) -> bool:
     if isinstance(expected, dict):
-        return all(_same(held[name], value) for name, value in expected.items())
-    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (held, expected))
-    return math.isclose(held, expected, rel_tol=1e-9, abs_tol=1e-12) if numbers else held == expected
+        return all(_same(value[name], other) for name, other in expected.items())
+    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (value, expected))
+    return math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-12) if numbers else value == expected
 
 
 def _plain(value: Any) -> str:
