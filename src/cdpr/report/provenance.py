@@ -46,8 +46,8 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         for where, model in judges.items():
             if record.parameters and record.parameters.get(where) != model:
                 raise ProvenanceError(
-                    f"{path}: was not made with the {where} of this configuration (see {origin}); verdicts of different "
-                    "judges do not share a table: evaluate it again or change the configuration"
+                    f"{path}: was not made with the {where} of this configuration (see {origin}); verdicts of "
+                    "different judges do not share a table: evaluate it again or change the configuration"
                 )
         if (digest := record.digest_of("cases")) is not None:
             known, other = cases.setdefault(path.stem, (digest, path))
