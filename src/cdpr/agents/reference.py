@@ -101,7 +101,7 @@ class AllTests(ReferenceAgent):
     unlimited_turns = True
 
     def choose(self, state: State, seed: int) -> int | None:
-        """The first examination that was not requested; None after all."""
+        """The first examination that was not requested yet; None where all were."""
         left = np.flatnonzero(~self.is_requested(state))
         return int(left[0]) if left.size else None
 
@@ -193,7 +193,8 @@ class Clinician(ValueOfInformation):
     habits = Habits()
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """The reply of :class:`ReferenceAgent`. In the full style it has thoughts and a reason, unless it is forced."""
+        """Act as :meth:`ReferenceAgent.act`. In the full style the reply also has thoughts and a reason, unless it is
+        forced."""
         turn = await super().act(state, forced, seed)
         if forced or self.settings.environment.prompt.style != "full":
             return turn

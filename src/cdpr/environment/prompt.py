@@ -151,7 +151,7 @@ class PromptBuilder:
         return self._encoded(FORCED_PREFIX[self.settings.style])
 
     def is_cut(self, case: CaseRecord, whole: bool = False) -> bool:
-        """Whether the first prompt leaves out a part of the case, which exceeds ``max_prompt_tokens``."""
+        """Whether the first prompt leaves out a part of the case, because it would exceed ``max_prompt_tokens``."""
         return self._opening(opening_text(self.settings, case, whole))[1]
 
     def _encode_opening(self, text: str) -> tuple[tuple[int, ...], bool]:

@@ -182,8 +182,9 @@ class TableMatcher:
 
 
 def _physical_items(system: Term | None, keys: tuple[str, ...], known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The items of the physical examination that a request names. Without a ``system`` of the body: all items. With
-    one: its item, or else the items that describe the whole examination."""
+    """The keys of the items of the physical examination that a request for ``system`` names. For a system of the body:
+    its item, or else the items that describe the whole examination. For None, the whole examination: all items.
+    ``known`` are the keys by spelling (:func:`spellings`)."""
     items = {key: key.removesuffix(PHYSICAL_SUFFIX) for key in keys if is_physical(key)}
     if system is None:
         return tuple(items)

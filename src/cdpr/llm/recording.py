@@ -184,10 +184,14 @@ def model_identity(spec: ModelSpec) -> dict[str, Any]:
     if weights:
         fields["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(weights)
     if spec.server:
-        served, own = spec.server.serving, {} if spec.entry is None else {"serve": [*spec.server.flags]}
-        here = {} if weights else {"weights": spec.server.weights}
-        fields["served"] = {"program": served.program, "command": served.command, **own, **here}
-    return fields | ({"extra": spec.entry.extra} if spec.entry and spec.entry.extra else {})
+        fields["served"] = {"program": spec.server.serving.program, "command": spec.server.serving.command}
+        if spec.entry:
+            fields["served"]["serve"] = [*spec.server.flags]
+        if not weights:
+            fields["served"]["weights"] = spec.server.weights
+    if spec.entry and spec.entry.extra:
+        fields["extra"] = spec.entry.extra
+    return fields
 
 
 def question_fields(

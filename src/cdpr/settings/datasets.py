@@ -50,8 +50,8 @@ class LicensedSource(Source):
 
     @field_serializer("credentialed")
     def _write_as_set(self, value: bool | None) -> bool | None:
-        """The value of ``credentialed`` to write: None where the user gave none, because a later change of the path
-        decides it again."""
+        """Serialise ``credentialed``: None where the user gave no value, so that the licence and the path decide it
+        when the settings are read again."""
         return value if "credentialed" in self.model_fields_set else None
 
 

@@ -253,7 +253,7 @@ class Training(Section):
 
 
 class OpenCases(Section):
-    """The evaluation on open data sets."""
+    """The evaluation on the cases of open data sets (role ``further``), which have a table of their own."""
 
     cases: PositiveInt | None = key(20, "Cases of each data set; empty: all.")
     trained: bool = key(False, "Whether trained policies are evaluated too.")

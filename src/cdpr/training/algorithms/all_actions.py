@@ -104,7 +104,7 @@ class AllActions(Algorithm):
 
     @classmethod
     def scores_by(cls, settings: Settings) -> set[str]:
-        """The current policy where beliefs are the leaves; else none."""
+        """``current`` where the leaves are beliefs, which the policy in training scores; else no policy."""
         return {"current"} if algorithm_options(settings).leaves == "belief" else set()
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:

@@ -103,8 +103,8 @@ class Cdpr(Algorithm):
 
     @classmethod
     def scores_by(cls, settings: Settings) -> set[str]:
-        """None where verdicts are drawn; else the policy of continuations, and the current one for the diagnoses of a
-        state."""
+        """No policy where ``credit.verdicts`` is ``drawn``. Else the policy of continuations, which scores their
+        diagnoses, and the current one, which scores those at visited states."""
         if settings.credit.verdicts == "drawn":
             return set()
         continues = {"frozen" if cls.needs_frozen(settings) else "current"}

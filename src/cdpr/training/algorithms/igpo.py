@@ -39,5 +39,5 @@ class Igpo(Algorithm):
 
     @classmethod
     def scores_by(cls, settings: Settings) -> set[str]:
-        """The current policy, whose belief in the truth is read."""
+        """``current``: the policy in training scores the names of the true disease."""
         return {"current"}

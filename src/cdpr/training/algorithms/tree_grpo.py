@@ -36,16 +36,18 @@ class TreeGrpo(Algorithm):
         decisions: list[list[PerToken]] = []
         weights: list[list[PerToken]] = []
         alternatives: list[Alternative] = []
-        for i, (tree, within) in enumerate(zip(trees, map(self.normalised, scores), strict=True)):
-            among = among_all[i * leaves : (i + 1) * leaves]
-            advantages = [a + b for a, b in zip(within, among, strict=True)]
+        for i, (tree, within_tree) in enumerate(zip(trees, map(self.normalised, scores), strict=True)):
+            among_trees = among_all[i * leaves : (i + 1) * leaves]
+            advantages = [a + b for a, b in zip(within_tree, among_trees, strict=True)]
+            episodes = [(branching, leaf, a) for (branching, leaf), a in zip(tree, advantages, strict=True)]
             # Decision t of the first episode belongs to it and to all episodes that branch off after t.
-            shared = [[a for (at, _), a in zip(tree, advantages, strict=True) if at is None or at > t]
-                      for t in range(len(group[i].steps))]  # fmt: skip
+            shared = []
+            for t in range(len(group[i].steps)):
+                shared.append([a for branching, _, a in episodes if branching is None or branching > t])
             decisions.append([fmean(row) for row in shared])
             weights.append([float(len(row)) for row in shared])
-            for (at, leaf), a in zip(tree[1:], advantages[1:], strict=True):
-                turns = [step.turn for step in leaf.steps[at:]]
+            for branching, leaf, a in episodes[1:]:
+                turns = [step.turn for step in leaf.steps[branching:]]
                 alternatives.append(Alternative(i, turns, [a] * len(turns), [1.0] * len(turns)))
         tokens = sum(len(turn.token_ids) for other in alternatives for turn in other.turns)
         counts = {"credit/continuation_tokens": tokens}

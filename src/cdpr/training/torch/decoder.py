@@ -89,9 +89,10 @@ class _Layer(nn.Module):
         self.input_layernorm = _Norm(config["hidden_size"], config["rms_norm_eps"])
         self.post_attention_layernorm = _Norm(config["hidden_size"], config["rms_norm_eps"])
 
-    def forward(self, x: Tensor, *attended: Any) -> Tensor:
-        """Apply the layer to ``x`` [B, T, width]; ``attended`` are the further arguments of the attention."""
-        x = x + self.self_attn(self.input_layernorm(x), *attended)
+    def forward(self, x: Tensor, *attention_inputs: Any) -> Tensor:
+        """Apply the layer to ``x`` [B, T, width]; ``attention_inputs`` are the other arguments of
+        :meth:`_Attention.forward`."""
+        x = x + self.self_attn(self.input_layernorm(x), *attention_inputs)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 

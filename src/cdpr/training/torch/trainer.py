@@ -28,8 +28,9 @@ _CACHES = 0.15
 
 
 def train_policy(settings: Settings, job: Job) -> None:
-    """Stage ``train_policy``: one variant, its settings resolved, with the job's seed; the policy is a Hugging Face
-    folder. A killed run resumes from its last checkpoint."""
+    """Stage ``train_policy`` with the engine torch: train a policy under the resolved settings of one variant, with the
+    job's seed, and write it as a Hugging Face folder, with metrics and records of credit. A killed run resumes from its
+    last checkpoint."""
     torch.set_num_threads(settings.training.threads)
     run = TrainingRun(settings, iterate_records(job.inputs["cases"]), job.inputs["init_policy"], job.seed or 0)
     job.tags.update(run.disclosed())

@@ -158,7 +158,9 @@ async def demonstrate(
     return episodes
 
 
-async def _diagnose_statically(environment, clinician, cases, share: float) -> list[tuple[CaseRecord, Turn]]:
+async def _diagnose_statically(
+    environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord], share: float
+) -> list[tuple[CaseRecord, Turn]]:
     """Let the clinician diagnose the first ``share`` of the cases from the whole record; returns these cases, each with
     the reply."""
     diagnoses = []
@@ -170,8 +172,11 @@ async def _diagnose_statically(environment, clinician, cases, share: float) -> l
     return diagnoses
 
 
-def corpus(settings: Settings, episodes: Sequence[DemonstratedEpisode], static) -> list[str]:
-    """List all texts of the lessons that the policy will read or write, to train a tokenizer on."""
+def corpus(
+    settings: Settings, episodes: Sequence[DemonstratedEpisode], static: Sequence[tuple[CaseRecord, Turn]]
+) -> list[str]:
+    """List all texts that a policy reads or writes in the lessons, as the corpus of its tokenizer. ``static`` are the
+    cases with a diagnosis from the whole record."""
     prompt = settings.environment.prompt
     texts = []
     for episode in episodes:

@@ -38,10 +38,12 @@ _START = (
 
 
 def train_policy(settings: Settings, job: Job) -> None:
-    """Stage ``train_policy`` with the engine verl: one variant, its settings resolved, with the job's seed; the policy
-    is a Hugging Face folder. A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is not
-    installed or memory does not fit, GovernanceError where credentialed text would leave the machine without an
-    agreement."""
+    """Stage ``train_policy`` with the engine verl: train a policy under the resolved settings of one variant, with the
+    job's seed, and write it as a Hugging Face folder, with metrics and records of credit.
+
+    A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is not installed or memory does
+    not fit, GovernanceError where credentialed text would leave the machine without an agreement.
+    """
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
     session = Session(settings, Path(job.inputs["cases"]).resolve(), policy, state, job.seed or 0)
     job.tags.update(session.run.disclosed())
