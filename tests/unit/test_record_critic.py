@@ -15,6 +15,7 @@ from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.settings.variants import canonical
 from cdpr.training.algorithm import score_groups
 from cdpr.training.algorithms.record_critic import RecordCritic, net_gain
+from cdpr.training.torch.loop import train
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import Piece, token_logits
@@ -96,12 +97,13 @@ def opened(tmp_path, case, **options):
 
 
 def first_states(trainer):
-    """Two-step episodes: a blood count, then a diagnosis that has to be given."""
+    """Two episodes: a blood count, in the second one also a CT, then a diagnosis that has to be given."""
     environment, policy, groups = trainer.environment, trainer.policy, []
-    for case in trainer.run.train[3:5]:
+    for case, requests in zip(trainer.run.train[3:5], (1, 2), strict=True):
         state = environment.initial(case)
-        [turn] = asyncio.run(policy.score_replies(state, ["REQUEST_TEST: Complete Blood Count"], False))
-        state = state.after(environment.step(state, turn))
+        for request in ("REQUEST_TEST: Complete Blood Count", "REQUEST_TEST: CT Abdomen and Pelvis")[:requests]:
+            [turn] = asyncio.run(policy.score_replies(state, [request], False))
+            state = state.after(environment.step(state, turn))
         [turn] = asyncio.run(policy.score_replies(state, ["FINAL_DIAGNOSIS: Sepsis"], True))
         groups.append([environment.finish(state, environment.step(state, turn), True)])
     return groups
@@ -110,6 +112,9 @@ def first_states(trainer):
 def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gives(tmp_path):
     trainer = opened(tmp_path, appendicitis())
     rule, prompts = trainer.algorithm, trainer.policy.prompts
+    with torch.no_grad():  # an untrained reader believes everything alike
+        for weights in rule.reader.parameters():
+            weights.mul_(8.0 if weights.ndim == 2 else 1.0)
     batch = rule._read([trajectory for [trajectory] in first_states(trainer)])
     pairs = rule._pick(rule._target(torch.zeros(batch.log_prior.shape), batch.log_prior), batch, torch.Generator())
     gains = asyncio.run(rule._gains(batch, pairs)).tolist()
@@ -133,6 +138,7 @@ def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gi
             assert step.observation.kind == "unavailable" and expected < 0
         assert gain == pytest.approx(expected, abs=1e-5)
         valued.add((visit.row, names[e], step.observation.kind))
+    assert len({round(gain, 2) for gain in gains}) > 5
     every = set(appendicitis().key_pertinent_results_dict) & set(names)
     assert {name for row, name, _ in valued if row == 1} == every
     assert {kind for row, name, kind in valued if (row, name) == (0, "Lipase")} == {"unavailable"}
@@ -144,11 +150,13 @@ def test_the_policy_learns_the_targets_and_not_what_it_did(tmp_path):
     scored = asyncio.run(score_groups(trainer.algorithm, groups, 0))
     for [trajectory], credit in zip(groups, scored, strict=True):
         assert not any(map(any, credit.weights)) and {other.advantages for other in credit.alternatives} == {(1.0,)}
-        free = [o for o in credit.alternatives if o.turns[0].prompt_ids == trajectory.steps[0].turn.prompt_ids]
+        prompts = [step.turn.prompt_ids for step in trajectory.steps]
+        free = [o for o in credit.alternatives if o.turns[0].prompt_ids == prompts[0]]
         diagnosis, *requests = free
         stop, shares = diagnosis.weights[0][0], [other.weights[0] for other in requests]
+        assert diagnosis.weights[0][-1] == trainer.algorithm.options.reading_weight
         assert 0 < stop < 1 and stop + sum(shares) == pytest.approx(1.0, abs=0.05)
-        forced = [o for o in credit.alternatives if o not in free]
+        forced = [o for o in credit.alternatives if o.turns[0].prompt_ids == prompts[-1]]
         assert len(forced) == 1 and forced[0].turns[0].text.startswith("FINAL_DIAGNOSIS: ")
     readings = asyncio.run(score_groups(opened(tmp_path / "names", appendicitis(), choice=False).algorithm, groups, 0))
     assert all(other.turns[0].text.startswith("FINAL_") for credit in readings for other in credit.alternatives)
@@ -166,6 +174,29 @@ def test_reader_and_critic_learn_the_states_they_see(tmp_path):
     asyncio.run(score_groups(frozen, groups, 1))
     assert all(torch.equal(before[name], weights) for name, weights in frozen.reader.model.state_dict().items())
     assert float(frozen.reader.log_scale.detach()) != pytest.approx(math.log(0.3), abs=1e-9)
+
+
+def test_an_interrupted_run_continues_to_the_byte(tmp_path):
+    """Reader, critic, their optimisers and the remembered states are in the checkpoint."""
+
+    def trained(state, *stops):
+        for stop in stops:
+            trainer = opened(tmp_path, appendicitis())
+            train(trainer, tmp_path / state, lambda row: None, steps=stop)
+        return trainer.state_dict()
+
+    whole, parts = trained("whole", 4), trained("parts", 1, 3, 4)
+    for name in ("model", "optimizer", "algorithm"):
+        assert equal(whole[name], parts[name]), name
+
+
+def equal(a, b):
+    """Whether two nested states are the same to the bit."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) if isinstance(a, torch.Tensor) else a == b
 
 
 @pytest.mark.parametrize(

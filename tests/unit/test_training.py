@@ -206,10 +206,8 @@ def test_without_weight_or_without_states_training_is_grpo_to_the_bit(case, tmp_
         {"training": {"algorithm": "all_actions"}},
         {"training": {"algorithm": "vineppo"}},
         {"training": {"algorithm": "belief_gain", "options": {"policy": "frozen"}}},
-        {"training": {"algorithm": "record_critic", "options": {"start": 1, "examinations": 3}}}
-        | {"environment": {"prompt": {"style": "compact"}, "max_turns": 3}},
     ],
-    ids=["current", "bounded cache", "all_actions", "vineppo", "frozen", "record_critic"],
+    ids=["current", "bounded cache", "all_actions", "vineppo", "frozen"],
 )
 def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, changes):
     settings, cases, policy = small_run(tmp_path, case, **changes)
