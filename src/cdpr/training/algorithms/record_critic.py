@@ -115,12 +115,12 @@ class RecordCritic(Algorithm):
         self.metrics: dict[str, float] = {}
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """The training data of one group, as of :meth:`score_batch`."""
+        """Return the training data of one group, as :meth:`score_batch` does."""
         return (await self.score_batch([group], iteration))[0]
 
     async def score_batch(self, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
-        """The replies that the policy shall learn, of each group; what the group did has no weight. Reader and critic
-        then learn from the same states."""
+        """Return, for each group, the replies that the policy shall learn; its own decisions have no weight. Then
+        reader and critic learn from the same states."""
         import torch
 
         from ..torch.beliefs import rate_share
@@ -128,7 +128,7 @@ class RecordCritic(Algorithm):
         batch = self._read([trajectory for group in groups for trajectory in group])
         seed = derive_seed(self.context.seed, "record_critic", iteration) % 2**63
         generator = torch.Generator().manual_seed(seed)
-        values = self.critic(batch.log_beliefs, batch.requested)
+        values = self.critic(batch.log_beliefs, batch.requested) * self.options.critic
         pairs = self._pick(self._target(values, batch.log_prior), batch, generator)
         gains = torch.full_like(values, math.nan)
         gains[pairs.unbind(1)] = await self._gains(batch, pairs)
@@ -154,7 +154,7 @@ class RecordCritic(Algorithm):
         return _by_group(groups, batch.visits, alternatives)
 
     def _read(self, trajectories: Sequence[Trajectory]) -> Batch:
-        """Beliefs of the reader and the initial policy's choice of an examination, at every state."""
+        """Read every state of the trajectories: returns the reader's beliefs and the initial policy's choices there."""
         import torch
 
         from ..torch.beliefs import logits_behind
@@ -176,7 +176,7 @@ class RecordCritic(Algorithm):
         return Batch(contexts, visits, log_beliefs, log_prior, requested)
 
     def _visits(self, row: int, trajectory: Trajectory) -> list[Visit]:
-        """The visited states of a trajectory."""
+        """List the visited states of a trajectory."""
         last = len(trajectory.steps) - 1
         return [
             Visit(row, t, state, len(self.prompts.context_ids(state)), trajectory.forced and t == last)
@@ -184,7 +184,7 @@ class RecordCritic(Algorithm):
         ]
 
     def _truths(self, batch: Batch) -> "torch.Tensor":
-        """The number of the true diagnosis at every state, [S]."""
+        """Return the number of the true diagnosis at every state, [S]."""
         import torch
 
         encode = self.prompts.tokenizer.encode
@@ -192,12 +192,13 @@ class RecordCritic(Algorithm):
         return torch.tensor([self.diagnosis_tokens.index(token) for token in tokens], device=batch.log_beliefs.device)
 
     def _target(self, values: "torch.Tensor", log_prior: "torch.Tensor") -> "torch.Tensor":
-        """The distribution over examinations that the policy learns, pi_0^(prior / tau) exp(values / tau), [S, E]."""
+        """Return the distribution over examinations that the policy learns, pi_0^(prior / tau) exp(values / tau),
+        [S, E]."""
         return ((values + self.options.prior * log_prior) / self.options.temperature).softmax(1)
 
     def _pick(self, target: "torch.Tensor", batch: Batch, generator: "torch.Generator") -> "torch.Tensor":
-        """Pairs of a state and an examination to value, [P, 2]: drawn without replacement, half by the target and half
-        uniformly, from those that were not requested. None where a diagnosis has to follow."""
+        """Draw the pairs of a state and an examination to value, [P, 2]: without replacement, half by the target and
+        half uniformly, from those that were not requested. None where a diagnosis has to follow."""
         import torch
 
         uniform = torch.rand(target.shape, generator=generator).to(target.device)
@@ -211,8 +212,8 @@ class RecordCritic(Algorithm):
         return torch.tensor(pairs, dtype=torch.long, device=target.device).reshape(-1, 2)
 
     async def _gains(self, batch: Batch, pairs: "torch.Tensor") -> "torch.Tensor":
-        """g of each pair, [P], in units of a right diagnosis: an examination that the record lacks costs its price and
-        leaves the belief as it is."""
+        """Compute g of each pair, [P], in units of a right diagnosis. An examination that the record lacks is charged
+        and leaves the belief as it is."""
         import torch
 
         from ..torch.beliefs import branch_logits
@@ -240,8 +241,8 @@ class RecordCritic(Algorithm):
         return gains
 
     async def _replies(self, visit: Visit, name: str, stop: float, shares: Sequence[float]) -> list[Alternative]:
-        """The diagnosis ``name`` and the requests of the target as training data: the verb of the diagnosis has the
-        weight ``stop``, a request its share."""
+        """Return the diagnosis ``name`` and the requests of the target as training data: the verb of the diagnosis has
+        the weight ``stop``, a request its share."""
         requests = [] if visit.forced else [e for e, share in enumerate(shares) if share >= _LEAST_SHARE]
         texts = [render_action(FinalDiagnosis(name), self.prompts.settings.style), *(self.texts[e] for e in requests)]
         turns = await self.policy.score_replies(visit.state, texts, visit.forced)
@@ -250,11 +251,11 @@ class RecordCritic(Algorithm):
         return [Alternative(0, (turn,), (1.0,), (weight,)) for turn, weight in zip(turns, weights, strict=True)]
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Metrics of the batch that :meth:`score_batch` has scored."""
+        """Return the metrics of the batch that :meth:`score_batch` has scored."""
         return super().finish(batch) | self.metrics
 
     def state_dict(self) -> Any:
-        """Reader and critic, with their optimisers."""
+        """Return the state of reader and critic, with their optimisers."""
         return {"reader": self.reader.checkpoint(), "critic": self.critic.checkpoint()}
 
     def load_state_dict(self, state: Any) -> None:
@@ -263,7 +264,7 @@ class RecordCritic(Algorithm):
 
     @classmethod
     def canonical(cls, settings: Settings) -> Settings:
-        """The settings themselves. Raises SettingsError for those that it does not support."""
+        """Return the settings themselves. Raises SettingsError for those that it does not support."""
         training, policy, style = settings.training, settings.policy, settings.environment.prompt.style
         needed = {
             "training.engine": (training.engine, "torch"),
@@ -282,13 +283,13 @@ class RecordCritic(Algorithm):
 
 
 def net_gain(before: "torch.Tensor", after: "torch.Tensor", power: float) -> "torch.Tensor":
-    """sum_d b'(d) (b~'(d) - b~(d)), [N], from log b and log b', each [N, D]; b~ is proportional to b^power."""
+    """Compute sum_d b'(d) (b~'(d) - b~(d)), [N], from log b and log b', each [N, D]; b~ is proportional to b^power."""
     return (after.exp() * ((power * after).softmax(1) - (power * before).softmax(1))).sum(1)
 
 
 def _by_group(groups: Sequence[Group], visits: Sequence[Visit],
               alternatives: Sequence[Sequence[Alternative]]) -> list[GroupAdvantages]:  # fmt: skip
-    """The training data of each group from those of all visited states."""
+    """Collect the training data of each group from those of all visited states."""
     of_row: dict[int, list[Alternative]] = defaultdict(list)
     for visit, replies in zip(visits, alternatives, strict=True):
         of_row[visit.row] += replies

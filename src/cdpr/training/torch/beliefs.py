@@ -26,8 +26,8 @@ Branch = tuple[int, int, Sequence[int]]
 
 
 def distinct_names(names: Iterable[str], first_token: Callable[[str], int]) -> dict[int, str]:
-    """The names in the order of their frequency, by their first token; of names with one first token the most frequent,
-    because the distribution of the next token cannot tell them apart."""
+    """Index names by their first token, in the order of their frequency; of names with one first token the most
+    frequent, because the distribution of the next token cannot tell them apart."""
     by_token: dict[int, str] = {}
     for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])):
         by_token.setdefault(first_token(name), name)
@@ -36,8 +36,8 @@ def distinct_names(names: Iterable[str], first_token: Callable[[str], int]) -> d
 
 @torch.no_grad()
 def branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
-    """The logits behind the last token of each branch, float32 [branches, vocabulary]. Each context passes through the
-    model once, whatever the number of its branches."""
+    """Compute the logits behind the last token of each branch, float32 [branches, vocabulary]. Each context passes
+    through the model once, whatever the number of its branches."""
     ids, is_token = _padded(contexts, device := next(model.parameters()).device)
     cache = model.model(input_ids=ids, attention_mask=is_token, use_cache=True).past_key_values
     order = sorted(range(len(branches)), key=lambda n: len(branches[n][2]))
@@ -63,7 +63,7 @@ def branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Seque
 
 
 def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of tokens with padding at their ends, and where they have tokens."""
+    """Pad rows of tokens at their ends; returns them, and where they have tokens."""
     width = max(map(len, rows))
     ids, is_token = np.zeros((len(rows), width), dtype=np.int64), np.zeros((len(rows), width), dtype=bool)
     for number, row in enumerate(rows):
@@ -72,7 +72,7 @@ def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.
 
 
 def logits_behind(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
-    """As :func:`branch_logits` for one short branch at each state, differentiable."""
+    """Compute the same as :func:`branch_logits` for one short branch at each state, differentiable."""
     rows: list[list[Piece]] = [[Piece(0, ids, ())] for ids in contexts]
     for number, start, ids in branches:  # the scored token is arbitrary: its logits are those before it
         rows[number].append(Piece(start, (*ids, 0), (start + len(ids),)))
@@ -80,7 +80,7 @@ def logits_behind(model: Any, contexts: Sequence[Sequence[int]], branches: Seque
 
 
 def rate_share(step: int, steps: int) -> float:
-    """The share of the peak learning rate: it rises in the first iterations, and falls as a cosine."""
+    """Compute the share of the peak learning rate: it rises in the first iterations, and falls as a cosine."""
     return min((step + 1) / _RISE, 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
@@ -99,12 +99,12 @@ class Reader(torch.nn.Module):
         self.adam = AdamW([self.log_scale, *rest], rate)
 
     def log_beliefs(self, logits: torch.Tensor) -> torch.Tensor:
-        """log b [N, D] from the logits [N, vocabulary] where a diagnosis must follow."""
+        """Compute log b [N, D] from the logits [N, vocabulary] where a diagnosis must follow."""
         return torch.log_softmax(self.log_scale.exp() * logits[:, self.diagnoses], dim=-1)
 
     def learn(self, log_beliefs: torch.Tensor, truths: torch.Tensor, share: float) -> float:
-        """One step on the cross-entropy of the true diagnoses [N] at ``share`` of the learning rate; returns the loss.
-        Raises FloatingPointError for a gradient that is not finite; the weights are then those before."""
+        """Take one step on the cross-entropy of the true diagnoses [N] at ``share`` of the learning rate; returns the
+        loss. Raises FloatingPointError for a gradient that is not finite; the weights are then those before."""
         loss = torch.nn.functional.cross_entropy(log_beliefs, truths)
         self.zero_grad(set_to_none=True)
         loss.backward()
@@ -118,7 +118,7 @@ class Reader(torch.nn.Module):
         return float(loss.detach())
 
     def checkpoint(self) -> dict[str, Any]:
-        """Weights and optimisers."""
+        """Return weights and optimisers."""
         return {"weights": self.state_dict(), "adam": self.adam.state_dict(),
                 "muon": self.muon and self.muon.state_dict()}  # fmt: skip
 
@@ -149,7 +149,7 @@ class Critic(torch.nn.Module):
         self.gains = torch.empty(0, examinations, device=device)  # missing: NaN
 
     def forward(self, log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:
-        """The values [N, E], in units of a right diagnosis."""
+        """Predict the values [N, E], in units of a right diagnosis."""
         with torch.no_grad():
             return self.network(_features(log_beliefs, requested))
 
@@ -171,7 +171,7 @@ class Critic(torch.nn.Module):
         return fmean(losses)
 
     def checkpoint(self) -> dict[str, Any]:
-        """Weights, optimiser and remembered states."""
+        """Return weights, optimiser and remembered states."""
         return {
             "weights": self.state_dict(),
             "adam": self.adam.state_dict(),
@@ -187,5 +187,5 @@ class Critic(torch.nn.Module):
 
 
 def _features(log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:
-    """The inputs of the critic's network [N, D + E]."""
+    """Compute the inputs of the critic's network [N, D + E]."""
     return torch.cat([log_beliefs.detach().clamp_min(-8) / 4 + 1, requested.float()], dim=-1)
