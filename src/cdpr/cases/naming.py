@@ -85,6 +85,7 @@ def _meaning(name: str) -> Meaning:
     if len(name) > _LONGEST:
         return Meaning()
     name = _PATTERN.piped.sub(r"\1 (\2)", _PATTERN.result.sub("", name))
+    name = _PATTERN.initials.sub(lambda letters: re.sub("[. ]", "", letters[0]), name)
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
     if not examinations().knows(name) and not clinical_names(name):
         name = _rewritten(name if _listed(name) else in_english(name))
@@ -102,7 +103,7 @@ def _meaning(name: str) -> Meaning:
     if (whole := _without_aside(name) or _agreeing(name, _by_words(name))) is not None:
         return whole
     loose = _joined(name) or _agreeing(name, _regions(name)) or _agreeing(name, _headed(name)) or _of_any_specimen(name)
-    if (loose := loose or _by_target(name)) is None and (respelt := _respelt(name)) != _alike(name):
+    if (loose := loose or _by_target(name)) is None and (respelt := _respelt(name)) != name.casefold():
         loose = _meaning(respelt)
     return loose or _unlisted(name) or Meaning(kind=_class(name), whole=False)
 
@@ -287,9 +288,8 @@ def _without_aside(name: str) -> Meaning | None:
         wordings += [bare] + [remark] * (telling or _abbreviates(bare, remark))
         agreeing = (_agreeing(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
         result = next(filter(None, agreeing), None)
-        own = (
-            None if words_of(remark) <= _GENERIC else _listed(remark)
-        )  # "Estrogen (Estradiol)": the brackets say which
+        # "Estrogen (Estradiol)": the brackets say which.
+        own = None if words_of(remark) <= _GENERIC | _ANTIBODY else _listed(remark)
         if own and own.term and result and result.term and class_of(own.term) == class_of(result.term):
             result = result if own.how == "analyte" else own
     return result and replace(result, whole=False)
@@ -417,7 +417,7 @@ def _unlisted(name: str) -> Meaning | None:
 
 def _respelt(name: str) -> str:
     """The name with each unknown word as the only word of the vocabulary that completes it or differs by one letter."""
-    return _WORD.sub(lambda word: _nearest_word(word[0]), _alike(name))
+    return _WORD.sub(lambda word: _nearest_word(word[0]), name.casefold())
 
 
 @functools.lru_cache(maxsize=1 << 12)
