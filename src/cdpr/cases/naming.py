@@ -84,7 +84,7 @@ def _known_words() -> frozenset[str]:
 def _meaning(name: str) -> Meaning:
     if len(name) > _LONGEST:
         return Meaning()
-    name = _PATTERN.piped.sub(r"\1 (\2)", _PATTERN.result.sub("", name))
+    name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))
     name = _PATTERN.initials.sub(lambda letters: re.sub("[. ]", "", letters[0]), name)
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
     if not examinations().knows(name) and not clinical_names(name):
