@@ -98,7 +98,11 @@ def _meaning(name: str) -> Meaning:
         panel = next(filter(None, map(_by_name, reporting_names(name))), None)
         found = own or (replace(panel, how="analyte") if panel else Meaning(kind=kind, whole=False))
         return found if found.terms or (other := _rewritten(name)) == name else _meaning(other)
-    if (whole := listed or _imaging(name)) is not None or remark:
+    # "Total PSA + free PSA" are two, though the words of both are those of one.
+    whole = listed or _imaging(name)
+    if whole is None and " + " in name and (both := _joined(name)) is not None and not both.kind:
+        whole = both
+    if whole is not None or remark:
         return whole or Meaning()
     if (whole := _without_aside(name) or _agreeing(name, _by_words(name))) is not None:
         return whole
@@ -332,6 +336,7 @@ def _alike(name: str) -> str:
 
 
 def _singular(word: str) -> str:
+    """The word without the s of its plural, in the one spelling that stands for its synonyms."""
     return _SYNONYMS.get(word[:-1], word[:-1]) if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
 
 
@@ -422,19 +427,14 @@ def _respelt(name: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _nearest_word(word: str) -> str:
-    words = _vocabulary_words()
+    """The only known word that a word begins, or that differs from it by one letter; else the word itself."""
+    words = _known_words()
     if word in words or len(word) < _COMPLETED:
         return word
     near = [known for known in words if known.startswith(word)]
     if len(word) >= _CORRECTED:
         near += [known for known, *_ in process.extract(word, words, scorer=OSA.distance, score_cutoff=1)]
     return near[0] if len({_singular(known) for known in near}) == 1 else word
-
-
-@functools.cache
-def _vocabulary_words() -> frozenset[str]:
-    names = (*examinations().spellings, *examinations().parts)
-    return frozenset(_WORD.findall(" ".join(map(_alike, names))))
 
 
 def joined_parts(name: str) -> list[str]:
