@@ -92,19 +92,19 @@ class Prefill:
         arch, device = transformer.architecture, transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
         self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
-        # Prompts with similar numbers of new tokens are padded together, in runs. ``runs`` have the packed query of
-        # every padded one, ``back`` the padded query of every packed one.
+        # Prompts with similar numbers of new tokens are padded together, in runs: (start, stop, the packed query of
+        # every padded one, mask). ``padded_query`` has the padded query of every packed one.
         self.runs: list[tuple[int, int, Tensor, Tensor]] = []
-        begins, back, offset = np.cumsum(fresh) - fresh, np.zeros(len(write), dtype=np.int64), 0
+        begins, padded_query, offset = np.cumsum(fresh) - fresh, np.zeros(len(write), dtype=np.int64), 0
         for a, b in _runs(fresh, arch.heads * slots.shape[1]):
             column = np.arange(int(fresh[a:b].max()))
             is_query = column < fresh[a:b, None]
             query = np.where(is_query, begins[a:b, None] + column, 0)
             visible = np.arange(slots.shape[1]) <= (known[a:b, None] + column)[:, :, None]
             self.runs.append((a, b, torch.from_numpy(query.reshape(-1)).to(device), _bias(visible, transformer)))
-            back[begins[a] : begins[b - 1] + fresh[b - 1]] = offset + np.flatnonzero(is_query)
+            padded_query[begins[a] : begins[b - 1] + fresh[b - 1]] = offset + np.flatnonzero(is_query)
             offset += is_query.size
-        self.back = torch.from_numpy(back).to(device)
+        self.padded_query = torch.from_numpy(padded_query).to(device)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Store the new keys and values of a layer, and compute its attention
@@ -116,11 +116,11 @@ class Prefill:
             out = torch.zeros_like(query)
             out[: len(keys)] = _attend(query[: len(keys), None], keys, values, self.prompts.bias)[:, 0]
             return out
-        parts = [
-            _attend(query.index_select(0, index).view(b - a, -1, query.shape[1]), keys[a:b], values[a:b], bias)
-            for a, b, index, bias in self.runs
-        ]
-        return torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, self.back)
+        parts = []
+        for a, b, packed_query, bias in self.runs:
+            run_query = query.index_select(0, packed_query).view(b - a, -1, query.shape[1])
+            parts.append(_attend(run_query, keys[a:b], values[a:b], bias).flatten(0, 1))
+        return torch.cat(parts).index_select(0, self.padded_query)
 
 
 class Branches:

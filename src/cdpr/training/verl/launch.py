@@ -92,8 +92,16 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
     serving = Serving(program="vllm", command=PROGRAMS["vllm"].replace("vllm", frozen.command, 1))
-    log, secrets_of_settings = state / "frozen_server.log", settings.key_names
-    return OwnServer(serving, str(policy), _FROZEN, log, 1, flags, True, secrets_of_settings, _RESTARTS, patience)
+    return OwnServer(
+        serving,
+        weights=str(policy),
+        name=_FROZEN,
+        log=state / "frozen_server.log",
+        flags=flags,
+        secrets=settings.key_names,
+        restarts=_RESTARTS,
+        patience=patience,
+    )
 
 
 def _check_installed(verl: Verl) -> None:

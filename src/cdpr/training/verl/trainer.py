@@ -162,7 +162,8 @@ class DiagnosticTrainer(PPOTrainerSync):
         return algorithm_class(self.plan.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):
-        """The number of which verl makes the rows of a batch a multiple; with alternatives also of the group size."""
+        """The number that has to divide the number of rows of a batch: verl's own, or with alternatives one that the
+        group size divides too."""
         if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
