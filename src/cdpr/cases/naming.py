@@ -82,6 +82,8 @@ def _known_words() -> frozenset[str]:
 
 
 def _meaning(name: str) -> Meaning:
+    """What a name means, read in this order: as it is listed, as a standard name, as imaging, by its words, by its
+    parts."""
     if len(name) > _LONGEST:
         return Meaning()
     name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))
@@ -130,6 +132,8 @@ def _agreeing(name: str, found: Meaning | None) -> Meaning | None:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _axes_of(term: Term) -> frozenset[str]:
+    """The specimens, methods and forms that an examination knows by any of its names; blood where it names no
+    specimen."""
     known = _axes(_known_as(term))
     elsewhere = _PATTERN.specimen.search(_alike(term.name))  # what is not said to be of another specimen is of blood
     return frozenset(known if elsewhere else known | {"blood"})
@@ -147,6 +151,7 @@ def _has_any_specimen(term: Term) -> bool:
 
 
 def _axes(text: str) -> set[str]:
+    """The specimens, methods and forms (keys of ``axes``) that a normalised text names."""
     return {axis for axis, pattern in _AXES.items() if pattern.search(text)}
 
 
@@ -168,7 +173,7 @@ def whole_kind(name: str) -> str | None:
 
 @functools.lru_cache(maxsize=1 << 15)
 def names_no_place(name: str) -> bool:
-    """Whether a name tells how is examined but not what: "CT", "X-rays", "Biopsy"."""
+    """Whether a name says how something is examined but not what: "CT", "X-rays", "Biopsy"."""
     words = words_of(name)
     bare = imaging_words(name) is None if modality(name) else bool(words) and words <= _HEADS
     return bare and not meaning(name).terms and bool(meaning(name).kind)
@@ -204,6 +209,7 @@ def class_of(term: Term) -> str:
 
 
 def _class(name: str) -> str:
+    """The class of a name without a term: a modality, ``biopsy``, ``culture``, ...; empty for none."""
     plain = _alike(name)
     if (kind := whole_kind(name)) is not None:
         return "laboratory test" if kind == "laboratory" else kind
@@ -226,10 +232,12 @@ def _listed(name: str) -> Meaning | None:
 
 
 def _by_name(name: str) -> Meaning | None:
+    """The meaning of a name that is listed, or that has the words of a listed one in another order."""
     return _listed(name) or _by_words(name)
 
 
 def _imaging(name: str) -> Meaning | None:
+    """The study whose region, modality and contrast a name has; None for any other name."""
     key = imaging_words(name)
     if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(_alike(name)):
         return None
@@ -342,8 +350,8 @@ def _singular(word: str) -> str:
 
 @functools.cache
 def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
-    """Examinations by their words; None where words leave open which is meant. Names come before aliases, these before
-    parts, and all of them before what is left without the word for blood."""
+    """Examinations by the words of their names; None where two have the same words. Names come before aliases, these
+    before parts, and all of them before what is left without the word for blood."""
     index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
     for rank in _ranks():
         for without in (frozenset[str](), BLOOD):
@@ -359,7 +367,7 @@ def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
 
 
 def _telling(words: frozenset[str]) -> bool:
-    """Whether words name something: more than heads, blood or single letters."""
+    """Whether any word says what is examined: not only "culture", "blood" or single letters."""
     return any(len(word) > 1 for word in words - _HEADS - BLOOD)
 
 
@@ -381,7 +389,7 @@ def _entry(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
 
 
 def _of_any_specimen(name: str) -> Meaning | None:
-    """What is billed alike whatever the specimen that the name has."""
+    """The culture, stain, antibody, ... that a name means beside a specimen, where all specimens have one code."""
     words = words_of(name)
     rest = frozenset(word for word in words - {"body"} if not names_specimen(word))
     entry = _entry(rest, name) if rest < words and not rest <= _ANTIBODY else None

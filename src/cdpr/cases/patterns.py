@@ -19,6 +19,7 @@ def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
+    """An entry with its placeholders replaced by the ``known`` entries above it."""
     if isinstance(entry, str):
         return _PLACEHOLDER.sub(lambda name: known.get(name[1], name[0]), "|".join(entry.splitlines()))
     if isinstance(entry, list):

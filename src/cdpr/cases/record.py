@@ -61,6 +61,7 @@ class CaseRecord(BaseModel):
 
     @model_validator(mode="after")
     def _prices_cover_the_results(self) -> Self:
+        """Check that prices, where there are any, are of exactly the examinations that have results."""
         if self.exam_cost_map and set(self.exam_cost_map) != set(self.key_pertinent_results_dict):
             odd = set(self.exam_cost_map) ^ set(self.key_pertinent_results_dict)
             raise ValueError(f"exam_cost_map and key_pertinent_results_dict differ in {len(odd)} names")
@@ -110,6 +111,7 @@ def iterate_records(path: str | Path, split: str | None = None) -> Iterator[Case
 
 
 def _parse(path: Path, number: int, line: str) -> CaseRecord:
+    """The record in one line of a file. Raises RecordError with file, line and field."""
     try:
         return CaseRecord.model_validate_json(line)
     except ValidationError as error:

@@ -98,6 +98,7 @@ def parse_analytes(text: str) -> list[Analyte]:
 
 
 def _parse_list(text: str) -> list[Analyte]:
+    """The analytes of a list such as ``Serum sodium 128 mmol/L (135-145); ...``; empty where one part is none."""
     matches = [_LISTED.fullmatch(part.strip()) for part in text.rstrip(".").split(";")]
     parts = [match.groups() for match in matches if match]
     if len(parts) < len(matches):
@@ -106,6 +107,7 @@ def _parse_list(text: str) -> list[Analyte]:
 
 
 def _read_field(fields: dict, name: str, text: str) -> None:
+    """Put the text of one field (``Value``, ``Units``, ...) under its name in ``Analyte``."""
     if name in ("Value", "Numeric Value"):
         fields.setdefault("value", text)
     elif name == "Reference Range":

@@ -29,6 +29,7 @@ def reporting_names(name: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1 << 15)
 def _names(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Clinical names, and names of what reports the quantity, of a standard name; both empty for any other name."""
     plain = _PATTERN.noise.sub("", name).strip()
     if culture := _PATTERN.identified.fullmatch(plain):
         kind = _TABLE["cultures"].get(culture["what"].casefold(), "")

@@ -76,6 +76,7 @@ class Vocabulary:
 
 
 def _load(name: str) -> Vocabulary:
+    """The vocabulary of a shipped table."""
     rows = shipped_table("cdpr.cases", "data", name)
     further = ("parts", "holds")
     return Vocabulary(
@@ -85,6 +86,7 @@ def _load(name: str) -> Vocabulary:
 
 
 def _listed(cell: str) -> tuple[str, ...]:
+    """The entries of a cell, which are separated by ``|``."""
     return tuple(filter(None, cell.split("|")))
 
 

@@ -82,6 +82,7 @@ def write_catalogue(
 
 
 def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
+    """The schedules of the given files, by kind. Raises TableError."""
     if "gpci" in inputs and "pfs" not in inputs:
         raise TableError(f"{inputs['gpci']}: sets nothing without data.fee_schedules.pfs")
     schedules: dict[str, Schedule] = {}

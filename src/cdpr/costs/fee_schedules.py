@@ -201,6 +201,7 @@ class Schedule:
         return self
 
     def _add(self, code: str, modifier: str, price: Decimal | str) -> None:
+        """Take up the rate of a code and modifier, or count why there is none. Raises BadRow."""
         if isinstance(price, str):
             self.left_out[price] += 1
             return
@@ -391,6 +392,7 @@ def _amount(cells: Cells, name: str) -> Decimal:
 
 
 def _decimal(text: str) -> Decimal | None:
+    """An amount such as ``$1,234.50`` as a number; None for any other text."""
     return Decimal(text.lstrip("$").replace(",", "")) if _AMOUNT.fullmatch(text) else None
 
 

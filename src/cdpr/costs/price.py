@@ -170,6 +170,7 @@ def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
 
 @functools.lru_cache(maxsize=4)
 def _known(catalogue: Catalogue) -> dict[str, str]:
+    """The priced examinations by every normalised name and quantity of theirs."""
     known = {normalise(part): part for term in examinations().terms.values() for part in term.parts}
     known |= {normalise(name): name for name in catalogue.prices}
     return known | {name: term.name for name, term in examinations().spellings.items() if term.kind != "physical"}

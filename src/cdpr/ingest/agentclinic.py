@@ -34,6 +34,7 @@ def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
 
 
 def _draft(case: Element, attrition: Attrition) -> Draft:
+    """The draft of one case: physical findings and tests under the names of the vocabulary."""
     osce = case.one("OSCE_Examination", required=True)
     patient, findings, tests = (osce.one(name, required=True).value for name in _PARTS)
     physical, results = Workup(), Workup()
@@ -57,6 +58,7 @@ def _draft(case: Element, attrition: Attrition) -> Draft:
 
 
 def _history(patient: Mapping[str, Any]) -> dict[str, str]:
+    """The sections of the case summary, from what the patient actor knows."""
     patient = _findings(patient, Counter()) or {}
     symptoms = patient.get("Symptoms")
     symptoms = symptoms if isinstance(symptoms, Mapping) else {"Primary_Symptom": symptoms}

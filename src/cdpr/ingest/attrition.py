@@ -66,6 +66,7 @@ class AttritionReport(_Record):
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
+        """Check that the cases read, less those dropped by each rule, are those kept."""
         left = self.read
         for step in self.funnel:
             left -= step.dropped

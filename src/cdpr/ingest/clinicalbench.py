@@ -60,6 +60,7 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
 
 
 def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) -> Iterator[Draft]:
+    """The drafts of all cases in the language asked for. Raises IngestError for two cases of one number."""
     by_number: dict[str, Any] = {}
     for file in files:
         cases = parse_json(file, repair_backslashes(read_text(file)))
@@ -81,6 +82,7 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
 
 
 def _number(case: Element) -> str:
+    """The number of a case as text. Raises IngestError where it is missing or no number or short text."""
     number = case.value.get("id")
     if isinstance(number, bool) or not isinstance(number, (str, int)) or not one_line(str(number)):
         raise case.wrong("id", "is missing" if number in (None, "") else "expected a number or a short text")
@@ -90,6 +92,7 @@ def _number(case: Element) -> str:
 
 
 def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -> Draft:
+    """The draft of one case: sections of the summary, its physical examination, and the results of all blocks."""
     sections = _sections(case.text("clinical_case_summary"), attrition)
     examination, behind = examination_part(sections.pop("physical", ""))
     physical = physical_results(examination)
@@ -182,4 +185,5 @@ def _text(content: Any) -> str:
 
 
 def _spaced(name: str) -> str:
+    """A name with spaces in place of underscores."""
     return name.replace("_", " ")

@@ -69,6 +69,7 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
 
 
 def _unqualified(name: str) -> str:
+    """The name without its qualifiers ("acute", "severe", ...) at the beginning and end."""
     while (shorter := _PATTERN.qualifier.sub("", name).strip(" ,.-")) != name:
         name = shorter
     return name
@@ -100,6 +101,7 @@ def naming(diagnosis: str) -> re.Pattern[str]:
 
 
 def _pattern(name: str) -> str:
+    """A regular expression for one name: its words in any spelling, whatever stands between them."""
     words, between = _PATTERN.word.findall(name), r"[\W_]+"
     if CHINESE.search(name):
         return between.join(map(re.escape, words))
@@ -111,6 +113,7 @@ def _pattern(name: str) -> str:
 
 
 def _word(word: str) -> str:
+    """A regular expression for one word, its synonyms, and a possessive ending."""
     bare = re.sub(r"['’]s$", "", word)
     spelt = "|".join(map(re.escape, _alike(bare)))
     return f"(?:{spelt})" + ("" if bare == word else "(?:['’]?s)?")
@@ -123,6 +126,7 @@ def _last(word: str) -> str:
 
 
 def _singular(word: str) -> str:
+    """The word without the s of its plural."""
     return word[:-1] if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
 
 
@@ -191,6 +195,7 @@ def _loosely(diagnosis: str) -> re.Pattern[str]:
 
 
 def _inflected(word: str) -> str:
+    """A regular expression for a word in singular, plural or possessive."""
     spelt = f"{word[:-2]}[ie]s" if _PATTERN.greek.search(word) else rf"{re.escape(_singular(word))}(?:['’]?e?s)?"
     return rf"{spelt}(?!\w)"
 

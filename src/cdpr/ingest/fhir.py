@@ -121,6 +121,7 @@ def _is_lasting(resource: Resource) -> bool:
 
 
 def _patient(resource: Resource) -> Resource | None:
+    """The patient that a resource is about; None where it names none that is known."""
     reference = resource.one("subject") or resource.one("patient")
     return resource.find(reference.text("reference")) if reference else None
 
@@ -144,6 +145,7 @@ def _owner(
 
 
 def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attrition) -> Draft:
+    """The draft of one case: history from notes, then from codes; results; the primary diagnosis."""
     person = _person(case)
     results, social = find_results(_workup(case, hours, attrition), person, attrition)
     primary, complaints = _diagnosis(case, by_onset, attrition)
@@ -207,6 +209,7 @@ def _workup(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[
 
 
 def _condition(encounter: Resource, entry: FhirElement) -> Resource | None:
+    """The condition that an entry of ``Encounter.diagnosis`` names; None for anything else."""
     condition = encounter.find(entry.one("condition").text("reference"))
     return condition if condition and condition.kind == "Condition" else None
 
@@ -286,6 +289,7 @@ def _person(case: _Case) -> Person:
 
 
 def _of_relatives(case: _Case) -> Iterator[str]:
+    """What relatives of the patient have, each with the relative."""
     for relative in of_type(case.resources, "FamilyMemberHistory"):
         who = relative.concept("relationship") or "Relative"
         diseases = filter(None, (one.concept("code") for one in relative.many("condition")))

@@ -39,6 +39,7 @@ class FhirElement(Element):
     words: Mapping[str, str] = MappingProxyType({})  # what other places of the export call a code
 
     def _part(self, name: str, value: Any) -> "FhirElement":
+        """The element at a name within this one; it knows the same words for codes."""
         part = FhirElement(value, self.path, self.line, self._place(name))
         part.words = self.words
         return part
@@ -157,6 +158,7 @@ class Resource(FhirElement):
                 yield text
 
     def _text_of(self, attachment: FhirElement) -> str | None:
+        """The text of an attachment; None for one that is no text or is not in the export. Raises IngestError."""
         if not attachment.text("data") and attachment.text("url"):
             binary = self.find(attachment.text("url"))
             if binary is None:

@@ -91,6 +91,7 @@ def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[i
 def _add_observation(
     resource: Resource, listed: str, person: Person, workup: Workup, social: list[str], attrition: Attrition
 ) -> None:
+    """Add what an observation measured to the workup, or to the social history; count what cannot be used."""
     categories = resource.codes("category")
     if not _usable(resource, attrition, "observations"):
         return
@@ -123,10 +124,12 @@ def _usable(content: FhirElement, attrition: Attrition, what: str) -> bool:
 
 
 def _name(content: FhirElement, name: str) -> str:
+    """The words of a concept without method and measure, as the name of an examination."""
     return examination_name(_PATTERN.method.sub("", _PATTERN.measure.sub("", content.concept(name))))
 
 
 def _specimen(resource: Resource) -> str:
+    """The reference of a resource to its specimen; empty without one."""
     return resource.one("specimen").text("reference")
 
 
@@ -257,6 +260,7 @@ def _said(concept: FhirElement) -> set[str]:
 
 
 def _years(age: FhirElement) -> float | None:
+    """An age of FHIR in years; None without a number."""
     number = age.number("value")
     return float(number) * _WORDS["years"].get(age.text("code") or age.text("unit") or "a", 1) if number else None
 

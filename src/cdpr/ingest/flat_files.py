@@ -271,12 +271,16 @@ class Element:
         return [self._part(f"{name}[{index}]", value) for index, value in enumerate(values)]
 
     def _part(self, name: str, value: Any) -> Self:
+        """The element at a name within this one."""
         return type(self)(value, self.path, self.line, self._place(name))
 
     def _place(self, name: str) -> str:
+        """The path of a name within this element, for messages."""
         return f"{self.place}.{name}".strip(".")
 
     def _typed(self, name: str, kind: Any, called: str, absent: Any) -> Any:
+        """The value of a name if it is of the type, ``absent`` if there is none. Raises IngestError for another
+        type."""
         value = self.value.get(name)
         if value is None:
             return absent

@@ -91,6 +91,7 @@ def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: 
 
 
 def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:
+    """The text of one result without what gives the diagnosis away, by the settings; all is counted."""
     if leaks.diagnosis_in_results != "keep" and (named := _named_by(exam, diagnosis, leaks.names == "loose")):
         attrition.leak("diagnosis named by an examination", "removed", case, exam, named.words)
         return ""
@@ -167,6 +168,7 @@ def remove_leaks(settings: Settings, job: Job) -> None:
 
 
 def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
+    """The leak-controlled records of the test split. Raises RecordError with file and line."""
     for line, record in enumerate(iterate_records(path), 1):
         try:
             case = controlled(record, attrition) if record.split == "test" else None

@@ -102,6 +102,7 @@ def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
 
 
 def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
+    """The draft of one discharge summary with the results of its admission."""
     parsed = parse_discharge_note(note.text)
     attrition.count(CUT, parsed.cut)
     years = note.years if note.years is not None and 0 <= note.years <= OLDEST else None
@@ -190,6 +191,7 @@ def events_of(tables: Tables, notes: Sequence[Any]) -> Events:
 
 
 def _by_case(rows: Iterable[tuple]) -> dict[str, list[tuple]]:
+    """The rows by admission, without the column of its number; rows of one admission follow one another."""
     return {case: [row[1:] for row in group] for case, group in groupby(rows, key=itemgetter(0))}
 
 
@@ -212,6 +214,7 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
 
 
 def _analyte(label, value, units, low, high, flag, comments) -> Analyte:
+    """One laboratory row as an analyte; blanks of de-identification are left out of its comment."""
     comments = one_line(comments.replace("___", "")) if comments else None
     value = one_line(value) if value else None
     return Analyte(label, value, units, low, high, flag, comments)
@@ -235,6 +238,7 @@ def _microbiology(rows: Iterable[tuple], attrition: Attrition) -> Iterator[tuple
 
 
 def _is_cancelled(text: str) -> bool:
+    """Whether a text says that a test was cancelled, or has no result."""
     return says_something(text) and (is_absent(text) or _CANCELLED.match(text) is not None)
 
 
@@ -264,6 +268,7 @@ def _culture(events: list[tuple]) -> str:
 
 
 def _distinct(items: Iterable[str | None]) -> list[str]:
+    """Each item once, without empty ones, in the order in which they came."""
     return list(dict.fromkeys(item for item in items if item))
 
 

@@ -155,6 +155,7 @@ class Tables:
         return IngestError(path, problem, "repair or download the file again")
 
     def _find(self, name: str) -> Path:
+        """The file of a table. Raises IngestError where there is none."""
         if path := file_called(self.folder, name, ".csv", ".parquet"):
             return path
         remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
@@ -281,4 +282,5 @@ def _clean(columns: Sequence[str], source: str, texts: Mapping[str, str]) -> str
 
 
 def _literal(text: str) -> str:
+    """A text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"

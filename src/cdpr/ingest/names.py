@@ -50,6 +50,7 @@ def examination_of(analyte: str, fluid: str = "Blood") -> str | None:
 
 @functools.cache
 def _analytes() -> dict[tuple[str, frozenset[str]], str]:
+    """The examination that reports an analyte, by its fluid and the words of its label."""
     analytes: dict[tuple[str, frozenset[str]], str] = {}
     for examination, label, fluid in panels():
         aside = re.fullmatch(r"(.+?)\s*\(([^)]+)\)", label)
@@ -59,6 +60,7 @@ def _analytes() -> dict[tuple[str, frozenset[str]], str]:
 
 
 def _analyte_words(name: str) -> frozenset[str]:
+    """The words that tell one analyte from another: in the singular, without fillers, long forms shortened."""
     words = [word.rstrip("+") for word in normalise(name).split()]
     words = [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words]
     plain = " ".join(word for word in words if word not in _WORDS["filling"])
@@ -100,6 +102,7 @@ def covers(key: str, name: str) -> bool:
 
 
 def _words(name: str) -> set[str]:
+    """The words of a name in the singular, without "of", "the" and "scan"."""
     words = set(normalise(_PATTERN.xray.sub("X-ray", name)).split()) - {"of", "the", "scan"}
     return {word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words}
 

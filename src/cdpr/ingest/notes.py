@@ -174,6 +174,8 @@ def only_refers(text: str) -> bool:
 
 
 def _report_sections(text: str) -> list[tuple[str, str]]:
+    """The headings of a report in capitals, each with the text below it; the text before the first has an empty
+    heading."""
     text = plain_text(text)
     return [
         (heading[1].strip() if heading else "", body) for heading, body in headed(text, _REPORT.heading.finditer(text))
@@ -268,6 +270,7 @@ def physical_results(text: str) -> dict[str, str]:
 
 
 def _kind(name: str) -> str | None:
+    """The kind of the examination that the vocabulary has under a name; None for an unknown name."""
     term = examinations().find(name)
     return term.kind if term else None
 

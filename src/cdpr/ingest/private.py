@@ -159,6 +159,7 @@ def _cell(column: str, text: str) -> str:
 
 
 def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
+    """Raise IngestError for a table that is empty or whose columns are not separated by commas."""
     if not header:
         raise IngestError(path, "the file is empty", "begin it with the names of the columns", line=1)
     first = visible(header[0]).strip()
@@ -282,6 +283,7 @@ def _key(row: Row, problems: list[IngestError]) -> str:
 
 
 def _analyte(row: Row, problems: list[IngestError]) -> Analyte:
+    """The measured quantity of a row; bounds in the wrong order are a problem."""
     low, high = (float(row[name]) if row[name] else None for name in ("reference_low", "reference_high"))
     if low is not None and high is not None and low > high:
         problems.append(row.wrong("reference_low", "is above reference_high", "exchange or correct them"))

@@ -79,6 +79,8 @@ def ingest(
 
 
 def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition: Attrition) -> list[CaseRecord]:
+    """The records with their splits, drawn by patient; those beyond the sizes asked for are dropped. Raises
+    IngestError."""
     data, dataset = settings.data, attrition.dataset
     sizes = {"test": data.test_cases, "validation": data.validation_cases, "train": data.train_cases}
     requested, there = sum(sizes.values()), len(records)

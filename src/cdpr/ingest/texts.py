@@ -31,6 +31,7 @@ def patterns(module: str, **words: str) -> SimpleNamespace:
 
 @functools.cache
 def _entries() -> dict[str, dict[str, Any]]:
+    """The entries of ``phrases.yaml`` by module."""
     return parse_yaml(shipped_text(__package__, "phrases.yaml"))
 
 
