@@ -100,7 +100,7 @@ def metering() -> Iterator[Meter]:
 
 
 def current_meter() -> Meter:
-    """The meter of the innermost :func:`metering`; outside of any a new one, whose counts nobody reads."""
+    """The meter of the innermost :func:`metering`; outside of any a new one, whose counts are dropped."""
     return _METER.get() or Meter()
 
 

@@ -33,7 +33,7 @@ def keep_only(checkpoints: Path, step: int) -> None:
 
 def fall_back(checkpoints: Path) -> int | None:
     """Prepare to resume: verl will continue from the newest whole checkpoint, all others are removed. Returns the step
-    of that checkpoint; None where none is whole, so that verl starts anew."""
+    of that checkpoint; None where none is whole, so that verl starts at step 0."""
     whole = [int(mark.parent.name.removeprefix(_STEP)) for mark in checkpoints.glob(f"{_STEP}*/{_MARK}")]
     if not whole:
         _remove(checkpoints)

@@ -12,7 +12,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:
-    """Stand in for a function of an accelerator that has no meaning on a CPU."""
+    """Replace a function of an accelerator that has no meaning on a CPU."""
     return None
 
 

@@ -44,7 +44,7 @@ class CpuServer:
         self.version = version
 
     async def _do_nothing(self, *_: Any, **__: Any) -> None:
-        """Stand in for verl's calls that have no meaning here."""
+        """Replace verl's calls that have no meaning here."""
         return None
 
     ready = wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _do_nothing
