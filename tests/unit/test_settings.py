@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cdpr.report.methods import main_methods
 from cdpr.settings import (
     Settings,
     SettingsError,
@@ -292,3 +293,10 @@ def test_the_checkout_is_the_working_folder_where_that_is_one_else_that_of_the_p
         mark.unlink()
     with pytest.raises(SettingsError, match="run from the root of the checkout"):
         section.project_folder()
+
+
+def test_a_variant_that_cannot_be_trained_is_in_no_figure_and_its_row_says_why():
+    demo, other = (load_settings(ROOT / "config.yaml", *more) for more in ((), (ROOT / "config/verl_cpu.yaml",)))
+    assert "record_critic" in labels_of(demo, "comparators") and "record_critic" not in labels_of(other, "comparators")
+    row = next(method for method in main_methods(other) if method.name == "record_critic")
+    assert not row.runs and row.why == "not run: training.engine: record_critic works with torch alone, not with verl"

@@ -20,6 +20,7 @@ from ..settings import (
     seeds_of,
     variants,
     why_not_run,
+    why_not_trained,
 )
 
 DATASETS = {name: datasets.DATASETS[name].column for name in datasets.BENCHMARKS}
@@ -70,7 +71,7 @@ class Method:
 def main_methods(settings: Settings) -> list[Method]:
     """List all rows of the main table: agents in the order of the registry, group by group, our own method last."""
     others, ours = list[Method](), list[Method]()
-    for variant in labels_of(settings, "main_table"):
+    for variant in [name for name, entry in settings.experiments.variants.items() if "main_table" in entry.feeds]:
         (ours if variant == OURS else others).append(trained(settings, variant))
     agents = [agent(settings, name) for name in settings.agents]
     rows = [*others, *agents, *ours]
@@ -143,8 +144,11 @@ leak_methods = partial(_rows, names=("warm_start", "grpo", OURS, "zero_test", "a
 
 def trained(settings: Settings, variant: str) -> Method:
     """Make the row of a variant, with one run per seed. Variants that train the same thing share all runs of their job,
-    so that no table or claim has fewer of them than another."""
-    job, entry = job_of(settings, variant), variants(settings)[variant]
+    so that no table or claim has fewer of them than another. One that cannot be trained has the reason instead."""
+    entry = variants(settings)[variant]
+    if why := why_not_trained(settings, variant):
+        return Method(variant, entry.label, TRAINED, (), entry.paper, f"not run: {why}")
+    job = job_of(settings, variant)
     seeds = max(seeds_of(settings, variant), seeds_of(settings, job), key=len)
     runs = tuple(str(TrainedRun(job, seed)) for seed in seeds)
     return Method(variant, entry.label, TRAINED, runs, entry.paper)

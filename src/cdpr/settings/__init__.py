@@ -9,4 +9,14 @@ from .queries import check_settings, judging_models, missing_paths, model_of, se
 from .runs import TrainedRun, is_trained, seeds_of_runs
 from .schema import Settings
 from .section import project_folder
-from .variants import job_of, labels_of, resolve_variant, seeds_of, sweeps, value_at, variants
+from .variants import (
+    check_required,
+    job_of,
+    labels_of,
+    resolve_variant,
+    seeds_of,
+    sweeps,
+    value_at,
+    variants,
+    why_not_trained,
+)

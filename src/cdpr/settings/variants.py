@@ -6,7 +6,7 @@ point of every sweep is CDPR.
 
 import contextlib
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .algorithms import algorithm_class, algorithm_options
@@ -42,8 +42,31 @@ def variants(settings: Settings) -> dict[str, Variant]:
 
 
 def labels_of(settings: Settings, where: str) -> dict[str, str]:
-    """The labels, by name, of the variants that the table or figure ``where`` shows."""
-    return {name: v.label for name, v in settings.experiments.variants.items() if where in v.feeds}
+    """The labels, by name, of the variants that feed the table or figure ``where`` and can be trained."""
+    entries = settings.experiments.variants.items()
+    return {name: v.label for name, v in entries if where in v.feeds and not why_not_trained(settings, name)}
+
+
+def why_not_trained(settings: Settings, name: str) -> str:
+    """Say which setting keeps the variant ``name`` from being trained; empty where none does. Raises SettingsError for
+    an unknown variant or algorithm."""
+    change = _find_variant(settings, name).change
+    algorithm = algorithm_class(change.get("training.algorithm", settings.training.algorithm))
+    return _unmet(algorithm, lambda key: change[key] if key in change else value_at(settings, key))
+
+
+def check_required(algorithm: type, settings: Settings) -> None:
+    """Raise SettingsError where a setting has another value than the one with which alone an algorithm can train."""
+    if unmet := _unmet(algorithm, functools.partial(value_at, settings)):
+        raise SettingsError(f"{unmet}; change it, or choose another training.algorithm")
+
+
+def _unmet(algorithm: Any, value_of: Callable[[str], Any]) -> str:
+    """Describe the first requirement of an algorithm that the settings do not meet; empty where they meet all."""
+    for key, needed in algorithm.requires.items():
+        if (value := value_of(key)) != needed:
+            return f"{key}: {algorithm.__module__.rpartition('.')[2]} works with {needed} alone, not with {value}"
+    return ""
 
 
 def sweeps(settings: Settings, where: str, every: bool = False) -> dict[str, dict[Value, str]]:
@@ -150,7 +173,9 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     """Reset every setting that the training does not read to its default, so that two settings that train the same
     policy are equal. Unread weights of ``utility`` are reset to those of ``base``, because every run reports the
     utility."""
-    settings = algorithm_class(settings.training.algorithm).canonical(settings)
+    algorithm = algorithm_class(settings.training.algorithm)
+    check_required(algorithm, settings)
+    settings = algorithm.canonical(settings)
     data, default = _to_dict(settings), _default()
     data["training"]["options"] = algorithm_options(settings).model_dump()
     for key in _unread_keys(_own_keys(settings)):

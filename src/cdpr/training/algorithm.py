@@ -105,7 +105,8 @@ class Algorithm(ABC):
 
     ``reads`` names the settings that it reads beside those that every training reads: a variant cannot set others, and
     reading others is an error. ``Options`` declares its own settings, ``training.options``; a file named there is part
-    of the run key. ``extra_samples``: it trains on :class:`Alternative` replies.
+    of the run key. ``extra_samples``: it trains on :class:`Alternative` replies. ``requires`` are values of settings,
+    by key, with which alone it can train.
     """
 
     class Options(Section):
@@ -113,6 +114,7 @@ class Algorithm(ABC):
 
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
+    requires: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, context: Context):
         self.context, self.settings = context, context.settings

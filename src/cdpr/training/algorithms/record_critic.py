@@ -17,7 +17,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
@@ -26,7 +26,7 @@ from ...credit.belief import true_names, verb_and_name_values
 from ...environment import FinalDiagnosis, RequestTest, State, Trajectory, Turn
 from ...environment.state import render_action
 from ...seeding import derive_seed
-from ...settings import Settings, SettingsError
+from ...settings import SettingsError, check_required
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
 
@@ -82,10 +82,17 @@ class RecordCritic(Algorithm):
 
     reads = ("utility", "comparators")
     extra_samples = True
+    # It trains a reader beside the tiny policy, in this process.
+    requires: ClassVar = {
+        "training.engine": "torch",
+        "policy.model": "tiny",
+        "environment.prompt.style": "compact",
+        "training.temperature": 1.0,
+    }
 
     def __init__(self, context: Context):
         super().__init__(context)
-        self.canonical(self.settings)
+        check_required(type(self), self.settings)
         if context.load is None or not isinstance(context.policy, PolicyAgent):
             raise SettingsError(
                 "training.algorithm: record_critic needs a model of its own: set training.engine: torch"
@@ -261,25 +268,6 @@ class RecordCritic(Algorithm):
     def load_state_dict(self, state: Any) -> None:
         self.reader.restore(state["reader"])
         self.critic.restore(state["critic"])
-
-    @classmethod
-    def canonical(cls, settings: Settings) -> Settings:
-        """Return the settings themselves. Raises SettingsError for those that it does not support."""
-        training, policy, style = settings.training, settings.policy, settings.environment.prompt.style
-        needed = {
-            "training.engine": (training.engine, "torch"),
-            "policy.model": (policy.model, "tiny"),
-            "environment.prompt.style": (style, "compact"),
-            "training.temperature": (training.temperature, 1.0),
-        }
-        for name, (value, only) in needed.items():
-            if value != only:
-                raise SettingsError(
-                    f"{name}: record_critic trains a reader beside the tiny policy, in this process, and works with "
-                    f"{only} alone, not with {value}; change it, choose another training.algorithm, or leave the "
-                    "variant out of tables: experiments.variants.record_critic.feeds: []"
-                )
-        return settings
 
 
 def net_gain(before: "torch.Tensor", after: "torch.Tensor", power: float) -> "torch.Tensor":
