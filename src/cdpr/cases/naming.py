@@ -109,7 +109,8 @@ def _meaning(name: str) -> Meaning:
     if (whole := _without_aside(name) or _agreeing(name, _by_words(name))) is not None:
         return whole
     loose = _joined(name) or _agreeing(name, _regions(name)) or _agreeing(name, _headed(name)) or _of_any_specimen(name)
-    if (loose := loose or _by_target(name)) is None and (respelt := _respelt(name)) != name.casefold():
+    respelt = _WORD.sub(lambda word: _nearest_word(word[0]), name.casefold())
+    if (loose := loose or _by_target(name)) is None and respelt != name.casefold():
         loose = _meaning(respelt)
     return loose or _unlisted(name) or Meaning(kind=_class(name), whole=False)
 
@@ -428,11 +429,6 @@ def _unlisted(name: str) -> Meaning | None:
     return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
 
 
-def _respelt(name: str) -> str:
-    """The name with each unknown word as the only word of the vocabulary that completes it or differs by one letter."""
-    return _WORD.sub(lambda word: _nearest_word(word[0]), name.casefold())
-
-
 @functools.lru_cache(maxsize=1 << 12)
 def _nearest_word(word: str) -> str:
     """The only known word that a word begins, or that differs from it by one letter; else the word itself."""
@@ -458,11 +454,8 @@ def _joined(name: str) -> Meaning | None:
     last = _PATTERN.aside.sub("", parts[-1]) if parts else ""
     apart = "," in name and (is_specimen(last) or words_of(last) <= BLOOD)
     # "CMV (IgM & IgG)" joins what is within the brackets.
-    if (
-        not 2 <= len(parts) <= 5
-        or apart
-        or ((aside := _PATTERN.aside.search(name)) and _PATTERN.joint.search(aside[1]))
-    ):
+    aside = _PATTERN.aside.search(name)
+    if apart or not 2 <= len(parts) <= 5 or (aside and _PATTERN.joint.search(aside[1])):
         return None
     head = parts[-1].split()[-1]
     terms: list[Term] = []
@@ -495,8 +488,6 @@ def _headed(name: str) -> Meaning | None:
         for known, entry in _index().items()
         if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES - unsure
     }
-    if not fitting:
-        return None
     # A biopsy by endoscope is a biopsy.
-    best = max([known for known in fitting if "biopsy" in known] or fitting, key=len)
-    return Meaning((fitting[best],), "alias", whole=False)
+    best = max([known for known in fitting if "biopsy" in known] or fitting, key=len, default=None)
+    return Meaning((fitting[best],), "alias", whole=False) if best else None

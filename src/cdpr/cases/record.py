@@ -62,8 +62,8 @@ class CaseRecord(BaseModel):
     @model_validator(mode="after")
     def _prices_cover_the_results(self) -> Self:
         """Check that prices, where there are any, are of exactly the examinations that have results."""
-        if self.exam_cost_map and set(self.exam_cost_map) != set(self.key_pertinent_results_dict):
-            odd = set(self.exam_cost_map) ^ set(self.key_pertinent_results_dict)
+        odd = set(self.exam_cost_map) ^ set(self.key_pertinent_results_dict)
+        if self.exam_cost_map and odd:
             raise ValueError(f"exam_cost_map and key_pertinent_results_dict differ in {len(odd)} names")
         return self
 

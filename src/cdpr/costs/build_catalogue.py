@@ -1,5 +1,6 @@
 """A catalogue from fee schedules; ``examination_codes.csv`` maps examinations to codes."""
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,15 +86,10 @@ def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
     """The schedules of the given files, by kind. Raises TableError."""
     if "gpci" in inputs and "pfs" not in inputs:
         raise TableError(f"{inputs['gpci']}: sets nothing without data.fee_schedules.pfs")
-    schedules: dict[str, Schedule] = {}
-    if "clfs" in inputs:
-        schedules["CLFS"] = read_clfs(inputs["clfs"])
-    if "pfs" in inputs:
-        factor, gpci = chosen.conversion_factor, inputs.get("gpci")
-        schedules["PFS"] = read_pfs(inputs["pfs"], conversion_factor=factor, locality=chosen.locality, gpci=gpci)
-    if "opps" in inputs:
-        schedules["OPPS"] = read_opps(inputs["opps"])
-    return schedules
+    place = {"locality": chosen.locality, "gpci": inputs.get("gpci")}
+    pfs = functools.partial(read_pfs, conversion_factor=chosen.conversion_factor, **place)
+    readers = {"CLFS": read_clfs, "PFS": pfs, "OPPS": read_opps}
+    return {kind: read(inputs[kind.lower()]) for kind, read in readers.items() if kind.lower() in inputs}
 
 
 def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, object]:
@@ -101,11 +97,9 @@ def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, obj
     kind, rates, left_out = schedule.kind, len(schedule.rates), dict(sorted(schedule.left_out.items()))
     place = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
     if not priced:
-        raise TableError(
-            f"{schedule.path}: sets the rate of none of the {examinations} examinations that the {kind} prices; its "
-            f"{rates} rates{place} are of other codes. Give the whole file, or leave "
-            f"data.fee_schedules.{kind.lower()} empty"
-        )
+        problem = f"sets the rate of none of the {examinations} examinations that the {kind} prices"
+        remedy = f"Give the whole file, or leave data.fee_schedules.{kind.lower()} empty"
+        raise TableError(f"{schedule.path}: {problem}; its {rates} rates{place} are of other codes. {remedy}")
     unpriced = f", {examinations - priced} keep the shipped rate" if priced < examinations else ""
     print(
         f"{schedule.source}{place}: {rates} rates from {schedule.rows} rows ({sum(left_out.values())} left "

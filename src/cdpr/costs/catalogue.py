@@ -85,16 +85,14 @@ class Catalogue:
         prices = [self.prices[term.name] for term in sense.terms if term.name in self.prices]
         if not prices or len(prices) < len(sense.terms):
             return None
-        first = replace(prices[0], how=sense.how)
-        if len(prices) == 1:
-            return first
         return replace(
-            first,
+            prices[0],
+            how=sense.how,
             examination=" + ".join(p.examination for p in prices),
             hcpcs="+".join(p.hcpcs for p in prices),
             usd=round(math.fsum(p.usd for p in prices), 2),
             source=" + ".join(dict.fromkeys(p.source for p in prices)),
-            group=None,
+            group=prices[0].group if len(prices) == 1 else None,
             confidence=max((p.confidence for p in prices), key=CONFIDENCES.index),
         )
 

@@ -291,10 +291,8 @@ def read_pfs(
     """
     table = Table(path, read_csv(path), "HCPCS", kind="the PPRRVU file")
     if locality == NATIONAL and gpci is not None:
-        raise TableError(
-            f"{gpci}: sets nothing for national prices; set data.fee_schedules.locality, or leave "
-            "data.fee_schedules.gpci empty"
-        )
+        remedy = "set data.fee_schedules.locality, or leave data.fee_schedules.gpci empty"
+        raise TableError(f"{gpci}: sets nothing for national prices; {remedy}")
     if locality != NATIONAL and gpci is None:
         raise TableError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
     schedule = Schedule("PFS", table.path, *_release(table), locality=locality)
@@ -374,12 +372,10 @@ def read_gpci(path: Path, locality: str, year: str = "") -> tuple[Decimal, ...]:
 
 def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
     """Raises TableError unless a file of indices is of the year, as its columns say, else its titles, else its name."""
-    titles = " ".join(cell for row in table.titles for cell in row)
-    years = next(
-        filter(None, (re.findall(r"20\d\d", text) for text in (" ".join(columns), titles, table.path.name))), []
-    )
-    if year and {*years} != {year}:
-        problem = f"indices of {' and '.join(sorted({*years})) or 'no stated year'} beside relative values of {year}"
+    texts = (" ".join(columns), " ".join(cell for row in table.titles for cell in row), table.path.name)
+    years = set(next(filter(None, (re.findall(r"20\d\d", text) for text in texts)), []))
+    if year and years != {year}:
+        problem = f"indices of {' and '.join(sorted(years)) or 'no stated year'} beside relative values of {year}"
         raise TableError(f"{table.path}:{table.line}: {problem}; set data.fee_schedules.gpci to that year's file")
 
 

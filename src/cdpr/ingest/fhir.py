@@ -122,8 +122,7 @@ def _is_lasting(resource: Resource) -> bool:
 
 def _patient(resource: Resource) -> Resource | None:
     """The patient that a resource is about; None where it names none that is known."""
-    reference = resource.one("subject") or resource.one("patient")
-    return resource.find(reference.text("reference")) if reference else None
+    return resource.find((resource.one("subject") or resource.one("patient")).text("reference"))
 
 
 def _owner(
@@ -194,13 +193,10 @@ def _listed(texts: Iterable[str]) -> str:
 def _workup(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[Resource]:
     """Results of the case in the order of their times, with what its reports contain."""
     resources = [one for one in of_type(case.resources, *_RESULTS) if not _is_note(one)]
-    known = {id(resource.value) for resource in resources}
-    for report in of_type(list(resources), "DiagnosticReport", "Observation"):
-        for reference in (*report.many("result"), *report.many("hasMember")):
-            member = report.find(reference.text("reference"))
-            if member is not None and member.kind == "Observation" and id(member.value) not in known:
-                known.add(id(member.value))
-                resources.append(member)
+    reports = of_type(resources, "DiagnosticReport", "Observation")
+    references = ((one, part) for one in reports for part in (*one.many("result"), *one.many("hasMember")))
+    members = filter(None, (one.find(part.text("reference")) for one, part in references))
+    resources = list({id(one.value): one for one in (*resources, *of_type(members, "Observation"))}.values())
     if hours is not None and case.start is not None:
         early = [one for one in resources if (time_of(one) or case.start) <= case.start + hours]
         attrition.count("results after the initial workup", len(resources) - len(early))

@@ -135,8 +135,7 @@ def _specimen(resource: Resource) -> str:
 
 def _fluid(resource: Resource) -> str:
     """What was examined, as the specimen or the name of the observation says; Blood where neither does."""
-    reference = resource.one("specimen")
-    specimen = resource.find(reference.text("reference")) if reference else None
+    specimen = resource.find(_specimen(resource))
     system = _PATTERN.system.search(resource.concept("code"))
     parts = (specimen.concept("type") if specimen else "", system[1] if system else "")
     description = " ".join(filter(None, parts)).casefold()
@@ -244,12 +243,10 @@ def _is_for(span: FhirElement, person: Person) -> bool:
     meant = [_said(one) for one in span.many("appliesTo")]
     kind = _said(span.one("type"))
     low, high = (_years(span.one("age").one(name)) for name in ("low", "high"))
-    of_age = (low is None and high is None) or (
-        person.years is not None and (low or 0) <= person.years <= (high if high is not None else math.inf)
-    )
-    return (
-        of_age and (not kind or bool(kind & _HEALTHY)) and all(words & _SEXES.get(person.sex, set()) for words in meant)
-    )
+    years = math.nan if person.years is None else person.years
+    of_age = (low is None and high is None) or (low or 0) <= years <= (math.inf if high is None else high)
+    of_sex = all(words & _SEXES.get(person.sex, set()) for words in meant)
+    return of_age and of_sex and (not kind or bool(kind & _HEALTHY))
 
 
 def _said(concept: FhirElement) -> set[str]:

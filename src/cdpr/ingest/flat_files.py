@@ -121,8 +121,7 @@ def open_raw(path: Path) -> io.TextIOWrapper:
     text."""
     kind, _, stream = content_of(path)
     if kind != "text":
-        remedy = "give the text itself, saved as UTF-8"
-        raise IngestError(path, f"{kind}, whatever its name says", remedy)
+        raise IngestError(path, f"{kind}, whatever its name says", "give the text itself, saved as UTF-8")
     return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 

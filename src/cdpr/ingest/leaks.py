@@ -27,6 +27,7 @@ STRICT = Leaks.model_validate(
 Texts = dict[str, str]  # by section of the history, or by examination
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
+_DONE = {"drop": "removed", "mask": "masked", "keep": "kept"}  # by what the settings say
 _PRESENT = ("Patient Information", "Chief Complaint", "History of Present Illness", "Allergy History")
 _PATTERN = patterns("leaks")
 
@@ -45,8 +46,7 @@ def control(
             return None
     masked: dict[str, list[Mention]] = defaultdict(list)
     for section, what, action, mentions_here in history_mentions:
-        done = "masked" if action == "mask" else "kept"
-        attrition.leak(f"{what} (case kept)", done, case, section, mentions_here[0].words)
+        attrition.leak(f"{what} (case kept)", _DONE[action], case, section, mentions_here[0].words)
         masked[section] += mentions_here if action == "mask" else []
     for section, mentions_here in masked.items():
         history[section] = blanked(history[section], mentions_here)
@@ -106,7 +106,7 @@ def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leak
     names = mentions(text, diagnosis, leaks.names == "loose")
     if not names:
         return text
-    action = {"drop": "removed", "mask": "masked", "keep": "kept"}[leaks.diagnosis_in_results]
+    action = _DONE[leaks.diagnosis_in_results]
     attrition.leak("diagnosis named by a result", action, case, exam, names[0].words)
     return {"removed": "", "masked": blanked(text, names), "kept": text}[action]
 
@@ -145,11 +145,10 @@ def _another_visit(before: str, clause: str, after: str) -> bool:
     """Whether the emergency department that a sentence names is the patient's place of work, or that of another visit.
     ``before`` and ``clause`` are the words before its name, from the start of the sentence and of the clause; ``after``
     are the words that follow."""
-    if _WORKS.search(clause):
-        return True
     opening = before.partition(",")[0]  # may give the time: "Last year, he was seen in the ED"
     when = clause + " " + re.split(r"[,;]| and ", after)[0]
-    return bool(_VISITED.search(clause) and (_ANOTHER_TIME.search(when) or _ANOTHER_TIME.search(opening)))
+    at_another_time = _ANOTHER_TIME.search(when) or _ANOTHER_TIME.search(opening)
+    return bool(_WORKS.search(clause) or (_VISITED.search(clause) and at_another_time))
 
 
 def tells_result(sentence: str) -> bool:

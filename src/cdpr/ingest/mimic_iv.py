@@ -187,12 +187,9 @@ def events_of(tables: Tables, notes: Sequence[Any]) -> Events:
     subjects, stays = zip(*known, strict=True)
     mine = [min(subjects), max(subjects), list(stays)]
     names = ("laboratory_of", "microbiology_of", "radiology_of")
-    return tuple(_by_case(tables.rows(statement(name), mine)) for name in names)
-
-
-def _by_case(rows: Iterable[tuple]) -> dict[str, list[tuple]]:
-    """The rows by admission, without the column of its number; rows of one admission follow one another."""
-    return {case: [row[1:] for row in group] for case, group in groupby(rows, key=itemgetter(0))}
+    # Rows of one admission follow one another.
+    by_case = (groupby(tables.rows(statement(name), mine), key=itemgetter(0)) for name in names)
+    return tuple({case: [row[1:] for row in rows] for case, rows in groups} for groups in by_case)
 
 
 def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str]:

@@ -168,10 +168,9 @@ class Tables:
         for one that differs."""
         for folder in {self.folder, *(path.parent for path in self.paths.values())}:
             listed = folder / CHECKSUMS
-            lines = (
-                listed.read_text(encoding="utf-8", errors="replace").splitlines() if file_type(listed) == "file" else []
-            )
-            sums = {folder / line[2].strip(): line[1].lower() for line in map(_LISTED.fullmatch, lines) if line}
+            text = listed.read_text(encoding="utf-8", errors="replace") if file_type(listed) == "file" else ""
+            lines = filter(None, map(_LISTED.fullmatch, text.splitlines()))
+            sums = {folder / line[2].strip(): line[1].lower() for line in lines}
             for path in self.paths.values():
                 if path in sums and file_digest(path) != sums[path]:
                     remedy = f"download it again, or take {CHECKSUMS} away if you changed it yourself"

@@ -177,9 +177,8 @@ def _report_sections(text: str) -> list[tuple[str, str]]:
     """The headings of a report in capitals, each with the text below it; the text before the first has an empty
     heading."""
     text = plain_text(text)
-    return [
-        (heading[1].strip() if heading else "", body) for heading, body in headed(text, _REPORT.heading.finditer(text))
-    ]
+    sections = headed(text, _REPORT.heading.finditer(text))
+    return [(heading[1].strip() if heading else "", body) for heading, body in sections]
 
 
 _PLAIN_WORDS = phrases("physical")["plain"]
