@@ -289,8 +289,11 @@ def _without_aside(name: str) -> Meaning | None:
     """The name with a remark in brackets before it, as its specimen or form, without the remark, or what the brackets
     spell out; a letter or two behind a word are part of it ("Lp(a)")."""
     aside = _PATTERN.aside.search(name)
+    if aside is None and (within := _PATTERN.within.search(name)):
+        # "Edrophonium (Tensilon) test": what stands within a name spells it out as what stands behind it does.
+        return _without_aside(f"{name[: within.start()]} {name[within.end() :]} ({within[1]})")
     if aside is None:
-        return _spelt_within(name)
+        return None
     bare, remark = name[: aside.start()], aside[1]
     wordings = [f"{remark} {bare}", f"{bare} {remark}"]
     if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
@@ -305,19 +308,6 @@ def _without_aside(name: str) -> Meaning | None:
         own = None if words_of(remark) <= _GENERIC | _ANTIBODY else _listed(remark)
         if own and own.term and result and result.term and class_of(own.term) == class_of(result.term):
             result = result if own.how == "analyte" else own
-    return result and replace(result, whole=False)
-
-
-def _spelt_within(name: str) -> Meaning | None:
-    """The name without brackets before its last words, or with what they spell out in place of the words before them
-    ("Edrophonium (Tensilon) test", "GHb (Glycohemoglobin) test")."""
-    if (within := _PATTERN.within.search(name)) is None:
-        return None
-    before, after = name[: within.start()], name[within.end() :]
-    spelt = _abbreviates(before, within[1]) and not names_specimen(before)
-    wordings = [f"{text} {after}" for text in ([within[1]] if spelt else []) + [before]]
-    senses = (_by_name(w) or (_joined(w) if _PATTERN.joins.search(w) else None) for w in wordings)
-    result = next(filter(None, map(_agreeing, wordings if spelt else [name], senses)), None)
     return result and replace(result, whole=False)
 
 
@@ -438,7 +428,7 @@ def _nearest_word(word: str) -> str:
     near = [known for known in words if known.startswith(word)]
     if len(word) >= _CORRECTED:
         near += [known for known, *_ in process.extract(word, words, scorer=OSA.distance, score_cutoff=1)]
-    return near[0] if len({_singular(known) for known in near}) == 1 else word
+    return min(near) if len({_singular(known) for known in near}) == 1 else word
 
 
 def joined_parts(name: str) -> list[str]:

@@ -38,11 +38,9 @@ def _names(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     match = next(filter(None, (pattern.fullmatch(plain) for pattern in _NAMES)), None)
     if match is None:
         return (), ()
-    axes = {"property": "", "share": "", "panel": "", "system": "", "method": ""}
+    axes = dict.fromkeys(("property", "share", "panel", "system", "method"), "") | match.groupdict("")
     axes["challenge"] = name.partition(" post ")[2]
-    axes |= {part: text for part, text in match.groupdict().items() if text}
-    component, system = axes["component"], _specimen(axes["system"])
-    component = rewrite(component, _WORDS)
+    component, system = rewrite(axes["component"], _WORDS), _specimen(axes["system"])
     if axes["panel"] and not _PATTERN.genome.search(component):
         component = f"{_PATTERN.count.sub('', component)} panel"
     elif axes["property"] in ("Susceptibility", "Partial pressure"):

@@ -91,14 +91,14 @@ def _open(tables: Tables) -> None:
 def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
     """The records of all notes, in chunks, each with its events."""
     number = int(work.attrition.tables["note/discharge"])
-    notes = map(Note._make, tables.rows(statement("notes")))
+    rows = tables.rows(statement("notes"))
     # On a terminal a bar; in a log a line every 30 s; nothing for few notes.
-    with tqdm(total=number, unit=" notes", desc="reading notes", ncols=90, smoothing=0, disable=number <= 2 * CHUNK,
-              mininterval=0.1 if sys.stderr.isatty() else 30) as progress:  # fmt: skip
-        while chunk := list(islice(notes, CHUNK)):
-            events = events_of(tables, chunk)
-            yield from filter(None, (work.record(_draft(note, events, work.attrition)) for note in chunk))
-            progress.update(len(chunk))
+    rows = tqdm(rows, "reading notes", number, unit=" notes", ncols=90, smoothing=0, disable=number <= 2 * CHUNK,
+                mininterval=0.1 if sys.stderr.isatty() else 30)  # fmt: skip
+    notes = map(Note._make, rows)
+    while chunk := list(islice(notes, CHUNK)):
+        events = events_of(tables, chunk)
+        yield from filter(None, (work.record(_draft(note, events, work.attrition)) for note in chunk))
 
 
 def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
