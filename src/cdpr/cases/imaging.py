@@ -34,10 +34,8 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
             contrast = contrast or phrase
     tokens = text.replace("+", " ").split()
     words = frozenset(_WORDS.get(token, token) for token in tokens if token not in _NOISE)
-    if not words & _MODALITIES and _VIEWS.intersection(tokens):
-        words |= {"xray"}
-    if not words & _MODALITIES and "doppler" in words:
-        words |= {"ultrasound"}
+    if not words & _MODALITIES:
+        words |= {"xray"} if _VIEWS.intersection(tokens) else {"ultrasound"} if "doppler" in words else set()
     return (words, contrast) if words & _MODALITIES and words - _MODALITIES else None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from ..files import replacing
 
@@ -29,15 +29,13 @@ def is_physical(exam_key: str) -> bool:
     return exam_key.endswith(PHYSICAL_SUFFIX)
 
 
-class CaseRecord(BaseModel):
+class CaseRecord(BaseModel, frozen=True, extra="forbid"):
     """One patient case.
 
     The first six fields carry the paper's names (appendix, sample record). Prices are empty until the
     cost map is attached: ``exam_cost_map`` gives US dollars per examination key and
     ``exam_billing_group`` the parent that is charged once per case, for keys that share one.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: Literal[1] = 1
     note_id: str = Field(min_length=1)

@@ -73,11 +73,10 @@ def write_catalogue(
         if price is None:
             raise TableError(f"{coded.examination}: the {coded.schedule} has no rate for {coded.hcpcs}")
         office = schedules["PFS"].rate(coded.hcpcs) if coded.schedule == "OPPS" and "PFS" in schedules else price.office
-        office_usd = "" if office is None else f"{office:.2f}"
-        rows.append(
-            vars(price) | {"rate_usd": f"{price.usd:.2f}", "billing_group": price.group, "office_usd": office_usd}
-        )
-    write_csv(folder / TABLES[0], COLUMNS, [{name: row[name] for name in COLUMNS} for row in rows])
+        usd_texts = {"rate_usd": f"{price.usd:.2f}", "office_usd": "" if office is None else f"{office:.2f}"}
+        row = vars(price) | usd_texts | {"billing_group": price.group}
+        rows.append({name: row[name] for name in COLUMNS})
+    write_csv(folder / TABLES[0], COLUMNS, rows)
     write_bytes(folder / TABLES[1], (shipped_folder() / TABLES[1]).read_bytes())
     return unchanged
 

@@ -121,8 +121,9 @@ class TableMatcher:
     Subclasses may ask a model; ``counters`` are the sources (:data:`Source`) that the environment counts.
 
     Tries in this order: exact spelling; the same examination in other words; what reports it or is a part of it;
-    imaging of the same region; near-identical spelling; a whole that holds it ("Laboratory Tests"). A request that does
-    not mention contrast takes the study on record, with or without it. "No CT needed" names nothing.
+    imaging of the same region; near-identical spelling; a whole that holds it ("Laboratory Tests"). Where the
+    request or the record does not mention contrast, the study on record answers, with or without it. "No CT needed"
+    names nothing.
 
     ``fuzzy_cutoff`` (0-100) bounds the similarity of a misspelling; names with different digits never
     match, so that "B12" is not "B6".
@@ -164,10 +165,10 @@ class TableMatcher:
         if related := _related(requested, request, keys):
             return related
         region, contrast = imaging_words(requested) or (None, "")
-        if region and not contrast:
-            study = next((key for key in keys if (imaging_words(key) or (None, ""))[0] == region), None)
-            if study is not None:
-                return known[normalise(study)]
+        for key in keys:
+            its_region, its_contrast = imaging_words(key) or (None, "")
+            if region and its_region == region and not (contrast and its_contrast):
+                return known[normalise(key)]
         # A standard name is not misspelled: "IgA [Mass/volume] in Serum" is not IgG.
         may_be_misspelled = term is None and not clinical_names(requested)
         similar = self._fuzzy_match(plain, known) if may_be_misspelled and self.fuzzy_cutoff < 100 else ()

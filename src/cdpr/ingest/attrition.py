@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, model_validator
 
 from ..files import write_text
 from ..job import Job
@@ -29,11 +29,7 @@ class Incident:
     name: str = ""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Step(_Record):
+class Step(BaseModel, frozen=True, extra="forbid"):
     """How many cases a rule dropped, and how many were left after it."""
 
     rule: str
@@ -41,7 +37,7 @@ class Step(_Record):
     left: int
 
 
-class Leak(_Record):
+class Leak(BaseModel, frozen=True, extra="forbid"):
     """In how many cases a leak was found, and what was done about it: ``masked``, ``removed`` or ``kept``."""
 
     leak: str
@@ -49,7 +45,7 @@ class Leak(_Record):
     cases: int
 
 
-class AttritionReport(_Record):
+class AttritionReport(BaseModel, frozen=True, extra="forbid"):
     """The numbers of an :class:`Attrition`, as stages write and read them: ``*.report.json``.
 
     Raises ValueError for steps that do not lead from the cases read to those kept.

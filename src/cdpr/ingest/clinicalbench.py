@@ -84,11 +84,12 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
 def _number(case: Element) -> str:
     """The number of a case as text. Raises IngestError where it is missing or no number or short text."""
     number = case.value.get("id")
-    if isinstance(number, bool) or not isinstance(number, (str, int)) or not one_line(str(number)):
+    text = one_line(str(number)) if isinstance(number, (str, int)) and not isinstance(number, bool) else ""
+    if not text:
         raise case.wrong("id", "is missing" if number in (None, "") else "expected a number or a short text")
     if len(str(number)) > LONGEST_NAME:
         raise case.wrong("id", f"longer than {LONGEST_NAME} characters")
-    return one_line(str(number))
+    return text
 
 
 def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -> Draft:

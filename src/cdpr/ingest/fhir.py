@@ -247,13 +247,11 @@ def _diagnosis(case: _Case, by_onset: bool, attrition: Attrition) -> tuple[Resou
 
 def _stands(condition: Resource, attrition: Attrition) -> bool:
     """Whether a condition is an illness, and confirmed, as far as it says so."""
-    if condition.codes("verificationStatus") & _REFUTED:
-        attrition.count("conditions that are not confirmed")
-    elif _finding(condition) is None:
-        attrition.count("conditions that are no illness: social findings, reasons for contact")
-    else:
-        return True
-    return False
+    refuted = bool(condition.codes("verificationStatus") & _REFUTED)
+    no_illness = not refuted and _finding(condition) is None
+    attrition.count("conditions that are not confirmed", refuted)
+    attrition.count("conditions that are no illness: social findings, reasons for contact", no_illness)
+    return not (refuted or no_illness)
 
 
 def _finding(condition: Resource) -> int | None:

@@ -126,12 +126,9 @@ class Resource(FhirElement):
 
     def _rename(self) -> bool:
         """Give elements that STU3 called otherwise their names in R4, in place; whether there were any."""
-        value = {_OLDER[self.kind].get(name, name): part for name, part in self.value.items()}
-        changed = value.keys() != self.value.keys()
-        if changed:
-            self.value.clear()
-            self.value.update(value)
-        return changed
+        older = _OLDER[self.kind].keys() & self.value.keys()
+        self.value.update({_OLDER[self.kind][name]: self.value.pop(name) for name in sorted(older)})
+        return bool(older)
 
     @property
     def identity(self) -> str:
@@ -238,8 +235,7 @@ def _elements(file: Path) -> Iterator[FhirElement]:
         return
     content = parse_json(file, text)
     objects = content if isinstance(content, list) else [content]
-    places = (f"[{number}]" if content is objects else "" for number in range(len(objects)))
-    yield from (FhirElement(one, file, place=place) for one, place in zip(objects, places, strict=True))
+    yield from (FhirElement(one, file, place=f"[{i}]" if content is objects else "") for i, one in enumerate(objects))
 
 
 def of_type(resources: Iterable[Resource], *types: str) -> Iterator[Resource]:

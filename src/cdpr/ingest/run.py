@@ -66,9 +66,8 @@ def ingest(
     attrition.warn_of_large()
     if not records:
         dropped = ", ".join(f"{step.dropped} ({step.rule})" for step in attrition.steps())
-        problem, remedy = f"no usable case among {attrition.read}", f"see what was dropped: {dropped or 'nothing'}"
-        remedy = "; ".join([remedy, *attrition.warnings])
-        raise IngestError(path, problem, remedy)
+        remedy = "; ".join([f"see what was dropped: {dropped or 'nothing'}", *attrition.warnings])
+        raise IngestError(path, f"no usable case among {attrition.read}", remedy)
     if DATASETS[dataset].role == "in_domain":
         records = _split(records, settings, path, attrition)
     elif DATASETS[dataset].role == "lessons":
