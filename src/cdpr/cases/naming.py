@@ -158,9 +158,8 @@ def _axes(text: str) -> set[str]:
 
 def no_examination(name: str) -> bool:
     """Whether a name is that of a remark, an intervention, a history, ...: of nothing that is examined."""
-    if examinations().knows(name) or modality(name):
-        return False
-    return _PATTERN.no_examination.fullmatch(normalise(name)) is not None or not normalise(name)
+    is_known = examinations().knows(name) or modality(name) is not None
+    return not is_known and (_PATTERN.no_examination.fullmatch(normalise(name)) is not None or not normalise(name))
 
 
 @functools.lru_cache(maxsize=1 << 15)

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -85,9 +85,9 @@ def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
     """The schedules of the given files, by kind. Raises TableError."""
     if "gpci" in inputs and "pfs" not in inputs:
         raise TableError(f"{inputs['gpci']}: sets nothing without data.fee_schedules.pfs")
-    place = {"locality": chosen.locality, "gpci": inputs.get("gpci")}
-    pfs = functools.partial(read_pfs, conversion_factor=chosen.conversion_factor, **place)
-    readers = {"CLFS": read_clfs, "PFS": pfs, "OPPS": read_opps}
+    factor, gpci = chosen.conversion_factor, inputs.get("gpci")
+    pfs = functools.partial(read_pfs, conversion_factor=factor, locality=chosen.locality, gpci=gpci)
+    readers: dict[str, Callable[[Path], Schedule]] = {"CLFS": read_clfs, "PFS": pfs, "OPPS": read_opps}
     return {kind: read(inputs[kind.lower()]) for kind, read in readers.items() if kind.lower() in inputs}
 
 
