@@ -36,8 +36,8 @@ def agent_entry(settings: Settings, run: str) -> AgentEntry:
 
 
 def agent_class(entry: AgentEntry) -> Any:
-    """Import the class of an agent, an :class:`~cdpr.environment.Agent`: that in ``acts`` of its entry. Raises
-    SettingsError where it cannot be imported."""
+    """Import the class that ``entry.acts`` names (``module:Class``), an implementation of
+    :class:`~cdpr.environment.Agent`. Raises SettingsError where it cannot be imported."""
     module, _, name = entry.acts.partition(":")
     try:
         return getattr(importlib.import_module(module), name)

@@ -107,7 +107,7 @@ def whole_record_usd(case: CaseRecord) -> float:
 def coverage(
     counts: Mapping[str, int], settings: Costs, catalogue: Catalogue, pool_unknown: bool = False
 ) -> list[dict[str, Any]]:
-    """One row of :data:`COVERAGE_COLUMNS` per examination key from the number of cases that have it, sorted by key.
+    """Make a row of :data:`COVERAGE_COLUMNS` per examination key from the number of cases that have it, sorted by key.
 
     ``price_usd`` is its own price, before the rule of its billing group; ``catalogue_usd`` and ``paper_usd`` are the
     corrected price and the paper's, where there is one. With ``pool_unknown``, names with words outside the vocabulary

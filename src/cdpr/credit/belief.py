@@ -43,7 +43,7 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
 
 
 def verb_and_name_values(policy: Policy, turn: Turn, verb: float, name: float) -> tuple[float, ...]:
-    """One value for each token of a reply that diagnoses: ``verb`` for the tokens before the name of the disease,
-    ``name`` from there on."""
+    """Return one value for each token of a reply that diagnoses: ``verb`` for the tokens before the name of the
+    disease, ``name`` from there on."""
     start = policy.name_start(turn)
     return (verb,) * start + (name,) * (len(turn.token_ids) - start)

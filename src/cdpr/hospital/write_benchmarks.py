@@ -21,6 +21,10 @@ RESULT_COLUMNS = "case_id sequence category examination item value unit referenc
 _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
 _HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
 _EVERY = 10  # one case in so many has the benchmark's names
+# Streams of random numbers of a patient: the style of the case, and the name of its diagnosis in either format.
+_STYLE_STREAM, _NAME_STREAM, _PRIVATE_NAME_STREAM = 905, 903, 904
+# Shares of cases whose diagnosis is named by an alias.
+_ALIASES, _PRIVATE_ALIASES = 0.3, 0.4
 
 
 def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
@@ -36,19 +40,19 @@ def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: 
 
 
 def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> dict:
-    """Write one patient as a case with the 14 keys of the benchmark. With ``benchmark_names`` examinations have the
-    names of the real benchmark."""
-    site = site.style(patient.generator(905))
-    laboratory, imaging = _results(hospital, site, patient, benchmark_names)
+    """Write one patient as a case with the 14 keys of ClinicalBench. With ``benchmark_names`` examinations have the
+    names of the real ClinicalBench."""
+    style = site.style(patient.generator(_STYLE_STREAM))
+    laboratory, imaging = _results(hospital, style, patient, benchmark_names)
     disease = hospital.diseases[patient.disease].name
     term, number = diagnoses().spellings[normalise(disease)], patient.index + 1
-    diagnosis = term.aliases[0] if patient.generator(903).random() < 0.3 else disease
+    diagnosis = term.aliases[0] if patient.generator(_NAME_STREAM).random() < _ALIASES else disease
     department = _DATA["departments"].get(term.kind, "Internal Medicine")
-    words = {"number": number, "department": department, "diagnosis": diagnosis, "disease": disease.lower()}
-    case = {name: text.format(**words) for name, text in _DATA["case"].items()}
+    fields = {"number": number, "department": department, "diagnosis": diagnosis, "disease": disease.lower()}
+    case = {name: text.format(**fields) for name, text in _DATA["case"].items()}
     results = {"imageological_examination": imaging, "laboratory_examination": laboratory}
     case |= {name: block for name, block in results.items() if block}
-    summary = _summary(hospital, site, patient, laboratory, imaging)
+    summary = _summary(hospital, style, patient, laboratory, imaging)
     return case | {"id": number, "clinical_case_summary": summary}
 
 
@@ -137,7 +141,9 @@ def _private_case(hospital: Hospital, site: Site, patient: Patient) -> dict:
         "age": patient.age,
         "sex": "F" if patient.female else "M",
         **{column: history[line] for column, line in zip(_HISTORY.split(), SECTIONS[1:], strict=True)},
-        "discharge_diagnosis": alias if patient.generator(904).random() < 0.4 else disease,
+        "discharge_diagnosis": alias
+        if patient.generator(_PRIVATE_NAME_STREAM).random() < _PRIVATE_ALIASES
+        else disease,
     }
 
 

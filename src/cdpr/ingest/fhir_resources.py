@@ -39,7 +39,8 @@ class FhirElement(Element):
     words: Mapping[str, str] = MappingProxyType({})  # what other places of the export call a code
 
     def _part(self, name: str, value: Any) -> "FhirElement":
-        """The element at a name within this one; it knows the same words for codes."""
+        """Make the element ``name`` of this one, with the content ``value``; it inherits ``words``, the names of codes
+        that other parts of the export give."""
         part = FhirElement(value, self.path, self.line, self._place(name))
         part.words = self.words
         return part

@@ -23,7 +23,7 @@ FINAL, _NO_EXAMINATION, _ABNORMAL, _IMAGING = (
 )
 _SEXES, _HEALTHY = {sex: set(words) for sex, words in _WORDS["sexes"].items()}, frozenset(_WORDS["healthy"])
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"
-_LONG = 80  # characters of a value that is a report rather than a quantity
+_LONG = 80  # a value with more characters and no unit is a report, not a quantity
 
 
 def time_of(resource: Resource, last: bool = False) -> datetime | None:
@@ -48,15 +48,15 @@ def find_results(
     the order of their times. What cannot be used is counted."""
     workup = Workup()
     social: list[str] = []
-    listed, panels = _panels(resources, attrition)
+    panel_names, panels = _panels(resources, attrition)
     cultures = {
-        _specimen(one): _key(one, _analytes(one, person), listed.get(id(one.value), "")) or ""
+        _specimen(one): _key(one, _analytes(one, person), panel_names.get(id(one.value), "")) or ""
         for one in of_type(resources, "Observation")
         if _specimen(one) and not _PATTERN.susceptibility.search(one.concept("code"))
     }
     for resource in resources:
         if resource.kind == "Observation" and id(resource.value) not in panels:
-            name = listed.get(id(resource.value), "")
+            name = panel_names.get(id(resource.value), "")
             if not name and _PATTERN.susceptibility.search(resource.concept("code")):  # part of what was cultured
                 name = cultures.get(_specimen(resource), "Antibiotic Susceptibility")
             _add_observation(resource, name, person, workup, social, attrition)
@@ -89,9 +89,10 @@ def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[i
 
 
 def _add_observation(
-    resource: Resource, listed: str, person: Person, workup: Workup, social: list[str], attrition: Attrition
+    resource: Resource, panel: str, person: Person, workup: Workup, social: list[str], attrition: Attrition
 ) -> None:
-    """Add what an observation measured to the workup, or to the social history; count what cannot be used."""
+    """Add what an observation measured to the workup, or to the social history; count what cannot be used.
+    ``panel`` is the name of the report or panel that lists the observation, empty without one."""
     categories = resource.codes("category")
     if not _usable(resource, attrition, "observations"):
         return
@@ -100,12 +101,14 @@ def _add_observation(
         return
     analytes = list(_analytes(resource, person))
     if not analytes:
-        nameless = not resource.concept("code") and value_of(resource)
-        attrition.count("observations whose code has no name" if nameless else "observations without a result")
+        if not resource.concept("code") and value_of(resource):
+            attrition.count("observations whose code has no name")
+        else:
+            attrition.count("observations without a result")
     if _SOCIAL in categories:
         social += [f"{one.label}: {one.value}" for one in analytes]
         return
-    key = _key(resource, analytes, listed)
+    key = _key(resource, analytes, panel)
     for analyte in analytes:
         if key is None:
             attrition.count("observations without a name")
@@ -144,16 +147,17 @@ def _fluid(resource: Resource) -> str:
     return next((fluid for words, fluid in _WORDS["fluids"].items() if re.search(words, description)), "")
 
 
-def _key(resource: Resource, analytes: Iterable[Analyte], listed: str) -> str | None:
-    """Key of the one examination that the quantities of an observation belong to; None for one without a name."""
+def _key(resource: Resource, analytes: Iterable[Analyte], panel: str) -> str | None:
+    """Key of the one examination that the quantities of an observation belong to; None for one without a name.
+    ``panel`` is the name of the report or panel that lists the observation."""
     categories = resource.codes("category")
     if _VITAL in categories:
         return physical_key("Vital Signs")
     own = _PATTERN.system.sub("", _name(resource, "code"))
     if _BODY in categories:
         return physical_key(own) if says_something(own) else None
-    if says_something(listed):
-        return _usual(listed)
+    if says_something(panel):
+        return _usual(panel)
     fluid, labels = _fluid(resource), [one.label for one in analytes]
     if len(labels) > 1 and examinations().find(_usual(own)):
         return _usual(own)

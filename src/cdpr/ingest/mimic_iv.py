@@ -157,7 +157,7 @@ def link_microbiology(tables: Tables, attrition: Attrition) -> None:
     start = "CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END"
     time = "coalesce(moment(charttime), moment(chartdate))"
     tables.query("micro", linked=statement("linked", table="microbiologyevents", time=time, start=start))
-    _account(tables, "hosp/microbiologyevents", "micro", "microbiology rows", attrition)
+    _check_and_count(tables, "hosp/microbiologyevents", "micro", "microbiology rows", attrition)
 
 
 def link_radiology(tables: Tables, attrition: Attrition) -> None:
@@ -165,11 +165,12 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
     tables.query("report_names")
     linked = statement("linked", table="radiology", time="moment(charttime)", start="c.start")
     tables.query("report", linked=linked)
-    _account(tables, "note/radiology", "report", "radiology reports", attrition)
+    _check_and_count(tables, "note/radiology", "report", "radiology reports", attrition)
 
 
-def _account(tables: Tables, name: str, linked: str, what: str, attrition: Attrition) -> None:
-    """Judge the times of a table by its linked rows, and count these."""
+def _check_and_count(tables: Tables, name: str, linked: str, what: str, attrition: Attrition) -> None:
+    """Check the patients and times of the rows of the file ``name``, and count them as ``what``. ``linked`` is the
+    table of these rows with their admissions. Raises IngestError as ``check_strays`` and ``check_times`` of Tables."""
     [(total, stray, outside, *times)] = tables.query("account", linked=linked)
     tables.check_strays(name, total, stray)
     tables.check_times(name, "charttime", times)
@@ -211,7 +212,7 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
 
 
 def _analyte(label, value, units, low, high, flag, comments) -> Analyte:
-    """One laboratory row as an analyte; blanks of de-identification are left out of its comment."""
+    """Make an analyte of a laboratory row; blanks of de-identification are left out of its comment."""
     comments = one_line(comments.replace("___", "")) if comments else None
     value = one_line(value) if value else None
     return Analyte(label, value, units, low, high, flag, comments)

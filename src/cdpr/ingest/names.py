@@ -125,7 +125,8 @@ class Workup:
         return is_new
 
     def results(self) -> dict[str, str]:
-        """One text of each examination that has any, in the order in which they came."""
+        """Map each examination to one text, its measured values and then its reports. Examinations without a text are
+        left out; the others keep the order in which they were added."""
         texts = {
             key: "; ".join(filter(None, [format_analytes(analytes.values()), *self._texts[key]]))
             for key, analytes in self._analytes.items()

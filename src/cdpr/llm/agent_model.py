@@ -129,8 +129,9 @@ class AgentModel(Model):
         return completions
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Sample answers to a conversation and count them; returns them without the model's thoughts before the answer.
-        Sampling parameters of the entry replace those of ``sampling``."""
+        """Sample answers to a conversation and add them to the current meter; returns them without the model's thoughts
+        before the answer. Sampling parameters of the model's entry in models.yaml replace those of ``sampling``; of the
+        two ``max_tokens`` the larger counts."""
         messages = _fold_system(messages) if self.entry.system == "fold" else messages
         own = self.entry.sampling.model_dump(exclude_none=True) | {"temperature": self.entry.sampling.temperature}
         if own["temperature"] == "evaluation":

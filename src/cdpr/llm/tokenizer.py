@@ -145,6 +145,10 @@ def _raise_exception(message: str) -> None:
     raise TemplateError(message)
 
 
+class _LimitError(TemplateError):
+    """A rendering has too many characters or takes too long."""
+
+
 class _Generation(Extension):
     """Renders ``{% generation %}`` blocks, which mark assistant turns for training, as ordinary text."""
 
@@ -168,14 +172,14 @@ def _render(template: Template, messages: Sequence[Mapping[str, str]], values: M
 
 
 def _bounded(parts: Iterable[str], longest: int) -> Iterator[str]:
-    """Yield the same parts. Raises TemplateError once they have more than ``longest`` characters or take too long."""
+    """Yield the same parts. Raises _LimitError once they have more than ``longest`` characters or take too long."""
     deadline, length = time.monotonic() + _SECONDS, 0
     for part in parts:
         length += len(part)
         if length > longest:
-            raise TemplateError(f"it renders more than {longest:,} characters")
+            raise _LimitError(f"it renders more than {longest:,} characters")
         if time.monotonic() > deadline:
-            raise TemplateError(f"it takes more than {_SECONDS} seconds")
+            raise _LimitError(f"it takes more than {_SECONDS} seconds")
         yield part
 
 
@@ -206,19 +210,20 @@ def _try_out(source: str, values: str, folder: Path) -> None:
 
 
 def render_within_limits() -> None:
-    """Render conversations with the template on standard input, as the process that :func:`_try_out` starts. The kernel
-    ends it when it exceeds its limits."""
-    given = json.load(sys.stdin)
+    """Render conversations with the template on standard input, as the process that :func:`_try_out` starts. It ends
+    with status 0 only within the limits: beyond the seconds of RLIMIT_CPU the kernel ends it, beyond the bytes of
+    RLIMIT_AS it gets a MemoryError."""
+    request = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
-    template = _compile(given["source"])  # within the limits too: it evaluates constant expressions
+    template = _compile(request["source"])  # within the limits too: it evaluates constant expressions
     for turns in (1, 3, 41):
         messages = [{"role": ("user", "assistant")[k % 2], "content": "text of a turn " * 100} for k in range(turns)]
         for opening in ([], [{"role": "system", "content": "hello"}]):
             try:
-                _render(template, opening + messages, given["values"], Path(given["folder"]))
+                _render(template, opening + messages, request["values"], Path(request["folder"]))
             except SettingsError as error:
-                if "it renders more" in str(error) or "it takes more" in str(error) or "Memory" in str(error):
+                if isinstance(error.__cause__, (_LimitError, MemoryError)):
                     sys.exit(str(error))  # other errors refuse a role, or the order of turns
 
 

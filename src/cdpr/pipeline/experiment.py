@@ -92,8 +92,9 @@ class Experiment:
         return {path: part for path, part in read_page().items() if open_cases or path != "tables/open_cases"}
 
     def evaluated_together(self) -> list[str]:
-        """Runs that one job evaluates on all benchmarks: those of the tiny policy and of reference policies beside it,
-        for their jobs start for longer than they work."""
+        """List the runs that one job evaluates on all benchmarks, because starting a job for each would take longer
+        than its work. With the tiny policy, unless a server has it, these are its runs and the agents without a model;
+        otherwise there are none."""
         pairs = {pair for name in evidence.EVIDENCE for pair in self.evidence(name).evaluations}
         runs = {run: self.settings.agents.get(run) for run, _ in sorted(pairs)}
         short = [run for run, agent in runs.items() if agent is None or agent.model is None or agent.own_policy]

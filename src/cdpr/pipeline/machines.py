@@ -106,7 +106,7 @@ def serving_machine(machine: Machine) -> dict[str, Any]:
 
 
 def serving_machines(machine_of: Callable[[Any], Machine]) -> dict[str, Callable[[Any], Any]]:
-    """These resources by a job's wildcards."""
+    """Map each resource of :func:`serving_machine` to a function that finds it by a job's wildcards."""
     names = ("gpu", "gpu_manufacturer", "scale", "mem_mb", "runtime", "servers")
     return by_job(lambda wildcards: serving_machine(machine_of(wildcards)), names)
 

@@ -41,7 +41,8 @@ class ServedJob:
 
 
 def served_jobs(experiment: Experiment) -> list[ServedJob]:
-    """All jobs with a server, of every evaluation that some table or figure is made of."""
+    """List the jobs that start a server for a model: one for each model and group of data sets, with the evaluations
+    that tables and figures need. Empty where ``serving.program`` is none."""
     if experiment.settings.serving.program == "none":
         return []
     pairs: dict[tuple[str, str], dict[tuple[str, str], None]] = {}

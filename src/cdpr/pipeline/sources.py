@@ -29,13 +29,13 @@ def data_sets(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
 
 
 def data_sets_and_paper(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
-    """Those, and the digest of the paper's figures and claims, which no rule has as input."""
+    """Add to :func:`data_sets` the digest of the paper's figures and claims, which no rule has as input."""
     facts = experiment.digests.digest(str(project_folder() / "workflow/paper"))
     return {**data_sets(experiment, options), "paper": facts}
 
 
 def data_sets_and_page(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
-    """Those, and what the results page shows."""
+    """Add to :func:`data_sets` the digest of what the results page shows."""
     return {**data_sets(experiment, options), "page": digest([asdict(part) for part in experiment.page().values()])}
 
 
@@ -60,29 +60,32 @@ def deciding_judges(experiment: "Experiment", options: Options) -> Mapping[str, 
 
 
 def acting_agent(experiment: "Experiment", options: Options) -> Mapping[str, Any]:
-    """Judges and acting agent: request settings of their models, what this agent reads, number of open cases.
+    """Describe the judges and the acting agent of an evaluation, as a part of its run key: request settings of their
+    models, the server that a job starts, files that the agent reads, and the number of open cases.
 
-    A model of the registry is known by its entry, whatever its address; one that a row names itself, by its address."""
-    settings, entry = experiment.settings, experiment.settings.agents.get(options["run"])
-    judged = {**_judges(experiment, (*DECIDING, *SECOND))}
-    judged |= {SECOND[0]: TABLES} if settings.judge.second == TABLES else {}
-    cases = {"cases": settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
-    row = agent_entry(settings, options["run"])
-    model = model_of(settings, row)
+    A model of models.yaml is known by its entry, whatever its address; one that the agent's entry names itself, by its
+    address."""
+    settings, run = experiment.settings, options["run"]
+    values: dict[str, Any] = dict(_judges(experiment, (*DECIDING, *SECOND)))
+    if settings.judge.second == TABLES:
+        values[SECOND[0]] = TABLES
+    if options["dataset"] in FURTHER:
+        values["cases"] = settings.evaluation.open_cases.cases
+    entry = agent_entry(settings, run)
+    model = model_of(settings, entry)
     agent: dict[str, Any] = {}
-    if served(settings, row):  # a server draws other samples than this process, and each server others
+    if served(settings, entry):  # a server draws other samples than this process, and each server others
         serving = settings.serving
         agent["served"] = {"program": serving.program, "command": serving.command,
                            "weights": model and model.weights, "serve": model and model.serve}  # fmt: skip
-    if entry is None:
-        return {**judged, **cases, "agent": agent}
-    files = experiment.file_digests(agent_reads(settings, options))
-    loaded = experiment.acting_policy(options["run"])
-    if loaded and not loaded.startswith("<results>"):
-        agent["weights"] = experiment.digests.digest(loaded)
-    agent |= {"acts": entry.acts, "model": None if entry.model in settings.models else entry.model,
-              "request": model and model.request_settings()}  # fmt: skip
-    return {**judged, **cases, "files": files, "agent": agent}
+    if run in settings.agents:  # the policy of a trained run is an input of the job
+        values["files"] = experiment.file_digests(agent_reads(settings, options))
+        loaded = experiment.acting_policy(run)
+        if loaded and not loaded.startswith("<results>"):
+            agent["weights"] = experiment.digests.digest(loaded)
+        agent |= {"acts": entry.acts, "model": None if entry.model in settings.models else entry.model,
+                  "request": model and model.request_settings()}  # fmt: skip
+    return {**values, "agent": agent}
 
 
 def agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:

@@ -195,7 +195,7 @@ def _agreement(settings: Settings, analysis: Analysis, raters: str) -> tuple[str
 
 
 def _long(settings: Settings, analysis: Analysis) -> list[Row]:
-    """One row per data set (or all), dimension and run."""
+    """Make one row per data set (or all), dimension and run."""
     rows: list[Row] = []
     for dimension, run in itertools.product(analysis.scores, analysis.runs):
         at, test = analysis.scores[dimension][run], _next_best(analysis, dimension)

@@ -24,8 +24,8 @@ from .table import Row, Sheet
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Make the table of the results in a folder; as plain numbers fractions, US dollars and units of utility."""
     preflight = _read(folder / "preflight.json")
-    rows = [_figures(at, least) for at in preflight.headrooms for least in preflight.resolutions
-            if at.dataset == least.dataset]  # fmt: skip
+    rows = [_figures(headroom, resolution) for headroom in preflight.headrooms for resolution in preflight.resolutions
+            if headroom.dataset == resolution.dataset]  # fmt: skip
     first = preflight.headrooms[0].decoding
     answer = layout.part(
         settings, "headroom.answer", [row for row in rows if row["decoding"] == first], first=first,
@@ -48,8 +48,11 @@ def _read(path: Path) -> Preflight:
     return Preflight.model_validate_json(path.read_bytes())
 
 
-def _figures(at: Headroom, least: Resolution) -> Row:
-    derived = {name: getattr(at, name) for name in ("reading", "choice", "gain", "choice_utility")}
-    derived |= {"seeds": least.seeds, "least_accuracy": least.accuracy, "least_utility": least.utility}
-    derived |= {"dataset_text": (label := DATASETS[at.dataset]), "heading": f"{label} ({domain(at.dataset)})"}
-    return at.model_dump() | derived
+def _figures(headroom: Headroom, resolution: Resolution) -> Row:
+    """Make the row of a data set and decoding: its headroom, the figures derived from it, and the smallest differences
+    that its cases can detect."""
+    label = DATASETS[headroom.dataset]
+    derived = {name: getattr(headroom, name) for name in ("reading", "choice", "gain", "choice_utility")}
+    derived |= {"seeds": resolution.seeds, "least_accuracy": resolution.accuracy, "least_utility": resolution.utility}
+    derived |= {"dataset_text": label, "heading": f"{label} ({domain(headroom.dataset)})"}
+    return headroom.model_dump() | derived

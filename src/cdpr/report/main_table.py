@@ -37,7 +37,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             parts.append(_paired(results, first, second, decoding))
     parts += [intervals(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     parts.append(_printed(settings, results.methods))
-    return layout.declared_sheet(settings, "main_table", parts, long(results))
+    return layout.declared_sheet(settings, "main_table", parts, long_format(results))
 
 
 write_main_table = comparisons.writer(sheet)
@@ -116,15 +116,18 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
     return layout.part(results.settings, "main_table.intervals", rows, decoding, columns, **words)
 
 
-def long(results: Results) -> list[Row]:
-    """Return one row per method, place and decoding; ``paper_*`` is what the paper prints."""
+def long_format(results: Results) -> list[Row]:
+    """Return one row per method, place and decoding; of methods that are not learned with the first decoding alone.
+    ``paper_*`` is what the paper prints."""
     paper = {(row["method"], row["dataset"]): comparisons.paper_cells(row, _PRINTED)
              for row in printed_rows(_FILE, *_PRINTED)}  # fmt: skip
     rows = []
     for decoding, method in itertools.product(results.decodings, results.methods):
-        for place in places(results) if decoding == results.decodings[0] or method.learned else ():
-            head = {"paper_method": method.paper or None} | paper.get((method.paper, place), {})
-            rows.append(results.summary(method, place, decoding) | head)
+        if decoding != results.decodings[0] and not method.learned:
+            continue
+        for place in places(results):
+            printed = {"paper_method": method.paper or None} | paper.get((method.paper, place), {})
+            rows.append(results.summary(method, place, decoding) | printed)
     return rows
 
 

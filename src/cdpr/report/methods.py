@@ -80,7 +80,7 @@ def main_methods(settings: Settings) -> list[Method]:
 
 def pictured_methods(settings: Settings) -> list[Method]:
     """List the rows of the main table, and further variants that the figure of accuracy and cost compares with them."""
-    return [*main_methods(settings), *_rows(settings, names=("@accuracy_cost",))]
+    return [*main_methods(settings), *_methods_named(settings, names=("@accuracy_cost",))]
 
 
 def page_methods(settings: Settings) -> list[Method]:
@@ -118,28 +118,29 @@ def unfit(settings: Settings, run: str, dataset: str) -> str:
     return ""
 
 
-def _rows(settings: Settings, *, names: tuple[str, ...]) -> list[Method]:
-    """List agents and variants by name, each once; ``@FIGURE`` are all variants that feed it, in the order of the
-    experiments."""
-    listed = [labels_of(settings, name[1:]) if name.startswith("@") else [name] for name in names]
-    every = dict.fromkeys(name for of in listed for name in of)
-    return [agent(settings, name) if name in settings.agents else trained(settings, name) for name in every]
+def _methods_named(settings: Settings, *, names: tuple[str, ...]) -> list[Method]:
+    """List the methods ``names``, each once. A name ``@FIGURE`` stands for all variants of that figure that can be
+    trained, in the order of workflow/experiments.yaml."""
+    single_names: dict[str, None] = {}
+    for name in names:
+        single_names |= dict.fromkeys(labels_of(settings, name[1:]) if name.startswith("@") else [name])
+    return [agent(settings, name) if name in settings.agents else trained(settings, name) for name in single_names]
 
 
 # Of Table 2: ours, then its ablations.
-ablation_methods = partial(_rows, names=(OURS, "@ablations"))
+ablation_methods = partial(_methods_named, names=(OURS, "@ablations"))
 # Of Table 3.
-dynamic_methods = partial(_rows, names=("static", OURS))
+dynamic_methods = partial(_methods_named, names=("static", OURS))
 # Ways to assign credit, between the policy that they start from and the best that can be done.
-comparator_methods = partial(_rows, names=("warm_start", "@comparators", "value_of_information"))
+comparator_methods = partial(_methods_named, names=("warm_start", "@comparators", "value_of_information"))
 # Diagnosis at once, where every frontier begins, and the points of all rules.
-frontier_methods = partial(_rows, names=("immediate", "@frontier"))
+frontier_methods = partial(_methods_named, names=("immediate", "@frontier"))
 # The policy before training, and what a rule is compared with in part.
-part_methods = partial(_rows, names=("warm_start", "@frontier_parts"))
+part_methods = partial(_methods_named, names=("warm_start", "@frontier_parts"))
 # Variants that are trained and validated to choose the settings of others.
-grid_methods = partial(_rows, names=("@frontier_grid",))
+grid_methods = partial(_methods_named, names=("@frontier_grid",))
 # The untrained policy, GRPO, ours, and the references with no and with all examinations.
-leak_methods = partial(_rows, names=("warm_start", "grpo", OURS, "zero_test", "all_tests"))
+leak_methods = partial(_methods_named, names=("warm_start", "grpo", OURS, "zero_test", "all_tests"))
 
 
 def trained(settings: Settings, variant: str) -> Method:

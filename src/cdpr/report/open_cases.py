@@ -8,7 +8,7 @@ from pathlib import Path
 from ..settings import Settings, SettingsError
 from . import comparisons, layout
 from .effort import effort_table
-from .main_table import MEASURED, intervals, long, wide
+from .main_table import MEASURED, intervals, long_format, wide
 from .methods import open_datasets, open_methods, unfit
 from .results import Results
 from .table import Sheet
@@ -40,7 +40,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts += [intervals(results, decoding, mark, _LABEL) for decoding in results.decodings]
     parts += [(f"Effort, {decoding} decoding", effort_table(results, decoding, mark, f"{_LABEL}_effort")[1])
               for decoding in results.decodings]  # fmt: skip
-    return layout.declared_sheet(settings, "open_cases", parts, long(results), f"Open cases ({mark})")
+    return layout.declared_sheet(settings, "open_cases", parts, long_format(results), f"Open cases ({mark})")
 
 
 write_open_cases = comparisons.writer(sheet)

@@ -85,12 +85,16 @@ class Results:
         decoding = "greedy" if method.knows_hospital else decoding
         frames, missing = [], []
         for run in method.runs:
-            path, rows = self.path(run, dataset), f" ({decoding} rows)"
-            frame = self.read(path) if path.exists() else None
-            if frame is not None and (here := frame.decoding == decoding).any():
-                frames.append(frame[here])
-            else:
-                missing.append(f"{path.relative_to(self.folder).as_posix()}{'' if frame is None else rows}")
+            path = self.path(run, dataset)
+            name = path.relative_to(self.folder).as_posix()
+            if not path.exists():
+                missing.append(name)
+                continue
+            frame = self.read(path)
+            frame = frame[frame.decoding == decoding]
+            frames.append(frame)
+            if frame.empty:
+                missing.append(f"{name} ({decoding} rows)")
         if missing:
             raise NotMeasured(f"missing: {', '.join(missing)}", ", ".join(missing))
         return pd.concat(frames, ignore_index=True)

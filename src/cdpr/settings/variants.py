@@ -32,12 +32,14 @@ _default = functools.cache(Settings)
 
 @functools.lru_cache(64)
 def variants(settings: Settings) -> dict[str, Variant]:
-    """All variants by name: those of ``experiments.variants``, then one for each point of ``experiments.sweeps``."""
+    """All variants by name: those of ``experiments.variants``, then one for each point of ``experiments.sweeps``. A
+    variant that is declared under the name of a point replaces it."""
     by_name = dict(settings.experiments.variants)
     for name, sweep in settings.experiments.sweeps.items():
         for value in _points(settings, sweep):
             point = Variant(label=f"{sweep.symbol} = {value}", change={sweep.setting: value}, seeds=sweep.seeds)
-            by_name.setdefault(check_name(_point_name(name, value), f"sweep {name}: the point"), point)
+            point_name = check_name(_point_name(name, value), f"sweep {name}: the point")
+            by_name.setdefault(point_name, point)
     return by_name
 
 

@@ -16,7 +16,8 @@ def study_run(settings: Settings, name: str) -> str:
 
 
 def study_runs(settings: Settings) -> list[str]:
-    """List the runs that are compared; two methods with the same training are one."""
+    """List the runs that the study compares, each once: methods with the same training share a run. Methods of
+    :func:`left_out` have none. Raises SettingsError as :func:`study_run`."""
     runs = {name: study_run(settings, name) for name in settings.study.methods}
     return list(dict.fromkeys(run for name, run in runs.items() if not _why_left_out(settings, name)))
 

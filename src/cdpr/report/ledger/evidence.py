@@ -75,7 +75,7 @@ class Evidence:
     def __init__(self, settings: Settings, results: str | Path):
         methods = main_methods(settings)
         names = {*labels_of(settings, "ablations"), *labels_of(settings, "training_efficiency")}
-        names = names.union(*(at.values() for at in sweeps(settings, "sensitivity").values()))
+        names = names.union(*(points.values() for points in sweeps(settings, "sensitivity").values()))
         names -= {method.name for method in methods}
         methods += [trained(settings, name) for name in variants(settings) if name in names]
         self.settings = settings
@@ -90,9 +90,9 @@ class Evidence:
         except KeyError:
             raise NotMeasured(f"this configuration has no agent or variant {name!r}") from None
 
-    def unfit(self, on: str) -> str:
-        """Why figures of this place cannot be compared with the paper's; empty where they can."""
-        if other := self.other_cases(on):
+    def unfit(self, place: str) -> str:
+        """Say why figures of a place cannot be compared with the paper's; empty where they can."""
+        if other := self.other_cases(place):
             return other
         backbone = Path(self.settings.policy.model).name
         if backbone != BACKBONE:
@@ -101,13 +101,13 @@ class Evidence:
         tables = self.settings.judge.model is None
         return "tables of names judge; the figure is of a language model's verdicts" if tables else ""
 
-    def other_cases(self, on: str) -> str:
-        """Why the cases of this place are not the paper's; empty where they are. Only the authors have the private
-        ones."""
-        label = "the three data sets" if on == "average" else DATASETS[on]
-        if any(synthetic(self.settings, d) for d in data_sets(on)):
+    def other_cases(self, place: str) -> str:
+        """Say why the cases of a place are not the paper's; empty where they are. Only the authors have the private
+        cases."""
+        label = "the three data sets" if place == "average" else DATASETS[place]
+        if any(synthetic(self.settings, d) for d in data_sets(place)):
             return f"synthetic cases; the figure is of {label}"
-        if on in ("private", "average"):
+        if place in ("private", "average"):
             return "not the authors' cases: their private data set is theirs alone; the figure is of it"
         return "" if self.settings.tier == "paper" else f"tier {self.settings.tier}; the figure is of the paper's scale"
 
@@ -118,20 +118,30 @@ class Evidence:
             raise NotMeasured(row["reason"])
         return row
 
-    def cells(self, names: Sequence[str], metric: str, on: str) -> Cells:
-        """The methods on the same cases. Trained ones have the seeds that all of them have; others have one run.
-        Raises EvaluationError when they were not evaluated on the same cases."""
-        methods = self._same_seeds(names)
-        parts = [[self.summary(method, dataset) for method in methods] for dataset in data_sets(on)]
-        for dataset in data_sets(on):  # raises for other cases
-            first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
-            by_run(pd.concat([self.results.rows(m, dataset, self.decoding) for m in first_runs]), ["correct"])
+    def cells(self, names: Sequence[str], metric: str, place: str) -> Cells:
+        """Return the means of a metric for the methods ``names`` at a place, and their bootstrap draws from the same
+        resampled cases. Trained methods have the seeds that all of them have; others have one run. Raises
+        EvaluationError when they were not evaluated on the same cases."""
+        methods, datasets = self._same_seeds(names), data_sets(place)
+        summaries = [[self.summary(method, dataset) for method in methods] for dataset in datasets]
+        self._check_same_cases(methods, datasets)
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
-        means = np.mean([[row[metric] for row in part] for part in parts], axis=0) * scale
-        drawn = [[self.results.draws(m, d, self.decoding)[:, column] for m in methods] for d in data_sets(on)]
-        draws = np.mean([np.stack(of_set, axis=1) for of_set in drawn], axis=0) * scale
-        right = " : ".join(row["k"] for row in parts[0]) if len(parts) == 1 else ""
-        return Cells(metric, tuple(methods), means, draws, right, tuple(part[0]["n"] for part in parts))
+        means = np.mean([[row[metric] for row in rows] for rows in summaries], axis=0) * scale
+        draws = np.mean([self._draws(methods, dataset, column) for dataset in datasets], axis=0) * scale
+        right = " : ".join(row["k"] for row in summaries[0]) if len(summaries) == 1 else ""
+        return Cells(metric, tuple(methods), means, draws, right, tuple(rows[0]["n"] for rows in summaries))
+
+    def _check_same_cases(self, methods: Sequence[Method], datasets: Sequence[str]) -> None:
+        """Raise EvaluationError where the first runs of the methods were evaluated on different cases of a data set."""
+        first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
+        for dataset in datasets:
+            rows = pd.concat([self.results.rows(method, dataset, self.decoding) for method in first_runs])
+            by_run(rows, ["correct"])  # raises
+
+    def _draws(self, methods: Sequence[Method], dataset: str, column: int) -> np.ndarray:
+        """Return the bootstrap draws [resamples, methods] of one metric on a data set."""
+        columns = [self.results.draws(method, dataset, self.decoding)[:, column] for method in methods]
+        return np.stack(columns, axis=1)
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
         """Metrics of variants over training, with the seeds that all of them have. Not measured where one of these

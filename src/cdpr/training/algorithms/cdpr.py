@@ -53,10 +53,10 @@ class Cdpr(Algorithm):
     def _add_step_level(self, batch: Sequence[_CreditedGroup]) -> None:
         """Add beta R_proc(s_t, a_t), divided by the scale of ``credit.step_scale``, to the advantage of each
         decision."""
-        processes = [rewards for group in batch for rewards in group.credit.report.process]
+        processes = [rewards for scored in batch for rewards in scored.credit.report.process]
         scale = scores.step_scale(processes, self.credit.step_scale)
-        for group in batch:
-            for steps, rewards in zip(group.decisions, group.credit.report.process, strict=True):
+        for scored in batch:
+            for steps, rewards in zip(scored.decisions, scored.credit.report.process, strict=True):
                 weighted = scores.weighted_rewards(rewards, self.credit)
                 steps[:] = [a + w / scale for a, w in zip(steps, weighted, strict=True)]
 
@@ -70,15 +70,16 @@ class Cdpr(Algorithm):
         return totals, [of_outcome + beta * of_process for of_outcome, of_process in advantages]
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Add step-level credit, whose scale depends on the whole batch, and store the continuations in the rollout
-        cache: after all groups are scored, so that none depends on which one finished first."""
-        credited = [group for group in batch if isinstance(group, _CreditedGroup)]
+        """Complete the advantages of a batch and return its metrics. Step-level credit is added here, because its scale
+        depends on the whole batch. Continuations are stored in the rollout cache after all groups are scored, so that
+        no group depends on which other one finished first."""
+        credited = [scored for scored in batch if isinstance(scored, _CreditedGroup)]
         if self.credit.level == "step":
             self._add_step_level(credited)
-        for group in credited:
-            group.credit.pools.store()
-        metrics = scores.summarise([group.credit.report for group in credited], self.credit) | super().finish(batch)
-        outcomes = [list(map(outcome_reward, group.credit.group)) for group in credited]
+        for scored in credited:
+            scored.credit.pools.store()
+        metrics = scores.summarise([scored.credit.report for scored in credited], self.credit) | super().finish(batch)
+        outcomes = [list(map(outcome_reward, scored.credit.group)) for scored in credited]
         return metrics | {"credit/equal_outcome_groups": equal_share(outcomes)}
 
     def state_dict(self) -> Any:

@@ -121,8 +121,8 @@ def update(model: torch.nn.Module, optimizer: AdamW, groups: Sequence[Sequence[S
 
 def _optimizer_step(model: torch.nn.Module, optimizer: AdamW, groups: Sequence[Sequence[Sample]],
                     plan: Training) -> dict[str, float]:  # fmt: skip
-    """One optimiser step on a mini-batch, with gradients summed over its micro-batches; returns its metrics. Raises
-    FloatingPointError for a gradient that is not finite."""
+    """Make one optimiser step on a mini-batch, with gradients summed over its micro-batches; returns its metrics.
+    Raises FloatingPointError for a gradient that is not finite."""
     samples = [sample for group in groups for sample in group]
     tokens, weight = sum(len(s.old_logprobs) for s in samples), math.fsum(w for s in samples for w in s.weights)
     scale = (weight if plan.loss_aggregation == "token_mean" else len(samples)) or 1.0

@@ -212,7 +212,8 @@ def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demo
 
 
 def _in_style(prompts: PromptBuilder, step: Step) -> Step:
-    """Rewrite the reply of a step, which clinicians write in the full style, in the style of the prompts."""
+    """Return the step with its reply in the style that the policy is to write (``prompts.settings.style``). The
+    simulated clinicians write ``full`` replies; the action stays the same."""
     style = prompts.settings.style
     return step if style == "full" else replace(step, turn=Turn(render_action(step.action, style)))
 

@@ -58,7 +58,8 @@ class Session:
 
     @functools.cached_property
     def run(self) -> TrainingRun:
-        """The run itself; the cases are read on first use."""
+        """The training run that this session describes, made once. Its cases are read from the file on first use of the
+        run."""
         return TrainingRun(self.settings, iterate_records(self.cases), self.policy, self.seed)
 
     def context(self, client: Any) -> Context:
