@@ -96,7 +96,7 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
     )  # fmt: skip
     cases = frame.groupby("decoding").note_id.agg(tuple)
     if cases.nunique() > 1:
-        counts = ", ".join(f"{decoding} {len(of)}" for decoding, of in cases.items())
+        counts = ", ".join(f"{decoding} {len(ids)}" for decoding, ids in cases.items())
         raise EvaluationError(f"{path}: decodings do not cover the same cases ({counts})")
     return frame
 

@@ -70,7 +70,9 @@ def sample_patient(
     exams = hospital.examinations.values()
     results = {e.name: tuple(_draw(rng, f.cumulative[disease]) for f in e.findings) for e in exams}
     chance = rng.random(len(exams))
-    available = frozenset(name for name, on in zip(results, chance < site.availability, strict=True) if on)
+    available = frozenset(
+        name for name, is_available in zip(results, chance < site.availability, strict=True) if is_available
+    )
     return Patient(index, admission, disease, age, female, symptoms, results, available, key)
 
 
@@ -101,9 +103,9 @@ def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Gener
     value = round(min(max(value, low), high), measure.decimals)
     units, factor = measure.si if site.si else (measure.units, 1.0)
     decimals = max(0, measure.decimals - round(float(np.log10(factor))))  # the same precision in other units
-    least, most = (round(bound * factor, decimals) for bound in measure.range)
+    lowest, highest = (round(bound * factor, decimals) for bound in measure.range)
     flag = None if measure.range[0] <= value <= measure.range[1] else "abnormal"
-    return Analyte(site.label(measure), f"{value * factor:.{decimals}f}", units or None, least, most, flag)
+    return Analyte(site.label(measure), f"{value * factor:.{decimals}f}", units or None, lowest, highest, flag)
 
 
 def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:

@@ -48,13 +48,13 @@ def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, 
 def _dictionary(hospital: Hospital) -> list[dict]:
     """The rows of ``d_labitems``, MIMIC-IV's dictionary of laboratory quantities, sorted by item number."""
     rows = {}
-    for exam in hospital.examinations.values():
-        for finding in exam.findings if exam.kind == "laboratory" else ():
-            m = finding.quantity
-            category = "Hematology" if m.fluid != "Blood" or m.itemid > 51100 else "Chemistry"
-            for itemid in (m.itemid, TWINS.get(m.itemid)):
-                if itemid is not None:
-                    rows[itemid] = {"itemid": itemid, "label": m.label, "fluid": m.fluid, "category": category}
+    laboratory = [exam for exam in hospital.examinations.values() if exam.kind == "laboratory"]
+    for quantity in (finding.quantity for exam in laboratory for finding in exam.findings):
+        label, fluid, number = quantity.label, quantity.fluid, quantity.itemid
+        category = "Hematology" if fluid != "Blood" or number > 51100 else "Chemistry"
+        for itemid in (number, TWINS.get(number)):
+            if itemid is not None:
+                rows[itemid] = {"itemid": itemid, "label": label, "fluid": fluid, "category": category}
     rows |= {row["itemid"]: row for row in _DATA["further_items"]}
     return [rows[itemid] for itemid in sorted(rows)]
 

@@ -163,8 +163,8 @@ class Attrition:
         warnings."""
         yield f"{self.dataset}: kept {self.kept} of {self.read} cases {self.splits or ''}".rstrip()
         for step, cases in zip(self.steps(), self.dropped.values(), strict=True):
-            listed = f" ({', '.join(map(quoted, cases[:_LISTED]))}{', ...' * (len(cases) > _LISTED)})"
-            yield f"  {step.left:>8} left, {step.dropped:>8} dropped: {step.rule}{listed if identifiers else ''}"
+            names = f" ({', '.join(map(quoted, cases[:_LISTED]))}{', ...' * (len(cases) > _LISTED)})"
+            yield f"  {step.left:>8} left, {step.dropped:>8} dropped: {step.rule}{names if identifiers else ''}"
         yield from (f"  {leak.cases:>8} cases: {leak.leak} ({leak.action})" for leak in self.leaks())
         yield from (f"  {line}" for line in self.table_lines())
         yield from (f"  note: {warning}" for warning in self.warnings)

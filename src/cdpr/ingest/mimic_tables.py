@@ -167,8 +167,8 @@ class Tables:
         """Hold the tables against the publisher's list, where one is in the folder or beside them. Raises IngestError
         for one that differs."""
         for folder in {self.folder, *(path.parent for path in self.paths.values())}:
-            listed = folder / CHECKSUMS
-            text = listed.read_text(encoding="utf-8", errors="replace") if file_type(listed) == "file" else ""
+            checksums = folder / CHECKSUMS
+            text = checksums.read_text(encoding="utf-8", errors="replace") if file_type(checksums) == "file" else ""
             lines = filter(None, map(_LISTED.fullmatch, text.splitlines()))
             sums = {folder / line[2].strip(): line[1].lower() for line in lines}
             for path in self.paths.values():

@@ -61,8 +61,8 @@ class Export:
 
     def unlisted(self) -> list[Row]:
         """Results of cases that ``cases.csv`` does not list; none when it could not be read whole."""
-        listed = {row["case_id"] for row in self.cases} | {""}
-        return [row for row in self.results if row["case_id"] not in listed] if self.whole else []
+        case_ids = {row["case_id"] for row in self.cases} | {""}
+        return [row for row in self.results if row["case_id"] not in case_ids] if self.whole else []
 
 
 def read_private(source: PrivateSource, work: Import) -> Iterator[CaseRecord]:
@@ -231,9 +231,10 @@ def _sound(rows: Iterable[Row], export: Export) -> Iterator[Row]:
     problem."""
     problems = export.problems
     mark, other = _MARKS.get(export.decimal_mark or "", ("", ""))
+    numbers = FORMAT["numbers"] if mark else ()
     for row in rows:
         fields = dict(row.value)
-        for name in FORMAT["numbers"] if mark else ():
+        for name in numbers:
             if _NUMBER.fullmatch(fields.get(name, "")):
                 fields[name] = fields[name].replace(other, "").replace(mark, ".")
         for name, rule in FORMAT["rules"].items():

@@ -59,11 +59,11 @@ class Meter:
             return False
         tokens = completion.usage.prompt_tokens
         contents = tuple(message["content"] for message in messages)
-        least = sum(_fewest_tokens(m["content"]) for m in messages if m["role"] != "assistant")
+        fewest = sum(_fewest_tokens(m["content"]) for m in messages if m["role"] != "assistant")
         if before := self.prompts.get(contents[:-2]):
-            least = max(least, before + _fewest_tokens(contents[-1]))
+            fewest = max(fewest, before + _fewest_tokens(contents[-1]))
         self.prompts[contents] = tokens
-        return tokens < least
+        return tokens < fewest
 
 
 def _fewest_tokens(text: str) -> int:

@@ -113,9 +113,9 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
     present = {path.name for path in folder.glob("*.safetensors*")} - {_INDEX}
     if missing := [name for name in files if name not in present]:
         other = f"; it has {', '.join(sorted(present)[:3])}" if present else ""
-        listed = f", which {_INDEX} lists" if weight_map else f", and there is no {_INDEX}"
+        reason = f", which {_INDEX} lists" if weight_map else f", and there is no {_INDEX}"
         pickled = " (.bin files are not read: save the model with save_pretrained)" * any(folder.glob("*.bin"))
-        raise SettingsError(f"{folder}: {missing[0]} is missing{listed}{other}; {_REMEDY}{pickled}")
+        raise SettingsError(f"{folder}: {missing[0]} is missing{reason}{other}; {_REMEDY}{pickled}")
     if further := sorted(present - {*files}):
         raise SettingsError(
             f"{folder / further[0]}: not a file of these weights ({index.name if weight_map else _WHOLE} does not list "

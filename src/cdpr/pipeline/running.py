@@ -32,7 +32,7 @@ def run_jobs(
         raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
     finished = []
     for n, options in enumerate(jobs):
-        read, written = ({name: paths[n % len(paths)] for name, paths in of.items()} for of in (inputs, outputs))
+        read, written = ({name: paths[n % len(paths)] for name, paths in files.items()} for files in (inputs, outputs))
         if len(jobs) > 1 and "run" in options and (policy := experiment.acting_policy(options["run"])):
             read.setdefault("policy", policy)
         with server_of(experiment, stage, options) as server:

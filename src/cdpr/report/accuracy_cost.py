@@ -26,8 +26,8 @@ def named(settings: Settings) -> set[str]:
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     """Plot accuracy against average cost per case of the agents of :func:`named` on in-domain cases, main decoding,
     with 95% intervals. Agents without evaluations are named as missing. Raises as :class:`Results` does."""
-    at, notes = _measure(settings, job, [IN_DOMAIN])
-    chosen = {method: row for method, row in at[IN_DOMAIN].items() if method.name in named(settings)}
+    measured, notes = _measure(settings, job, [IN_DOMAIN])
+    chosen = {method: row for method, row in measured[IN_DOMAIN].items() if method.name in named(settings)}
     with style.drawing(7.2, 4.4, job.out) as figure:
         panel = figure.subplots()
         _draw_named(panel, settings, chosen)
@@ -45,18 +45,18 @@ def plot_every_agent(settings: Settings, job: Job) -> None:
     """Plot the agents of :func:`named` on the other data sets; below them every agent on in-domain cases, on an axis
     that is linear up to 10 USD and logarithmic beyond, with the best reference policies as a dotted line. Raises as
     :class:`Results` does."""
-    at, notes = _measure(settings, job, DATASETS)
+    measured, notes = _measure(settings, job, DATASETS)
     others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
     layout = [others, ["every"] * len(others), ["legend"] * len(others)]
     with style.drawing(7.2, 6.4, job.out) as figure:
         panels = figure.subplot_mosaic(layout, height_ratios=[1.1, 1.1, 0.5])
-        every, legend = panels.pop("every"), panels.pop("legend")
-        _draw_every(every, settings, at[IN_DOMAIN])
+        all_agents, legend = panels.pop("every"), panels.pop("legend")
+        _draw_every(all_agents, settings, measured[IN_DOMAIN])
         legend.set_axis_off()
-        handles, labels = every.get_legend_handles_labels()
+        handles, labels = all_agents.get_legend_handles_labels()
         if handles:
             legend.legend(handles, labels, loc="center", ncols=3, fontsize=7, columnspacing=1.5)
-        chosen = {d: {m: row for m, row in at[d].items() if m.name in named(settings)} for d in panels}
+        chosen = {d: {m: row for m, row in measured[d].items() if m.name in named(settings)} for d in panels}
         for dataset, panel in panels.items():
             _draw_named(panel, settings, chosen[dataset])
             panel.set_title(style.cases_of(settings, dataset, chosen[dataset].values()))
@@ -75,7 +75,7 @@ def _measure(settings: Settings, job: Job, datasets: Iterable[str]) -> tuple[dic
     rows = {d: {method: results.summary(method, d, decoding) for method in methods} for d in datasets}
     missing = sorted(f"{m.label} ({DATASETS[d]})" for d in rows for m, row in rows[d].items() if row.get("missing"))
     notes = [*notices(settings), *style.folded([style.missing_note(missing)]), *style.folded(results.remarks())]
-    return ({d: {m: row for m, row in of.items() if "reason" not in row} for d, of in rows.items()},
+    return ({d: {m: row for m, row in by_method.items() if "reason" not in row} for d, by_method in rows.items()},
             [*notes, f"{decoding} decoding; bars: 95% intervals"])  # fmt: skip
 
 

@@ -78,8 +78,8 @@ def data_card(
     ``cases`` are those of :func:`count_cases`, ``attrition`` what `ingest_dataset` and ``prices`` what `map_costs`
     wrote. Raises CardError when cases and report disagree, or a patient is in two splits.
     """
-    splits = [{"split": name, "patients": of.patient.nunique(), "cases": len(of)}
-              for name in SPLITS if len(of := cases[cases.split == name])]  # fmt: skip
+    splits = [{"split": name, "patients": part.patient.nunique(), "cases": len(part)}
+              for name in SPLITS if len(part := cases[cases.split == name])]  # fmt: skip
     counted = {row["split"]: row["cases"] for row in splits}
     if len(cases) != attrition.kept or counted != {name: n for name, n in attrition.splits.items() if n}:
         raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest_dataset` tells of "
@@ -181,8 +181,8 @@ def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
     }
     names = {"min": "min", "q1": "25%", "median": "50%", "q3": "75%", "max": "max", "mean": "mean"}
     described = pd.DataFrame(measured).describe()
-    return [{"what": what, **{name: round(float(of[row]), 2) for name, row in names.items()}}
-            for what, of in described.items()]  # fmt: skip
+    return [{"what": what, **{name: round(float(numbers[row]), 2) for name, row in names.items()}}
+            for what, numbers in described.items()]  # fmt: skip
 
 
 def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
@@ -232,9 +232,9 @@ def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
 def _shares(billed: pd.DataFrame, column: str) -> list[dict[str, Any]]:
     dollars = billed.cases * billed.price_usd.astype(float)
     by = billed.assign(usd=dollars).groupby(billed[column].replace("", "none"))[["names", "cases", "usd"]].sum()
-    every, all_usd = max(1, by.cases.sum()), by.usd.sum() or 1.0
+    all_cases, all_usd = max(1, by.cases.sum()), by.usd.sum() or 1.0
     return [
-        {column: row.Index, "names": row.names, "examinations": row.cases, "share": round(row.cases / every, 4),
+        {column: row.Index, "names": row.names, "examinations": row.cases, "share": round(row.cases / all_cases, 4),
          "usd": round(row.usd, 2), "usd_share": round(row.usd / all_usd, 4)}
         for row in by.sort_values("cases", ascending=False, kind="stable").itertuples()
     ]  # fmt: skip

@@ -198,13 +198,13 @@ def _long(settings: Settings, analysis: Analysis) -> list[Row]:
     """Make one row per data set (or all), dimension and run."""
     rows: list[Row] = []
     for dimension, run in itertools.product(analysis.scores, analysis.runs):
-        at, test = analysis.scores[dimension][run], _next_best(analysis, dimension)
-        head = {"raters": analysis.kind, "dimension": dimension, "run": run, "method": label(settings, run)}
-        rows.append(head | {
-            "dataset": "all", "mean": at.value, "low": at.low, "high": at.high,
+        overall, test = analysis.scores[dimension][run], _next_best(analysis, dimension)
+        labels = {"raters": analysis.kind, "dimension": dimension, "run": run, "method": label(settings, run)}
+        rows.append(labels | {
+            "dataset": "all", "mean": overall.value, "low": overall.low, "high": overall.high,
             "alpha": analysis.alpha[dimension].value,
             "holm_against_next_best": test.holm if test and run == analysis.ours else None})  # fmt: skip
-        rows += [head | {"dataset": dataset, "mean": means[dimension][run]}
+        rows += [labels | {"dataset": dataset, "mean": means[dimension][run]}
                  for dataset, means in analysis.datasets.items() if dataset in DATASETS]  # fmt: skip
     return rows
 

@@ -55,16 +55,16 @@ def _grid(settings: Settings, folder: Path) -> tuple[str, Table]:
         curves = read_curves(folder, method, ("accuracy", "utility"))
         accuracy, utility = (curves.mean(name) for name in ("accuracy", "utility"))
         values = accuracy - (accuracy - utility) / GRID_WEIGHT
-        at = {f"{step:g}": float(value) for step, value in zip(curves.mean("step"), values, strict=True) if step}
-        by_rule.setdefault(method.label, []).append((method, at))
-    steps = list(dict.fromkeys(step for rows in by_rule.values() for _, at in rows for step in at))
+        by_step = {f"{step:g}": float(value) for step, value in zip(curves.mean("step"), values, strict=True) if step}
+        by_rule.setdefault(method.label, []).append((method, by_step))
+    steps = list(dict.fromkeys(step for rows in by_rule.values() for _, by_step in rows for step in by_step))
     lines = []
     for rule, rows in by_rule.items():
-        best = max((value for _, at in rows for value in at.values()), default=None)
-        for method, at in rows:
+        best = max((value for _, by_step in rows for value in by_step.values()), default=None)
+        for method, by_step in rows:
             rate = resolve_variant(settings, method.name).training.learning_rate
-            marks = {f"{step}_mark": "best" for step, value in at.items() if value == best}
-            values = {step: 100 * value for step, value in at.items()}
+            marks = {f"{step}_mark": "best" for step, value in by_step.items() if value == best}
+            values = {step: 100 * value for step, value in by_step.items()}
             lines.append({"label": rule, "rate": f"{rate:g}", "seeds": len(method.runs)} | values | marks)
     columns = [Column(step, step, "100 U / w after so many iterations") for step in steps]
     words: dict[str, Any] = {"validation_cases": settings.data.validation_cases, "weight": GRID_WEIGHT}

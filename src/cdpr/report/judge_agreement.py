@@ -82,12 +82,12 @@ def _lines(settings: Settings, decoding: str, rows: pd.DataFrame) -> Iterator[Ro
             if here.empty:
                 continue
             counts = pd.crosstab([here.dataset, here.note_id], here.kind).reindex(columns=range(4), fill_value=0)
-            of = agreement(counts.to_numpy(), settings.evaluation.bootstrap, settings.evaluation.seed, dataset)
-            yield of | {
+            figures = agreement(counts.to_numpy(), settings.evaluation.bootstrap, settings.evaluation.seed, dataset)
+            yield figures | {
                 "tier": settings.tier, "decoding": decoding, "among": which, "cases": len(counts),
                 "dataset": dataset, "dataset_text": DATASETS.get(dataset, "All"),
-                "kappa_text": "undefined" if of["kappa"] is None else None,
-                "flips": f"{of['only_first']} : {of['only_second']}",
+                "kappa_text": "undefined" if figures["kappa"] is None else None,
+                "flips": f"{figures['only_first']} : {figures['only_second']}",
                 "invalid": int((here.judging_by == "invalid").sum()),
                 "second_invalid": int(here.judging_second_invalid.sum()), "several": int(here.judging_several.sum()),
             }  # fmt: skip

@@ -45,14 +45,17 @@ def declared_sheet(
     """Make a sheet: a group of tables below its declared title, or another ``heading``, and the same figures as plain
     ``rows``."""
     entry = _declared()[group]
-    keys = [key for of in entry["csv"] for key in ([of] if isinstance(of, str) else _estimates(**of))]
+    keys: list[str] = []
+    for column in entry["csv"]:
+        keys += [column] if isinstance(column, str) else _estimates(**column)
     return Sheet(heading or title(settings, group), parts, rows, keys, entry.get("decimals", 6), printed)
 
 
 def _estimates(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
     """Yield, for each estimate, the columns of its mean, interval and seed deviation; ``all``: of all metrics."""
     names_of = {"all": list(METRICS), "in_domain": [metric.name for metric in comparisons.IN_DOMAIN_METRICS]}
-    for name in names_of[estimates] if isinstance(estimates, str) else estimates:
+    names = names_of[estimates] if isinstance(estimates, str) else estimates
+    for name in names:
         yield from (f"{prefix}{name}{end}" for end in ("", "_low", "_high", "_seed_sd"))
 
 
@@ -73,12 +76,12 @@ def part(
     braces; a note that is nothing but a word whose value is a list gives a note for each of its items."""
     group, _, table = name.partition(".")
     entry = _declared()[group][table]
-    words |= {word: of(settings, decoding) for word, of in _WORDS.items() if f"{{{word}}}" in str(entry)}
+    words |= {word: text_of(settings, decoding) for word, text_of in _WORDS.items() if f"{{{word}}}" in str(entry)}
     heading, caption, label = (entry.get(field, "").format(**words) for field in ("heading", "caption", "label"))
-    columns = [*(column for of in entry.get("columns", ()) for column in _columns(of, words)), *columns]
-    listed = list(_filled(entry.get("notes", ()), words))
+    columns = [*(column for declared in entry.get("columns", ()) for column in _columns(declared, words)), *columns]
+    filled_notes = list(_filled(entry.get("notes", ()), words))
     label = f"tab:{label}" if label else ""
-    return heading, Table(columns, rows, caption, listed, label, entry.get("wide", True), entry.get("by", ""))
+    return heading, Table(columns, rows, caption, filled_notes, label, entry.get("wide", True), entry.get("by", ""))
 
 
 def _columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[Column]:
@@ -93,5 +96,5 @@ def _columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[
 
 def _filled(notes: Sequence[str], words: Mapping[str, Any]) -> Iterator[str]:
     for note in notes:
-        listed = words.get(note.strip("{}"))
-        yield from listed if isinstance(listed, list) else filter(None, [note.format(**words)])
+        value = words.get(note.strip("{}"))
+        yield from value if isinstance(value, list) else filter(None, [note.format(**words)])

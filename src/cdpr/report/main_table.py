@@ -61,15 +61,15 @@ def wide(results: Results, decoding: str, text: str, notes: list[str], label: st
                            higher_is_better=m.higher_is_better) for m in metrics]  # fmt: skip
     rows, missing = [], []
     for method in (method for method in results.methods if method.runs or main):
-        at = {place: results.summary(method, place, decoding) for place in places(results)}
-        holes = [at[dataset] for dataset in results.datasets if "reason" in at[dataset]]
+        figures_of = {place: results.summary(method, place, decoding) for place in places(results)}
+        holes = [figures_of[dataset] for dataset in results.datasets if "reason" in figures_of[dataset]]
         missing += [f"{method.label}, missing: {row['missing']}" for row in holes if row["missing"]]
         # Why it is not run on any of the data sets, on purpose.
         nowhere = len(holes) == len(results.datasets) and not any(row["missing"] for row in holes)
         row = {"label": method.label, "group": method.group, "learned": method.learned,
                "seeds": len(method.runs) if method.learned else None,
                "reason": method.why or (holes[0]["reason"] if nowhere else "")}  # fmt: skip
-        for place, figures in at.items():
+        for place, figures in figures_of.items():
             row |= comparisons.prefixed(f"{place}.", figures)
             if "reason" in figures:
                 gap = "missing" if figures["missing"] else EMPTY

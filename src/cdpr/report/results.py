@@ -197,14 +197,14 @@ class Results:
         may."""
         above = []
         for method in methods:
-            at = self.summary(method, place, decoding)
+            summary = self.summary(method, place, decoding)
             if method.group == TRAINED and len(method.runs) == 1:
                 return f"{method.label} was trained with one seed"
-            if method.group == TRAINED and at["aen"] < STOPPED:
-                return f"{method.label} has stopped ordering examinations (AEN {at['aen']:.2f})"
+            if method.group == TRAINED and summary["aen"] < STOPPED:
+                return f"{method.label} has stopped ordering examinations (AEN {summary['aen']:.2f})"
             parts = [self.summary(method, dataset, decoding) for dataset in data_sets(place)]
             chance, cases = fmean(part["chance"] for part in parts), sum(part["n"] for part in parts)
-            above.append(wilson_interval(round(at["accuracy"] * cases), cases)[0] > chance)
+            above.append(wilson_interval(round(summary["accuracy"] * cases), cases)[0] > chance)
         return "" if any(above) else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
 
     # Origin of the figures
@@ -216,7 +216,7 @@ class Results:
     def diverged(self, *runs: str) -> list[str]:
         """Say ``cdpr-seed1 diverged at step 20`` for each of the runs that did not reach the end of its training."""
         ends = {run: self._diverged_at(run) for run in runs}
-        return [f"{run} diverged at step {at}" for run, at in ends.items() if at is not None]
+        return [f"{run} diverged at step {step}" for run, step in ends.items() if step is not None]
 
     def divergences(self) -> list[str]:
         """Write a sentence for every method of which a run diverged; its figures count all seeds."""

@@ -140,8 +140,8 @@ def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
             return "nothing measured\n", False
         return f"only {measured[0]['value']} measured: {_percent(measured[0])}\n", False
     first = panel.default if panel.default in best else best[0]
-    of = "" if len(measured) == len(panel.points) else f" of {len(measured)} measured:"
-    text = f"highest{of} {' and '.join(point['value'] for point in best)}, {_percent(first)}"
+    among = "" if len(measured) == len(panel.points) else f" of {len(measured)} measured:"
+    text = f"highest{among} {' and '.join(point['value'] for point in best)}, {_percent(first)}"
     others = [point for point in measured if point not in best] or [point for point in measured if point is not first]
     other = max(others, key=itemgetter("accuracy")) if first is panel.default else panel.default
     change = compare(results, first, other)

@@ -125,5 +125,5 @@ def folded(notes: Iterable[str]) -> list[str]:
 
 def missing_note(names: Sequence[str]) -> str:
     """Write a line that names what is missing; empty where nothing is."""
-    listed = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
-    return f"missing: {', '.join(listed)}" if names else ""
+    items = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
+    return f"missing: {', '.join(items)}" if names else ""

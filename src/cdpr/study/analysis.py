@@ -179,13 +179,13 @@ class Means:
 
     def by_dataset(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """Average by data set, dimension and run; None where there is no score."""
-        of = np.array([state.dataset for state in self.states])
+        datasets = np.array([state.dataset for state in self.states])
         return {
             str(dataset): {
-                name: {run: _defined(_mean(self.values[d, r, of == dataset])) for r, run in enumerate(self.runs)}
+                name: {run: _defined(_mean(self.values[d, r, datasets == dataset])) for r, run in enumerate(self.runs)}
                 for d, name in enumerate(dimensions())
             }
-            for dataset in dict.fromkeys(of.tolist())
+            for dataset in dict.fromkeys(datasets.tolist())
         }
 
     def by_state(self) -> Iterator[StateMeans]:

@@ -152,8 +152,8 @@ def _scores(returned: Returned, items: Items) -> tuple[Scores, list[str]]:
         if owner != returned.rater or count > 1:
             wrong.add(code)
         if owner != returned.rater:
-            of = f"is of the form of {owner}, not of {returned.rater}" if owner else f"is no code of {items.study}"
-            problems.append(f"{path}: edited key: {_quoted(code)} {of}")
+            fault = f"is of the form of {owner}, not of {returned.rater}" if owner else f"is no code of {items.study}"
+            problems.append(f"{path}: edited key: {_quoted(code)} {fault}")
         elif count > 1:
             problems.append(f"{path}: duplicate: {code} appears twice")
     for row in (row for row in returned.ratings if str(row.get("code")) not in wrong):

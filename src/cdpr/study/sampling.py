@@ -95,10 +95,10 @@ def allotted(sizes: Mapping[int, int], total: int) -> dict[int, int]:
     """Allot a total to strata in proportion, by largest remainders; no stratum is empty where there is room."""
     total = min(total, sum(sizes.values()))
     exact = {name: total * size / max(1, sum(sizes.values())) for name, size in sizes.items()}
-    least = 1 if total >= len(sizes) else 0
-    shares = {name: min(sizes[name], max(least, int(share))) for name, share in exact.items()}
+    minimum = 1 if total >= len(sizes) else 0
+    shares = {name: min(sizes[name], max(minimum, int(share))) for name, share in exact.items()}
     while sum(shares.values()) > total:
-        room = [name for name in shares if shares[name] > least]
+        room = [name for name in shares if shares[name] > minimum]
         shares[max(room, key=lambda name: (shares[name] - exact[name], shares[name], name))] -= 1
     while sum(shares.values()) < total:
         room = [name for name in shares if shares[name] < sizes[name]]

@@ -206,9 +206,9 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
 
 def _spelled_out(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield one entry per combination of the values of ``of``, ``than``, ``on`` and ``by``."""
-    listed = [name for name in ("of", "than", "on", "by") if isinstance(entry.get(name), list)]
-    for values in itertools.product(*(entry[name] for name in listed)):
-        chosen = dict(zip(listed, values, strict=True))
+    multiple = [name for name in ("of", "than", "on", "by") if isinstance(entry.get(name), list)]
+    for values in itertools.product(*(entry[name] for name in multiple)):
+        chosen = dict(zip(multiple, values, strict=True))
         one = {**entry, **chosen}
         if chosen:
             one["id"] = ".".join([str(entry.get("id")), *map(str, values)])

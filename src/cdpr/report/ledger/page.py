@@ -63,9 +63,9 @@ def make_ledger(
     return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judges, claims=judged))
 
 
-def _judged(claim: Claim, at: Verdict) -> Judged:
+def _judged(claim: Claim, judgement: Verdict) -> Judged:
     """Add the verdict to a claim, with rounded numbers, and None for those that are not finite."""
-    verdict = asdict(at)
+    verdict = asdict(judgement)
     for name in ("measured", "low", "high"):
         value = verdict[name]
         verdict[name] = None if value is None or not math.isfinite(value) else round(float(value), _DIGITS) + 0.0
@@ -82,7 +82,7 @@ def _page(settings: Settings, ledger: Mapping[str, Any]) -> str:
     by_place = {place: [entry for entry in entries if entry["place"] == place]
                 for place in dict.fromkeys(entry["place"] for entry in entries)}  # fmt: skip
     first, *others = (
-        layout.part(settings, "claims.judged", of, place=place) for place, of in (places | by_place).items()
+        layout.part(settings, "claims.judged", rows, place=place) for place, rows in (places | by_place).items()
     )
     return markdown_page(layout.title(settings, "claims"), [
         layout.part(settings, "claims.counts", counts, ledger["decoding"], **words), first,

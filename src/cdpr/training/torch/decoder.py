@@ -203,8 +203,9 @@ class Decoder(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: parameter.detach().contiguous().cpu() for name, parameter in self.named_parameters()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        for name in _CONFIGS if folder != self.folder else ():
-            shutil.copyfile(self.folder / name, folder / name)
+        if folder != self.folder:
+            for name in _CONFIGS:
+                shutil.copyfile(self.folder / name, folder / name)
 
 
 class _Config(dict):
