@@ -290,7 +290,9 @@ def _without_aside(name: str) -> Meaning | None:
     aside = _PATTERN.aside.search(name)
     if aside is None and (within := _PATTERN.within.search(name)):
         # "Edrophonium (Tensilon) test": what stands within a name spells it out as what stands behind it does.
-        return _without_aside(f"{name[: within.start()]} {name[within.end() :]} ({within[1]})")
+        before, after = name[: within.start()], name[within.end() :]
+        is_joined = _PATTERN.joint.match(after)  # "Electromyogram (EMG) and nerve conduction": only the first of two
+        return _joined(f"{before} {after}") if is_joined else _without_aside(f"{before} {after} ({within[1]})")
     if aside is None:
         return None
     bare, remark = name[: aside.start()], aside[1]
