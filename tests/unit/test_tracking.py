@@ -42,7 +42,7 @@ def test_outputs_appear_whole_with_their_record(tmp_path):
     run_stage(tmp_path, key="1" * 16)
     record = json.loads((tmp_path / "run.json").read_text())
     assert (tmp_path / "policy" / "weights").read_text() == "1" * 16
-    assert record["run_key"] == "1" * 16 and record["status"] == "finished" and record["metrics"] == {"accuracy": 0.2}
+    assert record["run_key"] == "1" * 16 and record["metrics"] == {"accuracy": 0.2}
     assert record["wall_seconds"] >= 0 and record["peak_memory_mb"] > 1 and record["versions"]["python"]
     assert len(record["inputs"]["cases"]["sha256"]) == 64
     assert not list(tmp_path.glob(".partial*"))
