@@ -423,9 +423,9 @@ def test_kappa_is_cohens_and_its_interval_is_over_cases():
     counts = rng.multinomial(1, [0.4, 0.1, 0.15, 0.35], size=300).astype(float)
     both, first, second, neither = counts.sum(axis=0)
     expected = reference(np.array([[both, first], [second, neither]]))
-    told = agreement(counts, 2000, 0)
-    assert told["kappa"] == pytest.approx(expected.kappa) and told["agreed"] == pytest.approx((both + neither) / 300)
-    ends = [told["kappa_low"], told["kappa_high"]]
+    row = agreement(counts, 2000, 0)
+    assert row["kappa"] == pytest.approx(expected.kappa) and row["agreed"] == pytest.approx((both + neither) / 300)
+    ends = [row["kappa_low"], row["kappa_high"]]
     assert ends == pytest.approx([expected.kappa_low, expected.kappa_upp], abs=0.02)
     repeated = agreement(5 * counts, 2000, 0)  # five agents that say the same of each case tell no more of it
     assert [repeated["kappa_low"], repeated["kappa_high"]] == pytest.approx(ends) and repeated["verdicts"] == 1500

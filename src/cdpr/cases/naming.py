@@ -289,7 +289,7 @@ def _without_aside(name: str) -> Meaning | None:
     spell out; a letter or two behind a word are part of it ("Lp(a)")."""
     aside = _PATTERN.aside.search(name)
     if aside is None and (within := _PATTERN.within.search(name)):
-        # "Edrophonium (Tensilon) test": what stands within a name spells it out as what stands behind it does.
+        # "Edrophonium (Tensilon) test": words in brackets within a name spell it out, as those at its end do.
         before, after = name[: within.start()], name[within.end() :]
         is_joined = _PATTERN.joint.match(after)  # "Electromyogram (EMG) and nerve conduction": only the first of two
         return _joined(f"{before} {after}") if is_joined else _without_aside(f"{before} {after} ({within[1]})")

@@ -94,14 +94,14 @@ def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
 def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, object]:
     """What a file gave, also printed: ``priced`` of the ``examinations`` of its kind."""
     kind, rates, left_out = schedule.kind, len(schedule.rates), dict(sorted(schedule.left_out.items()))
-    place = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
+    locality = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
     if not priced:
         problem = f"sets the rate of none of the {examinations} examinations that the {kind} prices"
         remedy = f"Give the whole file, or leave data.fee_schedules.{kind.lower()} empty"
-        raise TableError(f"{schedule.path}: {problem}; its {rates} rates{place} are of other codes. {remedy}")
+        raise TableError(f"{schedule.path}: {problem}; its {rates} rates{locality} are of other codes. {remedy}")
     unpriced = f", {examinations - priced} keep the shipped rate" if priced < examinations else ""
     print(
-        f"{schedule.source}{place}: {rates} rates from {schedule.rows} rows ({sum(left_out.values())} left "
+        f"{schedule.source}{locality}: {rates} rates from {schedule.rows} rows ({sum(left_out.values())} left "
         f"out, {len(schedule.rejected)} rejected); sets {priced} of {examinations} examinations{unpriced}"
     )
     return {

@@ -73,9 +73,9 @@ def inspected_credit(experiment: "Experiment") -> list[tuple[str, str]]:
 def _all(*parts: _EvidenceOf) -> _EvidenceOf:
     def joined(experiment: "Experiment") -> Evidence:
         """The evaluations and trainings of all parts, each once."""
-        found = [part(experiment) for part in parts]
-        evaluations = dict.fromkeys(pair for part in found for pair in part.evaluations)
-        return Evidence(tuple(evaluations), tuple(dict.fromkeys(run for part in found for run in part.training)))
+        evidences = [part(experiment) for part in parts]
+        evaluations = dict.fromkeys(pair for part in evidences for pair in part.evaluations)
+        return Evidence(tuple(evaluations), tuple(dict.fromkeys(run for part in evidences for run in part.training)))
 
     return joined
 
