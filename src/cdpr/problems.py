@@ -22,7 +22,7 @@ def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
     if not isinstance(error, OSError):  # libraries have errors of their own for a full disk
         return disk_problem(errno.ENOSPC, None, _data_folders(settings)) if _FULL.search(str(error)) else None
     if error.filename is None:
-        return disk_problem(error.errno, None, _data_folders(settings))
+        return disk_problem(error.errno, None, _data_folders(settings)) if error.errno else None
     return disk_problem(error.errno, error.filename) or f"{error.filename}: {error.strerror}"
 
 

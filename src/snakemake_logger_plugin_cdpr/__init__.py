@@ -142,7 +142,7 @@ class LogHandler(LogHandlerBase):
         head, jobs = Table.grid(padding=(0, 2)), Table.grid(Column(no_wrap=True), Column(no_wrap=True), padding=(0, 2))
         head.add_row(ProgressBar(self._total, self._done, width=30), self._counts(), since(self._began))
         for name, line, duration in self._jobs()[:8]:
-            jobs.add_row(f"{name} {duration}", Text(line, style="dim"))
+            jobs.add_row(terminal(f"{name} {duration}"), Text(terminal(line), style="dim"))
         return Group(head, jobs)
 
     def _print(self, message: str, style: str = "") -> None:

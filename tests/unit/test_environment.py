@@ -118,6 +118,11 @@ def test_matching_by_synonym_spelling_and_typo_but_not_by_resemblance(case):
     studies = ("CT HEAD W/O CONTRAST", "MRI Brain with Contrast", "CT HEAD W/ CONTRAST")
     assert match("CT Head", studies) == match("CT of the head", studies) == studies[:1]
     assert match("Head CT with contrast", studies[:2]) == match("CT Chest", studies) == ()
+    # A place without studies of its own: the same contrast comes before one that is not named, never another.
+    places = ("MRI of the tail", "tail MRI W/ CONTRAST", "tail MRI W/O CONTRAST")
+    assert match("MRI tail with contrast", places) == places[1:2]
+    assert match("MRI tail with contrast", places[::2]) == places[:1]
+    assert match("MRI tail with contrast", places[2:]) == ()
 
 
 def test_a_billing_group_is_charged_once_and_repeats_are_free(case):

@@ -224,6 +224,8 @@ def test_a_job_removes_what_a_killed_save_left_and_keeps_the_checkpoint(tmp_path
     state.mkdir(parents=True)
     for name in ("checkpoint.pt", "checkpoint.pt.4547.partial"):
         (state / name).write_text("weights")
+    (state / "policy.partial").mkdir()
+    (state / "policy.partial/model.safetensors").write_text("weights")
     begun = RunRecord(stage="train_policy", run_key="key")
     with stage(begun, {}, {"o": tmp_path / "o"}, tmp_path / "run.json", tmp_path / "state") as job:
         assert [path.name for path in job.state.iterdir()] == ["checkpoint.pt"]

@@ -31,7 +31,7 @@ rule train:
     log: "{run}.log"
     shell: '''
         exec > {log} 2>&1
-        for i in $(seq 40); do sleep .05; echo step $i; done
+        for i in $(seq 40); do sleep .05; echo "step $i${{MORE:-}}"; done
         test ! -e fail-{wildcards.run}; touch {output}
         '''
 
@@ -133,7 +133,7 @@ def test_a_terminal_gets_one_display_and_is_given_back(folder):
         own_end, far_end = pty.openpty()
     except OSError as error:
         pytest.skip(f"no terminals in this container: {error}")
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "MORE": "\x1b]0;title\x07"}
     process = subprocess.Popen(command(), cwd=folder, env=environment, stdout=far_end, stderr=far_end, close_fds=True)
     os.close(far_end)
     output = b""
@@ -145,6 +145,7 @@ def test_a_terminal_gets_one_display_and_is_given_back(folder):
     process.wait()
     text = output.decode()
     assert re.search(r"0 of 4 jobs.*train [abc] 0:00:\d\d  (\x1b\[2m)?step \d+", text, re.DOTALL), text
+    assert "\x1b]" not in text  # a log cannot command the terminal
     hide, show = text.rindex("\x1b[?25l"), text.rindex("\x1b[?25h")
     assert hide < show < text.index("What was made.")
 

@@ -28,8 +28,8 @@ _CUT = 1 << 20  # the forced diagnosis of a cut suffix has a reply number from h
 @dataclass(frozen=True)
 class Continuation:
     """The rest of an episode from a state on: whether its diagnosis is right (or with what probability), the effort
-    until then, and the actions for display (not those of cached entries). Utilities are computed later, so cached
-    entries stay valid when a lambda changes."""
+    until then, and the actions for display (none in entries of a checkpoint, nor for a scored diagnosis at a forced
+    end). Utilities are computed later, so cached entries stay valid when a lambda changes."""
 
     correct: float
     effort: Effort

@@ -165,10 +165,11 @@ class TableMatcher:
         if related := _related(requested, request, keys):
             return related
         region, contrast = imaging_words(requested) or (None, "")
-        for key in keys:
-            its_region, its_contrast = imaging_words(key) or (None, "")
-            if region and its_region == region and not (contrast and its_contrast):
-                return known[normalise(key)]
+        named = {key: words for key in keys if region and (words := imaging_words(key)) and words[0] == region}
+        alike = [key for key, words in named.items() if words[1] == contrast]
+        # Without contrast named on one side, studies of either kind are the same.
+        if studies := alike or [key for key, words in named.items() if not (contrast and words[1])]:
+            return known[normalise(studies[0])]
         # A standard name is not misspelled: "IgA [Mass/volume] in Serum" is not IgG.
         may_be_misspelled = term is None and not clinical_names(requested)
         similar = self._fuzzy_match(plain, known) if may_be_misspelled and self.fuzzy_cutoff < 100 else ()

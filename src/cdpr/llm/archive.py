@@ -9,7 +9,8 @@ from .recording import export_recordings, import_recordings, withheld
 
 
 def export(settings: Settings, file: str, systems: Sequence[str]) -> str:
-    """Write an archive; returns a message. Raises SettingsError for an unknown system."""
+    """Write the recorded answers of ``systems`` (empty: all) about open cases to ``file``; returns a message. Raises
+    SettingsError for an unknown system, and as :func:`export_recordings`."""
     unknown = [name for name in systems if name not in settings.agents and name not in ASKERS]
     if unknown:
         raise SettingsError(f"{', '.join(unknown)}: no agent of workflow/agents.yaml has that name, nor is it one of "
@@ -21,7 +22,8 @@ def export(settings: Settings, file: str, systems: Sequence[str]) -> str:
 
 
 def import_(settings: Settings, file: str) -> str:
-    """Read an archive; returns a message with the counts of its answers and how to replay them."""
+    """Read an archive; returns a message with the counts of its answers and how to replay them. Raises as
+    :func:`import_recordings`."""
     imported = import_recordings(settings.paths.state, file)
     message = (
         f"{file}: {imported.new:,} new answers, {imported.known:,} known ones, {imported.conflicting:,} conflicting"

@@ -216,7 +216,8 @@ def _path(state: str | Path) -> Path:
 
 
 def render_spent(state: str, budget: float | None) -> str:
-    """What was spent, for people."""
+    """Write what was spent as a table. ``state`` is the folder of state, ``budget`` is ``calls.budget_usd`` (USD, None
+    where it is not set)."""
     bills = spent(state)
     if not bills:
         return f"Nothing was spent: {state} holds no call of a model with prices; other models are not listed."
@@ -235,11 +236,12 @@ def render_spent(state: str, budget: float | None) -> str:
 
 
 def _budget(usd: float | None) -> str:
+    """Write the budget in words."""
     return f"calls.budget_usd is {'not set' if usd is None else f'{usd:,.2f}'}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table; all but the first two columns are numbers."""
+    """Write the lines of a table; all columns but the first two are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) if n < 2 else cell.rjust(width) for n, (cell, width) in
                       enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Cost-aware sequential diagnosis: raw clinical files become priced cases, an agent works up a case one
+"""Cost-aware sequential diagnosis: raw clinical files become priced cases, an agent diagnoses a case one
 examination at a time, counterfactual credit turns workups into rewards, a policy is trained on them, and
 every agent is evaluated on the same benchmarks.
 

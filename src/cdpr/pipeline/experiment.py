@@ -69,7 +69,7 @@ class Experiment:
         return [name for name in self.settings.agents if not why_not_run(self.settings, name)]
 
     def evaluations(self, runs: Iterable[str], datasets: Iterable[str] = BENCHMARKS) -> list[tuple[str, str]]:
-        """(run, data set) pairs, without those whose agent cannot work up such cases."""
+        """(run, data set) pairs, without those whose agent cannot diagnose such cases."""
         return [(r, d) for r in runs for d in datasets if not unfit(self.settings, r, d)]
 
     @property

@@ -51,7 +51,7 @@ def stage(
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         for partial in at_work.state.glob("*.partial"):  # of a process that was killed while it saved
-            partial.unlink()
+            shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
         try:
             yield at_work
             for label, path in out.items():

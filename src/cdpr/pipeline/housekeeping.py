@@ -1,5 +1,5 @@
 """Between runs: remove work in ``state/`` that no job needs, find altered results, and say why a result would be made
-anew."""
+again."""
 
 import difflib
 import os

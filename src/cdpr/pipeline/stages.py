@@ -43,8 +43,7 @@ class Stage:
     placeholders in ``reads`` and ``ignores`` are filled with them. ``own_reads``: what an algorithm or an agent
     declares, beside ``reads``. ``files`` are settings that name files of the user, whose contents enter the key. What
     else decides its outputs: ``also`` (values, and digests of files that are no inputs) and ``more_code`` (modules that
-    it imports by name). ``experiment`` is where
-    MLflow lists it; ``live``: MLflow follows its metrics as they come.
+    it imports by name). ``experiment`` is where MLflow lists it; ``live``: MLflow follows its metrics as they come.
     """
 
     call: str | Callable[[Settings], str]

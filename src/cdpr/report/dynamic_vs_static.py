@@ -34,7 +34,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         words |= {"readings": comparisons.readings([change], COMPARED)}
         parts += [layout.part(settings, "dynamic_vs_static.levels", [before, after], decoding, **words),
                   layout.part(settings, "dynamic_vs_static.changes", [change], decoding, **words)]  # fmt: skip
-        # A row that is a hole itself shows no change either.
+        # A row without figures shows no change either.
         lines += [before, after if "reason" in after else after | comparisons.prefixed("change_", change)]
     lines = [row | comparisons.paper_cells(rows[row["method"]], _PRINTED) for row in lines]
     printed = [row | {"ours": results.method(name).label} for name, row in rows.items()]

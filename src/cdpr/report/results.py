@@ -70,7 +70,7 @@ class Results:
         return list(dict.fromkeys(self.settings.evaluation.decodings))
 
     def method(self, name: str) -> Method:
-        """Return the method of a name."""
+        """Return the method of a name. Raises KeyError for a name that no row has."""
         return {method.name: method for method in self.methods}[name]
 
     # Figures

@@ -213,13 +213,14 @@ def _share_scales(pairs: Sequence[tuple[style.Axes, style.Axes]], panels: Sequen
     kinds = [
         {"accuracy": above, _metric_below(panel): below} for (above, below), panel in zip(pairs, panels, strict=True)
     ]
+    is_measured = any(panel.measured for panel in panels)
     for metric in {metric for kind in kinds for metric in kind}:
         same = [(at, kind[metric]) for at, kind in enumerate(kinds) if metric in kind]
         limits = [axes.get_ylim() for at, axes in same if panels[at].measured] or [(0.0, 1.0)]
         low, high = min(low for low, _ in limits), max(high for _, high in limits)
         for at, axes in same:
             axes.set_ylim(*((low, high) if metric == "accuracy" else (0.0, 1.1 * high)))
-            axes.tick_params(left=bool(any(panel.measured for panel in panels)))
+            axes.tick_params(left=is_measured, labelleft=is_measured)
             if at % COLUMNS and metric in kinds[at - 1]:
                 axes.tick_params(labelleft=False)
             else:

@@ -69,9 +69,10 @@ class Cell:
     link: str = ""
 
 
-# Values by column key; a row may hold more than the columns show. `runs` are the evaluations behind its numbers, `hole`
-# says why it has none and is shown across it. Beside a value, `<key>_text` is shown in its place, `<key>_mark`,
-# `<key>_note`, `<key>_link` and `<key>_runs` are those of its cell. Values of `SET.metric` have the runs of `SET.runs`.
+# Values by column key; a row may hold more than the columns show. `runs` are the evaluations behind its numbers,
+# `reason` says why it has none and is shown across it. Beside a value, `<key>_text` is shown in its place,
+# `<key>_mark`, `<key>_note`, `<key>_link` and `<key>_runs` are those of its cell. Values of `SET.metric` have the runs
+# of `SET.runs`.
 Row = dict[str, Any]
 
 

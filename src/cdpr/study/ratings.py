@@ -79,7 +79,7 @@ def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> 
     cards = study / "cards.json"
     if not cards.exists():
         raise StudyError(f"{cards}: missing: make the forms first, or name the folder of the study in study.kept")
-    items = Items.model_validate_json(cards.read_text("utf-8"))
+    items = Items.read(cards)
     ratings, problems = check_ratings(paths, items, allow_missing=allow_missing)
     missing = f" ({ratings.missing} ratings are missing, as study.allow_missing allows)" if ratings.missing else ""
     complete = f"complete{missing}: {len(ratings.scores)} raters; set study.ratings to the folder of these files"

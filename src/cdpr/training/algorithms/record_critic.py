@@ -8,8 +8,8 @@ ones. With b' its belief behind the result, and b~ proportional to b^power, an e
 
 in this case: what naming by b~ gains, as the reader expects it, less the price. A *critic* G(s, a) of belief and
 requests so far learns the mean of g over cases. The policy learns the distribution over examinations that is
-proportional to pi_0 exp(G / tau), to diagnose where its mean G is below a threshold, and to name the reader's likeliest
-diagnosis. docs/beyond-the-paper.md proves what g estimates and names relatives.
+proportional to pi_0^(prior / tau) exp(G / tau), to diagnose where its mean G is below a threshold, and to
+name the reader's likeliest diagnosis. docs/beyond-the-paper.md proves what g estimates and names relatives.
 """
 
 import asyncio
@@ -50,8 +50,9 @@ class Visit:
 
 @dataclass(frozen=True)
 class Batch:
-    """The visited states of a batch: the contexts of its trajectories in tokens, S visits; log b [S, D], the initial
-    policy's log-probability of each examination given a request [S, E], and which of them were ``requested`` before."""
+    """The S visited states of a batch, with D diagnoses and E examinations. ``contexts`` are the tokens of its
+    trajectories; ``log_beliefs`` is log b [S, D]; ``log_prior`` [S, E] the initial policy's log-probability of each
+    examination given a request, at least -10, and -1e4 for those ``requested`` (bool [S, E]) before."""
 
     contexts: Sequence[tuple[int, ...]]
     visits: Sequence[Visit]
@@ -61,7 +62,7 @@ class Batch:
 
 
 class RecordCritic(Algorithm):
-    """Cross-entropy of the policy against pi_0 exp(G / tau) and the reader's diagnosis."""
+    """Cross-entropy of the policy against pi_0^(prior / tau) exp(G / tau) and the reader's diagnosis."""
 
     class Options(Section):
         examinations: PositiveInt = key(6, "Examinations whose results are read at every visited state.")
@@ -70,11 +71,14 @@ class RecordCritic(Algorithm):
         prior: NonNegativeFloat = key(0.02)
         """Weight of the initial policy's log-probability of an examination, in units of a right diagnosis; the target
         is pi_0^(prior / tau) exp(G / tau)."""
-        threshold: float = key(-0.015, "The policy learns to diagnose where the mean value of the target is below it.")
+        threshold: float = key(-0.015)
+        """The policy learns to diagnose where the mean value of the target is below it, in units of a right
+        diagnosis."""
         turn_price: NonNegativeFloat = key(0.018)
-        """Price of a turn for an examination that the utility does not count as a test, such as a physical one."""
+        """Price of a turn for an item of the physical examination where the utility does not count it as a test, in
+        units of a right diagnosis."""
         start: int = key(10, "Iterations of reader and critic before choices are trained.", ge=0)
-        critic: bool = key(True, "Off, a choice is trained on its values in this case, without a critic.")
+        critic: bool = key(True, "Off, a choice is trained on its values in this case, and the critic is not used.")
         reader: bool = key(True, "Off, only the temperature of the reader's belief is learned.")
         choice: bool = key(True, "Off, only the names of diagnoses are trained.")
         reading_weight: NonNegativeFloat = key(1.5, "Weight of a token of the name of a diagnosis.")
@@ -233,7 +237,7 @@ class RecordCritic(Algorithm):
             turn = Turn(self.texts[e], context, self.replies[e])
             step = await environment.respond(visit.state, turn)
             prices.append(-self.return_of(0.0, step.effort) / weight)
-            if step.effort.physical:
+            if step.effort.physical and not self.settings.environment.tests.count_physical:
                 prices[-1] += self.options.turn_price
             if step.observation.kind == "result":
                 ids = self.prompts.prompt_ids(visit.state.after(step), True)

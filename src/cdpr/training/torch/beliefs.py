@@ -1,7 +1,6 @@
 """Beliefs of a language model over a closed list of diagnoses, at the states of an episode and behind each of their
 examinations: forward passes alone, no token is drawn."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
@@ -12,7 +11,7 @@ import torch
 
 from ...seeding import derive_seed
 from ..training_run import MAX_GRAD_NORM
-from .muon import Muon, matrices_and_rest
+from .muon import Muon, matrices_and_rest, rise_and_fall
 from .update import AdamW, Piece, token_logits
 
 _BRANCHES = 512  # of one forward pass
@@ -72,7 +71,8 @@ def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.
 
 
 def logits_behind(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
-    """Compute the same as :func:`branch_logits` for one short branch at each state, differentiable."""
+    """Compute the logits behind the last token of each branch, float32 [branches, vocabulary], differentiable. The
+    branches are short and ordered by the number of their context (:func:`branch_logits`: many, in any order)."""
     rows: list[list[Piece]] = [[Piece(0, ids, ())] for ids in contexts]
     for number, start, ids in branches:  # the scored token is arbitrary: its logits are those before it
         rows[number].append(Piece(start, (*ids, 0), (start + len(ids),)))
@@ -80,8 +80,8 @@ def logits_behind(model: Any, contexts: Sequence[Sequence[int]], branches: Seque
 
 
 def rate_share(step: int, steps: int) -> float:
-    """Compute the share of the peak learning rate: it rises in the first iterations, and falls as a cosine."""
-    return min((step + 1) / _RISE, 0.5 * (1 + math.cos(math.pi * step / steps)))
+    """Compute the share of the peak learning rate in an iteration of reader and critic."""
+    return rise_and_fall(step, steps, _RISE)
 
 
 class Reader(torch.nn.Module):
@@ -94,6 +94,7 @@ class Reader(torch.nn.Module):
         self.model, self.diagnoses, self.rate = model, torch.tensor(diagnoses), rate
         self.log_scale = torch.nn.Parameter(torch.tensor(_SCALE).log())
         self.to(next(model.parameters()).device)
+        model.requires_grad_(trains_model)
         matrices, rest = matrices_and_rest(model) if trains_model else ([], [])
         self.muon = Muon(matrices, lr=rate, weight_decay=0.01) if matrices else None
         self.adam = AdamW([self.log_scale, *rest], rate)
@@ -156,19 +157,22 @@ class Critic(torch.nn.Module):
     def learn(self, log_beliefs: torch.Tensor, requested: torch.Tensor, gains: torch.Tensor, share: float,
               generator: torch.Generator) -> float:  # fmt: skip
         """Remember the states with their ``gains`` [N, E], NaN where an examination was not valued, and take some steps
-        on random batches of the last :data:`_REMEMBERED` states; returns the mean loss."""
+        on random batches of the last :data:`_REMEMBERED` states; returns the mean loss, 0 where no state that was drawn
+        has a value."""
         self.inputs = torch.cat([self.inputs, _features(log_beliefs, requested)])[-_REMEMBERED:]
         self.gains = torch.cat([self.gains, gains])[-_REMEMBERED:]
         self.adam.learning_rate, losses = self.rate * share, []
         for _ in range(_STEPS):
             rows = torch.randint(len(self.inputs), (_BATCH,), generator=generator).to(gains.device)
             known = ~self.gains[rows].isnan()
+            if not known.any():
+                continue
             loss = torch.nn.functional.huber_loss(self.network(self.inputs[rows])[known], self.gains[rows][known])
             self.zero_grad(set_to_none=True)
             loss.backward()
             self.adam.step()
             losses.append(float(loss.detach()))
-        return fmean(losses)
+        return fmean(losses) if losses else 0.0
 
     def checkpoint(self) -> dict[str, Any]:
         """Return weights, optimiser and remembered states."""

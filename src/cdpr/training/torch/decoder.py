@@ -110,7 +110,7 @@ class _Cache:
         self.layers = [[states.repeat_interleave(repeats, dim=0) for states in layer] for layer in self.layers]
 
     def select(self, sequences: list[int], length: int) -> "_Cache":
-        """A cache of these sequences, up to ``length`` tokens each."""
+        """Make a cache of the ``sequences`` (row numbers, which may repeat), up to ``length`` tokens each."""
         selected = _Cache(0)
         selected.layers = [[states[sequences, :, :length] for states in layer] for layer in self.layers]
         return selected

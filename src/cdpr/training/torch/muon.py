@@ -1,5 +1,6 @@
-"""The optimiser of the tiny policy's hidden matrices."""
+"""The optimiser Muon, for the hidden matrices of the tiny policy and of readers of its size, and a schedule."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -36,7 +37,7 @@ class Muon(torch.optim.Optimizer):
                     p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-scale)
 
     def _direction(self, p: torch.nn.Parameter, gradient: torch.Tensor, momentum: float) -> torch.Tensor:
-        """The gradient with Nesterov momentum; updates the momentum."""
+        """Update the momentum of a matrix; returns its gradient with Nesterov momentum."""
         state = self.state[p]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(p)
@@ -44,8 +45,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
-    """The matrices (N, rows, columns) with singular values near 1 and the same singular vectors, by Newton-Schulz
-    iteration."""
+    """Bring the singular values of matrices [N, rows, columns] near 1 by Newton-Schulz iteration; their singular
+    vectors stay."""
     wide = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
     x = wide / wide.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(_STEPS):
@@ -55,6 +56,12 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def matrices_and_rest(model: torch.nn.Module) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
-    """The hidden matrices of a language model, which Muon trains, and all its other parameters."""
+    """Split the parameters of a language model into its hidden matrices, which Muon trains, and all others."""
     hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "head" not in n]
     return hidden, [p for p in model.parameters() if all(p is not matrix for matrix in hidden)]
+
+
+def rise_and_fall(step: int, steps: int, rise: int) -> float:
+    """Compute the share of the peak learning rate in ``step`` of ``steps``: it rises linearly in the first ``rise``
+    steps, and falls as half a cosine to 0."""
+    return min((step + 1) / rise, 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps))))

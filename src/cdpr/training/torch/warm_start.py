@@ -32,7 +32,7 @@ from ...seeding import derive_seed
 from ...settings import Settings
 from ...settings.datasets import IN_DOMAIN, LESSONS
 from ..training_run import METRICS, Log
-from .muon import Muon, matrices_and_rest
+from .muon import Muon, matrices_and_rest, rise_and_fall
 from .tiny import build_tiny_policy
 from .update import Piece, token_logprobs
 from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
@@ -232,12 +232,8 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
     per_epoch = math.ceil(len(demonstrations) / plan.batch_size)
     total = plan.epochs * per_epoch
     rise = 50 if settings.policy.model == "tiny" else min(50, math.ceil(total / 10))
-
-    def rate_share(k: int) -> float:
-        """The share of the peak learning rate in step ``k``."""
-        return min((k + 1) / rise, 0.5 * (1 + math.cos(math.pi * min(1.0, k / total))))
-
-    schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, rate_share) for optimizer in optimizers]
+    share = functools.partial(rise_and_fall, steps=total, rise=rise)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, share) for optimizer in optimizers]
     path, start = state_dir / "warm_start.pt", 0
     parts: dict[Any, Any] = dict(enumerate((model, *optimizers, *schedules)))
     if saved := load_checkpoint(path):

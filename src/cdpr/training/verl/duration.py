@@ -144,7 +144,7 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
     diagnoses or scored beliefs that end them."""
     credit, n = settings.credit, settings.training.group_size
     decisions = trajectories * behaviour.turns
-    # Of n trajectories the first repeats nothing; behaviour are those of groups of four.
+    # Of n trajectories the first repeats nothing; the assumed behaviour is that of groups of four.
     states = decisions * (1 - (behaviour.repeated * 4 / 3 * (n - 1) / n if credit.merge != "none" else 0))
     probes = max(0, states * credit.samples - (decisions if credit.own_actions == "counted" else 0))
     selected = states * (1 if credit.select_all else behaviour.selected)
