@@ -49,7 +49,8 @@ LABELS = {"belief_gain": "belief gain", "cdpr_short": "CDPR (H = 0, K = 16)", "g
 VARIANTS = tuple(LABELS)
 MEASURES = ("accuracy", "usd", "examinations", "utility")
 WINDOW = 10  # steps that a point of the picture is the mean of
-RUN_GB = 25.0  # GPU memory of a training or evaluation
+RUN_GB = 13.0  # least GPU memory of a training or evaluation
+CONTEXT_GB = 0.8  # of it, outside torch's reach
 
 
 def prepare(folder: Path) -> None:
@@ -94,8 +95,11 @@ def settings_of(settings: Settings, variant: str, policy: Path, device: str) -> 
     return resolve_variant(parse_settings(plain), variant)
 
 
-def train(settings: Settings, folder: Path, run: str, device: str, deadline: float) -> None:
-    """One training, until its last step or the deadline; then its evaluation. ``start`` is evaluated as it is."""
+def train(settings: Settings, folder: Path, run: str, device: str, deadline: float, memory: float) -> None:
+    """One training, until its last step or the deadline; then its evaluation. ``start`` is evaluated as it is. On a
+    GPU it may take ``memory`` GB."""
+    if device == "cuda":
+        torch.cuda.set_per_process_memory_fraction(min(1.0, memory * 1e9 / torch.cuda.mem_get_info()[1]))
     variant, _, seed = run.partition("-seed") if "-seed" in run else ("", "", "")
     resolved = settings_of(settings, variant or "grpo", folder / "start", device)
     with gzip.open(folder / "cases.jsonl.gz", "rb") as packed, (folder / f"{run}.cases").open("wb") as plain:
@@ -122,6 +126,8 @@ def train(settings: Settings, folder: Path, run: str, device: str, deadline: flo
         for name, agent in agents.items():
             workups = asyncio.run(run_episodes(trainer.environment, agent, tests, settings.evaluation.seed))
             rows[name + decoding] = [measures(settings, workup) for workup in workups]
+    if device == "cuda":
+        print(f"largest memory: {torch.cuda.max_memory_reserved() / 1e9:.1f} of {memory:.1f} GB")
     write_text(state / "rows.json", json.dumps({"step": trainer.step, "rows": rows}))
 
 
@@ -140,8 +146,9 @@ def run(folder: Path, model: Path, device: str, seconds: float, seeds: list[int]
     runs = ["start", *(f"{variant}-seed{seed}" for seed in seeds for variant in VARIANTS)]
     left = [name for name in runs if not (folder / name / "rows.json").exists()]
     free = torch.cuda.mem_get_info()[0] / 1e9 if device == "cuda" else 0.0
-    side_by_side = max(1, int(free / RUN_GB))
+    side_by_side = max(1, min(int(free / RUN_GB), len(left)))
     command = [sys.executable, __file__, "train", "--folder", str(folder), "--device", device]
+    command += ["--memory", str(free / side_by_side - CONTEXT_GB)]
     begun, failed = time.time(), {}
     for done in range(0, len(left), side_by_side):
         together = left[done : done + side_by_side]
@@ -253,6 +260,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--run")
     parser.add_argument("--deadline", type=float, default=float("inf"))
+    parser.add_argument("--memory", type=float, default=float("inf"), help="GB of the GPU that a training may take")
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     if arguments.command == "prepare":
@@ -260,7 +268,8 @@ def main() -> None:
     elif arguments.command == "document":
         draw(json.loads(Path("docs/benchmarks/small_model.json").read_text()), Path("docs/images/small_model.png"))
     elif arguments.command == "train":
-        train(load_settings(*FILES), arguments.folder, arguments.run, arguments.device, arguments.deadline)
+        settings = load_settings(*FILES)
+        train(settings, arguments.folder, arguments.run, arguments.device, arguments.deadline, arguments.memory)
     elif arguments.command == "start":
         start(arguments.folder, arguments.model, arguments.device, load_settings(*FILES))
     else:

@@ -95,7 +95,11 @@ def worst_difference(model, wave, answers) -> float:
 
 def test_caches_take_a_share_of_the_gpu_and_the_same_on_every_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * 2**30, 80 * 2**30))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 4 * 2**30)
     assert cache_memory(torch.device("cuda"), 0.5) == 30 * 2**30
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 0.25)
+    assert cache_memory(torch.device("cuda"), 0.5) == 8 * 2**30
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 80 * 2**30))
     assert cache_memory(torch.device("cuda"), 0.5) == cache_memory(torch.device("cpu"), 0.5) == 3 * 2**29
 

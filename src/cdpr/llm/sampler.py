@@ -182,11 +182,13 @@ class InProcessSampler(Model):
 
 def cache_memory(device: torch.device, share: float) -> int:
     """The bytes that a sampler may use for keys and values: 1.5 GiB on a CPU; on a GPU ``share`` of the memory that is
-    free after the weights are loaded, and at least 1.5 GiB."""
+    free after the weights are loaded, and at least 1.5 GiB. Of a process that may take only a fraction of the GPU
+    (``torch.cuda.set_per_process_memory_fraction``), what is left of that fraction counts as free."""
     if device.type != "cuda":
         return _CPU_CACHES
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(_CPU_CACHES, int(share * free))
+    free, total = torch.cuda.mem_get_info(device)
+    left = torch.cuda.get_per_process_memory_fraction(device) * total - torch.cuda.memory_allocated(device)
+    return max(_CPU_CACHES, int(share * min(free, left)))
 
 
 def open_folder(spec: ModelSpec) -> InProcessSampler:
