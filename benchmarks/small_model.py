@@ -190,11 +190,36 @@ def summarise(folder: Path, runs: list[str]) -> dict:
                 gain, draws = mean - np.array(rows[base]).mean((0, 1)), drawn - means[base]
                 for k in (MEASURES.index("accuracy"), MEASURES.index("utility")):
                     results[policy][f"{MEASURES[k]} above {other}"] = interval(gain[k], draws[:, k])
-    keep = ("step", "seconds", "train/accuracy", "train/aec", "time/rollout", "time/credit", "time/update",
-            *(f"validation/{x}" for x in ("accuracy", "aec", "utility")))  # fmt: skip
+    keep = ("step", "seconds", "train/accuracy", "train/aec", "train/utility", "time/rollout", "time/credit",
+            "time/update", *(f"validation/{x}" for x in ("accuracy", "aec", "utility")))  # fmt: skip
     curves = {name: read_rows(folder / name / "metrics.jsonl", keep) for name in runs if name != "start"}
-    steps = {name: content["step"] for name, content in done.items()}
-    return {"results": results, "steps": steps, "curves": curves, "start": read_rows(folder / "start.jsonl")}
+    steps = {name: len(rows) for name, rows in curves.items()}
+    return {
+        "results": results, "episodes": last_episodes(curves), "steps": steps, "curves": curves,
+        "start": read_rows(folder / "start.jsonl"),
+    }  # fmt: skip
+
+
+def last_episodes(curves: dict[str, list[dict]], steps: int = 15, draws: int = 2000) -> dict:
+    """Means of accuracy, USD and utility over the sampled episodes of the last ``steps`` training steps of a variant,
+    with 95% intervals: seeds and steps are drawn again. In the first epoch every step has cases that are new to the
+    policy, so these episodes measure it as test cases would."""
+    rng, measured = np.random.default_rng(0), {}
+    columns = ("train/accuracy", "train/aec", "train/utility")
+    for variant in VARIANTS:
+        seeds = [rows[-steps:] for name, rows in curves.items() if name.startswith(variant + "-seed")]
+        seeds = [[[row[column] for column in columns] for row in rows] for rows in seeds if len(rows) == steps]
+        if not seeds:
+            continue
+        values = np.array(seeds)  # [seeds, steps, columns]
+        drawn = np.array([
+            np.mean([values[k, rng.integers(steps, size=steps)] for k in rng.integers(len(values), size=len(values))],
+                    axis=(0, 1)) for _ in range(draws)
+        ])  # fmt: skip
+        measured[variant] = {"seeds": len(values)}
+        for k, measure in enumerate(("accuracy", "usd", "utility")):
+            measured[variant][measure] = interval(values[..., k].mean(), drawn[:, k])
+    return measured
 
 
 def bootstrap(rows: np.ndarray, draws: int = 2000) -> np.ndarray:
