@@ -125,7 +125,7 @@ def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gi
         logits, _ = token_logits(rule.reader.model, [[Piece(0, (*ids, 0), (len(ids),))]])
         return rule.reader.log_beliefs(logits).detach()
 
-    valued = set()
+    valued, physical = set(), 0
     for (n, e), gain in zip(pairs.tolist(), gains, strict=True):
         visit = batch.visits[n]
         assert not visit.forced
@@ -134,11 +134,12 @@ def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gi
         if step.observation.kind == "result":
             expected += float(net_gain(belief(visit.state), belief(visit.state.after(step)), rule.options.power))
             expected -= rule.options.turn_price * step.effort.physical
+            physical += step.effort.physical
         else:
             assert step.observation.kind == "unavailable" and expected < 0
         assert gain == pytest.approx(expected, abs=1e-5)
         valued.add((visit.row, names[e], step.observation.kind))
-    assert len({round(gain, 2) for gain in gains}) > 5
+    assert len({round(gain, 2) for gain in gains}) > 5 and physical  # the price of a turn was among them
     every = set(appendicitis().key_pertinent_results_dict) & set(names)
     assert {name for row, name, _ in valued if row == 1} == every
     assert {kind for row, name, kind in valued if (row, name) == (0, "Lipase")} == {"unavailable"}
