@@ -853,8 +853,10 @@ def test_real_vllm_answers_with_the_weights_of_every_step(taught, tmp_path, name
     before, *rows = train_with_verl(
         taught, tmp_path, 3, credit=credit, **plan, **verl, rollout="vllm_cpu", frozen=frozen
     )
+    assert rows[1]["policy/grad_norm"] > 0  # so the last step has other weights
     for row in rows:
-        assert row["rollout/failed"] == row.get("credit/failed", 0) == 0 < row["policy/grad_norm"]
+        assert row["rollout/failed"] == row.get("credit/failed", 0) == 0
+        assert (row["policy/grad_norm"] > 0) == (row.get("train/equal_groups", 0) < 1)
         # The server's probability of each token, drawn or scored, over the trainer's; a step moves weights by 1e-3.
         for bound in ("min", "max"):
             assert row[f"rollout_corr/rollout_is_{bound}"] == pytest.approx(1, abs=1e-4)
