@@ -27,6 +27,7 @@ use rule make_forms as write_table with:
         record="<results>/tables/{table}.run.json",
     log:
         "<logs>/write_table/{table}.log",
+    priority: 0
     params:
         **job(stage_of),
         about=lambda wildcards: on_page(wildcards).text,

@@ -53,6 +53,7 @@ use rule data_cards as make_forms with:
         record="<results>/study/cards.run.json",
     log:
         "<logs>/make_forms.log",
+    priority: 10  # before tables and figures, since two more jobs wait for it
     params:
         **job("make_forms"),
 
