@@ -12,54 +12,69 @@ from .paper import printed_rows
 from .results import Results
 from .table import Row, Sheet
 
-METRICS = comparisons.IN_DOMAIN_METRICS
 _PRINTED = ("acc", "aen", "aec")
 _TESTS = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant", "detectable")
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make, per decoding, the tables of figures, of changes against CDPR, and of tests and power; then the paper's
-    Table 2. As plain numbers (accuracy as a share) ``change_*`` is against CDPR, ``paper_*`` what the paper prints.
-    Raises as :class:`Results` does."""
+    """Return, per decoding, tables of the figures, of the changes against CDPR, and of their tests and power; then the
+    paper's Table 2.
+
+    The CSV has a row per decoding and method, with accuracy as a share; ``change_*`` is against CDPR, ``paper_*`` what
+    the paper prints. Raises as :class:`Results` does.
+    """
     results = Results(settings, folder, ablation_methods(settings))
-    base, *others = results.methods
-    labels, paper = labels_of(settings, "ablations"), printed_rows("ablation.csv", *_PRINTED)
-    by_variant = {row["variant"]: comparisons.paper_cells(row, _PRINTED) for row in paper}
-    jobs = {m: job for m in results.methods if (job := job_of(settings, m.name)) != m.name}
-    shared = [f"{m.label} trains what {variants(settings)[job].label} trains: one job, and these are its runs."
-              for m, job in jobs.items()]  # fmt: skip
-    words: dict[str, Any] = {"base": base.label, "remarks": results.remarks(), "shared": shared}
-    parts, rows = [], []
+    base, *ablations = results.methods
+    paper = {row["variant"]: row for row in printed_rows("ablation.csv", *_PRINTED)}
+    words: dict[str, Any] = {"base": base.label, "remarks": results.notes(), "shared": _shared_job_notes(results)}
+    parts, csv_rows = [], []
     for decoding in results.decodings:
         levels = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
-        changes = comparisons.changes(results, [(method, base, IN_DOMAIN) for method in others], decoding)
-        tested = [row if "reason" in row else row | _tests(row) for row in changes]
-        words["readings"] = comparisons.readings(changes, METRICS)
-        parts += [layout.part(settings, f"ablations.{table}", shown, decoding, **words)
-                  for table, shown in (("levels", levels), ("changes", changes), ("power", tested))]  # fmt: skip
-        for method, level, change in zip(results.methods, levels, [{}, *tested], strict=True):
-            row = level | by_variant.get(method.name, {})
-            row |= {"variant": method.name, "method": method.label, "job": job_of(settings, method.name)}
-            rows.append(row | comparisons.prefixed("change_", change) | {name: change.get(name) for name in _TESTS})
-    parts.append(
-        layout.part(settings, "ablations.paper", [row | {"ours": labels.get(row["variant"])} for row in paper])
-    )
-    return layout.declared_sheet(settings, "ablations", parts, rows)
+        pairs = [(method, base, IN_DOMAIN) for method in ablations]
+        changes = [row if "reason" in row else row | _test_columns(row)
+                   for row in comparisons.compare_pairs(results, pairs, decoding)]  # fmt: skip
+        words["readings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
+        for table, rows in {"levels": levels, "changes": changes, "power": changes}.items():
+            parts.append(layout.part(settings, f"ablations.{table}", rows, decoding, **words))
+        for level, change in zip(levels, [{}, *changes], strict=True):
+            variant = level["method"]
+            printed = comparisons.paper_cells(paper[variant], _PRINTED) if variant in paper else {}
+            names = {"variant": variant, "method": level["label"], "job": job_of(settings, variant)}
+            tests = {name: change.get(name) for name in _TESTS}
+            csv_rows.append(level | printed | names | comparisons.add_prefix("change_", change) | tests)
+    labels = labels_of(settings, "ablations")
+    printed_table = [row | {"ours": labels.get(variant)} for variant, row in paper.items()]
+    parts.append(layout.part(settings, "ablations.paper", printed_table))
+    return layout.declared_sheet(settings, "ablations", parts, csv_rows)
 
 
 write_ablations = comparisons.writer(sheet)
 
 
-def _tests(change: Row) -> Row:
-    """Return McNemar's tests of a change as plain numbers, the share of discordant cases, and the smallest difference
-    that it could have shown, as a share: infinite where none is, None where the two never differ."""
-    tests, share = change["tests"], comparisons.discordant_share(change)
-    smallest = detectable_difference(change["cases"], share) if share else None
+def _shared_job_notes(results: Results) -> list[str]:
+    """Name each ablation that trains the same thing as another variant, and therefore shares its runs."""
+    notes = []
+    for method in results.methods:
+        job = job_of(results.settings, method.name)
+        if job != method.name:
+            other = variants(results.settings)[job].label
+            notes.append(f"{method.label} trains what {other} trains: one job, and these are its runs.")
+    return notes
+
+
+def _test_columns(change: Row) -> Row:
+    """Return McNemar's tests of a change as text, seed by seed (``0.125+0.00781``); the share of cases on which exactly
+    one of the two was right, on average over seeds (``discordant``); and the smallest difference that one test could
+    have shown (``detectable``, as a share): infinite where none is, None where the two never differ."""
+    tests = change["tests"]
+    differing = sum(test.only_first + test.only_second for test in tests)
+    share = differing / len(tests) / change["cases"]
+    detectable = detectable_difference(change["cases"], share) if share else None
     return {
         "only_this": "+".join(str(test.only_first) for test in tests),
         "only_cdpr": "+".join(str(test.only_second) for test in tests),
         "mcnemar_p": "+".join(f"{test.p_value:.6g}" for test in tests),
         "mcnemar_p_holm": "+".join(f"{p:.6g}" for p in change["holm"]),
-        "discordant": share, "discordant_text": change["discordant"], "share": share, "detectable": smallest,
-        "detectable_text": "none" if smallest == math.inf else None,
+        "discordant": share, "discordant_text": change["discordant"], "share": share, "detectable": detectable,
+        "detectable_text": "none" if detectable == math.inf else None,
     }  # fmt: skip

@@ -1,7 +1,6 @@
-"""Accuracy against cost: six agents with their names beside their points, and every agent."""
+"""Accuracy against cost: the main agents with their names beside their points, and every agent."""
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import cos, hypot, pi, sin
 
 import numpy as np
@@ -9,178 +8,170 @@ import numpy as np
 from ..job import Job
 from ..settings import Settings, labels_of
 from . import style
-from .methods import DATASETS, IN_DOMAIN, OURS, Method, pictured_methods
+from .methods import DATASETS, IN_DOMAIN, OURS, REFERENCE, pictured_methods
 from .results import Results
 from .sources import notices
 from .table import Row
 
-Measured = Mapping[Method, Row]
 
-
-def named(settings: Settings) -> set[str]:
-    """Return the agents with names: the policy before training, all variants of the main table, and value of
-    information, which knows the model of the synthetic hospital."""
+def labelled_agents(settings: Settings) -> set[str]:
+    """Return the agents whose names are beside their points: the policy before training, all variants of the main
+    table, and value of information, which knows the model of the synthetic hospital."""
     return {"warm_start", "value_of_information", *labels_of(settings, "main_table")}
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
-    """Plot accuracy against average cost per case of the agents of :func:`named` on in-domain cases, main decoding,
-    with 95% intervals. Agents without evaluations are named as missing. Raises as :class:`Results` does."""
-    measured, notes = _measure(settings, job, [IN_DOMAIN])
-    chosen = {method: row for method, row in measured[IN_DOMAIN].items() if method.name in named(settings)}
+    """Plot accuracy against average cost per case of the agents of :func:`labelled_agents`, on in-domain cases with the
+    main decoding and 95% intervals. Agents without evaluations are named as missing. Raises as :class:`Results`
+    does."""
+    results = Results(settings, job.inputs["results"], pictured_methods(settings))
+    rows = _labelled_rows(results, IN_DOMAIN)
     with style.drawing(7.2, 4.4, job.out) as figure:
         panel = figure.subplots()
-        _draw_named(panel, settings, chosen)
-        cases = style.cases_of(settings, IN_DOMAIN, chosen.values())
-        panel.set_title("Accuracy against cost: " + " ".join(cases.splitlines()).replace(
-            f"{DATASETS[IN_DOMAIN]}, synthetic", f"synthetic, in {DATASETS[IN_DOMAIN]}'s format"))  # fmt: skip
+        _draw_labelled(panel, settings, rows)
+        title = style.panel_title(settings, IN_DOMAIN, rows, separator=" ")
+        data = DATASETS[IN_DOMAIN]
+        title = title.replace(f"{data}, synthetic", f"synthetic, in {data}'s format")
+        panel.set_title(f"Accuracy against cost: {title}")
         panel.set_ylabel("accuracy (%), higher is better →")
         panel.set_xlabel("← lower is better, average cost of the examinations per case (USD)")
-        style.foot(figure, settings, notes)
+        style.write_notes(figure, settings, _notes(results, [IN_DOMAIN]))
         figure.draw_without_rendering()  # names are placed in the final layout
-        _name_points(panel, settings, chosen)
+        _write_names(panel, settings, rows)
 
 
 def plot_every_agent(settings: Settings, job: Job) -> None:
-    """Plot the agents of :func:`named` on the other data sets; below them every agent on in-domain cases, on an axis
-    that is linear up to 10 USD and logarithmic beyond, with the best reference policies as a dotted line. Raises as
-    :class:`Results` does."""
-    measured, notes = _measure(settings, job, DATASETS)
+    """Plot the agents of :func:`labelled_agents` on the other data sets; below them every agent on in-domain cases, on
+    an axis that is linear up to 10 USD and logarithmic beyond. Raises as :class:`Results` does."""
+    results = Results(settings, job.inputs["results"], pictured_methods(settings))
     others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
     layout = [others, ["every"] * len(others), ["legend"] * len(others)]
     with style.drawing(7.2, 6.4, job.out) as figure:
         panels = figure.subplot_mosaic(layout, height_ratios=[1.1, 1.1, 0.5])
-        all_agents, legend = panels.pop("every"), panels.pop("legend")
-        _draw_every(all_agents, settings, measured[IN_DOMAIN])
-        legend.set_axis_off()
-        handles, labels = all_agents.get_legend_handles_labels()
+        _draw_every(panels["every"], settings, _measured_rows(results, IN_DOMAIN))
+        handles, labels = panels["every"].get_legend_handles_labels()
+        panels["legend"].set_axis_off()
         if handles:
-            legend.legend(handles, labels, loc="center", ncols=3, fontsize=7, columnspacing=1.5)
-        chosen = {d: {m: row for m, row in measured[d].items() if m.name in named(settings)} for d in panels}
-        for dataset, panel in panels.items():
-            _draw_named(panel, settings, chosen[dataset])
-            panel.set_title(style.cases_of(settings, dataset, chosen[dataset].values()))
-            panel.set_ylabel("accuracy (%)")
-            panel.set_xlabel("average cost per case (USD)")
-        style.foot(figure, settings, [*notes, "dotted: best reference policies"])
+            panels["legend"].legend(handles, labels, loc="center", ncols=3, fontsize=7, columnspacing=1.5)
+        rows = {dataset: _labelled_rows(results, dataset) for dataset in others}
+        for dataset in others:
+            _draw_labelled(panels[dataset], settings, rows[dataset])
+            panels[dataset].set_title(style.panel_title(settings, dataset, rows[dataset]))
+            panels[dataset].set_ylabel("accuracy (%)")
+            panels[dataset].set_xlabel("average cost per case (USD)")
+        style.write_notes(figure, settings, _notes(results, DATASETS))
         figure.draw_without_rendering()
-        for dataset, panel in panels.items():
-            _name_points(panel, settings, chosen[dataset])
+        for dataset in others:
+            _write_names(panels[dataset], settings, rows[dataset])
 
 
-def _measure(settings: Settings, job: Job, datasets: Iterable[str]) -> tuple[dict[str, Measured], list[str]]:
-    """Return, by data set, the agents that were measured there; and the text below a figure of them."""
-    methods = [method for method in pictured_methods(settings) if method.runs]
-    results, decoding = Results(settings, job.inputs["results"], methods), settings.evaluation.decodings[0]
-    rows = {d: {method: results.summary(method, d, decoding) for method in methods} for d in datasets}
-    missing = sorted(f"{m.label} ({DATASETS[d]})" for d in rows for m, row in rows[d].items() if row.get("missing"))
-    notes = [*notices(settings), *style.folded([style.missing_note(missing)]), *style.folded(results.remarks())]
-    return ({d: {m: row for m, row in by_method.items() if "reason" not in row} for d, by_method in rows.items()},
-            [*notes, f"{decoding} decoding; bars: 95% intervals"])  # fmt: skip
+def _measured_rows(results: Results, dataset: str) -> list[Row]:
+    """Return the rows of all agents that were measured on a data set, with the main decoding."""
+    rows = [results.summary(method, dataset, results.decodings[0]) for method in results.methods]
+    return [row for row in rows if "reason" not in row]
 
 
-def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the (cost, accuracy) points that no other point beats in both, by rising cost."""
-    best: list[tuple[float, float]] = []
-    for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not best or accuracy > best[-1][1]:
-            best.append((cost, accuracy))
-    return best
+def _labelled_rows(results: Results, dataset: str) -> list[Row]:
+    names = labelled_agents(results.settings)
+    return [row for row in _measured_rows(results, dataset) if row["method"] in names]
 
 
-def _point(row: Row) -> tuple[float, float]:
-    """Return mean cost (USD) and accuracy (%)."""
-    return row["aec"], 100 * row["accuracy"]
+def _notes(results: Results, datasets: Iterable[str]) -> list[str]:
+    """Return the notes below a figure of these data sets."""
+    decoding = results.decodings[0]
+    missing = sorted(f"{method.label} ({DATASETS[dataset]})" for dataset in datasets for method in results.methods
+                     if results.summary(method, dataset, decoding).get("missing"))  # fmt: skip
+    drawn = f"{decoding} decoding; bars: 95% intervals"
+    return [*notices(results.settings), style.missing_note(missing), *results.notes(), drawn]
 
 
-def _draw_point(panel: style.Axes, settings: Settings, method: Method, row: Row, size: float) -> None:
-    """Draw a marker with thin intervals; one without fill knows the hospital."""
-    (cost, accuracy), look = _point(row), style.look_of(settings, method.name)
+def _draw_point(panel: style.Axes, settings: Settings, row: Row, size: float) -> None:
+    """Draw the marker of an agent with thin intervals; it is hollow for one that knows the hospital."""
+    look = style.look_of(settings, row["method"])
+    cost, accuracy = row["aec"], 100 * row["accuracy"]
     panel.errorbar(
         cost, accuracy, xerr=[[cost - row["aec_low"]], [row["aec_high"] - cost]],
         yerr=[[accuracy - 100 * row["accuracy_low"]], [100 * row["accuracy_high"] - accuracy]], marker=look.marker,
         linestyle="", color=look.colour, ecolor=(look.colour, 0.5), elinewidth=0.6, markersize=size,
-        markeredgewidth=0.9,
-        markerfacecolor="white" if method.knows_hospital else look.colour, label=method.label, zorder=3,
+        markeredgewidth=0.9, markerfacecolor="white" if row["group"] == REFERENCE else look.colour,
+        label=row["label"], zorder=3,
     )  # fmt: skip
 
 
-def _draw_named(panel: style.Axes, settings: Settings, chosen: Measured) -> None:
-    for method, row in chosen.items():
-        _draw_point(panel, settings, method, row, 7)
-    if not chosen:
-        style.empty(panel, "missing: no evaluations")
+def _draw_labelled(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> None:
+    """Draw agents on a linear axis of costs."""
+    for row in rows:
+        _draw_point(panel, settings, row, 7)
+    if not rows:
+        style.write_in_empty_panel(panel, "missing: no evaluations")
+        return
     # Intervals of few seeds reach beyond what can be: they do not set the scale.
-    panel.set_xlim(0, max((min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in chosen.values()), default=0.0) or 1)
-    heights = [100 * row[f"accuracy{end}"] for row in chosen.values() for end in ("_low", "_high")]
-    panel.set_ylim(max(0.0, min(heights, default=0.0)) - 4, min(100.0, max(heights, default=100.0)) + 4)
+    dearest = max(min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in rows)
+    panel.set_xlim(0, dearest or 1)
+    lowest = min(100 * row["accuracy_low"] for row in rows)
+    highest = max(100 * row["accuracy_high"] for row in rows)
+    panel.set_ylim(max(0.0, lowest) - 4, min(100.0, highest) + 4)
 
 
-def _draw_every(panel: style.Axes, settings: Settings, measured: Measured) -> None:
-    line = frontier([_point(row) for method, row in measured.items() if method.knows_hospital])
-    if line:
-        line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before
-        panel.plot(*zip(*line, strict=True), color=style.BLACK, linewidth=0.9, linestyle=":", zorder=1,
-                   drawstyle="steps-post", label="best reference policies", scalex=False, scaley=False)  # fmt: skip
-    for method, row in measured.items():
-        _draw_point(panel, settings, method, row, 7 if style.look_of(settings, method.name).marker == "*" else 4.5)
-    if not measured:
-        style.empty(panel, "missing: no evaluations")
+def _draw_every(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> None:
+    """Draw agents on an axis that is linear up to 10 USD, where the free ones are, and logarithmic beyond."""
+    for row in rows:
+        _draw_point(panel, settings, row, 7 if style.look_of(settings, row["method"]).marker == "*" else 4.5)
+    if not rows:
+        style.write_in_empty_panel(panel, "missing: no evaluations")
     low, high = panel.get_ylim()
     panel.set_ylim(max(low, -5), min(high, 105))
-    panel.set_title(f"Every agent, {style.cases_of(settings, IN_DOMAIN, measured.values(), ' ')}")
+    panel.set_title(f"Every agent, {style.panel_title(settings, IN_DOMAIN, rows, separator=' ')}")
     panel.set_ylabel("accuracy (%)")
-    highest = max((row["aec_high"] for row in measured.values()), default=0.0)
-    # Linear up to 10 USD, where free workups are, and logarithmic beyond.
+    dearest = max((row["aec_high"] for row in rows), default=0.0)
     panel.set_xscale("symlog", linthresh=10, linscale=0.6)
     panel.set_xticks([0, 5, 10, 20, 50, 200, 1000, 5000])
     panel.minorticks_off()
     panel.xaxis.set_major_formatter("{x:g}")
-    panel.set_xlim(-1.0, max(100.0, highest * 1.25))
+    panel.set_xlim(-1.0, max(100.0, dearest * 1.25))
     panel.set_xlabel("average cost per case (USD; linear up to 10, logarithmic beyond)")
 
 
-# Names beside points
-
-
-def _name_points(panel: style.Axes, settings: Settings, chosen: Measured) -> None:
+def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> None:
     """Write the name of each agent beside its point, with a thin line to it where there is no room close by."""
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
-    inverse, scale = panel.transData.inverted(), panel.get_figure().dpi / 72
-    points = {method: tuple(panel.transData.transform(_point(row))) for method, row in chosen.items()}
-    bounds = panel.get_window_extent()
-    obstacles = [Bbox([point, point]).padded(5 * scale) for point in points.values()]
-    for method, point in sorted(points.items(), key=lambda item: item[1]):
-        label = f"{method.label} (knows the hospital)" if method.knows_hospital else method.label
-        text = panel.text(*inverse.transform(point), label, ha="center", va="center", fontsize=7.5,
-                          color=style.look_of(settings, method.name).colour, zorder=5,
-                          fontweight="bold" if method.name == OURS else "normal")  # fmt: skip
+    to_pixels, to_data = panel.transData, panel.transData.inverted()
+    bounds, scale = panel.get_window_extent(), panel.get_figure().dpi / 72  # pixels per typographic point
+    points = [to_pixels.transform((row["aec"], 100 * row["accuracy"])) for row in rows]
+    occupied = [Bbox([point, point]).padded(5 * scale) for point in points]
+    for point, row in sorted(zip(points, rows, strict=True), key=lambda pair: tuple(pair[0])):
+        name = row["label"] + (" (knows the hospital)" if row["group"] == REFERENCE else "")
+        text = panel.text(row["aec"], 100 * row["accuracy"], name, ha="center", va="center", fontsize=7.5, zorder=5,
+                          color=style.look_of(settings, row["method"]).colour,
+                          fontweight="bold" if row["method"] == OURS else "normal")  # fmt: skip
         text.set_in_layout(False)
         text.set_path_effects([withStroke(linewidth=2, foreground="white")])
-        half = text.get_window_extent().size / 2
-        centre = free_centre(np.array(point), half, obstacles, bounds, 6 * scale)
-        obstacles.append(Bbox([centre - half, centre + half]))
-        text.set_position(inverse.transform(centre))
-        if hypot(*np.maximum(0, abs(centre - point) - half)) > 9 * scale:
-            line = panel.plot(*zip(inverse.transform(point), inverse.transform(centre), strict=True), linewidth=0.5,
-                              color=style.GREY, zorder=2, scalex=False, scaley=False)  # fmt: skip
-            line[0].set_in_layout(False)
+        half_size = text.get_window_extent().size / 2
+        centre = _find_free_centre(point, half_size, occupied, bounds, 6 * scale)
+        occupied.append(Bbox([centre - half_size, centre + half_size]))
+        text.set_position(to_data.transform(centre))
+        distance = np.maximum(0, abs(centre - point) - half_size)
+        if hypot(*distance) > 9 * scale:
+            ends = to_data.transform([point, centre])
+            (line,) = panel.plot(*ends.T, linewidth=0.5, color=style.GREY, zorder=2, scalex=False, scaley=False)
+            line.set_in_layout(False)
 
 
-def free_centre(
-    point: np.ndarray, half: np.ndarray, obstacles: Sequence[style.Bbox], bounds: style.Bbox, gap: float
+def _find_free_centre(
+    point: np.ndarray, half_size: np.ndarray, occupied: Sequence[style.Bbox], bounds: style.Bbox, gap: float
 ) -> np.ndarray:
-    """Find the centre [2] of a box whose half size is ``half`` [2]: on widening rings around ``point`` the first
-    position that is at least ``gap`` from it, inside ``bounds`` and off all ``obstacles``; to the right of the point
-    where there is none."""
+    """Return where to centre a box beside a point, all in pixels: on widening ellipses around the point, the first
+    position at which the box is inside ``bounds``, ``gap`` away from the point and off all ``occupied`` boxes. Where
+    there is none, it is to the right of the point."""
     from matplotlib.transforms import Bbox
 
-    for ring, turn in itertools.product(range(0, 4 * int(hypot(*bounds.size) / 4) + 1, 4), range(24)):
-        angle = 2 * pi * turn / 24
-        centre = point + (half + gap + ring) * (cos(angle), sin(angle))
-        inside = (bounds.min <= centre - half).all() and (centre + half <= bounds.max).all()
-        if inside and not Bbox([centre - half, centre + half]).count_overlaps(obstacles):
-            return centre
-    return point + np.array([half[0] + gap, 0.0])
+    for widening in range(0, int(hypot(*bounds.size)), 4):
+        for angle in np.linspace(0, 2 * pi, 24, endpoint=False):
+            centre = point + (half_size + gap + widening) * (cos(angle), sin(angle))
+            box = Bbox([centre - half_size, centre + half_size])
+            is_inside = (bounds.min <= box.min).all() and (box.max <= bounds.max).all()
+            if is_inside and not box.count_overlaps(occupied):
+                return centre
+    return point + np.array([half_size[0] + gap, 0.0])

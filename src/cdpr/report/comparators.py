@@ -8,46 +8,55 @@ import numpy as np
 from ..settings import Settings
 from . import comparisons, layout
 from .curves import read_curves
-from .methods import IN_DOMAIN, OURS, TRAINED, comparator_methods
+from .methods import IN_DOMAIN, OURS, TRAINED, Method, comparator_methods
 from .results import Results
 from .table import Row, Sheet
 
-METRICS = comparisons.IN_DOMAIN_METRICS
-_ENDS = ("", "_low", "_high", "_seed_sd")
-
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make, per decoding, the tables of figures with the tokens of training, and of changes against CDPR; as plain
-    numbers a line per decoding and method, in its units; ``change_*`` (accuracy as a share) is against CDPR. Raises as
-    :class:`Results` does."""
+    """Return, per decoding, tables of the figures with the tokens of training, and of the changes against CDPR.
+
+    The CSV has a row per decoding and method, with the figures as printed (accuracy in %); ``change_*`` is against CDPR
+    (accuracy as a share). Raises as :class:`Results` and CurveError.
+    """
     results = Results(settings, folder, comparator_methods(settings))
-    ours, others = results.method(OURS), [m for m in results.methods if m.learned and m.name != OURS]
-    parts, lines = [], []
+    ours = results.method(OURS)
+    others = [method for method in results.methods if method.learned and method.name != OURS]
+    words: dict[str, Any] = {"remarks": results.notes(), "base": ours.label}
+    parts, csv_rows = [], []
     for decoding in results.decodings:
-        changes = comparisons.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
-        rows, readings = with_tokens(results, decoding), comparisons.readings(changes, METRICS)
-        words: dict[str, Any] = {"remarks": results.remarks(), "base": ours.label, "readings": readings}
-        parts += [layout.part(settings, "comparators.levels", rows, decoding, **words),
-                  layout.part(settings, "comparators.changes", changes, decoding, **words)]  # fmt: skip
-        differences = {m.name: comparisons.prefixed("change_", row) for m, row in zip(others, changes, strict=True)}
-        for row in rows:
-            printed = {f"{m.name}{end}": m.factor * row[f"{m.name}{end}"] for m in METRICS for end in _ENDS
-                       if row.get(f"{m.name}{end}") is not None}  # fmt: skip
-            lines.append(row | differences.get(row["method"], {}) | printed | {
-                "decoding": decoding, "variant": row["method"], "method": row["label"]})  # fmt: skip
-    return layout.declared_sheet(settings, "comparators", parts, lines)
+        levels = [summary_with_tokens(results, method, decoding) for method in results.methods]
+        pairs = [(method, ours, IN_DOMAIN) for method in others]
+        changes = comparisons.compare_pairs(results, pairs, decoding)
+        words["readings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
+        parts.append(layout.part(settings, "comparators.levels", levels, decoding, **words))
+        parts.append(layout.part(settings, "comparators.changes", changes, decoding, **words))
+        change_of = {method.name: comparisons.add_prefix("change_", row)
+                     for method, row in zip(others, changes, strict=True)}  # fmt: skip
+        for row in levels:
+            names = {"decoding": decoding, "variant": row["method"], "method": row["label"]}
+            csv_rows.append(row | change_of.get(row["method"], {}) | _printed_units(row) | names)
+    return layout.declared_sheet(settings, "comparators", parts, csv_rows)
 
 
 write_comparators = comparisons.writer(sheet)
 
 
-def with_tokens(results: Results, decoding: str) -> list[Row]:
-    """Return in-domain rows of all methods; trained ones have the tokens (millions) at the end of training, or at the
-    last validation of a run that diverged."""
-    rows = []
-    for method in results.methods:
-        row = results.summary(method, IN_DOMAIN, decoding)
-        curves = read_curves(results.folder, method, ("accuracy",)) if method.group == TRAINED else None
-        tokens = np.nanmax(curves.values["tokens"], axis=1) if curves and curves.runs else None
-        rows.append(row if tokens is None else row | {"tokens": float(tokens.mean()) / 1e6})
-    return rows
+def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
+    """Return the in-domain row of a method; a trained one has the ``tokens`` (millions) at the end of its training, or
+    at the last validation of a run that diverged. Raises CurveError."""
+    row = results.summary(method, IN_DOMAIN, decoding)
+    if method.group != TRAINED:
+        return row
+    curves = read_curves(results.folder, method, ["accuracy"])
+    if not curves.runs:
+        return row
+    tokens_by_seed = np.nanmax(curves.values["tokens"], axis=1)
+    return row | {"tokens": float(tokens_by_seed.mean()) / 1e6}
+
+
+def _printed_units(row: Row) -> Row:
+    """Return the metrics of a row, their intervals and seed deviations in the units in which tables print them."""
+    columns = {f"{metric.name}{end}": metric.factor for metric in comparisons.IN_DOMAIN_METRICS
+               for end in ("", "_low", "_high", "_seed_sd")}  # fmt: skip
+    return {column: factor * row[column] for column, factor in columns.items() if row.get(column) is not None}

@@ -1,9 +1,8 @@
-"""Parts that tables share: columns, rows of differences and their readings, captions, and the paper's printed
-figures."""
+"""What several tables share: columns of metrics, rows of differences with their sentences, captions, and figures of the
+paper."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..evaluation.metrics import METRICS, Metric
 from ..evaluation.significance import holm
@@ -25,79 +24,85 @@ PAIRED_INTERVALS = (
 
 
 def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = False, marked: int = 0) -> list[Column]:
-    """Make a column with intervals per metric, for differences with the prefix ``Δ``; ``short``: under the main table's
-    headers."""
-    headers = [metric.short if short and metric.short else metric.header for metric in metrics]
-    return [Column(m.name, f"{prefix}{header} [95%]", decimals=m.decimals, factor=m.factor, signed=bool(prefix),
-                   interval=True, marked=marked, higher_is_better=m.higher_is_better)
-            for m, header in zip(metrics, headers, strict=True)]  # fmt: skip
+    """Return a column per metric that shows its mean with its interval.
+
+    With a ``prefix`` (``Δ``) they show differences, with their signs. ``short`` takes the headers of the main table.
+    ``marked`` is how many of the best values stand out.
+    """
+    columns = []
+    for metric in metrics:
+        header = metric.short if short and metric.short else metric.header
+        columns.append(Column(metric.name, f"{prefix}{header} [95%]", decimals=metric.decimals, factor=metric.factor,
+                              signed=bool(prefix), interval=True, marked=marked,
+                              higher_is_better=metric.higher_is_better))  # fmt: skip
+    return columns
 
 
-# Rows of differences
+# Differences between two methods
 
 
-def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decoding: str) -> list[Row]:
-    """Compute differences of (first, second, place), with McNemar's p-values seed by seed; Holm's family are all their
-    tests."""
-    rows = [results.change(*pair, decoding) for pair in pairs]
+def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]], decoding: str) -> list[Row]:
+    """Return a row of :meth:`Results.change` per pair (first, second, data set), with McNemar's p-values seed by seed:
+    as they are (``p``), and after Holm over all tests of all pairs (``holm`` as numbers, ``p_holm`` as text)."""
+    rows = [results.change(first, second, dataset, decoding) for first, second, dataset in pairs]
     adjusted = iter(holm([test.p_value for row in rows for test in row["tests"]]))
     for row in rows:
         row["holm"] = [next(adjusted) for _ in row["tests"]]
-        row["p"] = ", ".join(p_value(test.p_value) for test in row["tests"])
-        row["p_holm"] = ", ".join(map(p_value, row["holm"]))
+        row["p"] = ", ".join(format_p(test.p_value) for test in row["tests"])
+        row["p_holm"] = ", ".join(format_p(p) for p in row["holm"])
     return rows
 
 
-def readings(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
-    """Read each difference in a sentence, which names its data set where there are several."""
-    several = len({row["dataset"] for row in rows}) > 1
-    return [f"{row['dataset']}: " * several + reading(row, metrics) for row in rows if "reason" not in row]
+def describe_changes(changes: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
+    """Describe each measured difference in a sentence, which names its data set where there are several."""
+    datasets = {change["dataset"] for change in changes}
+    sentences = []
+    for change in changes:
+        if "reason" not in change:
+            sentence = describe_change(change, metrics)
+            sentences.append(f"{change['dataset']}: {sentence}" if len(datasets) > 1 else sentence)
+    return sentences
 
 
-def reading(row: Row, metrics: Sequence[Metric]) -> str:
-    """Say in words what the intervals of the differences show, or why they show nothing."""
-    against = f"{row['label']} against {row['second']}"
-    if row["void"]:
-        return f"{against}: open; {row['void']}."
-    verdicts: dict[str, list[str]] = {"better": [], "worse": [], "": []}
+def describe_change(change: Row, metrics: Sequence[Metric]) -> str:
+    """Say what the intervals of a difference show, or why they show nothing: ``CDPR against GRPO is better on AEC; open
+    on Acc.``"""
+    against = f"{change['label']} against {change['second']}"
+    if change["void"]:
+        return f"{against}: open; {change['void']}."
+    metrics_by_outcome: dict[str, list[str]] = {"better": [], "worse": [], "open": []}
     for metric in metrics:
-        verdicts[favour(row, metric)].append(metric.header.partition(" (")[0].rstrip("."))
-    heads = {"better": "better on", "worse": "worse on", "": "open on"}
-    parts = [f"{heads[how]} {', '.join(names)}" for how, names in verdicts.items() if names]
-    settled = verdicts["better"] or verdicts["worse"]
-    return f"{against}{' is' if settled else ':'} {'; '.join(parts)}."
+        name = metric.header.partition(" (")[0].rstrip(".")
+        metrics_by_outcome[outcome_of(change, metric) or "open"].append(name)
+    parts = [f"{outcome} on {', '.join(names)}" for outcome, names in metrics_by_outcome.items() if names]
+    any_clear = metrics_by_outcome["better"] or metrics_by_outcome["worse"]
+    return f"{against}{' is' if any_clear else ':'} {'; '.join(parts)}."
 
 
-def discordant_share(row: Row) -> float:
-    """Return the share of cases that exactly one of the two got right, on average over seeds."""
-    counts = [test.only_first + test.only_second for test in row["tests"]]
-    return sum(counts) / len(counts) / row["cases"]
-
-
-def favour(row: Row, metric: Metric) -> str:
-    """Tell what a comparison shows: ``better``, ``worse``, or nothing where it is void or its interval contains
-    zero."""
-    low, high = row[f"{metric.name}_low"], row[f"{metric.name}_high"]
-    if row["void"] or low <= 0 <= high:
+def outcome_of(change: Row, metric: Metric) -> str:
+    """Return ``better`` or ``worse`` for the first of two methods on a metric; empty where the comparison supports
+    nothing or its interval contains zero."""
+    low, high = change[f"{metric.name}_low"], change[f"{metric.name}_high"]
+    if change["void"] or low <= 0 <= high:
         return ""
     return "better" if (low > 0) == metric.higher_is_better else "worse"
 
 
-def p_value(p: float) -> str:
-    """Format a p-value."""
+def format_p(p: float) -> str:
+    """Format a p-value: ``0.125``, or ``<0.001``."""
     return "<0.001" if p < 0.001 else number(p, 3)
 
 
-def prefixed(prefix: str, row: Row) -> dict[str, Any]:
-    """Add a prefix to the columns of a row."""
+def add_prefix(prefix: str, row: Row) -> Row:
+    """Return the row with a prefix before all its keys."""
     return {f"{prefix}{key}": value for key, value in row.items()}
 
 
-# Captions and the paper's own figures
+# Captions and the paper's figures
 
 
 def in_domain_caption(settings: Settings, decoding: str) -> str:
-    """Make the caption that a reader needs to compare figures of in-domain cases."""
+    """Return the sentences of a caption that a reader needs to compare figures of in-domain cases."""
     return (
         f"In-domain test cases, {decoding} decoding ({tier_mark(settings)}; cost_unit_usd = "
         f"{settings.utility.cost_unit_usd:g}). Trained rows are means over their training seeds; intervals are over "
@@ -106,10 +111,14 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
 
 
 def paper_cells(row: Row, names: Iterable[str]) -> dict[str, str | None]:
-    """Return the figures of a row of the paper as columns ``paper_*`` of the plain numbers."""
+    """Return the printed figures ``names`` of a row of the paper as columns ``paper_<name>`` of a CSV."""
     return {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names}
 
 
 def writer(sheet: Callable[[Settings, Path], Sheet]) -> Callable[[Settings, Job], None]:
-    """Make the stage that writes a sheet of the results; missing evaluations are named in it. Raises as the sheet."""
-    return lambda settings, job: sheet(settings, job.inputs["results"]).write(job.out)
+    """Return the stage that writes a sheet of the results: ``write_ablations = writer(sheet)``. Raises as ``sheet``."""
+
+    def write(settings: Settings, job: Job) -> None:
+        sheet(settings, job.inputs["results"]).write(job.out)
+
+    return write

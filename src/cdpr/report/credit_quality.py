@@ -9,27 +9,23 @@ from ..job import Job
 from ..settings import Settings
 from . import style
 
-# Swept key: label of its column, and whether its axis doubles.
-SWEEPS = {
-    "samples": ("samples $n_s$", True), "continuations": ("continuations $K$", True),
-    "horizon": ("horizon $H$", False), "candidates": ("candidates $M$", False),
-}  # fmt: skip
-# Measure of a row of panels: label, and its lines (column of the table, label, colour, line, marker).
+# Swept settings with their labels; the axis of a setting that doubles from value to value is logarithmic.
+SWEEPS = {"samples": "samples $n_s$", "continuations": "continuations $K$", "horizon": "horizon $H$",
+          "candidates": "candidates $M$"}  # fmt: skip
+DOUBLING = ("samples", "continuations")
+# Measures against the settings, each a row of panels: by label of the axis the lines (label by column of the table).
 MEASURES = {
-    "bias": ("bias", (
-        ("bias", "all decisions", style.BLUE, "-", "o"),
-        ("bias_examinations", "examinations", style.ORANGE, "--", "s"),
-        ("bias_diagnoses", "diagnoses", style.GREEN, "-.", "^"),
-    )),
-    "variance": ("variance", (("variance", "", style.BLUE, "-", "o"),)),
-    "rank_correlation": ("rank correlation", (("rank_correlation", "", style.BLUE, "-", "o"),)),
-}  # fmt: skip
-ESTIMATORS = {"cdpr": ("CDPR", style.BLUE, "-", "o"), "vineppo": ("VinePPO", style.VERMILION, "--", "s")}
-# Labels of points beside a falling and a rising line: offset in points, alignment.
-LABELS = {
-    ("rmse", "cdpr"): ((4, 3), "left"), ("rmse", "vineppo"): ((-4, -8), "right"),
-    ("rank_correlation", "cdpr"): ((4, -8), "left"), ("rank_correlation", "vineppo"): ((-4, 3), "right"),
-}  # fmt: skip
+    "bias": {"bias": "all decisions", "bias_examinations": "examinations", "bias_diagnoses": "diagnoses"},
+    "variance": {"variance": ""},
+    "rank correlation": {"rank_correlation": ""},
+}
+LINES: dict[str, dict[str, Any]] = {
+    "bias_examinations": {"color": style.ORANGE, "linestyle": "--", "marker": "s"},
+    "bias_diagnoses": {"color": style.GREEN, "linestyle": "-.", "marker": "^"},
+    "vineppo": {"color": style.VERMILION, "linestyle": "--", "marker": "s"},
+}
+DEFAULT_LINE = {"color": style.BLUE, "linestyle": "-", "marker": "o"}
+ESTIMATORS = {"cdpr": "CDPR", "vineppo": "VinePPO"}
 BASELINES = {
     "leave_one_out": ("CDPR, baseline without the action taken", "v"),
     "policy_weighted": ("CDPR, baseline weighted by $\\hat{p}$", "D"),
@@ -49,61 +45,66 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
         upper, lower = figure.subfigures(2, 1, height_ratios=[1.9, 1.25])
         grid = upper.subplots(len(MEASURES), len(SWEEPS), sharex="col", sharey="row")
         for panels, measure in zip(grid, MEASURES, strict=True):
-            for panel, key in zip(panels, SWEEPS, strict=True):
-                _draw_sweep(panel, rows[(rows.estimator == "cdpr") & (rows["sweep"] == key)], measure)
-            panels[0].set_ylabel(MEASURES[measure][0])
+            for panel, setting in zip(panels, SWEEPS, strict=True):
+                points = rows[(rows.estimator == "cdpr") & (rows["sweep"] == setting)]
+                _draw_sweep(panel, points, setting, measure)
+            panels[0].set_ylabel(measure)
             if measure != "bias":
-                panels[0].margins(y=0.15)  # room for the highest mark, as zero is far below
+                panels[0].margins(y=0.15)  # room for the highest marker, as zero is far below
                 panels[0].set_ylim(bottom=0)
-        for panel, key in zip(grid[-1], SWEEPS, strict=True):
-            panel.set_xlabel(SWEEPS[key][0])
-        _legend(upper, grid[0, 0])
-        error, rank = lower.subplots(1, 2)
-        _draw_price(error, rows, "rmse", "RMSE")
-        error.axhline(quality["truth_rms"], color=style.GREY, linestyle=":", linewidth=1, label="estimate always 0")
-        _draw_price(rank, rows, "rank_correlation", "rank correlation")
-        _legend(lower, error)
-        notes = (
+        for panel, label in zip(grid[-1], SWEEPS.values(), strict=True):
+            panel.set_xlabel(label)
+        _draw_legend(upper, grid[0, 0])
+        error_panel, rank_panel = lower.subplots(1, 2)
+        _draw_by_tokens(error_panel, rows, "rmse", "RMSE")
+        error_panel.axhline(quality["truth_rms"], color=style.GREY, linestyle=":", linewidth=1,
+                            label="estimate always 0")  # fmt: skip
+        _draw_by_tokens(rank_panel, rows, "rank_correlation", "rank correlation")
+        _draw_legend(lower, error_panel)
+        style.write_notes(figure, settings, [
             f"{quality['decisions']} decisions in {quality['states']} states of {quality['cases']} validation cases; "
             f"{quality['replicates']} replicates on the same workups; hollow: default; "
-            "band: standard error over cases\n"
+            "band: standard error over cases",
             f"truth: {quality['truth']} whole continuations a state, mean standard error "
-            f"{quality['truth_error_mean']:.3f} of a root mean square of {quality['truth_rms']:.3f}"
-        )
-        style.mark_tier(figure, settings, notes)
+            f"{quality['truth_error_mean']:.3f} of a root mean square of {quality['truth_rms']:.3f}",
+        ])  # fmt: skip
 
 
-def _draw_sweep(panel: style.Axes, points: pd.DataFrame, measure: str) -> None:
-    """Draw a measure by the value of one setting."""
+def _draw_sweep(panel: style.Axes, points: pd.DataFrame, setting: str, measure: str) -> None:
+    """Draw the lines of a measure by the value of one setting."""
     values = points["value"].astype(float)
-    for column, name, colour, line, marker in MEASURES[measure][1]:
-        _draw_line(panel, values, points[column], points, colour, marker, linestyle=line, markersize=3.5, linewidth=1.2,
-                   label=name)  # fmt: skip
+    for column, label in MEASURES[measure].items():
+        _draw_line(panel, values, points[column], points.default, LINES.get(column, DEFAULT_LINE), label)
     if measure == "bias":
         panel.axhline(0, color=style.GREY, linewidth=0.7)
-        low, high = (points.bias + side * points.bias_error for side in (-1, 1))
+        low, high = points.bias - points.bias_error, points.bias + points.bias_error
         panel.fill_between(values, low, high, color=style.BLUE, alpha=0.15, linewidth=0)
-    if SWEEPS[points["sweep"].iloc[0]][1]:
+    if setting in DOUBLING:
         panel.set_xscale("log", base=2)
     panel.set_xticks(values, [f"{value:g}" for value in values])
     panel.minorticks_off()
 
 
-def _draw_price(panel: style.Axes, rows: pd.DataFrame, measure: str, label: str) -> None:
-    """Draw a measure by tokens per decision: a line per estimator, its points labelled with K; the other baselines."""
+def _draw_by_tokens(panel: style.Axes, rows: pd.DataFrame, measure: str, label: str) -> None:
+    """Draw a measure by tokens per decision: a line per estimator, whose points are labelled with their number of
+    continuations K, and a point per other baseline of CDPR."""
     from matplotlib.ticker import LogLocator
 
-    for estimator, (name, colour, line, marker) in ESTIMATORS.items():
-        offset, side = LABELS[measure, estimator]
+    for estimator, name in ESTIMATORS.items():
         points = rows[(rows.estimator == estimator) & (rows["sweep"] == "continuations")]
-        x, y = points.tokens_per_decision, points[measure]
-        _draw_line(panel, x, y, points, colour, marker, linestyle=line, markersize=4, label=name)
-        for at, count in zip(zip(x, y, strict=True), points.value, strict=True):
-            panel.annotate(f"K={count}", at, offset, textcoords="offset points", fontsize=6, color=colour, ha=side)
-    for value, (name, marker) in BASELINES.items():
-        at = rows[(rows["sweep"] == "baseline") & (rows.value == value)]
-        panel.plot(at.tokens_per_decision, at[measure], color=style.PURPLE, linestyle="", marker=marker, markersize=4,
-                   label=name)  # fmt: skip
+        look = LINES.get(estimator, DEFAULT_LINE)
+        _draw_line(panel, points.tokens_per_decision, points[measure], points.default, look, name)
+        # The error falls and the correlation rises, and VinePPO's line is on the other side of CDPR's.
+        is_above = (measure == "rmse") == (estimator == "cdpr")
+        offset = (4 if estimator == "cdpr" else -4, 3 if is_above else -8)
+        for point in points.itertuples():
+            panel.annotate(f"K={point.value}", (point.tokens_per_decision, getattr(point, measure)), offset,
+                           textcoords="offset points", fontsize=6, color=look["color"],
+                           ha="left" if estimator == "cdpr" else "right")  # fmt: skip
+    for baseline, (name, marker) in BASELINES.items():
+        point = rows[(rows["sweep"] == "baseline") & (rows.value == baseline)]
+        panel.plot(point.tokens_per_decision, point[measure], color=style.PURPLE, linestyle="", marker=marker,
+                   markersize=4, label=name)  # fmt: skip
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.xaxis.set_major_formatter("{x:g}")
@@ -115,16 +116,16 @@ def _draw_price(panel: style.Axes, rows: pd.DataFrame, measure: str, label: str)
 
 
 def _draw_line(
-    panel: style.Axes, x: pd.Series, y: pd.Series, points: pd.DataFrame, colour: str, marker: str, **look: Any
+    panel: style.Axes, x: pd.Series, y: pd.Series, is_default: pd.Series, look: dict[str, Any], label: str
 ) -> None:
     """Draw a line of points; those of the default settings are hollow."""
-    panel.plot(x, y, color=colour, marker=marker, **look)
-    for at in points.index[points.default]:
-        panel.plot(x[at], y[at], color=colour, marker=marker, markersize=3.5, markerfacecolor="white", zorder=3)
+    panel.plot(x, y, **look, markersize=3.5, linewidth=1.2, label=label)
+    panel.plot(x[is_default], y[is_default], **look | {"linestyle": ""}, markersize=3.5, markerfacecolor="white",
+               zorder=3)  # fmt: skip
 
 
-def _legend(part: style.SubFigure, panel: style.Axes) -> None:
-    """Draw one legend above the panels of a part, with the entries of one of them."""
+def _draw_legend(subfigure: style.SubFigure, panel: style.Axes) -> None:
+    """Draw the legend of one panel above all panels of a subfigure."""
     handles, labels = panel.get_legend_handles_labels()
-    part.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=6.5, handlelength=2.6,
+    subfigure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=6.5, handlelength=2.6,
                 columnspacing=1.4)  # fmt: skip

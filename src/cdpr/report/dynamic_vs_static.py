@@ -6,58 +6,61 @@ from typing import Any
 from ..evaluation.metrics import METRICS, estimate
 from ..settings import Settings
 from . import comparisons, layout
-from .methods import IN_DOMAIN, dynamic_methods
+from .methods import IN_DOMAIN, OURS, dynamic_methods
 from .paper import printed_rows
 from .results import Results
 from .table import Row, Sheet
 
-STATIC, DYNAMIC = "static", "cdpr"
-COMPARED = (comparisons.ACCURACY, comparisons.AEC, comparisons.UTILITY)
-REDUCTION = "aec_reduction"
 _PRINTED = ("acc", "aec", "aec_reduction_percent")
-_COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
+_METHOD_IN_PAPER = {"static": "Static diagnosis", OURS: "CDPR"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make, per decoding, a table of both methods with the reduction of cost, and one of the change; then the paper's
-    Table 3. As plain numbers (accuracy and reduction as shares) ``change_*`` is CDPR minus static, ``paper_*`` what the
-    paper prints. Raises as :class:`Results` does."""
+    """Return, per decoding, a table of both methods with the reduction of cost, and one of the change; then the paper's
+    Table 3.
+
+    The CSV has a row per decoding and method, with accuracy and reduction as shares; ``change_*`` is CDPR minus static,
+    ``paper_*`` what the paper prints. Raises as :class:`Results` does.
+    """
     results = Results(settings, folder, dynamic_methods(settings))
     static, dynamic = results.methods
-    words: dict[str, Any] = {"pair": f"{dynamic.label} against {static.label}", "remarks": results.remarks()}
-    rows = {_COUNTERPARTS[row["method"]]: row for row in printed_rows("dynamic_vs_static.csv", *_PRINTED)}
-    parts, lines = [], []
+    paper = {row["method"]: row for row in printed_rows("dynamic_vs_static.csv", *_PRINTED)}
+    words: dict[str, Any] = {"pair": f"{dynamic.label} against {static.label}", "remarks": results.notes()}
+    parts, csv_rows = [], []
     for decoding in results.decodings:
-        (change,) = comparisons.changes(results, [(dynamic, static, IN_DOMAIN)], decoding)
-        before, after = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
-        after = after | reduction(results, decoding)
-        words |= {"readings": comparisons.readings([change], COMPARED)}
-        parts += [layout.part(settings, "dynamic_vs_static.levels", [before, after], decoding, **words),
-                  layout.part(settings, "dynamic_vs_static.changes", [change], decoding, **words)]  # fmt: skip
+        (change,) = comparisons.compare_pairs(results, [(dynamic, static, IN_DOMAIN)], decoding)
+        before = results.summary(static, IN_DOMAIN, decoding)
+        after = results.summary(dynamic, IN_DOMAIN, decoding) | cost_reduction(results, decoding)
+        shown = (comparisons.ACCURACY, comparisons.AEC, comparisons.UTILITY)
+        words["readings"] = comparisons.describe_changes([change], shown)
+        parts.append(layout.part(settings, "dynamic_vs_static.levels", [before, after], decoding, **words))
+        parts.append(layout.part(settings, "dynamic_vs_static.changes", [change], decoding, **words))
         # A row without figures shows no change either.
-        lines += [before, after if "reason" in after else after | comparisons.prefixed("change_", change)]
-    lines = [row | comparisons.paper_cells(rows[row["method"]], _PRINTED) for row in lines]
-    printed = [row | {"ours": results.method(name).label} for name, row in rows.items()]
+        changed = {} if "reason" in after else comparisons.add_prefix("change_", change)
+        for row in (before, after | changed):
+            csv_rows.append(row | comparisons.paper_cells(paper[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
+    printed = [paper[_METHOD_IN_PAPER[method.name]] | {"ours": method.label} for method in results.methods]
     parts.append(layout.part(settings, "dynamic_vs_static.paper", printed))
-    return layout.declared_sheet(settings, "dynamic_vs_static", parts, lines)
+    return layout.declared_sheet(settings, "dynamic_vs_static", parts, csv_rows)
 
 
 write_dynamic_vs_static = comparisons.writer(sheet)
 
 
-def reduction(results: Results, decoding: str) -> Row:
-    """Compute by which share the dynamic cost is below the static cost, negative where it is higher, as columns of
-    :func:`~cdpr.evaluation.metrics.estimate`.
+def cost_reduction(results: Results, decoding: str) -> Row:
+    """Return by which share the cost of the dynamic method is below that of the static one (negative where it is
+    higher), as columns ``aec_reduction*`` of :func:`~cdpr.evaluation.metrics.estimate`; or a text why there is none.
 
-    A ratio of means: both are resampled together, over the same cases and the seeds of the dynamic method. A text says
-    why there is none.
+    It is a ratio of means: both are resampled together, over the same cases and the seeds of the dynamic method.
     """
     static, dynamic = results.methods
     before, after = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
     if reason := before.get("reason") or after.get("reason"):
-        return {f"{REDUCTION}_text": reason}
-    column = list(METRICS).index("aec")
-    draws = [results.draws(method, IN_DOMAIN, decoding)[:, column] for method in (static, dynamic)]
-    if not (draws[0] > 0).all():
-        return {f"{REDUCTION}_text": "not defined: static diagnosis costs nothing"}
-    return estimate(REDUCTION, [1 - usd / before["aec"] for usd in after["aec_by_seed"]], 1 - draws[1] / draws[0])
+        return {"aec_reduction_text": reason}
+    aec = list(METRICS).index("aec")
+    static_draws = results.draws(static, IN_DOMAIN, decoding)[:, aec]
+    dynamic_draws = results.draws(dynamic, IN_DOMAIN, decoding)[:, aec]
+    if not (static_draws > 0).all():
+        return {"aec_reduction_text": "not defined: static diagnosis costs nothing"}
+    by_seed = [1 - usd / before["aec"] for usd in after["aec_by_seed"]]
+    return estimate("aec_reduction", by_seed, 1 - dynamic_draws / static_draws)

@@ -1,8 +1,9 @@
-"""The use of language models by each system: calls, tokens and dollars per case, and failed replies.
+"""How each system used language models: calls, tokens and dollars per case, and replies that failed.
 
-Bad replies and forced diagnoses explain rows of the main table that accuracy and cost alone do not.
+These figures explain rows of the main table that accuracy and cost alone do not.
 """
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from ..settings import Settings, model_of
 from ..settings.models import Prices
 from . import comparisons, layout
 from .methods import Method, main_methods, tier_mark
-from .results import NotMeasured, Results
+from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, Table
 
 _FIGURES = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked", "silent", "too_long", "refused",
@@ -19,7 +20,7 @@ _FIGURES = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked"
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make a table per decoding of each system's calls, tokens and dollars. Raises as :class:`Results` does."""
+    """Return a table per decoding of each system's calls, tokens and dollars. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     parts = [effort_table(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     return layout.declared_sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])
@@ -29,30 +30,35 @@ write_effort = comparisons.writer(sheet)
 
 
 def spent_part(settings: Settings) -> list[tuple[str, Table]]:
-    """Make the table of what was paid so far, by system and model, as ``cdpr spend`` shows it; empty where nothing
-    was."""
-    if not (bills := [asdict(bill) for bill in spent(settings.paths.state)]):
+    """Return heading and table of what was paid so far, by system and model, as ``cdpr spend`` shows it; an empty list
+    where nothing was."""
+    bills = [asdict(bill) for bill in spent(settings.paths.state)]
+    if not bills:
         return []
     numbers = [name for name, value in bills[0].items() if not isinstance(value, str)]
     total = {"system": "In all"} | {name: sum(bill[name] for bill in bills) for name in numbers}
-    total |= {f"{key}_mark": "total" for key in total}
+    total |= {f"{column}_mark": "total" for column in total}
     return [layout.part(settings, "effort.spent", [*bills, total])]
 
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> tuple[str, Table]:
-    """Make a table with a row per system and data set, and one row for a system that is not run."""
-    pairs = ((m, d) for m in results.methods for d in (results.datasets if m.runs else ("",)))
-    rows = [_row(results, method, dataset, decoding) for method, dataset in pairs]
-    prices = {m.label: prices for m in results.methods if m.runs and (prices := _prices(results.settings, m))}
-    notes = [f"{label}: {at.input:g} USD a million tokens asked, {at.output:g} answered ({at.source}, {at.date})."
-             for label, at in prices.items()]  # fmt: skip
-    return layout.part(results.settings, "effort.levels", rows, decoding, source=mark, table=label, prices=notes)
+    """Return heading and table of a row per system and data set, and one row for a system that is not run. ``mark``
+    says where the cases come from, ``label`` is LaTeX's."""
+    rows, price_notes = [], []
+    for method in results.methods:
+        for dataset in results.datasets if method.runs else [""]:
+            rows.append(_effort_row(results, method, dataset, decoding))
+        if method.runs and (prices := _prices(results.settings, method)):
+            price_notes.append(f"{method.label}: {prices.input:g} USD a million tokens asked, {prices.output:g} answered "
+                               f"({prices.source}, {prices.date}).")  # fmt: skip
+    return layout.part(results.settings, "effort.levels", rows, decoding, source=mark, table=label, prices=price_notes)
 
 
-def _row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
-    """Average over the cases of all seeds; a figure that no record has stays empty."""
+def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
+    """Return the means of a system over the cases and seeds of a data set; a figure that no case has is left out."""
     row: Row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
-           "label": method.label, "dataset": dataset, "dataset_text": results.datasets.get(dataset)}  # fmt: skip
+                "label": method.label, "dataset": dataset,
+                "dataset_text": results.datasets.get(dataset)}  # fmt: skip
     try:
         rows = results.rows(method, dataset, decoding).rename(columns={"n_invalid": "invalid"})
     except NotMeasured as error:
@@ -61,14 +67,14 @@ def _row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
     means = dict(zip(names, rows[names].to_numpy(float).mean(axis=0).tolist(), strict=True))
     means["forced"] *= 100
     if prices := _prices(results.settings, method):
-        usd = prices.usd(means["prompt_tokens"], means["completion_tokens"])
-        means |= {"usd": usd, "usd_in_all": usd * len(rows)}
-    row |= {"status": "measured", "cases": len(rows), "runs": results.behind(dataset, method)}
-    return row | {name: value for name, value in means.items() if value == value}  # without NaN
+        means["usd"] = prices.usd(means["prompt_tokens"], means["completion_tokens"])
+        means["usd_in_all"] = means["usd"] * len(rows)
+    row |= {"status": "measured", "cases": len(rows), "runs": evaluations_of(method, dataset)}
+    return row | {name: mean for name, mean in means.items() if not math.isnan(mean)}
 
 
 def _prices(settings: Settings, method: Method) -> Prices | None:
-    """Return the prices of the model behind a row, where a provider charges for it."""
+    """Return the prices of the model behind a row; None where no provider charges for it."""
     agent = settings.agents.get(method.name)
     model = model_of(settings, agent) if agent else None
     return model.prices if model else None

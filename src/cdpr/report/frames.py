@@ -1,10 +1,10 @@
 """The results as two tidy frames for a notebook: ``evaluations.parquet`` and ``trainings.parquet``.
 
-docs/reference/frames.md lists their columns with units. No word of a case is in them: where cases are credentialed,
+docs/reference/frames.md lists their columns with units. No text of a case is in them: where cases are credentialed,
 their names are pseudonyms.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -22,12 +22,13 @@ from .results import Results
 def write_frames(settings: Settings, job: Job) -> None:
     """Write every evaluation and training that the results page shows. Raises as :class:`Results` and CurveError."""
     results = Results(settings, job.inputs["results"], page_methods(settings))
-    owners: dict[str, Method] = {}
+    methods: dict[str, Method] = {}
     for method in results.methods:
-        owners |= {run: method for run in method.runs if run not in owners}
+        for run in method.runs:
+            methods.setdefault(run, method)  # variants that share a run: the first one
     frames = {
-        "evaluations": _joined(owners, (evaluation_frame(results, run) for run in owners)),
-        "trainings": _joined(owners, (read_training(results.folder, run) for run in owners)),
+        "evaluations": _join(methods, [evaluation_frame(results, run) for run in methods]),
+        "trainings": _join(methods, [read_training(results.folder, run) for run in methods]),
     }
     for name, frame in frames.items():
         with replacing(job.out[name]) as partial:
@@ -37,25 +38,28 @@ def write_frames(settings: Settings, job: Job) -> None:
 
 
 def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
-    """Make a frame of a run's evaluations on all data sets, without diagnoses, with the value of each term of the
-    utility."""
-    frames = [results.read(path) for dataset in results.datasets if (path := results.path(run, dataset)).exists()]
+    """Return the evaluations of a run on all data sets, a row per case and decoding, without diagnoses and with the
+    value of each term of the utility (``utility_cost``). It is empty where there is none."""
+    paths = [results.path(run, dataset) for dataset in results.datasets]
+    frames = [results.read_evaluation(path) for path in paths if path.exists()]
     if not frames:
         return pd.DataFrame()
-    frame = pd.concat(frames, ignore_index=True).drop(columns=["diagnosis", "gold"])
+    frame = pd.concat(frames, ignore_index=True).drop(columns=["diagnosis", "gold"]).rename(columns={"note_id": "case"})
     effort = Effort(**{name: frame[f"n_{name}"] for name in COUNTS}, cost_usd=frame.cost_usd)
-    parts = {f"utility_{term.symbol.lower()}": term.value(effort, results.settings.utility,
-                                                          results.settings.environment.tests)
-             for term in TERMS}  # fmt: skip
-    return frame.rename(columns={"note_id": "case"}).assign(**parts)
+    for term in TERMS:
+        value = term.value(effort, results.settings.utility, results.settings.environment.tests)
+        frame[f"utility_{term.symbol.lower()}"] = value
+    return frame
 
 
-def _joined(owners: Mapping[str, Method], frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Join the frames below each other, with method and seed in front of each row."""
-    parts = [frame for frame in frames if len(frame)]
-    whole = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"run": pd.Series(dtype=str)})
-    seeds = {run: trained.seed for run in owners if (trained := TrainedRun.parse(run))}
-    of_method = {name: whole.run.map({run: getattr(method, name) for run, method in owners.items()})
-                 for name in ("name", "label", "group")}  # fmt: skip
-    front = {"method": of_method.pop("name"), **of_method, "seed": whole.run.map(seeds).astype("Int64")}
-    return pd.concat([pd.DataFrame(front), whole], axis=1)
+def _join(methods: Mapping[str, Method], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of all frames, with the columns ``method``, ``label``, ``group`` and ``seed`` in front;
+    ``methods`` are those of the runs."""
+    empty = pd.DataFrame({"run": pd.Series(dtype=str)})
+    rows = pd.concat([frame for frame in frames if len(frame)] or [empty], ignore_index=True)
+    seeds = {run: trained.seed for run in methods if (trained := TrainedRun.parse(run))}
+    rows.insert(0, "method", rows.run.map({run: method.name for run, method in methods.items()}))
+    rows.insert(1, "label", rows.run.map({run: method.label for run, method in methods.items()}))
+    rows.insert(2, "group", rows.run.map({run: method.group for run, method in methods.items()}))
+    rows.insert(3, "seed", rows.run.map(seeds).astype("Int64"))
+    return rows

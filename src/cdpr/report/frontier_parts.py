@@ -1,5 +1,5 @@
-"""The parts of a rule's gain, from choices and from readings; and the grid that chose each rule's settings on
-validation cases."""
+"""How much of a rule's gain comes from better choice of examinations, and how much from better diagnosis of the same
+results; and the grid that chose each rule's settings on validation cases."""
 
 from pathlib import Path
 from statistics import fmean
@@ -9,63 +9,68 @@ from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
 from ..settings import Settings, resolve_variant
 from . import comparisons, layout
-from .comparators import with_tokens
+from .comparators import summary_with_tokens
 from .curves import read_curves
-from .methods import IN_DOMAIN, Method, grid_methods, part_methods, synthetic
+from .methods import IN_DOMAIN, Method, grid_methods, is_synthetic, part_methods
 from .results import Results
 from .table import Column, Row, Sheet, Table
 
-GRID_WEIGHT = 3.0  # weight of correctness in the figure by which the grid is judged, of every rule
+GRID_WEIGHT = 3.0  # weight of correctness in the utility by which the grid compares settings, of every rule
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make a table per decoding of the parts in-domain, and the table of the grid. Raises as :class:`Results` and
-    CurveError."""
+    """Return a table per decoding of the in-domain results beside those of the exact posterior, and the table of the
+    grid. Raises as :class:`Results` and CurveError."""
     results = Results(settings, folder, part_methods(settings), {IN_DOMAIN: ""})
-    parts, lines = [], []
+    parts, csv_rows = [], []
     for decoding in results.decodings:
-        rows = [row | _exact(results, method, decoding)
-                for method, row in zip(results.methods, with_tokens(results, decoding), strict=True)]  # fmt: skip
-        parts.append(layout.part(settings, "frontier_parts.levels", rows, decoding, remarks=results.remarks()))
-        lines += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
-    parts.append(_grid(settings, folder))
-    return layout.declared_sheet(settings, "frontier_parts", parts, lines)
+        rows = [summary_with_tokens(results, method, decoding) | _exact_columns(results, method, decoding)
+                for method in results.methods]  # fmt: skip
+        parts.append(layout.part(settings, "frontier_parts.levels", rows, decoding, remarks=results.notes()))
+        csv_rows += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
+    parts.append(_grid_table(settings, folder))
+    return layout.declared_sheet(settings, "frontier_parts", parts, csv_rows)
 
 
 write_frontier_parts = comparisons.writer(sheet)
 
 
-def _exact(results: Results, method: Method, decoding: str) -> Row:
-    """Return, where the hospital is known, the exact posterior's accuracy on the results of the episodes (%)."""
-    measured = all(results.path(run, IN_DOMAIN).exists() for run in method.runs)
-    if not (measured and synthetic(results.settings, IN_DOMAIN)):
+def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
+    """Return the accuracy of the exact posterior's diagnoses on the results that a method gathered (``exact``, %), and
+    by how much it is above the method's own (``reading``, points). Empty where a run is missing or the cases are not
+    synthetic."""
+    paths = [results.path(run, IN_DOMAIN) for run in method.runs]
+    if not is_synthetic(results.settings, IN_DOMAIN) or not all(path.exists() for path in paths):
         return {}
-    cases, right, exact = results.folder / "cases" / f"{IN_DOMAIN}.jsonl", [], []
-    for run in method.runs:
-        rows = [row for row in read_rows(results.path(run, IN_DOMAIN)) if row.decoding == decoding]
-        right.append(fmean(row.correct for row in rows))
-        exact.append(exact_accuracy(results.settings, IN_DOMAIN, cases, rows))
-    return {"exact": 100 * fmean(exact), "reading": 100 * (fmean(exact) - fmean(right))}
+    cases = results.folder / "cases" / f"{IN_DOMAIN}.jsonl"
+    own_by_run, exact_by_run = [], []
+    for path in paths:
+        rows = [row for row in read_rows(path) if row.decoding == decoding]
+        own_by_run.append(fmean(row.correct for row in rows))
+        exact_by_run.append(exact_accuracy(results.settings, IN_DOMAIN, cases, rows))
+    exact = fmean(exact_by_run)
+    return {"exact": 100 * exact, "reading": 100 * (exact - fmean(own_by_run))}
 
 
-def _grid(settings: Settings, folder: Path) -> tuple[str, Table]:
-    """Make a table with a row per rule and learning rate, a column per validated step; each rule's best is marked."""
-    by_rule: dict[str, list[tuple[Method, dict[str, float]]]] = {}
+def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
+    """Return heading and table of the utility (per weight of correctness, times 100) on the validation cases: a row per
+    rule and learning rate, a column per validated step, and each rule's best marked."""
+    rows_by_rule: dict[str, list[Row]] = {}
+    all_steps: dict[str, None] = {}
     for method in grid_methods(settings):
         curves = read_curves(folder, method, ("accuracy", "utility"))
-        accuracy, utility = (curves.mean(name) for name in ("accuracy", "utility"))
-        values = accuracy - (accuracy - utility) / GRID_WEIGHT
-        by_step = {f"{step:g}": float(value) for step, value in zip(curves.mean("step"), values, strict=True) if step}
-        by_rule.setdefault(method.label, []).append((method, by_step))
-    steps = list(dict.fromkeys(step for rows in by_rule.values() for _, by_step in rows for step in by_step))
-    lines = []
-    for rule, rows in by_rule.items():
-        best = max((value for _, by_step in rows for value in by_step.values()), default=None)
-        for method, by_step in rows:
-            rate = resolve_variant(settings, method.name).training.learning_rate
-            marks = {f"{step}_mark": "best" for step, value in by_step.items() if value == best}
-            values = {step: 100 * value for step, value in by_step.items()}
-            lines.append({"label": rule, "rate": f"{rate:g}", "seeds": len(method.runs)} | values | marks)
-    columns = [Column(step, step, "100 U / w after so many iterations") for step in steps]
+        accuracy, utility, steps = (curves.mean(name) for name in ("accuracy", "utility", "step"))
+        values = 100 * (accuracy - (accuracy - utility) / GRID_WEIGHT)
+        value_by_step = {f"{step:g}": float(value) for step, value in zip(steps, values, strict=True) if step}
+        rate = resolve_variant(settings, method.name).training.learning_rate
+        row = {"label": method.label, "rate": f"{rate:g}", "seeds": len(method.runs), **value_by_step}
+        rows_by_rule.setdefault(method.label, []).append(row)
+        all_steps |= dict.fromkeys(value_by_step)
+    for rows in rows_by_rule.values():
+        best = max((row[step] for row in rows for step in all_steps if step in row), default=None)
+        for row in rows:
+            row |= {f"{step}_mark": "best" for step in all_steps if step in row and row[step] == best}
+    columns = [Column(step, step, "100 U / w after so many iterations") for step in all_steps]
     words: dict[str, Any] = {"validation_cases": settings.data.validation_cases, "weight": GRID_WEIGHT}
-    return layout.part(settings, "frontier_parts.grid", lines, columns=columns, **words)
+    all_rows = [row for rows in rows_by_rule.values() for row in rows]
+    return layout.part(settings, "frontier_parts.grid", all_rows, columns=columns, **words)

@@ -1,8 +1,6 @@
 """Table 1: every agent on every benchmark as measured; the paper's figures are beside them, never among them."""
 
-import itertools
 from collections.abc import Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -10,145 +8,151 @@ from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS
 from ..settings import Settings
 from . import comparisons, layout
-from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judges, main_methods, tier_mark
+from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge_labels, main_methods, tier_mark
 from .paper import printed_rows
 from .results import Results
 from .sources import notices
 from .table import EMPTY, Column, Row, Sheet, Table
 
-# Metrics of every data set, and of the average; the utility stands with the average alone.
+# Metrics of every data set; those whose differences are compared; and further figures behind the results.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
 COMPARED = tuple(metric for metric in METRICS.values() if metric.compared)
-# Figures behind the results, without intervals.
 BEHIND = tuple(METRICS[name] for name in ("n_na", "aen_available", "physical", "forced"))
 DECIMALS = 2
 PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
-_FILE, _PRINTED = "main_results.csv", {"acc": "accuracy", "aen": "aen", "aec": "aec"}
+# Figures that the paper's Table 1 prints, and our metrics.
+_PRINTED = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make, per decoding, the paper's layout and ours against its rivals; then counts and runs, and the paper's table.
-    Raises as :class:`Results` does."""
+    """Return, per decoding, the table in the paper's layout and ours against its rivals; then counts and intervals, and
+    the paper's table. The CSV is :func:`long_format`. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
-    parts, present = [], {method.name for method in results.methods}
+    methods = {method.name: method for method in results.methods}
+    parts = []
     for decoding in results.decodings:
-        parts.append(wide(results, decoding, main_caption(settings, decoding), legend(results), "main_results"))
-        for first, second in ([results.method(name) for name in pair] for pair in PAIRS if present.issuperset(pair)):
-            parts.append(_paired(results, first, second, decoding))
+        caption = main_caption(settings, decoding)
+        parts.append(main_results(results, decoding, caption, legend(results), "main_results"))
+        parts += [_paired(results, methods[first], methods[second], decoding)
+                  for first, second in PAIRS if first in methods and second in methods]  # fmt: skip
     parts += [intervals(results, decoding, tier_mark(settings)) for decoding in results.decodings]
-    parts.append(_printed(settings, results.methods))
+    parts.append(_paper_table(settings, results.methods))
     return layout.declared_sheet(settings, "main_table", parts, long_format(results))
 
 
 write_main_table = comparisons.writer(sheet)
 
 
-def places(results: Results) -> dict[str, str]:
-    """Return the groups of columns: every data set and, of benchmarks, the average."""
-    if not results.averaged:
+def column_groups(results: Results) -> dict[str, str]:
+    """Return the headers above groups of columns: by data set and, where the benchmarks are shown, of the average."""
+    if not results.has_average:
         return dict(results.datasets)
     return {d: f"{label} ({domain(d)})" for d, label in results.datasets.items()} | {AVERAGE: "Average"}
 
 
-def wide(results: Results, decoding: str, text: str, notes: list[str], label: str) -> tuple[str, Table]:
-    """Make the table in the paper's layout: a row per method, Acc/AEN/AEC per data set and on average, utility on
-    average. The main decoding shows the rows that cannot be run here too."""
-    main = decoding == results.decodings[0]
-    columns: list[Column] = []
-    for place, group in places(results).items():
-        metrics = dict.fromkeys((*SHOWN, *COMPARED)) if place == AVERAGE else SHOWN
-        columns += [Column(f"{place}.{m.name}", m.short or m.header, group, DECIMALS, factor=m.factor, marked=2,
-                           higher_is_better=m.higher_is_better) for m in metrics]  # fmt: skip
+def main_results(results: Results, decoding: str, caption: str, notes: list[str], label: str) -> tuple[str, Table]:
+    """Return heading and table in the paper's layout: a row per method, Acc, AEN and AEC per data set and on average,
+    the utility on average alone. Rows that cannot be run here are shown with the main decoding only."""
+    is_main = decoding == results.decodings[0]
+    groups = column_groups(results)
+    columns = []
+    for dataset, group in groups.items():
+        for metric in dict.fromkeys((*SHOWN, *COMPARED)) if dataset == AVERAGE else SHOWN:
+            columns.append(Column(f"{dataset}.{metric.name}", metric.short or metric.header, group, DECIMALS, marked=2,
+                                  factor=metric.factor, higher_is_better=metric.higher_is_better))  # fmt: skip
     rows, missing = [], []
-    for method in (method for method in results.methods if method.runs or main):
-        figures_of = {place: results.summary(method, place, decoding) for place in places(results)}
-        holes = [figures_of[dataset] for dataset in results.datasets if "reason" in figures_of[dataset]]
-        missing += [f"{method.label}, missing: {row['missing']}" for row in holes if row["missing"]]
-        # Why it is not run on any of the data sets, on purpose.
-        nowhere = len(holes) == len(results.datasets) and not any(row["missing"] for row in holes)
-        row = {"label": method.label, "group": method.group, "learned": method.learned,
-               "seeds": len(method.runs) if method.learned else None,
-               "reason": method.why or (holes[0]["reason"] if nowhere else "")}  # fmt: skip
-        for place, figures in figures_of.items():
-            row |= comparisons.prefixed(f"{place}.", figures)
-            if "reason" in figures:
-                gap = "missing" if figures["missing"] else EMPTY
-                row |= {f"{column.key}_text": gap for column in columns if column.key.startswith(f"{place}.")}
+    for method in results.methods:
+        if not (method.runs or is_main):
+            continue
+        summaries = {dataset: results.summary(method, dataset, decoding) for dataset in groups}
+        gaps = [summaries[dataset] for dataset in results.datasets if "reason" in summaries[dataset]]
+        missing += [f"{method.label}, missing: {gap['missing']}" for gap in gaps if gap["missing"]]
+        not_run = len(gaps) == len(results.datasets) and not any(gap["missing"] for gap in gaps)
+        row: Row = {"label": method.label, "group": method.group, "learned": method.learned,
+                    "seeds": len(method.runs) if method.learned else None,
+                    "reason": method.why or (gaps[0]["reason"] if not_run else "")}  # fmt: skip
+        for dataset, summary in summaries.items():
+            row |= comparisons.add_prefix(f"{dataset}.", summary)
+            if "reason" in summary:
+                row |= {f"{dataset}.{metric}_text": "missing" if summary["missing"] else EMPTY for metric in METRICS}
         rows.append(row)
-    words: dict[str, Any] = {
-        "main": " (main)" if main else "",
-        "about": text,
-        "missing": missing,
-        "legend": notes,
-        "table": label,
-    }
-    return layout.part(results.settings, "main_table.levels", rows, decoding, columns, **words)
+    words: dict[str, Any] = {"missing": missing, "legend": notes, "main": " (main)" if is_main else ""}
+    return layout.part(results.settings, "main_table.levels", rows, decoding, columns, about=caption, table=label,
+                       **words)  # fmt: skip
 
 
 def _paired(results: Results, first: Method, second: Method, decoding: str) -> tuple[str, Table]:
-    """Make the table of first minus second per data set. Holm's family: the McNemar tests of this table (data sets and
-    seeds)."""
-    changes = comparisons.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
-    columns = [
-        *comparisons.interval_columns(COMPARED, "Δ ", short=True),
-        *layout.shared("seed_sd", "discordant", "p", "p_holm"),
-    ]
-    words: dict[str, Any] = {"pair": f"{first.label} against {second.label}", "names": f"{first.name}_{second.name}",
-             "readings": comparisons.readings(changes, COMPARED), "judging": results.judging()}  # fmt: skip
+    """Return heading and table of first minus second per data set. Holm's family are the McNemar tests of this table:
+    data sets and seeds."""
+    pairs = [(first, second, dataset) for dataset in results.datasets]
+    changes = comparisons.compare_pairs(results, pairs, decoding)
+    columns = comparisons.interval_columns(COMPARED, "Δ ", short=True)
+    columns += layout.shared("seed_sd", "discordant", "p", "p_holm")
+    words: dict[str, Any] = {"pair": f"{first.label} against {second.label}", "names": f"{first.name}_{second.name}"}
+    words["readings"] = comparisons.describe_changes(changes, COMPARED)
+    words["judging"] = results.judging_notes()
     return layout.part(results.settings, "main_table.paired", changes, decoding, columns, **words)
 
 
 def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> tuple[str, Table]:
-    """Make the table behind each figure: counts, 95% intervals over seeds and cases, deviation between seeds."""
-    beside = {
-        "accuracy": [Column("accuracy_seed_sd", "seed SD", factor=100.0)],
-        "aec": [Column("aec_seed_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")],
-    }
-    columns: list[Column] = []
+    """Return heading and table of what is behind each figure, a row per method and data set: counts, 95% intervals over
+    seeds and cases, deviation between seeds. ``mark`` says where the cases come from."""
+    columns = []
     for column in comparisons.interval_columns(COMPARED, short=True):
-        columns += [column, *beside.get(column.key, ())]
+        columns.append(column)
+        if column.key == "accuracy":
+            columns.append(Column("accuracy_seed_sd", "seed SD", factor=100.0))
+        if column.key == "aec":
+            columns += [Column("aec_seed_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")]
     columns += [Column(metric.name, metric.header, factor=metric.factor) for metric in BEHIND]
-    pairs = itertools.product((method for method in results.methods if method.runs), results.datasets)
-    rows = [results.summary(method, dataset, decoding) for method, dataset in pairs]
-    rows = [row | {"label": f"{row['label']}, {row['dataset_text']}"} if "reason" in row else row for row in rows]
-    words: dict[str, Any] = {"source": mark, "table": label, "judging": results.judging(),
-             "resamples": results.settings.evaluation.bootstrap}  # fmt: skip
-    return layout.part(results.settings, "main_table.intervals", rows, decoding, columns, **words)
+    rows = []
+    for method in results.methods:
+        for dataset, dataset_label in results.datasets.items() if method.runs else ():
+            row = results.summary(method, dataset, decoding)
+            rows.append(row | {"label": f"{method.label}, {dataset_label}"} if "reason" in row else row)
+    words: dict[str, Any] = {"judging": results.judging_notes(), "resamples": results.settings.evaluation.bootstrap}
+    return layout.part(results.settings, "main_table.intervals", rows, decoding, columns, source=mark, table=label,
+                       **words)  # fmt: skip
 
 
 def long_format(results: Results) -> list[Row]:
-    """Return one row per method, place and decoding; of methods that are not learned with the first decoding alone.
-    ``paper_*`` is what the paper prints."""
-    paper = {(row["method"], row["dataset"]): comparisons.paper_cells(row, _PRINTED)
-             for row in printed_rows(_FILE, *_PRINTED)}  # fmt: skip
+    """Return the rows of the CSV: one per decoding, method and data set or average; of methods that are not learned
+    with the main decoding alone. ``paper_*`` is what the paper prints."""
+    printed = {(row["method"], row["dataset"]): comparisons.paper_cells(row, _PRINTED) for row in _paper_rows()}
     rows = []
-    for decoding, method in itertools.product(results.decodings, results.methods):
-        if decoding != results.decodings[0] and not method.learned:
-            continue
-        for place in places(results):
-            printed = {"paper_method": method.paper or None} | paper.get((method.paper, place), {})
-            rows.append(results.summary(method, place, decoding) | printed)
+    for decoding in results.decodings:
+        for method in results.methods:
+            if decoding == results.decodings[0] or method.learned:
+                rows += [results.summary(method, dataset, decoding) | {"paper_method": method.paper or None}
+                         | printed.get((method.paper, dataset), {}) for dataset in column_groups(results)]  # fmt: skip
     return rows
 
 
-def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
+def _paper_rows() -> list[dict[str, Any]]:
+    """Read the paper's Table 1, a row per method and data set."""
+    return printed_rows("main_results.csv", *_PRINTED)
+
+
+def _paper_table(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
+    """Return heading and table of the paper's figures, with the names of our rows beside theirs."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
-    rows = []
-    for method, of_method in itertools.groupby(printed_rows(_FILE, *_PRINTED), itemgetter("method", "group")):
-        figures = {f"{row['dataset']}.{name}": row[name] for row in of_method for name in _PRINTED}
-        rows.append({"method": method[0], "group": method[1], "ours": ours.get(method[0])} | figures)
-    groups = {name: f"{label} ({domain(name)})" for name, label in DATASETS.items() if name in AVERAGED}
-    groups[AVERAGE] = "Average"
-    columns = [Column(f"{place}.{name}", METRICS[metric].short, group)
-               for place, group in groups.items() for name, metric in _PRINTED.items()]  # fmt: skip
-    return layout.part(settings, "main_table.paper", rows, columns=[*columns, *layout.shared("ours")])
+    rows: dict[str, Row] = {}
+    for printed in _paper_rows():
+        name = printed["method"]
+        row = rows.setdefault(name, {"method": name, "group": printed["group"], "ours": ours.get(name)})
+        row |= {f"{printed['dataset']}.{figure}": printed[figure] for figure in _PRINTED}
+    groups = {dataset: f"{DATASETS[dataset]} ({domain(dataset)})" for dataset in AVERAGED} | {AVERAGE: "Average"}
+    columns = [Column(f"{dataset}.{figure}", METRICS[metric].short, group)
+               for dataset, group in groups.items() for figure, metric in _PRINTED.items()]  # fmt: skip
+    columns += layout.shared("ours")
+    return layout.part(settings, "main_table.paper", list(rows.values()), columns=columns)
 
 
 MEASURED = "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN)
 
 
 def main_caption(settings: Settings, decoding: str) -> str:
-    """Make the caption of the main table."""
+    """Return the caption of the main table."""
     return (
         f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = "
         f"{settings.utility.cost_unit_usd:g}. {MEASURED}; Utility: {utility_formula(settings.utility)}, on average "
@@ -158,7 +162,7 @@ def main_caption(settings: Settings, decoding: str) -> str:
 
 
 def legend(results: Results) -> list[str]:
-    """List the notes below the main table."""
+    """Return the notes below the main table."""
     notes = []
     if any(method.knows_hospital for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They know "
@@ -167,11 +171,11 @@ def legend(results: Results) -> list[str]:
         notes.append("Static diagnosis and all-tests pay for the same examinations, those of the record. AEN of static "
                      "counts these alone; all-tests also requests what the record lacks (N_na).")  # fmt: skip
     for method in results.methods:
-        if names := results.answered_as(method):
+        if names := results.answering_models(method):
             notes.append(f"{method.label}: the server answered as {', '.join(names)}, not as the requested model.")
     if results.settings.judge.model:
-        notes.append(f"Diagnoses are judged by {judges(results.settings)[0]}.")
+        notes.append(f"Diagnoses are judged by {judge_labels(results.settings)[0]}.")
     notes.append("Average: unweighted mean of the three data sets, as in the paper.")
     if others := [label for dataset, label in results.datasets.items() if dataset not in AVERAGED]:
         notes.append(f"No part of the average: {', '.join(others)}.")
-    return [*results.remarks(), *notes, *notices(results.settings)]
+    return [*results.notes(), *notes, *notices(results.settings)]

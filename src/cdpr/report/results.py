@@ -1,15 +1,11 @@
-"""Results of methods as rows: means with intervals, differences between two methods, and the reasons of missing
-ones."""
+"""Results of methods: means with intervals, differences between two methods, and the reasons of missing ones."""
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,10 +19,8 @@ from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, unfit
 from .provenance import check_prices, check_provenance, check_training, read_record
 from .table import EMPTY, Row, Runs
 
-_VERDICTS = {"table": "by tables of names", "model": "by the judge",
-             "invalid": "unreadable answers of the judge, for which the tables decided"}  # fmt: skip
-# Fewer examinations per case than this: the policy has stopped ordering them.
-STOPPED = 0.1
+# A trained policy with fewer examinations per case has stopped ordering them.
+LEAST_EXAMINATIONS = 0.1
 
 
 class NotMeasured(Exception):
@@ -39,10 +33,13 @@ class NotMeasured(Exception):
 
 
 class Results:
-    """Evaluations under a results folder. ``methods`` are the rows that a table or figure shows, ``datasets`` its
-    columns and their labels (left out: the benchmarks); a place is a data set or ``average``. Raises ProvenanceError
-    when they are of another tier, utility or set of cases than the settings or each other; methods raise
-    EvaluationError for a broken evaluation, CurveError for a broken metrics file."""
+    """The evaluations below a results folder, and what tables and figures show of them.
+
+    ``methods`` are the rows of a table, ``datasets`` its columns with their labels (default: the benchmarks). Where a
+    method takes a ``dataset``, it may be ``average``: the mean over the paper's data sets. Raises ProvenanceError for
+    evaluations of another tier, utility or set of cases than the settings or each other. Methods raise EvaluationError
+    for a broken evaluation, and CurveError for a broken metrics file.
+    """
 
     def __init__(
         self, settings: Settings, results: str | Path, methods: Sequence[Method],
@@ -50,18 +47,19 @@ class Results:
     ):  # fmt: skip
         self.settings, self.folder, self.methods = settings, Path(results), list(methods)
         self.datasets = DATASETS if datasets is None else datasets
-        paths = [self.path(run, d) for m in self.methods for run in m.runs for d in self.datasets]
-        check_provenance(settings, sorted({path for path in paths if path.exists()}))
-        check_training(settings, self.folder, dict.fromkeys(run for m in self.methods for run in m.runs))
+        runs = dict.fromkeys(run for method in self.methods for run in method.runs)
+        paths = {self.path(run, dataset) for run in runs for dataset in self.datasets}
+        check_provenance(settings, sorted(path for path in paths if path.exists()))
+        check_training(settings, self.folder, runs)
         check_prices(self.folder, self.datasets)
-        self.read = cache(read_evaluation)
+        # Several tables show the same means: each file is read once, and each bootstrap is drawn once.
+        self.read_evaluation = cache(read_evaluation)
+        self._estimates = cache(self._compute_estimates)
         self._diverged_at = cache(partial(diverged_at, self.folder))
-        self._on = cache(self._measured)
-        self.summary: Callable[[Method, str, str], Any] = cache(lambda *row: MappingProxyType(self._summary(*row)))
 
     @property
-    def averaged(self) -> bool:
-        """Whether the paper's average is a place: all its data sets are among the columns."""
+    def has_average(self) -> bool:
+        """Whether all data sets of the paper's average are among the columns."""
         return set(AVERAGED) <= set(self.datasets)
 
     @property
@@ -73,16 +71,22 @@ class Results:
         """Return the method of a name. Raises KeyError for a name that no row has."""
         return {method.name: method for method in self.methods}[name]
 
-    # Figures
+    def path(self, run: str, dataset: str) -> Path:
+        """Return the file with the evaluation of a run on a data set."""
+        return self.folder / "evaluations" / run / f"{dataset}.jsonl"
 
     def rows(self, method: Method, dataset: str, decoding: str) -> pd.DataFrame:
-        """Return a row per run of a method and case, as of :func:`~cdpr.evaluation.metrics.read_evaluation`. Raises
-        NotMeasured where not all runs are there: a mean over some of the seeds is no substitute."""
+        """Return a row per run of a method and case, with the columns of
+        :func:`~cdpr.evaluation.metrics.read_evaluation`.
+
+        Raises NotMeasured unless all runs were evaluated: a mean over some of the seeds is no substitute.
+        """
         if not method.runs:
             raise NotMeasured(method.why)
-        if reason := next(filter(None, (unfit(self.settings, run, dataset) for run in method.runs)), ""):
-            raise NotMeasured(reason)
-        decoding = "greedy" if method.knows_hospital else decoding
+        for run in method.runs:
+            if reason := unfit(self.settings, run, dataset):
+                raise NotMeasured(reason)
+        decoding = method.decoding(decoding)
         frames, missing = [], []
         for run in method.runs:
             path = self.path(run, dataset)
@@ -90,194 +94,235 @@ class Results:
             if not path.exists():
                 missing.append(name)
                 continue
-            frame = self.read(path)
-            frame = frame[frame.decoding == decoding]
-            frames.append(frame)
-            if frame.empty:
+            frame = self.read_evaluation(path)
+            frames.append(frame[frame.decoding == decoding])
+            if frames[-1].empty:
                 missing.append(f"{name} ({decoding} rows)")
         if missing:
             raise NotMeasured(f"missing: {', '.join(missing)}", ", ".join(missing))
         return pd.concat(frames, ignore_index=True)
 
-    def resampled(self, values: np.ndarray, dataset: str) -> np.ndarray:
-        """Resample values [seeds, cases, figures] with the plan of the settings."""
-        return crossed_bootstrap(values, self.settings.evaluation.bootstrap, self.settings.evaluation.seed, dataset)
+    # Means
 
-    def _summary(self, method: Method, place: str, decoding: str) -> Row:
-        """Make the row of a method at a place: its origin, its ``status`` and, where it was measured, its number of
-        ``seeds``, all metrics as columns of :func:`~cdpr.evaluation.metrics.estimate`, and the ``runs`` behind them. On
-        one data set also: right diagnoses by run (``k``: ``583+590``) of ``n`` cases, median and 90th percentile of the
-        costs of all episodes, and ``chance``, the accuracy of the most frequent diagnosis as the answer to every case.
-        Else ``reason`` says why not, and ``missing`` names the missing files. The accuracy of a single run has Wilson's
-        interval."""
+    def summary(self, method: Method, dataset: str, decoding: str) -> Row:
+        """Return the row of a method on a data set.
+
+        It names method, data set and decoding. Where the method was measured, ``status`` is ``measured`` and there are
+        the number of ``seeds``, the ``runs`` behind the figures, and every metric as the columns of
+        :func:`~cdpr.evaluation.metrics.estimate`. On a single data set there are also the columns of
+        :meth:`_estimates_on`. Where it was not, ``reason`` says why, and ``missing`` names the missing files.
+        """
         row: Row = {
             "tier": self.settings.tier, "cost_unit_usd": str(self.settings.utility.cost_unit_usd),
-            "decoding": "greedy" if method.knows_hospital else decoding, "group": method.group, "method": method.name,
-            "label": method.label, "dataset": place, "dataset_text": self.datasets.get(place),
+            "decoding": method.decoding(decoding), "group": method.group, "method": method.name,
+            "label": method.label, "dataset": dataset, "dataset_text": self.datasets.get(dataset),
             "learned": method.learned,
         }  # fmt: skip
         try:
-            row |= self._average(method, decoding) if place == AVERAGE else self._on(method, place, decoding)
+            row |= self._estimates(method, dataset, decoding)
         except NotMeasured as error:
             return row | {"status": error.reason, "reason": error.reason, "missing": error.missing}
-        status = "; ".join(["measured", *self.diverged(*method.runs)])
-        del row["draws"]  # a row holds plain values alone
-        return row | {"status": status, "seeds": len(method.runs), "runs": self.behind(place, method),
-                      "seeds_text": ", ".join(map(str, seeds_of_runs(method.runs))) or EMPTY}  # fmt: skip
-
-    def _average(self, method: Method, decoding: str) -> Row:
-        parts = [self.summary(method, dataset, decoding) for dataset in AVERAGED]
-        holes = {part["reason"]: part["missing"] for part in parts if "reason" in part}
-        if holes:
-            raise NotMeasured("; ".join(holes), ", ".join(filter(None, holes.values())))
-        return average([self._on(method, dataset, decoding) for dataset in AVERAGED])
+        del row["draws"]  # a row holds what a table shows
+        seeds = ", ".join(map(str, seeds_of_runs(method.runs)))
+        status = "; ".join(["measured", *self.divergences(method.runs)])
+        return row | {"status": status, "seeds": len(method.runs), "seeds_text": seeds or EMPTY,
+                      "runs": evaluations_of(method, dataset)}  # fmt: skip
 
     def draws(self, method: Method, dataset: str, decoding: str) -> np.ndarray:
-        """Return bootstrap means [resamples, metrics] of a method on a data set; those of methods on the same cases
-        resample them alike. Raises NotMeasured."""
-        return self._on(method, dataset, decoding)["draws"]
+        """Return the bootstrap means [resamples, metrics] of a method on a data set. Methods that were evaluated on the
+        same cases have the same resamples. Raises NotMeasured."""
+        return self._estimates(method, dataset, decoding)["draws"]
 
-    def _measured(self, method: Method, dataset: str, decoding: str) -> Row:
+    def _compute_estimates(self, method: Method, dataset: str, decoding: str) -> Row:
+        """Return all metrics of a method with their bootstrap ``draws``, on one data set or on average. Raises
+        NotMeasured."""
+        if dataset != AVERAGE:
+            return self._estimates_on(method, dataset, decoding)
+        parts: list[Row] = []
+        missing: dict[str, str] = {}  # reason: the files that it names
+        for part in AVERAGED:
+            try:
+                parts.append(self._estimates(method, part, decoding))
+            except NotMeasured as error:
+                missing[error.reason] = error.missing
+        if missing:
+            raise NotMeasured("; ".join(missing), ", ".join(filter(None, missing.values())))
+        return average(parts)
+
+    def _estimates_on(self, method: Method, dataset: str, decoding: str) -> Row:
+        """Return all metrics of a method on one data set with their bootstrap ``draws``, and what only one data set
+        has: right diagnoses by run (``k``: ``583+590``) of ``n`` cases, median and 90th percentile of the costs of all
+        episodes, and ``chance``, the accuracy of the most frequent diagnosis as the answer to every case.
+
+        The accuracy of a single run has Wilson's interval. Raises NotMeasured.
+        """
         rows = self.rows(method, dataset, decoding)
-        values = np.stack([*by_run(rows, metric_fields()).values()])
-        row = estimates(values.mean(axis=1), self.resampled(values, dataset))
-        correct, cases = rows.groupby("run", sort=False).correct.sum().tolist(), values.shape[1]
-        if len(correct) == 1:
-            row["accuracy_low"], row["accuracy_high"] = wilson_interval(correct[0], cases)
-        median, p90 = map(float, np.quantile(rows.cost_usd, [0.5, 0.9]))
-        k, trials = "+".join(map(str, correct)), f"{len(correct)}×{cases}" if len(correct) > 1 else str(cases)
-        chance = int(rows.gold[:cases].value_counts().iloc[0]) / cases
-        return row | {"k": k, "k_text": f"{k} / {trials}", "n": cases, "cost_median": median, "cost_p90": p90,
-                      "chance": chance}  # fmt: skip
+        values = np.stack(list(by_run(rows, metric_fields()).values()))  # [runs, cases, metrics]
+        row = estimates(values.mean(axis=1), self.resample(values, dataset))
+        runs, cases, _ = values.shape
+        right = rows.groupby("run", sort=False).correct.sum().tolist()
+        if runs == 1:
+            row["accuracy_low"], row["accuracy_high"] = wilson_interval(right[0], cases)
+        row["n"] = cases
+        row["k"] = "+".join(map(str, right))
+        row["k_text"] = f"{row['k']} / {runs}×{cases}" if runs > 1 else f"{row['k']} / {cases}"
+        row["cost_median"], row["cost_p90"] = map(float, np.quantile(rows.cost_usd, [0.5, 0.9]))
+        row["chance"] = int(rows.gold[:cases].value_counts().iloc[0]) / cases
+        return row
 
-    def change(self, first: Method, second: Method, place: str, decoding: str) -> Row:
-        """Compute first minus second on the same cases, over the seeds that both have; the one run of an agent that is
-        not trained is compared with every seed of the other. The differences are columns of
-        :func:`~cdpr.evaluation.metrics.estimate`; ``tests`` are McNemar's per pair of seeds, ``runs`` the evaluations
-        compared, and ``void`` is why the comparison supports nothing, if it does not. ``reason`` says that a run is
-        missing or that no seed is shared. Of the average there are no tests: its ``cases`` are those of all data
-        sets."""
-        row: Row = {"label": first.label, "second": second.label, "dataset": DATASETS.get(place), "tests": ()}
+    def resample(self, values: np.ndarray, dataset: str) -> np.ndarray:
+        """Return bootstrap means [resamples, metrics] of ``values`` [seeds, cases, metrics] on a data set."""
+        return crossed_bootstrap(values, self.settings.evaluation.bootstrap, self.settings.evaluation.seed, dataset)
+
+    # Differences
+
+    def change(self, first: Method, second: Method, dataset: str, decoding: str) -> Row:
+        """Return the row of first minus second, on the same cases and over the seeds that both have.
+
+        The one run of an agent that is not trained is compared with every seed of the other. The differences are
+        columns of :func:`~cdpr.evaluation.metrics.estimate`. ``tests`` are McNemar's, one per pair of seeds, and none
+        for the average; ``cases`` counts the cases, of the average those of all its data sets; ``runs`` are the
+        evaluations compared. ``void`` is why the comparison supports nothing (see :meth:`why_void`). ``reason`` says
+        that a run is missing or that no seed is shared; there are no figures then.
+        """
+        row: Row = {"label": first.label, "second": second.label, "dataset": DATASETS.get(dataset), "tests": ()}
         try:
-            row |= self._average_change(first, second, decoding) if place == AVERAGE else (
-                self._change_on(first, second, place, decoding))  # fmt: skip
+            row |= self._differences(first, second, dataset, decoding)
         except NotMeasured as error:
             return row | {"reason": error.reason, "missing": error.missing}
-        names = {run for run, _ in row["runs"]}
-        compared = [replace(m, runs=tuple(run for run in m.runs if run in names)) for m in (first, second)]
         del row["draws"]
-        return row | {"void": self.void(compared, place, decoding)}
+        compared = {run for run, _ in row["runs"]}
+        methods = [replace(m, runs=tuple(run for run in m.runs if run in compared)) for m in (first, second)]
+        return row | {"void": self.why_void(methods, dataset, decoding)}
 
-    def _average_change(self, first: Method, second: Method, decoding: str) -> Row:
-        parts = [self._change_on(first, second, dataset, decoding) for dataset in AVERAGED]
-        runs = tuple(run for part in parts for run in part["runs"])
-        return average(parts) | {"cases": sum(part["cases"] for part in parts), "runs": runs}
-
-    def _change_on(self, first: Method, second: Method, dataset: str, decoding: str) -> Row:
-        sides = [self.rows(method, dataset, decoding) for method in (first, second)]
-        if not (pairs := paired(first.runs, second.runs)):
+    def _differences(self, first: Method, second: Method, dataset: str, decoding: str) -> Row:
+        """Return the differences of all metrics with their bootstrap ``draws``, ``cases`` and ``runs``. Raises
+        NotMeasured."""
+        if dataset == AVERAGE:
+            parts = [self._differences(first, second, part, decoding) for part in AVERAGED]
+            runs = tuple(run for part in parts for run in part["runs"])
+            return average(parts) | {"cases": sum(part["cases"] for part in parts), "runs": runs}
+        rows = pd.concat([self.rows(method, dataset, decoding) for method in (first, second)])
+        pairs = pair_runs(first.runs, second.runs)
+        if not pairs:
             raise NotMeasured(f"not compared: {first.label} and {second.label} share no seed")
-        compared = tuple(dict.fromkeys(run for side in zip(*pairs, strict=True) for run in side))
-        values = by_run((rows := pd.concat(sides))[rows.run.isin(compared)], metric_fields())
-        return self.difference([(values[one], values[two]) for one, two in pairs], dataset) | {
-            "runs": tuple((run, dataset) for run in compared)}  # fmt: skip
+        compared = list(dict.fromkeys([*(one for one, _ in pairs), *(two for _, two in pairs)]))
+        values = by_run(rows[rows.run.isin(compared)], metric_fields())
+        differences = self.difference([(values[one], values[two]) for one, two in pairs], dataset)
+        return differences | {"runs": tuple((run, dataset) for run in compared)}
 
     def difference(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], dataset: str) -> Row:
-        """Compute the differences of all metrics between pairs of runs, each [cases, metrics]."""
-        table, right = np.stack([one - two for one, two in pairs]), list(METRICS).index("accuracy")
-        tests = tuple(mcnemar_exact(one[:, right], two[:, right]) for one, two in pairs)
-        return estimates(table.mean(axis=1), self.resampled(table, dataset)) | {
-            "cases": table.shape[1], "tests": tests,
-            "discordant": ", ".join(f"{test.only_first}:{test.only_second}" for test in tests),
-        }  # fmt: skip
+        """Return the differences of all metrics between ``pairs`` of runs, each [cases, metrics], with their bootstrap
+        ``draws``; the number of ``cases``; and McNemar's ``tests``, one per pair."""
+        values = np.stack([first - second for first, second in pairs])
+        accuracy = list(METRICS).index("accuracy")
+        tests = tuple(mcnemar_exact(first[:, accuracy], second[:, accuracy]) for first, second in pairs)
+        discordant = ", ".join(f"{test.only_first}:{test.only_second}" for test in tests)
+        return estimates(values.mean(axis=1), self.resample(values, dataset)) | {
+            "cases": values.shape[1], "tests": tests, "discordant": discordant}  # fmt: skip
 
-    def void(self, methods: Iterable[Method], place: str, decoding: str) -> str:
-        """Say why a comparison of these methods, all measured, supports nothing, whatever its intervals: one was
-        trained with a single seed, one has stopped ordering examinations, or none is above chance. Empty where it
-        may."""
-        above = []
+    def why_void(self, methods: Iterable[Method], dataset: str, decoding: str) -> str:
+        """Say why a comparison of these methods supports nothing, whatever its intervals: one was trained with a single
+        seed, one has stopped ordering examinations, or none is above chance. Empty where it may support something.
+        Raises KeyError where one is not measured."""
+        above_chance = False
         for method in methods:
-            summary = self.summary(method, place, decoding)
+            summary = self.summary(method, dataset, decoding)
             if method.group == TRAINED and len(method.runs) == 1:
                 return f"{method.label} was trained with one seed"
-            if method.group == TRAINED and summary["aen"] < STOPPED:
+            if method.group == TRAINED and summary["aen"] < LEAST_EXAMINATIONS:
                 return f"{method.label} has stopped ordering examinations (AEN {summary['aen']:.2f})"
-            parts = [self.summary(method, dataset, decoding) for dataset in data_sets(place)]
+            parts = [self.summary(method, part, decoding) for part in parts_of(dataset)]
             chance, cases = fmean(part["chance"] for part in parts), sum(part["n"] for part in parts)
-            above.append(wilson_interval(round(summary["accuracy"] * cases), cases)[0] > chance)
-        return "" if any(above) else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
+            lowest_accuracy, _ = wilson_interval(round(summary["accuracy"] * cases), cases)
+            above_chance = above_chance or lowest_accuracy > chance
+        return "" if above_chance else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
 
-    # Origin of the figures
+    # Notes
 
-    def behind(self, place: str, method: Method) -> Runs:
-        """Return the evaluations, as (run, data set), behind a method's figures at a place."""
-        return tuple((run, dataset) for dataset in data_sets(place) for run in method.runs)
+    def notes(self) -> list[str]:
+        """Return the sentences below every table and figure of these results: diverged trainings, and the judges."""
+        return [*self.divergence_notes(), *self.judging_notes()]
 
-    def diverged(self, *runs: str) -> list[str]:
-        """Say ``cdpr-seed1 diverged at step 20`` for each of the runs that did not reach the end of its training."""
-        ends = {run: self._diverged_at(run) for run in runs}
-        return [f"{run} diverged at step {step}" for run, step in ends.items() if step is not None]
+    def divergences(self, runs: Iterable[str]) -> list[str]:
+        """Write ``cdpr-seed1 diverged at step 20`` for each of the runs that did not reach the end of its training."""
+        steps = {run: self._diverged_at(run) for run in runs}
+        return [f"{run} diverged at step {step}" for run, step in steps.items() if step is not None]
 
-    def divergences(self) -> list[str]:
+    def divergence_notes(self) -> list[str]:
         """Write a sentence for every method of which a run diverged; its figures count all seeds."""
         notes = []
         for method in self.methods:
-            if broken := self.diverged(*method.runs):
-                runs = ", ".join(text.replace(" diverged at ", " at ") for text in broken)
+            if divergences := self.divergences(method.runs):
+                runs = ", ".join(text.replace(" diverged at ", " at ") for text in divergences)
                 notes.append(f"{method.label}: training diverged ({runs}); evaluated with the weights before.")
         return notes
 
-    def judging(self) -> list[str]:
-        """Name the judges of the diagnoses behind these figures: one sentence for all of them, and one for every method
-        at whose diagnoses the judge failed."""
+    def judging_notes(self) -> list[str]:
+        """Write who judged the diagnoses behind these figures: a sentence about all of them, and one for every method
+        at whose diagnoses the judge failed. Empty where no model judges."""
         if not self.settings.judge.model:
             return []
-        counts, notes = Counter[str](), []
+        total, notes = Counter[str](), []
         for method in self.methods:
-            here = Counter[str]()
-            for dataset, decoding in itertools.product(self.datasets, self.decodings):
-                here.update(self.verdicts(method, dataset, decoding))
-            if failure := failing("judge", here["invalid"], here["invalid"] + here["model"]):
+            counts = self._count_judges(method)
+            if failure := failing("judge", counts["invalid"], counts["invalid"] + counts["model"]):
                 notes.append(f"{method.label}: {failure}.")
-            counts += here
-        total = counts.total() or 1
-        shares = [f"{100 * counts[by] / total:.1f}% {text}" for by, text in _VERDICTS.items()]
-        return [f"Verdicts on {counts.total():,} diagnoses: {', '.join(shares)}.", *notes] if counts else []
+            total += counts
+        if not total:
+            return []
+        table, model, invalid = (
+            f"{100 * total[judge] / total.total():.1f}%" for judge in ("table", "model", "invalid")
+        )
+        return [f"Verdicts on {total.total():,} diagnoses: {table} by tables of names, {model} by the judge, {invalid} "
+                "unreadable answers of the judge, for which the tables decided.", *notes]  # fmt: skip
 
-    def verdicts(self, method: Method, dataset: str, decoding: str) -> dict[str, int]:
-        """Count diagnoses by judge (:class:`~cdpr.evaluation.row.Judging`)."""
-        try:
-            rows = self.rows(method, dataset, decoding)
-        except NotMeasured:
-            return {}
-        return rows.judging_by.value_counts().to_dict() if "judging_by" in rows else {}
+    def _count_judges(self, method: Method) -> Counter[str]:
+        """Count the diagnoses of a method by who judged them (:class:`~cdpr.evaluation.row.Judging`), over all data
+        sets and decodings that were measured."""
+        counts = Counter[str]()
+        for dataset in self.datasets:
+            for decoding in self.decodings:
+                try:
+                    rows = self.rows(method, dataset, decoding)
+                except NotMeasured:
+                    continue
+                if "judging_by" in rows:
+                    counts.update(rows.judging_by.value_counts().to_dict())
+        return counts
 
-    def remarks(self) -> list[str]:
-        """List the notes below every table and figure of these results: diverged trainings, and the judges."""
-        return [*self.divergences(), *self.judging()]
-
-    def answered_as(self, method: Method) -> list[str]:
+    def answering_models(self, method: Method) -> list[str]:
         """List the models, other than the requested one, as which servers answered (``answered_as`` in run.json)."""
-        evaluations = (self.path(run, dataset) for run in method.runs for dataset in self.datasets)
-        places = (path.with_suffix(".run.json") for path in evaluations)
-        tags = {read_record(place).tags.get("answered_as", "") for place in places if place.exists()}
-        return sorted(tags - {""})
-
-    def path(self, run: str, dataset: str) -> Path:
-        """Return the file with the evaluation of a run on a data set."""
-        return self.folder / "evaluations" / run / f"{dataset}.jsonl"
-
-
-def data_sets(place: str) -> Sequence[str]:
-    """Return the data sets of a place."""
-    return AVERAGED if place == AVERAGE else (place,)
+        names = set()
+        for run in method.runs:
+            for dataset in self.datasets:
+                record = self.path(run, dataset).with_suffix(".run.json")
+                if record.exists():
+                    names.add(read_record(record).tags.get("answered_as", ""))
+        return sorted(names - {""})
 
 
-def paired(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:
-    """Pair runs: by seed where both were trained, else the single run of one with all runs of the other."""
-    one, two = (dict(zip(seeds_of_runs(side), side, strict=False)) for side in (first, second))
-    if one and two:
-        return [(one[seed], two[seed]) for seed in one if seed in two]
-    most = max(len(first), len(second))
-    spread = [list(side) * (most if len(side) == 1 else 1) for side in (first, second)]
-    return list(zip(*spread, strict=True))
+def parts_of(dataset: str) -> Sequence[str]:
+    """Return the data sets behind a column: those of the paper's average, or the one itself."""
+    return AVERAGED if dataset == AVERAGE else (dataset,)
+
+
+def evaluations_of(method: Method, dataset: str) -> Runs:
+    """Return the evaluations behind a method's figures on a data set or on average, as (run, data set)."""
+    return tuple((run, part) for part in parts_of(dataset) for run in method.runs)
+
+
+def pair_runs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:
+    """Pair the runs of two methods: by seed where both were trained, else the single run of one with all of the other.
+
+    ``["a-seed0", "a-seed1"]`` and ``["b-seed1", "b-seed2"]`` give ``[("a-seed1", "b-seed1")]``.
+    """
+    first_by_seed, second_by_seed = ({seed: run for seed, run in zip(seeds_of_runs(runs), runs, strict=False)}
+                                     for runs in (first, second))  # fmt: skip
+    if first_by_seed and second_by_seed:
+        return [(run, second_by_seed[seed]) for seed, run in first_by_seed.items() if seed in second_by_seed]
+    if len(first) == 1:
+        return [(first[0], run) for run in second]
+    if len(second) == 1:
+        return [(run, second[0]) for run in first]
+    return list(zip(first, second, strict=True))

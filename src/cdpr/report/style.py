@@ -1,4 +1,4 @@
-"""How figures look: colours for every reader, marks for print, the same bytes every time."""
+"""The look of all figures: colours that everybody can tell apart, markers for print, the same bytes every time."""
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,16 +9,16 @@ from typing import Any, TypeAlias
 
 from .. import escape
 from ..files import write_bytes
-from ..settings import AgentEntry, Look, Settings
-from ..settings.experiments import Variant
-from .methods import DATASETS, IN_DOMAIN, domain, synthetic, tier_mark
+from ..settings import Look, Settings
+from .methods import DATASETS, IN_DOMAIN, domain, is_synthetic, tier_mark
 from .table import Row
 
-# Matplotlib takes long to import, and most jobs draw nothing.
+# Matplotlib takes long to import, and most jobs draw nothing: it is imported where a figure is drawn.
 Axes: TypeAlias = Any
 Figure: TypeAlias = Any
 SubFigure: TypeAlias = Any
 Bbox: TypeAlias = Any
+Artist: TypeAlias = Any
 
 # Okabe and Ito's palette: eight colours that remain distinct with any colour vision.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -28,30 +28,39 @@ GREY = "#6b6b6b"
 # What every figure is drawn with.
 PARAMETERS = Path(__file__).with_name("matplotlibrc.txt")
 
-# For what the registries give no look: colours of Tol's muted palette, which no shipped row has.
-_SPARE = tuple(Look.model_validate({"colour": colour, "marker": marker, "line": line}) for colour, marker, line in zip(
-    ("#332288", "#882255", "#999933", YELLOW, "#AA4499", "#117733", "#DDCC77", "#CC6677"), "dhpHDX8*",
-    ((0, (5, 1)), ":", (0, (3, 1, 1, 1)), "-.") * 2, strict=True))  # fmt: skip
+# For agents and variants without a look of their own: colours of Tol's muted palette, which no shipped row has.
+_SPARE_LOOKS = [
+    Look.model_validate({"colour": colour, "marker": marker, "line": line})
+    for colour, marker, line in (
+        ("#332288", "d", (0, (5, 1))), ("#882255", "h", ":"), ("#999933", "p", (0, (3, 1, 1, 1))), (YELLOW, "H", "-."),
+        ("#AA4499", "D", (0, (5, 1))), ("#117733", "X", ":"), ("#DDCC77", "8", (0, (3, 1, 1, 1))), ("#CC6677", "*", "-."),
+    )
+]  # fmt: skip
 
 
 def look_of(settings: Settings, name: str, position: int = 0) -> Look:
-    """Return the look of an agent or variant in its registry. One without takes a spare look whose colour no other row
-    has, as long as there are any: shown variants first; what is in no registry takes that of its ``position``."""
+    """Return the look of an agent or variant from its registry.
+
+    One without a look takes a spare one, if possible in a colour that no other entry has. Spare looks are handed out in
+    the order of the registries, first to variants that figures show; a name that is in no registry takes the one at
+    ``position``.
+    """
     variants = settings.experiments.variants
-    rows: dict[str, AgentEntry | Variant] = {**settings.agents, **variants}
-    if (entry := rows.get(name)) and entry.look:
-        return entry.look
-    used = {row.look.colour.lower() for row in rows.values() if row.look}
-    spare = [look for look in _SPARE if look.colour.lower() not in used] or list(_SPARE)
-    without = sorted((row for row in rows if not rows[row].look),
-                     key=lambda row: row not in variants or set(variants[row].feeds) <= {"ablations"})  # fmt: skip
-    return spare[(without.index(name) if name in without else position) % len(spare)]
+    look_by_name = {name: entry.look for entries in (settings.agents, variants) for name, entry in entries.items()}
+    if look := look_by_name.get(name):
+        return look
+    used = {look.colour.lower() for look in look_by_name.values() if look}
+    spare = [look for look in _SPARE_LOOKS if look.colour.lower() not in used] or _SPARE_LOOKS
+    without_look = [name for name, look in look_by_name.items() if not look]
+    shown = [name for name in without_look if name in variants and set(variants[name].feeds) - {"ablations"}]
+    order = [*shown, *(name for name in without_look if name not in shown)]
+    return spare[(order.index(name) if name in order else position) % len(spare)]
 
 
 @contextmanager
 def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Figure]:
-    """Open an empty figure of so many inches that lays itself out; it is saved as ``png`` and ``pdf`` at the end. Drawn
-    by Agg (no window, no global state), with this module's parameters alone, whatever matplotlibrc there is."""
+    """Open an empty figure of so many inches with automatic layout; at the end it is saved to ``out["png"]`` and
+    ``out["pdf"]``. It is drawn without a window and with the parameters of this package alone."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -63,38 +72,13 @@ def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Fi
         save(figure, out)
 
 
-def cases_of(settings: Settings, dataset: str, rows: Iterable[Row] = (), gap: str = "\n") -> str:
-    """Make the title of a panel, ``MIMIC-IV, synthetic`` and below it ``(in-domain, N = 1000)``."""
-    cases = max((row["n"] for row in rows), default=0)
-    return (f"{DATASETS[dataset]}{made_up(settings, dataset)}{gap}"
-            f"({domain(dataset)}{f', N = {cases}' if cases else ''})")  # fmt: skip
-
-
-def made_up(settings: Settings, dataset: str = IN_DOMAIN) -> str:
-    """Return what the title of a panel adds where its cases are synthetic."""
-    return ", synthetic" if synthetic(settings, dataset) else ""
-
-
-def mark_tier(figure: Figure, settings: Settings, notes: str = "") -> None:
-    """Say in the lower corners where the cases come from, in what unit costs enter the utility, and ``notes``."""
-    figure.get_layout_engine().set(rect=(0, 0.045, 1, 0.955))
-    corners(figure, f"{tier_mark(settings)}; cost unit: USD {settings.utility.cost_unit_usd:g}", notes)
-
-
-def corners(figure: Figure, right: str, left: str) -> None:
-    """Write small texts in the lower corners."""
-    small = {"fontsize": 6.5, "color": GREY, "va": "bottom"}
-    figure.text(0.995, 0.004, right, ha="right", **small)
-    figure.text(0.005, 0.004, left, ha="left", **small)
-
-
 def save(figure: Figure, out: Mapping[str, Path]) -> None:
-    """Write ``png`` and ``pdf`` (fonts embedded) to their paths; neither holds a date or a program version. Both have
-    the layout that the first drawing found."""
+    """Write the figure to ``out["png"]`` and ``out["pdf"]`` (fonts embedded), without dates and program versions. Both
+    have the layout of the first drawing."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        text.set_text("\n".join(map(escape.figure, text.get_text().split("\n"))))
+        text.set_text("\n".join(escape.figure(line) for line in text.get_text().split("\n")))
     pdf = {"Creator": "cdpr", "Producer": "cdpr", "CreationDate": None}
     for kind, metadata in (("png", {"Software": "cdpr"}), ("pdf", pdf)):
         buffer = io.BytesIO()
@@ -103,27 +87,43 @@ def save(figure: Figure, out: Mapping[str, Path]) -> None:
         figure.set_layout_engine("none")
 
 
-def empty(panel: Axes, text: str) -> None:
-    """Say in a panel why it shows nothing."""
+# Words in figures
+
+
+def panel_title(settings: Settings, dataset: str, rows: Iterable[Row] = (), separator: str = "\n") -> str:
+    """Return the title of a panel, ``MIMIC-IV, synthetic`` and below it ``(in-domain, N = 1000)``; the number of cases
+    is that of the ``rows`` shown."""
+    cases = max((row["n"] for row in rows), default=0)
+    count = f", N = {cases}" if cases else ""
+    return f"{DATASETS[dataset]}{synthetic_suffix(settings, dataset)}{separator}({domain(dataset)}{count})"
+
+
+def synthetic_suffix(settings: Settings, dataset: str = IN_DOMAIN) -> str:
+    """Return ``, synthetic`` for the title of a panel whose cases are, else nothing."""
+    return ", synthetic" if is_synthetic(settings, dataset) else ""
+
+
+def write_in_empty_panel(panel: Axes, text: str) -> None:
+    """Write in a panel why it shows nothing."""
     panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", color=GREY)
 
 
-def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:
-    """Mark the tier and set notes below a figure, a line each (empty ones are left out), with room for all."""
-    notes = [line for line in lines if line]
-    mark_tier(figure, settings, "\n".join(notes))
-    inches, height = 0.1 + 0.125 * max(1, len(notes)), figure.get_figheight()
-    figure.set_figheight(height + max(0.0, inches - height / 3))  # many notes take no room from the panels
-    room = inches / figure.get_figheight()
-    figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))
-
-
-def folded(notes: Iterable[str]) -> list[str]:
-    """Wrap notes to lines that a figure has room for."""
-    return [line for note in notes for line in wrap(note, 140)]
+def write_notes(figure: Figure, settings: Settings, notes: Iterable[str]) -> None:
+    """Write notes below a figure, each on lines of its own (empty ones are left out), and beside them where the cases
+    come from and in what unit costs enter the utility. Many notes make the figure taller."""
+    lines = [line for note in notes for line in wrap(note, 140)]
+    origin = f"{tier_mark(settings)}; cost unit: USD {settings.utility.cost_unit_usd:g}"
+    small = {"fontsize": 6.5, "color": GREY, "va": "bottom"}
+    figure.text(0.995, 0.004, origin, ha="right", **small)
+    figure.text(0.005, 0.004, "\n".join(lines), ha="left", **small)
+    notes_height, height = 0.1 + 0.125 * max(1, len(lines)), figure.get_figheight()  # inches
+    figure.set_figheight(height + max(0.0, notes_height - height / 3))
+    share = notes_height / figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
 
 
 def missing_note(names: Sequence[str]) -> str:
-    """Write a line that names what is missing; empty where nothing is."""
-    items = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
-    return f"missing: {', '.join(items)}" if names else ""
+    """Return a note that names what is missing, at most five things; empty where nothing is."""
+    if len(names) > 5:
+        names = [*names[:4], f"{len(names) - 4} more"]
+    return f"missing: {', '.join(names)}" if names else ""

@@ -1,7 +1,7 @@
-"""A table: rows of a frame with columns, caption and notes; and its forms: CSV with plain values, Markdown to read,
-LaTeX (booktabs) to print; the HTML page shows the same cells (``report/templates/parts.html``).
+"""A table with columns, rows, caption and notes, written as CSV (plain values), Markdown and LaTeX (booktabs).
 
-A row holds values by column key, so a missing value leaves its own cell empty and can shift nothing.
+The HTML page shows the same cells (``report/templates/parts.html``). A row is a dict of values by column key, so a
+missing value leaves only its own cell empty.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,22 +17,23 @@ from .. import escape
 from ..files import write_text
 from . import table_templates
 
-# How a cell stands out: among the rows of its column, as a sum, or (on the page) in whose favour a difference is.
+# Why a cell is emphasised: best or second best of its column, a sum, or (on the page) a difference that is clearly better
+# or worse.
 Mark = Literal["", "best", "second", "total", "better", "worse"]
-# Evaluations, as (run, data set).
+# Evaluations behind a number, as (run, data set): ``(("cdpr-seed0", "mimic_iv"),)``.
 Runs = tuple[tuple[str, str], ...]
 EMPTY = "—"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: ``key`` addresses it, ``header`` and ``group`` (a header above several columns) are shown.
+    """A column of a table, which shows the value under ``key`` of each row.
 
-    ``decimals`` formats numbers (None: as they are), which are shown times ``factor``; ``signed`` writes a plus,
-    ``align`` is l, c or r. A ``width``, a share of the line, lets LaTeX break lines in it. An ``interval`` is shown
-    with the ends ``<key>_low`` and ``<key>_high`` of the row. ``marked`` is how many of the best values are marked,
-    among the rows that are ``learned``. Numbers that are ``linked`` lead to the runs behind them. A ``unit`` follows
-    numbers; ``words`` are shown for values.
+    ``header`` is printed above it, ``group`` above several neighbouring columns. Numbers are shown times ``factor`` with
+    so many ``decimals`` (None: all), a plus sign if ``signed``, and a ``unit``; ``words`` replace values by text. An
+    ``interval`` is read from the row's ``<key>_low`` and ``<key>_high``. The best ``marked`` values (0, 1 or 2) among
+    the rows that are ``learned`` are marked. ``align`` is l, c or r; a ``width``, a share of the line, lets LaTeX break
+    lines. ``linked`` cells carry the runs of their row.
     """
 
     key: str
@@ -51,7 +52,7 @@ class Column:
     words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def text(self, value: Any, signed: bool = False, factor: float = 1.0) -> str:
-        """Format a value; floats alone are numbers with decimals."""
+        """Return a value as text: floats with decimals, sign and unit, everything else as it is or by ``words``."""
         if isinstance(value, float):
             return number(factor * value, self.decimals, signed) + self.unit
         return str(self.words.get(value, value))
@@ -59,8 +60,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """The content of a table in a row and column: a text, its mark, the runs behind it, a ``note`` below it, and the
-    address of its link on the page, below the results folder (``link``)."""
+    """What a table shows in one row and column: a text, its mark, the runs behind it, a ``note`` below it, and the file
+    below the results folder to which it links on the page (``link``)."""
 
     text: str
     mark: Mark = ""
@@ -69,17 +70,17 @@ class Cell:
     link: str = ""
 
 
-# Values by column key; a row may hold more than the columns show. `runs` are the evaluations behind its numbers,
-# `reason` says why it has none and is shown across it. Beside a value, `<key>_text` is shown in its place,
-# `<key>_mark`, `<key>_note`, `<key>_link` and `<key>_runs` are those of its cell. Values of `SET.metric` have the runs
-# of `SET.runs`.
+# Values by column key; a row may hold more than the columns show. ``runs`` are the evaluations behind its numbers; a
+# ``reason`` says why it has none, and is shown across the row. Beside a value, ``<key>_text`` is shown in its place, and
+# ``<key>_mark``, ``<key>_note``, ``<key>_link`` and ``<key>_runs`` are the fields of its cell. A key ``private.aec`` has
+# the runs of ``private.runs``.
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table. ``label`` is LaTeX's; ``notes`` are shown below. Rows with the same value of ``by`` have it as a
-    heading."""
+    """A table; ``notes`` are sentences below it and ``label`` is LaTeX's. With ``by``, neighbouring rows with the same
+    value under that key have it as their heading. ``wide`` spans both columns of a page."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -90,48 +91,69 @@ class Table:
     by: str = ""
 
     def lines(self) -> Iterator[str | Row]:
-        """Yield headings and rows."""
+        """Yield the rows, and before each block of rows its heading."""
         for heading, rows in groupby(self.rows, lambda row: row.get(self.by)):
-            yield from [heading] if heading else []
+            if heading:
+                yield heading
             yield from rows
 
     def groups(self) -> list[tuple[str, int, int]]:
-        """List the headers above neighbouring columns: text, number of the first column, and how many columns."""
-        runs = groupby(enumerate(self.columns, 1), lambda at: at[1].group)
-        return [(group, members[0][0], len(members)) for group, run in runs if (members := list(run))]
+        """Return the headers above neighbouring columns, as (text, number of its first column from 1, columns)."""
+        groups, first = [], 1
+        for text, columns in groupby(self.columns, lambda column: column.group):
+            count = len(list(columns))
+            groups.append((text, first, count))
+            first += count
+        return groups
 
     def cell(self, row: Row, column: Column) -> Cell:
-        """Make the cell of a row and column, empty where there is no value."""
-        key, value = column.key, row.get(column.key)
-        beside = {name: row.get(f"{key}_{name}") for name in ("text", "mark", "note", "link", "runs")}
-        if (text := beside["text"]) is None:
-            ends: list[Any] = [row.get(f"{key}{end}") for end in ("", "_low", "_high")] if column.interval else [None]
-            if None not in ends:
-                value, low, high = (end * column.factor for end in ends)
-                text = interval(value, low, high, column.decimals, signed=column.signed)
-            else:
-                text = EMPTY if value is None else column.text(value, column.signed, column.factor)
-        runs: Any = row.get(f"{key.rpartition('.')[0]}.runs", row.get("runs", ())) if column.linked else ()
-        mark = beside["mark"] or self._marks.get((id(row), key), "")
-        return Cell(text, mark, beside["runs"] or runs if text != EMPTY else (), beside["note"] or "",
-                    beside["link"] or "")  # fmt: skip
+        """Return the cell of a row and column, with the text ``—`` where there is no value."""
+        key = column.key
+        text = row.get(f"{key}_text")
+        if text is None:
+            text = self._format(row, column)
+        if text == EMPTY:
+            runs: Runs = ()
+        elif f"{key}_runs" in row:
+            runs = row[f"{key}_runs"]
+        else:
+            dataset = key.rpartition(".")[0]
+            runs = row.get(f"{dataset}.runs", row.get("runs", ())) if column.linked else ()
+        mark = row.get(f"{key}_mark") or self._marks.get((id(row), key), "")
+        return Cell(text, mark, runs, row.get(f"{key}_note") or "", row.get(f"{key}_link") or "")
+
+    def _format(self, row: Row, column: Column) -> str:
+        """Return the value of a row in a column as text, with its interval where the column shows one."""
+        value = row.get(column.key)
+        if column.interval:
+            low, high = row.get(f"{column.key}_low"), row.get(f"{column.key}_high")
+            if value is not None and low is not None and high is not None:
+                mean, low, high = (column.factor * number for number in (value, low, high))
+                return interval(mean, low, high, column.decimals, signed=column.signed)
+        return EMPTY if value is None else column.text(value, column.signed, column.factor)
 
     @cached_property
     def _marks(self) -> dict[tuple[int, str], Mark]:
-        """Find marks by row and column, where at least two rows compete: one alone is the best of nothing."""
-        marked: dict[tuple[int, str], Mark] = {}
-        for c in (column for column in self.columns if column.marked):
-            rivals = {id(row): c.factor * row[c.key] for row in self.rows
-                      if row.get("learned") and isinstance(row.get(c.key), float)}  # fmt: skip
-            ranks = marks(rivals, c.decimals or 0, higher_is_better=c.higher_is_better) if len(rivals) > 1 else {}
-            marked |= {(row, c.key): mark for row, mark in ranks.items() if mark in ("best", "second")[: c.marked]}
-        return marked
+        """Marks by identity of the row and column key. At least two rows must compete: one alone is the best of
+        nothing."""
+        marks_by_cell: dict[tuple[int, str], Mark] = {}
+        for column in self.columns:
+            values = {id(row): column.factor * row[column.key] for row in self.rows
+                      if row.get("learned") and isinstance(row.get(column.key), float)}  # fmt: skip
+            if column.marked and len(values) > 1:
+                ranked = marks(values, column.decimals or 0, higher_is_better=column.higher_is_better)
+                shown = ("best", "second")[: column.marked]
+                marks_by_cell |= {(row, column.key): mark for row, mark in ranked.items() if mark in shown}
+        return marks_by_cell
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """Tables that are shown together, each below its heading; ``rows`` have the same figures as plain numbers, of which
-    CSV holds the columns ``keys``. ``printed`` are the tables in the form for print, where they differ."""
+    """Tables that are shown together; ``parts`` are pairs of heading and table.
+
+    The CSV holds the columns ``keys`` of ``rows``, the same figures as plain numbers with so many ``decimals``.
+    ``printed`` replaces the tables in LaTeX, where they need another form there.
+    """
 
     title: str
     parts: Sequence[tuple[str, Table]]
@@ -155,50 +177,53 @@ class Warned:
     text: str
 
 
-# What stands below a heading: a table, a paragraph, a list, a warning.
+# Content of a page: a table, a paragraph, a list, a warning.
 Block = Table | str | Sequence[str] | Warned
 
 
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
-    """Write values only: numbers with so many decimals, empty where there is none, texts as of
-    :func:`cdpr.escape.csv_cell`."""
+    """Return the columns ``keys`` of the rows as CSV: floats with so many decimals, empty cells for None and missing
+    keys, texts as of :func:`cdpr.escape.csv_cell`."""
 
-    def plain(value: Any) -> str:
-        return number(value, decimals) if isinstance(value, float) else "" if value is None else str(value)
+    def plain_text(value: Any) -> str:
+        if value is None:
+            return ""
+        return number(value, decimals) if isinstance(value, float) else str(value)
 
-    cells = [[escape.csv_cell(plain(row.get(key))) for key in keys] for row in rows]
+    cells = [[escape.csv_cell(plain_text(row.get(key))) for key in keys] for row in rows]
     return pd.DataFrame(cells, columns=list(keys), dtype=object).to_csv(index=False, lineterminator="\n")
 
 
 def to_markdown(block: Block) -> str:
-    """Write a table as a pipe table, marks as **bold** and underline, notes as a list, a missing row's reason beside
-    its first cell; texts as they are."""
+    """Return a block as Markdown. A table is a pipe table with its notes as a list; the best values are **bold**, the
+    second best underlined; the reason of a row without values is beside its first cell."""
     return escape.environment(table_templates).get_template("block.md").render(block=block)
 
 
 def to_latex(table: Table) -> str:
-    """Write a ``table`` environment for a document that loads booktabs; no other package is needed."""
-    signs = dict(zip(("block", "variable", "comment"), (("<%", "%>"), ("<<", ">>"), ("<#", "#>")), strict=True))
-    syntax = {f"{what}_{end}_string": sign for what, pair in signs.items()
-              for end, sign in zip(("start", "end"), pair, strict=True)}  # fmt: skip
-    return escape.environment(table_templates, **syntax).get_template("table.tex").render(table=table)
+    """Return a ``table`` environment for a document that loads booktabs; no other package is needed."""
+    # Braces are LaTeX's own: tags of this template are <% %>, << >> and <# #>.
+    tags = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
+            "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}  # fmt: skip
+    return escape.environment(table_templates, **tags).get_template("table.tex").render(table=table)
 
 
 def marks(values: Mapping[Any, float | None], decimals: int, *, higher_is_better: bool) -> dict[Any, Mark]:
-    """Mark best and second-best among the values there are, judged as printed: ties share a mark."""
+    """Return ``best``, ``second`` or an empty mark by name. Values are compared as printed, so ties share a mark; a
+    value that is None has none."""
     rounded = {name: round(value, decimals) for name, value in values.items() if value is not None}
     ranked = sorted(set(rounded.values()), reverse=higher_is_better)
-    places: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
-    return {name: places.get(value, "") for name, value in rounded.items()}
+    mark_of: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
+    return {name: mark_of.get(value, "") for name, value in rounded.items()}
 
 
 def interval(mean: float, low: float, high: float, decimals: int | None = 2, *, signed: bool = False) -> str:
-    """Format an interval: ``12.3 [10.1, 14.5]``."""
+    """Format a mean with its interval: ``12.30 [10.10, 14.50]``."""
     return f"{number(mean, decimals, signed)} [{number(low, decimals, signed)}, {number(high, decimals, signed)}]"
 
 
 def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
-    """Format a number; there is no negative zero."""
+    """Format a number with so many decimals (None: all), never as a negative zero; ``signed`` writes a plus."""
     if decimals is None:
         return str(value)
     rounded = round(float(value), decimals) + 0.0
@@ -206,6 +231,8 @@ def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
 
 
 def markdown_page(title: str, parts: Iterable[tuple[Any, ...]]) -> str:
-    """Write a page of parts, each a heading and the blocks below it."""
-    texts = [f"## {escape.markdown(heading)}\n\n" + "\n".join(map(to_markdown, blocks)) for heading, *blocks in parts]
-    return "\n".join([f"# {escape.markdown(title)}", "", *texts])
+    """Return a Markdown page of parts, each a tuple of its heading and the blocks below it."""
+    page = f"# {escape.markdown(title)}\n"
+    for heading, *blocks in parts:
+        page += f"\n## {escape.markdown(heading)}\n\n" + "\n".join(map(to_markdown, blocks))
+    return page
