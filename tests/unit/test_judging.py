@@ -334,7 +334,7 @@ def test_a_judge_that_says_nothing_is_named_at_the_end_of_the_run_in_its_record_
                   options={"run": "mine", "dataset": "mimic_iv"})  # fmt: skip
         evaluate_agent(plan, job)
         results = Results(plan, tmp_path / "results", [m for m in main_methods(plan) if m.name == "mine"])
-        return job.tags.get("judging", ""), capsys.readouterr().out, results.remarks()
+        return job.tags.get("judging", ""), capsys.readouterr().out, results.notes()
 
     tag, printed, notes = judged(plan)
     assert "6 of 6 answers of the judge were unreadable" in tag and tag in printed

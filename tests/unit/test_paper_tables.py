@@ -22,8 +22,8 @@ from cdpr.evaluation.metrics import EvaluationError
 from cdpr.evaluation.significance import detectable_difference, few_units, holm
 from cdpr.job import Job
 from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
-from cdpr.report.comparisons import ACCURACY, AEC, IN_DOMAIN_METRICS, METHOD, interval_columns, reading
-from cdpr.report.methods import IN_DOMAIN, REFERENCE, dynamic_methods, main_methods, trained
+from cdpr.report.comparisons import ACCURACY, AEC, IN_DOMAIN_METRICS, METHOD, describe_change, interval_columns
+from cdpr.report.methods import IN_DOMAIN, REFERENCE, dynamic_methods, main_methods, variant_method
 from cdpr.report.results import Results
 from cdpr.report.table import Table
 from cdpr.settings import parse_settings
@@ -141,7 +141,7 @@ def test_the_papers_figures_stand_apart(results, tmp_path):
 
 
 def test_paired_runs_share_their_seeds(results):
-    methods = [trained(SETTINGS, name) for name in ("cdpr", "grpo")]
+    methods = [variant_method(SETTINGS, name) for name in ("cdpr", "grpo")]
     found = Results(SETTINGS, results, methods)
     cdpr, grpo = methods
     one = found.change(replace(grpo, runs=("grpo-seed1",)), cdpr, IN_DOMAIN, "greedy")
@@ -170,7 +170,7 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
             at.rows = lambda method, *place: pd.concat(
                 [monkeyed[run] if run in costs else whole(replace(method, runs=(run,)), *place) for run in method.runs]
             )
-        return dynamic_vs_static.reduction(at, "greedy")
+        return dynamic_vs_static.cost_reduction(at, "greedy")
 
     monkeyed: dict[str, pd.DataFrame] = {}
     # Costs of both are proportional case by case, so every resample gives the same ratio: 30 of 360.
@@ -205,11 +205,11 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
 
 
 def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
-    cdpr, grpo = (trained(SETTINGS, name) for name in ("cdpr", "grpo"))
+    cdpr, grpo = (variant_method(SETTINGS, name) for name in ("cdpr", "grpo"))
     change = Results(SETTINGS, results, [cdpr, grpo]).change(cdpr, grpo, IN_DOMAIN, "greedy")
     change |= {"label": "A", "second": "B"}
-    assert reading(change, [AEC]) == "A against B is better on AEC."
-    assert reading(change, [ACCURACY, AEC]) == "A against B is better on AEC; open on Acc."
+    assert describe_change(change, [AEC]) == "A against B is better on AEC."
+    assert describe_change(change, [ACCURACY, AEC]) == "A against B is better on AEC; open on Acc."
     for write, shown in ((dynamic_vs_static.write_dynamic_vs_static, "Acc. AEC Utility"),
                          (ablations.write_ablations, "Acc. AEN AEC N_na Utility")):  # fmt: skip
         text = texts(write, results, tmp_path / "t")[".md"]
@@ -219,7 +219,7 @@ def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
 
 
 def test_one_alone_is_the_best_of_nothing(results, tmp_path):
-    methods = [trained(SETTINGS, name) for name in ("cdpr", "grpo", "without_lambda_cost")]
+    methods = [variant_method(SETTINGS, name) for name in ("cdpr", "grpo", "without_lambda_cost")]
 
     def marked(methods) -> list[list[str]]:
         at = Results(SETTINGS, results, methods)

@@ -20,7 +20,7 @@ from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, of
 from cdpr.job import Job
 from cdpr.metrics_log import write_apart
 from cdpr.report import learning_curves, main_table, methods, style
-from cdpr.report.accuracy_cost import frontier, named, plot_accuracy_cost, plot_every_agent
+from cdpr.report.accuracy_cost import labelled_agents, plot_accuracy_cost, plot_every_agent
 from cdpr.report.comparators import write_comparators
 from cdpr.report.curves import CurveError, diverged_at, read_curves
 from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
@@ -32,7 +32,7 @@ from cdpr.report.learning_curves import (
     plot_training_time,
 )
 from cdpr.report.main_table import sheet, write_main_table
-from cdpr.report.methods import main_methods, pictured_methods, trained
+from cdpr.report.methods import main_methods, pictured_methods, variant_method
 from cdpr.report.paper import read_paper
 from cdpr.report.provenance import ProvenanceError
 from cdpr.report.table import Column, Table, interval, marks, number, to_csv, to_latex, to_markdown
@@ -294,7 +294,7 @@ def test_each_of_six_agents_has_its_name_beside_its_point(results, tmp_path, mon
     """No name lies on another, on a point, or beyond its panel, also where all points coincide."""
     rng = np.random.default_rng(0)
     for dataset, cases in CASES.items():
-        for run in {run for m in pictured_methods(SETTINGS) if m.name in named(SETTINGS) for run in m.runs}:
+        for run in {run for m in pictured_methods(SETTINGS) if m.name in labelled_agents(SETTINGS) for run in m.runs}:
             right, tests, price = (5, 3, 10.0) if alike else (*map(int, rng.integers(2, 9, 2)), 10.0)
             rows = [row(i, d, i % 10 < right, tests, price) for d in ("greedy", "sampled") for i in range(cases)]
             write_rows(results / "evaluations" / run / f"{dataset}.jsonl", rows)
@@ -303,17 +303,17 @@ def test_each_of_six_agents_has_its_name_beside_its_point(results, tmp_path, mon
     for plot in (plot_accuracy_cost, plot_every_agent):
         make(plot, results, tmp_path / "f")
     labels = {f"{m.label} (knows the hospital)" if m.knows_hospital else m.label
-              for m in pictured_methods(SETTINGS) if m.name in named(SETTINGS)}  # fmt: skip
+              for m in pictured_methods(SETTINGS) if m.name in labelled_agents(SETTINGS)}  # fmt: skip
     panels = [panel for figure in figures for panel in figure.axes if {t.get_text() for t in panel.texts} & labels]
     assert len(panels) == len(CASES) and [len(figure.axes) for figure in figures] == [1, 4]
     assert "synthetic, in MIMIC-IV's format" in panels[0].get_title() and "higher is better" in panels[0].get_ylabel()
     assert all("synthetic" in panel.get_title() for panel in panels)
     for panel in panels:
         names = [text for text in panel.texts if text.get_text() in labels]
-        assert len(names) == len(labels) == len(named(SETTINGS))
+        assert len(names) == len(labels) == len(labelled_agents(SETTINGS))
         boxes = [text.get_window_extent() for text in names]
         points = [panel.transData.transform(c.lines[0].get_xydata()[0]) for c in panel.containers]
-        assert len(points) == len(named(SETTINGS))
+        assert len(points) == len(labelled_agents(SETTINGS))
         whole = panel.get_window_extent()
         for place, box in enumerate(boxes):
             assert not any(box.overlaps(other) for other in boxes[:place])
@@ -331,7 +331,7 @@ def ink(png: bytes) -> float:
 
 
 def test_figures_without_results_say_so(tmp_path):
-    curves = read_curves(tmp_path, trained(SETTINGS, "cdpr"), ["accuracy"])
+    curves = read_curves(tmp_path, variant_method(SETTINGS, "cdpr"), ["accuracy"])
     assert curves.missing == ("training/cdpr-seed0/metrics.jsonl", "training/cdpr-seed1/metrics.jsonl")
     for plot in PLOTS[1:]:
         drawn = make(plot, tmp_path, tmp_path / "f")
@@ -352,7 +352,7 @@ def test_efficiency_is_compared_over_the_same_seeds(results, tmp_path):
 def test_curves_share_steps_and_never_extrapolate(results):
     path = results / "training/cdpr-seed1/metrics.jsonl"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if '"step": 20' not in line))
-    curves = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
+    curves = read_curves(results, variant_method(SETTINGS, "cdpr"), ["accuracy"])
     assert curves.mean("step").tolist() == [0, 10]
     assert curves.mean("seconds").tolist() == [0, 30]  # mean of 20 and 40
     assert curves.mean("accuracy") == pytest.approx([0.11, 0.41])
@@ -361,7 +361,7 @@ def test_curves_share_steps_and_never_extrapolate(results):
     with path.open("a") as out:
         out.write('{"step": 30, "seconds": 1, "tokens": 2, "validation/accuracy": null}\n')
     with pytest.raises(CurveError, match=r"metrics\.jsonl:4: field 'validation/accuracy'"):
-        read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
+        read_curves(results, variant_method(SETTINGS, "cdpr"), ["accuracy"])
 
 
 def break_off(results: Path, run: str, step: int) -> None:
@@ -373,19 +373,19 @@ def break_off(results: Path, run: str, step: int) -> None:
 
 
 def test_a_diverged_seed_ends_only_itself(results):
-    whole = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
-    assert [piece.mean("step").tolist() for piece in whole.pieces()] == [[0, 10, 20]] and whole.ends(
+    whole = read_curves(results, variant_method(SETTINGS, "cdpr"), ["accuracy"])
+    assert [piece.mean("step").tolist() for piece in whole.split_where_seeds_end()] == [[0, 10, 20]] and whole.ends(
         "step", "aec"
     ) == []
     break_off(results, "cdpr-seed1", 13)
-    curves = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
+    curves = read_curves(results, variant_method(SETTINGS, "cdpr"), ["accuracy"])
     assert curves.mean("step").tolist() == [0, 10, 20] and curves.diverged == {"cdpr-seed1": 13}
     assert np.isnan(curves.values["step"]).tolist() == [[False] * 3, [False, False, True]]
     assert curves.mean("accuracy") == pytest.approx([0.11, 0.41, 0.7])
     assert curves.mean("seconds").tolist() == [0, 30, 40]  # 40 is seed 0 alone
     assert curves.band("accuracy")[1] == pytest.approx([0.12, 0.42, 0.7])
     # Each piece is of the same seeds all along, and goes forward on every axis.
-    pieces = list(curves.pieces())
+    pieces = list(curves.split_where_seeds_end())
     assert [p.mean("seconds").tolist() for p in pieces] == [[0, 30], [20, 40]]
     assert [len(p.values["accuracy"]) for p in pieces] == [2, 1]
     assert pieces[1].mean("accuracy") == pytest.approx([0.4, 0.7])
@@ -393,12 +393,12 @@ def test_a_diverged_seed_ends_only_itself(results):
     # A run that goes on still shortens the curve, a diverged one beside it does not.
     path = results / "training/cdpr-seed0/metrics.jsonl"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if '"step": 20' not in line))
-    assert read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"]).mean("step").tolist() == [0, 10]
+    assert read_curves(results, variant_method(SETTINGS, "cdpr"), ["accuracy"]).mean("step").tolist() == [0, 10]
     break_off(results, "cdpr-seed0", 4)  # all diverged: up to the longest
-    both = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
+    both = read_curves(results, variant_method(SETTINGS, "cdpr"), ["accuracy"])
     assert both.mean("step").tolist() == [0, 10] and both.mean("accuracy")[1] == pytest.approx(0.42)
     break_off(results, "cdpr-seed1", 0)  # before its first validation: diverged, not missing
-    none = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
+    none = read_curves(results, variant_method(SETTINGS, "cdpr"), ["accuracy"])
     assert (none.runs, none.missing, none.diverged) == (("cdpr-seed0",), (), {"cdpr-seed0": 4, "cdpr-seed1": 0})
 
 
@@ -450,12 +450,6 @@ def test_training_of_another_tier_or_on_other_cases_is_no_line_beside(results, t
         with pytest.raises(ProvenanceError, match=of):
             stage(SETTINGS, job(results, tmp_path / "f"))
     assert not list(tmp_path.glob("f*"))
-
-
-def test_frontier_keeps_what_nobody_beats():
-    assert frontier([(0, 20), (30, 50), (80, 40), (40, 70), (40, 60), (400, 78)]) == [
-        (0, 20), (30, 50), (40, 70), (400, 78),
-    ]  # fmt: skip
 
 
 def test_comparators_stand_side_by_side_with_what_their_training_cost(results, tmp_path):
@@ -658,7 +652,7 @@ def test_many_notes_make_a_figure_taller(tmp_path):
         with style.drawing(4, 2.5, out) as figure:
             panels = figure.subplots(1, 2)
             panels[0].set_title("title")
-            style.foot(figure, SETTINGS, [f"note {number}" for number in range(count)])
+            style.write_notes(figure, SETTINGS, [f"note {number}" for number in range(count)])
         heights.append(figure.get_figheight())
     assert heights[0] == 2.5 and heights[1] > 60 * 0.125
 

@@ -18,12 +18,11 @@ from cdpr.pipeline.stages import STAGES
 from cdpr.report import style
 from cdpr.report.sensitivity import (
     _COLUMNS,
-    Panel,
+    describe_peak,
     plot_further_sensitivity,
     plot_sensitivity,
     read_panels,
     sweep_rows,
-    verdict,
 )
 from cdpr.report.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
@@ -119,18 +118,18 @@ def test_every_point_has_its_line_and_the_default_is_cdpr(pristine):
     assert rows["beta", "0"]["k"] == "107+110+113"  # GRPO's, all three
 
 
-def said(settings, results: Path, name: str) -> tuple[str, bool]:
+def described(settings, results: Path, name: str) -> str:
     found, panels = read_panels(settings, results, "sensitivity")
-    return verdict(found, next(panel for panel in panels if panel.points[0]["sweep"] == name))
+    return describe_peak(found, next(panel for panel in panels if panel.points[0]["sweep"] == name))
 
 
 def test_the_text_names_the_highest_and_a_peak_only_where_one_is_shown(results):
     def told(name: str) -> str:
-        return said(SETTINGS, results, name)[0]
+        return described(SETTINGS, results, name)
 
-    assert told("candidates").startswith("highest 8, 67.8%\nover default 4: +2.50 [")
-    assert said(SETTINGS, results, "candidates")[1]  # nested verdicts: the same cases in every seed
-    assert told("group_size").endswith("open") and not said(SETTINGS, results, "group_size")[1]
+    text = told("candidates")  # nested verdicts: the same cases in every seed
+    assert text.startswith("highest 8, 67.8%\nover default 4: +2.50 [") and not text.endswith("open")
+    assert told("group_size").endswith("open")
     lose(results, "candidates_8-seed0")
     assert told("candidates").startswith("highest of 3 measured: 4, 66.0%\nover next 6: +")
     write_run(results, "candidates_6-seed0", "mimic_iv", 0.65, 20)
@@ -158,19 +157,12 @@ def test_a_sweep_of_a_single_point_has_no_panel_and_the_figure_says_how_to_get_i
     )
 
 
-def test_the_star_is_at_the_highest_utility():
-    points = [{}, {"accuracy": 0.9, "utility": 0.2}, {"accuracy": 0.8, "utility": 0.3}, {"accuracy": 0.8}]
-    sweep = SETTINGS.experiments.sweeps["beta"]
-    assert Panel(sweep, points).most_useful is points[2]
-    assert Panel(sweep, points[:1]).most_useful is None
-
-
 def test_too_few_seeds_tell_no_peak(results):
     few = parse_settings(merge(SETTINGS.model_dump(), {"seeds": [0, 1]}))
-    assert said(few, results, "candidates") == ("highest 8, 67.8%\nopen: too few seeds at 4", False)
+    assert described(few, results, "candidates") == "highest 8, 67.8%\nopen: too few seeds at 4"
     single = {"experiments": {"sweeps": {"candidates": {"seeds": 1}}}}
-    text, peak = said(parse_settings(merge(SETTINGS.model_dump(), single)), results, "candidates")
-    assert text.endswith("open: too few seeds at 2, 6, 8") and not peak
+    text = described(parse_settings(merge(SETTINGS.model_dump(), single)), results, "candidates")
+    assert text.endswith("open: too few seeds at 2, 6, 8")
     chosen = parse_settings(merge(SETTINGS.model_dump(), {"experiments": {"swept": ["beta"], "points": 1}}))
     assert list(sweeps(chosen, "sensitivity")["beta"]) == [0.0, 0.5]
     assert sweeps(chosen, "sensitivity", every=True) == sweeps(SETTINGS, "sensitivity")

@@ -1,4 +1,4 @@
-"""What a comparison may support: seeds, stopped policies, chance, and in whose favour it is."""
+"""What a comparison may support: seeds, stopped policies, chance, and in whose outcome_of it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from test_claims import PAPER, SYNTHETIC, judged, results, write_evaluation, wri
 from toy import CALL_COUNTS
 
 from cdpr.evaluation.metrics import METRICS
-from cdpr.report.comparisons import favour
+from cdpr.report.comparisons import outcome_of
 from cdpr.report.methods import TRAINED, Method
 from cdpr.report.results import Results
 from cdpr.settings.datasets import BENCHMARKS
@@ -57,7 +57,7 @@ def test_a_comparison_supports_nothing(folder, seeds, right, tests, common, reas
     at = Results(SYNTHETIC, folder, methods)
     # On the average there are three times as many cases, so 27% is above a chance of 20%.
     expected = "" if place == "average" and right == 27 else reason
-    assert at.void(methods, place, "greedy") == expected
+    assert at.why_void(methods, place, "greedy") == expected
     assert at.change(*methods, place, "greedy")["void"] == expected
 
 
@@ -67,14 +67,14 @@ def test_a_policy_has_stopped_when_it_orders_nothing_whatever_it_costs(folder):
         write_run(folder, f"grpo-seed{seed}", 60, 2, costs=[0.0] * 100)  # free examinations
     methods = [trained("cdpr", 0, 1), trained("grpo", 0, 1)]
     at = Results(SYNTHETIC, folder, methods)
-    assert at.void(methods[:1], "mimic_iv", "greedy") == "CDPR has stopped ordering examinations (AEN 0.00)"
-    assert at.void(methods[1:], "mimic_iv", "greedy") == ""
+    assert at.why_void(methods[:1], "mimic_iv", "greedy") == "CDPR has stopped ordering examinations (AEN 0.00)"
+    assert at.why_void(methods[1:], "mimic_iv", "greedy") == ""
 
 
 def test_an_agent_that_is_not_trained_needs_neither_seeds_nor_examinations(folder):
     write_run(folder, "zero_test", 60, 0, 20)
     agent = Method("zero_test", "At once", "Open-Source LLMs", ("zero_test",))
-    assert Results(SYNTHETIC, folder, [agent]).void([agent], "mimic_iv", "greedy") == ""
+    assert Results(SYNTHETIC, folder, [agent]).why_void([agent], "mimic_iv", "greedy") == ""
 
 
 def test_seeds_are_paired_by_number_and_one_run_stands_against_all(folder):
@@ -101,11 +101,11 @@ def test_in_whose_favour_a_comparison_is(folder):
     ours, others = trained("cdpr", 0, 1), trained("grpo", 0, 1)
     at = Results(SYNTHETIC, folder, [ours, others])
     change = at.change(ours, others, "mimic_iv", "greedy")
-    assert [favour(change, METRICS[name]) for name in ("accuracy", "aec")] == ["better", "better"]
+    assert [outcome_of(change, METRICS[name]) for name in ("accuracy", "aec")] == ["better", "better"]
     reversed_ = at.change(others, ours, "mimic_iv", "greedy")
-    assert [favour(reversed_, METRICS[name]) for name in ("accuracy", "aec")] == ["worse", "worse"]
-    assert favour(change | {"void": "one seed"}, METRICS["accuracy"]) == ""
-    assert favour(change, METRICS["n_na"]) == ""  # no difference: the interval holds zero
+    assert [outcome_of(reversed_, METRICS[name]) for name in ("accuracy", "aec")] == ["worse", "worse"]
+    assert outcome_of(change | {"void": "one seed"}, METRICS["accuracy"]) == ""
+    assert outcome_of(change, METRICS["n_na"]) == ""  # no difference: the interval holds zero
 
 
 def test_costs_and_chance_of_a_summary(folder):

@@ -12,7 +12,7 @@ from cachetools import cachedmethod
 from ..files import DigestCache, write_text
 from ..job import PageEntry
 from ..locks import hold
-from ..report.methods import unfit
+from ..report.methods import why_unfit
 from ..settings import (
     Settings,
     SettingsError,
@@ -70,7 +70,7 @@ class Experiment:
 
     def evaluations(self, runs: Iterable[str], datasets: Iterable[str] = BENCHMARKS) -> list[tuple[str, str]]:
         """(run, data set) pairs, without those whose agent cannot diagnose such cases."""
-        return [(r, d) for r in runs for d in datasets if not unfit(self.settings, r, d)]
+        return [(r, d) for r in runs for d in datasets if not why_unfit(self.settings, r, d)]
 
     @property
     def datasets(self) -> list[str]:

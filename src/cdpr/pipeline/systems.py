@@ -42,7 +42,7 @@ class System:
 def systems(experiment: "Experiment", environment: Environment = os.environ) -> list[System]:
     """All rows in the table's order, then the models that judge and match."""
     settings, rows_of_table = experiment.settings, []
-    rows = {methods.agent(settings, name).name: name for name in settings.agents}
+    rows = {methods.agent_method(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
         titles, name = (method.label, method.group, method.paper), rows.get(method.name)
         model = model_of(settings, settings.agents[name]) if name else None
@@ -59,7 +59,7 @@ def systems(experiment: "Experiment", environment: Environment = os.environ) -> 
 def missing(experiment: "Experiment", run: str, environment: Environment = os.environ) -> tuple[str, ...]:
     """What an agent, or a trained run, lacks, each with how to supply it."""
     settings, agent = experiment.settings, agent_entry(experiment.settings, run)
-    if all(unfit := [methods.unfit(settings, run, dataset) for dataset in BENCHMARKS]):
+    if all(unfit := [methods.why_unfit(settings, run, dataset) for dataset in BENCHMARKS]):
         return tuple(dict.fromkeys(unfit))
     if (model := model_of(settings, agent)) is None:
         return _policy(settings, served(settings, agent)) if agent.own_policy else ()

@@ -21,7 +21,7 @@ from ..costs.price import COVERAGE_COLUMNS, whole_record_usd
 from ..ingest.attrition import AttritionReport
 from ..ingest.draft import NO_EXAMINATION
 from ..settings import Settings
-from .methods import synthetic
+from .methods import is_synthetic
 from .sources import source_of
 
 # Rows of the coverage table of `map_costs`.
@@ -92,7 +92,7 @@ def data_card(
         "schema_version": SCHEMA_VERSION,
         "dataset": dataset,
         "tier": settings.tier,
-        "synthetic": synthetic(settings, dataset),
+        "synthetic": is_synthetic(settings, dataset),
         "credentialed": credentialed,
         "source": {"label": source.label, "what": source.what, "licence": source.licence,
                    "conditions": list(source.conditions), "links": list(source.links)},

@@ -49,8 +49,8 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
         for dataset in results.datasets if method.runs else [""]:
             rows.append(_effort_row(results, method, dataset, decoding))
         if method.runs and (prices := _prices(results.settings, method)):
-            price_notes.append(f"{method.label}: {prices.input:g} USD a million tokens asked, {prices.output:g} answered "
-                               f"({prices.source}, {prices.date}).")  # fmt: skip
+            price_notes.append(f"{method.label}: {prices.input:g} USD a million tokens asked, {prices.output:g} "
+                               f"answered ({prices.source}, {prices.date}).")  # fmt: skip
     return layout.part(results.settings, "effort.levels", rows, decoding, source=mark, table=label, prices=price_notes)
 
 

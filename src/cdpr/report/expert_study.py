@@ -19,7 +19,7 @@ from ..study.records import StateMeans, read_lines
 from ..study.rubric import rubric
 from . import layout, style
 from .inspector.data import address
-from .methods import DATASETS, agent, tier_mark, trained
+from .methods import DATASETS, agent_method, tier_mark, variant_method
 from .paper import read_paper
 from .table import EMPTY, Column, Row, Sheet, Table, interval
 
@@ -60,7 +60,7 @@ def who(analysis: Analysis) -> str:
 def label(settings: Settings, run: str) -> str:
     """Return the name of a run in tables."""
     name = _variant_of(run)
-    return (agent(settings, name) if name == run else trained(settings, name)).label
+    return (agent_method(settings, name) if name == run else variant_method(settings, name)).label
 
 
 def _variant_of(run: str) -> str:
@@ -75,8 +75,8 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
     analysis, facts = Analysis.read(job.inputs["study"]), rubric()
     with style.drawing(7.2, 3.9, job.out) as figure:
         if not analysis.scores:
-            style.empty(figure.subplots(), "no ratings yet: the forms are in results/study/forms")
-            style.foot(figure, settings, [who(analysis)])
+            style.write_in_empty_panel(figure.subplots(), "no ratings yet: the forms are in results/study/forms")
+            style.write_notes(figure, settings, [who(analysis)])
             return
         radar, points = figure.add_subplot(1, 2, 1, projection="polar"), figure.add_subplot(1, 2, 2)
         rows = np.arange(len(facts))
@@ -106,7 +106,7 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         handles = radar.get_legend_handles_labels()
         figure.legend(*handles, loc="outside upper center", ncols=3, fontsize=7, borderpad=1.2)
         figure.get_layout_engine().set(w_pad=0.1)
-        style.foot(figure, settings, [
+        style.write_notes(figure, settings, [
             f"{who(analysis)}; {analysis.states} states of {analysis.cases} cases, "
             f"sampled from {label(settings, analysis.source)}",
             f"*: {label(settings, analysis.ours)} above the next-best baseline, signed-rank test (Pratt), Holm over "

@@ -10,7 +10,7 @@ from ..settings.datasets import controlled_name
 from . import comparisons, layout
 from .methods import DATASETS, Method, leak_methods
 from .provenance import check_provenance
-from .results import NotMeasured, Results
+from .results import NotMeasured, Results, evaluations_of
 from .sources import notices
 from .table import Row, Sheet, number
 
@@ -24,7 +24,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     variants = [results.path(run, controlled_name(d)) for m in results.methods for run in m.runs for d in DATASETS]
     check_provenance(settings, sorted({path for path in variants if path.exists()}))
     taken_out = [note for dataset, label in DATASETS.items() for note in _taken_out(results, dataset, label)]
-    words: dict[str, Any] = {"remarks": results.remarks(), "taken_out": taken_out, "notices": notices(settings)}
+    words: dict[str, Any] = {"remarks": results.notes(), "taken_out": taken_out, "notices": notices(settings)}
     parts, every_line = [], []
     for decoding in results.decodings:
         pairs = [(method, dataset) for method in results.methods for dataset in DATASETS]
@@ -56,7 +56,7 @@ def _line(results: Results, method: Method, dataset: str, decoding: str) -> Row:
                               "not in the benchmark; evaluate both again")  # fmt: skip
     before, after = (by_run(side, metric_fields()) for side in (whole, less))
     change = results.difference([(after[run], before[run]) for run in method.runs], dataset)
-    runs = [results.behind(place, method) for place in places]
+    runs = [evaluations_of(method, place) for place in places]
     line = line | {"cases": change["cases"], "discordant": change["discordant"], "runs": (*runs[1], *runs[0])}
     for metric in SHOWN:
         name, column = metric.name, list(METRICS).index(metric.name)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..job import Job
 from ..settings import Settings, labels_of, seeds_of_runs
@@ -31,8 +32,8 @@ class Axis:
 
 
 def curves_of(settings: Settings, job: Job, figure: str, metrics: Sequence[str], shared: bool = False) -> list[Curves]:
-    """Read the training curves of the variants of a figure, with all seeds or only those that all variants ``shared``.
-    A variant without metrics files has no runs.
+    """Read the training curves of the variants of a figure; ``shared``: with the seeds alone that all of them have. A
+    variant without metrics files has no runs.
 
     Raises CurveError for a broken metrics file, ProvenanceError for training of another tier or on different cases.
     """
@@ -136,8 +137,8 @@ def _legend_lines(settings: Settings, curves: Sequence[Curves]) -> list[style.Ar
         else:
             seeds = "missing" if curve.missing else "diverged"
         look = style.look_of(settings, curve.method.name, position)
-        lines.append(Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, markersize=4,
-                            label=f"{curve.method.label} ({seeds})"))  # fmt: skip
+        line: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 4}
+        lines.append(Line2D([], [], **line, label=f"{curve.method.label} ({seeds})"))
     return lines
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from ..settings import Settings, SettingsError
 from . import comparisons, layout
 from .effort import effort_table
-from .main_table import MEASURED, intervals, long_format, wide
-from .methods import open_datasets, open_methods, unfit
+from .main_table import MEASURED, intervals, long_format, main_results
+from .methods import open_datasets, open_methods, why_unfit
 from .results import Results
 from .table import Sheet
 
@@ -24,7 +24,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "
                             "(docs/how-to/real-data.md names the other files)")  # fmt: skip
     methods = open_methods(settings)
-    if all(unfit(settings, run, dataset) for method in methods for run in method.runs for dataset in datasets):
+    if all(why_unfit(settings, run, dataset) for method in methods for run in method.runs for dataset in datasets):
         raise SettingsError(
             "no model can diagnose the open cases yet: `make local-llm` downloads one, then add "
             "`--configfile config/local_llm.yaml`; `cdpr systems` says what each row needs"
@@ -34,9 +34,9 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     mark = (
         f"tier: {settings.tier} — {'all cases' if requested is None else f'up to {requested} cases'} of each data set"
     )
-    notes = [*layout.notes("open_cases"), *results.remarks()]
+    notes = [*layout.notes("open_cases"), *results.notes()]
     captions = {decoding: f"Open cases, {decoding} decoding ({mark}). {MEASURED}." for decoding in results.decodings}
-    parts = [wide(results, decoding, text, notes, _LABEL) for decoding, text in captions.items()]
+    parts = [main_results(results, decoding, text, notes, _LABEL) for decoding, text in captions.items()]
     parts += [intervals(results, decoding, mark, _LABEL) for decoding in results.decodings]
     parts += [(f"Effort, {decoding} decoding", effort_table(results, decoding, mark, f"{_LABEL}_effort")[1])
               for decoding in results.decodings]  # fmt: skip

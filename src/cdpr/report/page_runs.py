@@ -13,7 +13,7 @@ from typing import Any
 from ..records import KEY_TAG
 from ..settings import Settings
 from .inspector.data import address
-from .methods import DATASETS, Method, synthetic
+from .methods import DATASETS, Method, is_synthetic
 from .provenance import check_tier, read_record
 
 
@@ -66,7 +66,7 @@ class Records:
         for method in methods:
             blocks: dict[str, list[dict[str, Any]]] = {}
             for dataset, label in DATASETS.items():
-                if method.knows_hospital and not synthetic(self.settings, dataset):
+                if method.knows_hospital and not is_synthetic(self.settings, dataset):
                     continue
                 here = [one for run in method.runs if run not in known for one in self._evaluated(run, dataset)]
                 blocks |= {label: here} if here else {}

@@ -18,7 +18,7 @@ from ..files import write_text
 from ..job import Job, PageEntry
 from ..settings import Settings
 from . import templates
-from .comparisons import ACCURACY, AEC, METHOD, UTILITY, favour, interval_columns
+from .comparisons import ACCURACY, AEC, METHOD, UTILITY, interval_columns, outcome_of
 from .data_card import card_parts
 from .effort import spent_part
 from .ledger.verdict import COUNTED, NOT_RUN, read_ledger
@@ -26,10 +26,10 @@ from .methods import (
     DATASETS,
     IN_DOMAIN,
     Method,
+    is_synthetic,
     main_methods,
     open_datasets,
     page_methods,
-    synthetic,
     tier_mark,
 )
 from .page_runs import Artifact, Links, Records
@@ -107,7 +107,7 @@ def shared_runs(methods: Sequence[Method]) -> list[tuple[str, str]]:
 
 def banner(settings: Settings) -> tuple[str, str]:
     """Make the banner: where cases and policy come from, and what that means for the numbers."""
-    made_up = [label for name, label in DATASETS.items() if synthetic(settings, name)]
+    made_up = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
     tiny = settings.policy.model == "tiny"
     if not made_up and not tiny:
         return f"Tier: {settings.tier}", "The cases are the user's own files."
@@ -223,7 +223,7 @@ def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
     if (seeds := len(row["accuracy_by_seed"])) > 1:
         same = [sum(value * row[metric.name] > 0 for value in row[f"{metric.name}_by_seed"]) for metric, *_ in SHOWN]
         sentence += " Seeds with the same sign: {}, {} and {} of {}.".format(*same, seeds)
-    if broken := "; ".join(results.diverged(*runs_of(row))):
+    if broken := "; ".join(results.divergences(runs_of(row))):
         sentence += f" {broken}: evaluated with the weights before."
     return Answer(place, question, _short(row), sentence)
 
@@ -238,13 +238,13 @@ def _short(row: Row) -> str:
     cheaper``."""
     if row["void"]:
         return f"Open: {row['void']}"
-    answer, *others = (words[favour(row, metric)] for metric, *_, words in SHOWN)
+    answer, *others = (words[outcome_of(row, metric)] for metric, *_, words in SHOWN)
     return f"{answer}, by {_signed(row, UTILITY)}; {', '.join(others)}"
 
 
 def _noted(results: Results, row: Row) -> Row:
     """Add what the cells show below their numbers: values or deviation by seed, number of seeds, diverged runs.
-    Differences also get signs, and a mark of the side that they favour."""
+    Differences also get signs, and a mark of the side that they outcome_of."""
     if "reason" in row:
         return row
     change, seeds = "second" in row, len(row["accuracy_by_seed"])
@@ -253,8 +253,8 @@ def _noted(results: Results, row: Row) -> Row:
         spread = row[f"{name}_by_seed"] if change else [row[f"{name}_seed_sd"] or 0.0]
         values = ", ".join(number(value * metric.factor, metric.decimals, change) for value in spread)
         row = row | {f"{name}_note": f"{'by seed' if change else 'seed SD'} {values}" if seeds > 1 else ""}
-        row |= {f"{name}_mark": favour(row, metric), f"{name}_text": _signed(row, metric)} if change else {}
-    note = "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.diverged(*runs_of(row))])
+        row |= {f"{name}_mark": outcome_of(row, metric), f"{name}_text": _signed(row, metric)} if change else {}
+    note = "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.divergences(runs_of(row))])
     return row | {"label_note": note}
 
 

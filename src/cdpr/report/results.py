@@ -15,7 +15,7 @@ from ..evaluation.significance import crossed_bootstrap, mcnemar_exact, wilson_i
 from ..settings import Settings, seeds_of_runs
 from ..settings.judging import failing
 from .curves import diverged_at
-from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, unfit
+from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, why_unfit
 from .provenance import check_prices, check_provenance, check_training, read_record
 from .table import EMPTY, Row, Runs
 
@@ -84,7 +84,7 @@ class Results:
         if not method.runs:
             raise NotMeasured(method.why)
         for run in method.runs:
-            if reason := unfit(self.settings, run, dataset):
+            if reason := why_unfit(self.settings, run, dataset):
                 raise NotMeasured(reason)
         decoding = method.decoding(decoding)
         frames, missing = [], []

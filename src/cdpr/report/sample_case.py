@@ -102,7 +102,7 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[R
                                   f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
         yield line | {name: row[name] for name in (*_COUNTS, "cost_usd")} | {
             "text": row["diagnosis"], "correct": str(row["correct"]).lower(),
-            "correct_text": "yes" if row["correct"] else "no", "diverged": "; ".join(results.diverged(run)),
+            "correct_text": "yes" if row["correct"] else "no", "diverged": "; ".join(results.divergences([run])),
             "runs": ((run, IN_DOMAIN),),
         }  # fmt: skip
 

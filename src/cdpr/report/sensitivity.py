@@ -98,14 +98,15 @@ def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) 
         upper, lower = grid[::2].ravel(), grid[1::2].ravel()
         for unused in (*upper[len(panels) :], *lower[len(panels) :]):
             unused.set_axis_off()
-        legend = {}
+        handle_by_label: dict[str, style.Artist] = {}
         for panel, above, below in zip(panels, upper, lower, strict=False):
             _draw_panel(above, below, results, panel)
             handles, labels = above.get_legend_handles_labels()
-            legend |= dict(zip(labels, handles, strict=True))
+            handle_by_label |= dict(zip(labels, handles, strict=True))
         _share_scales(panels, upper, ["accuracy"] * len(panels))
         _share_scales(panels, lower, [panel.lower_metric for panel in panels])
-        drawn.legend(legend.values(), legend, loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4)
+        drawn.legend(handle_by_label.values(), handle_by_label, loc="outside upper center", ncols=5, fontsize=7,
+                     columnspacing=1.4)  # fmt: skip
         style.write_notes(drawn, settings, _notes(results, panels, all_panels))
     write_text(job.out["csv"], to_csv(sweep_rows(results, all_panels), _COLUMNS))
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from ..settings import Settings
 from ..settings.datasets import DATASETS, DataSet, Source
-from .methods import synthetic
+from .methods import is_synthetic
 
 
 def source_of(settings: Settings, dataset: str) -> DataSet:
     """Return the source of a data set under these settings: the synthetic hospital where it has no path of its own."""
     real = DATASETS[dataset]
-    if not synthetic(settings, dataset):
+    if not is_synthetic(settings, dataset):
         return real
     return replace(
         real,
@@ -27,7 +27,7 @@ def source_of(settings: Settings, dataset: str) -> DataSet:
 
 def notices(settings: Settings) -> list[str]:
     """Return the sentences that licences require below figures on the data sets of these settings."""
-    if synthetic(settings, "clinicalbench"):
+    if is_synthetic(settings, "clinicalbench"):
         return []
     repository, paper = DATASETS["clinicalbench"].links
     return [f"Evaluated using ClinicalBench (ClinicalLab, {repository}, {paper})."]

@@ -17,8 +17,8 @@ from .. import escape
 from ..files import write_text
 from . import table_templates
 
-# Why a cell is emphasised: best or second best of its column, a sum, or (on the page) a difference that is clearly better
-# or worse.
+# Why a cell is emphasised: best or second best of its column, a sum, or (on the page) a difference that is clearly
+# better or worse.
 Mark = Literal["", "best", "second", "total", "better", "worse"]
 # Evaluations behind a number, as (run, data set): ``(("cdpr-seed0", "mimic_iv"),)``.
 Runs = tuple[tuple[str, str], ...]
@@ -29,8 +29,8 @@ EMPTY = "—"
 class Column:
     """A column of a table, which shows the value under ``key`` of each row.
 
-    ``header`` is printed above it, ``group`` above several neighbouring columns. Numbers are shown times ``factor`` with
-    so many ``decimals`` (None: all), a plus sign if ``signed``, and a ``unit``; ``words`` replace values by text. An
+    ``header`` is printed above it, ``group`` above several neighbouring columns. Numbers are shown times ``factor``
+    with so many ``decimals`` (None: all), a plus sign if ``signed``, and a ``unit``; ``words`` replace values. An
     ``interval`` is read from the row's ``<key>_low`` and ``<key>_high``. The best ``marked`` values (0, 1 or 2) among
     the rows that are ``learned`` are marked. ``align`` is l, c or r; a ``width``, a share of the line, lets LaTeX break
     lines. ``linked`` cells carry the runs of their row.
@@ -71,9 +71,9 @@ class Cell:
 
 
 # Values by column key; a row may hold more than the columns show. ``runs`` are the evaluations behind its numbers; a
-# ``reason`` says why it has none, and is shown across the row. Beside a value, ``<key>_text`` is shown in its place, and
-# ``<key>_mark``, ``<key>_note``, ``<key>_link`` and ``<key>_runs`` are the fields of its cell. A key ``private.aec`` has
-# the runs of ``private.runs``.
+# ``reason`` says why it has none, and is shown across the row. ``<key>_text`` is shown in place of a value;
+# ``<key>_mark``, ``<key>_note``, ``<key>_link`` and ``<key>_runs`` are the fields of its cell. A key ``private.aec``
+# has the runs of ``private.runs``.
 Row = dict[str, Any]
 
 
@@ -112,13 +112,12 @@ class Table:
         text = row.get(f"{key}_text")
         if text is None:
             text = self._format(row, column)
-        if text == EMPTY:
-            runs: Runs = ()
-        elif f"{key}_runs" in row:
+        runs: Any = ()
+        if text != EMPTY and f"{key}_runs" in row:
             runs = row[f"{key}_runs"]
-        else:
+        elif text != EMPTY and column.linked:
             dataset = key.rpartition(".")[0]
-            runs = row.get(f"{dataset}.runs", row.get("runs", ())) if column.linked else ()
+            runs = row.get(f"{dataset}.runs", row.get("runs", ()))
         mark = row.get(f"{key}_mark") or self._marks.get((id(row), key), "")
         return Cell(text, mark, runs, row.get(f"{key}_note") or "", row.get(f"{key}_link") or "")
 
@@ -128,7 +127,7 @@ class Table:
         if column.interval:
             low, high = row.get(f"{column.key}_low"), row.get(f"{column.key}_high")
             if value is not None and low is not None and high is not None:
-                mean, low, high = (column.factor * number for number in (value, low, high))
+                mean, low, high = (column.factor * end for end in (value, low, high))
                 return interval(mean, low, high, column.decimals, signed=column.signed)
         return EMPTY if value is None else column.text(value, column.signed, column.factor)
 

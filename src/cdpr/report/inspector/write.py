@@ -15,7 +15,7 @@ from ...job import Job
 from ...pseudonym import pseudonym
 from ...settings import Settings
 from ...study.records import StateMeans, read_lines
-from ..methods import DATASETS, synthetic, tier_mark, unfit
+from ..methods import DATASETS, is_synthetic, tier_mark, why_unfit
 from ..provenance import check_provenance
 from ..sources import notices, source_of
 from . import site
@@ -45,7 +45,7 @@ def write_inspector(settings: Settings, job: Job) -> None:
         summary = _write_dataset(settings, job.inputs[f"cases_{dataset}"], results, folder, dataset, rated)
         if summary:
             datasets.append({"name": dataset, "label": label, "about": source_of(settings, dataset).what,
-                             "oracle": synthetic(settings, dataset)})  # fmt: skip
+                             "oracle": is_synthetic(settings, dataset)})  # fmt: skip
             views += summary
     closed = {view["dataset"] for view in views if view["credentialed"] and not settings.inspector.credentialed}
     write_data(folder, "data/index", {
@@ -78,14 +78,14 @@ def _write_dataset(
     settings: Settings, path: Path, results: Path, folder: Path, dataset: str, rated: set[str]
 ) -> list[dict[str, Any]]:
     """Write the cases of a data set and the episodes of every run on them; return their entries in the index."""
-    runs = [run for run in settings.inspector.runs if not unfit(settings, run, dataset)]
+    runs = [run for run in settings.inspector.runs if not why_unfit(settings, run, dataset)]
     files = {run: results / "evaluations" / run / f"{dataset}.jsonl" for run in runs}
     check_provenance(settings, files.values())
     cases = {case.note_id: case for case in iterate_records(path, "test")}
     chosen = {case.note_id for case in chosen_cases(settings, path)}
     credentialed = any(case.credentialed for case in cases.values())
     environment = open_environment(settings, credentialed=credentialed)
-    oracle = Oracle(settings, dataset) if synthetic(settings, dataset) else None
+    oracle = Oracle(settings, dataset) if is_synthetic(settings, dataset) else None
     views = []
     for run, file in files.items():
         if not file.exists():  # under `evaluation.partial`

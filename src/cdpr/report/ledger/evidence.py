@@ -14,8 +14,8 @@ from ...evaluation.metrics import METRICS, by_run
 from ...evaluation.significance import percentile_interval
 from ...settings import Settings, labels_of, sweeps, variants
 from ..curves import Curves, read_curves
-from ..methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
-from ..results import NotMeasured, Results, data_sets
+from ..methods import DATASETS, TRAINED, Method, is_synthetic, main_methods, variant_method
+from ..results import NotMeasured, Results, parts_of
 from ..table import Row
 from .verdict import Effect
 
@@ -77,7 +77,7 @@ class Evidence:
         names = {*labels_of(settings, "ablations"), *labels_of(settings, "training_efficiency")}
         names = names.union(*(points.values() for points in sweeps(settings, "sensitivity").values()))
         names -= {method.name for method in methods}
-        methods += [trained(settings, name) for name in variants(settings) if name in names]
+        methods += [variant_method(settings, name) for name in variants(settings) if name in names]
         self.settings = settings
         self.decoding = settings.evaluation.decodings[0]
         self.results = Results(settings, results, methods)
@@ -105,7 +105,7 @@ class Evidence:
         """Say why the cases of a place are not the paper's; empty where they are. Only the authors have the private
         cases."""
         label = "the three data sets" if place == "average" else DATASETS[place]
-        if any(synthetic(self.settings, d) for d in data_sets(place)):
+        if any(is_synthetic(self.settings, d) for d in parts_of(place)):
             return f"synthetic cases; the figure is of {label}"
         if place in ("private", "average"):
             return "not the authors' cases: their private data set is theirs alone; the figure is of it"
@@ -122,7 +122,7 @@ class Evidence:
         """Return the means of a metric for the methods ``names`` at a place, and their bootstrap draws from the same
         resampled cases. Trained methods have the seeds that all of them have; others have one run. Raises
         EvaluationError when they were not evaluated on the same cases."""
-        methods, datasets = self._same_seeds(names), data_sets(place)
+        methods, datasets = self._same_seeds(names), parts_of(place)
         summaries = [[self.summary(method, dataset) for method in methods] for dataset in datasets]
         self._check_same_cases(methods, datasets)
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
@@ -148,7 +148,7 @@ class Evidence:
         runs diverged or ended earlier than the others: its last value is not that of a whole training."""
         methods = self._same_seeds(names)
         single = {run: replace(method, runs=(run,)) for method in methods for run in method.runs}
-        if broken := self.results.diverged(*single):
+        if broken := self.results.divergences(single):
             raise NotMeasured(f"{', '.join(broken)}: nothing can be said of the end of training")
         curves = [self._curves(method, metrics, prefix) for method in methods]
         if missing := dict.fromkeys(name for curve in curves for name in curve.missing):

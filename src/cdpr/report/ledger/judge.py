@@ -29,7 +29,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
         verdict = _JUDGES[claim.kind](claim, evidence)
     except NotMeasured as error:
         return Verdict(NOT_RUN, str(error).removeprefix("not run: "))
-    broken = ", ".join(evidence.results.diverged(*verdict.runs))
+    broken = ", ".join(evidence.results.divergences(verdict.runs))
     why = f"{verdict.why}; {broken} (evaluated with the weights before)" if broken else verdict.why
     return replace(verdict, why=why, seeds=verdict.seeds or _seeds(verdict.runs))
 
@@ -104,7 +104,7 @@ def compare_methods(claim: Claim, evidence: Evidence) -> Verdict:
         effect = pair.statistic("difference", times=claim.times or 1.0).toward(claim.side).minus(claim.margin)
         limit = f", to be {claim.side} {claim.times:g} times" if claim.times else ""
         limit += f", with a margin of {claim.margin:g}" if claim.margin else ""
-    void = evidence.results.void(pair.methods, claim.on, evidence.decoding)
+    void = evidence.results.why_void(pair.methods, claim.on, evidence.decoding)
     name = "ratio" if claim.times else "difference"
     reading, unfit = f"{pair.text()}{limit}", evidence.unfit(claim.on)
     return verdict_on(effect, pair.statistic(name), reading, unfit, void=void, **pair.evidence(name))
@@ -145,7 +145,7 @@ def _ahead_of_all(claim: Claim, of: str, rivals: Sequence[str], what: str, evide
     effects = [pair.statistic("difference").toward(claim.side) for pair in pairs]
     at, all_effects = weakest(effects)
     counted, whole_field = f"{len(pairs) + 1} of {len(rivals) + 1} {what} were run", len(pairs) == len(rivals)
-    voids = [evidence.results.void(pair.methods, claim.on, evidence.decoding) for pair in pairs]
+    voids = [evidence.results.why_void(pair.methods, claim.on, evidence.decoding) for pair in pairs]
     behind = [i for i, effect in enumerate(effects) if effect.high < 0]
     refuting = [i for i in behind if not voids[i]]
     if refuting:  # show the pair that refutes: the one whose interval is furthest on the other side
@@ -173,7 +173,7 @@ def _of_data_sets(claim: Claim, evidence: Evidence) -> Verdict:
     differences = [(here.means[0] - other.means[0], here.draws[:, 0] - other.draws[:, 0]) for other in there]
     effects = [Effect(float(mean), *percentile_interval(draws)).toward(claim.side) for mean, draws in differences]
     at, all_effects = weakest(effects)
-    void = evidence.results.void(here.methods, claim.on, evidence.decoding)
+    void = evidence.results.why_void(here.methods, claim.on, evidence.decoding)
     next_to = f"{DATASETS[others[at]]} {there[at].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
     unfit, fields = evidence.unfit("average"), here.evidence("difference")
     return verdict_on(all_effects, effects[at], f"next: {next_to}", unfit, void=void, **fields)

@@ -59,7 +59,7 @@ def make_ledger(
     evidence = Evidence(settings, results)
     judged = tuple(_judged(claim, Verdict(APART, COUNTED[APART]) if claim.id in apart else judge(claim, evidence))
                    for claim in claims)  # fmt: skip
-    judges = tuple(evidence.results.judging())
+    judges = tuple(evidence.results.judging_notes())
     return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judges, claims=judged))
 
 
