@@ -18,7 +18,6 @@ from cdpr.pipeline.stages import STAGES
 from cdpr.report import style
 from cdpr.report.sensitivity import (
     _COLUMNS,
-    describe_peak,
     plot_further_sensitivity,
     plot_sensitivity,
     read_panels,
@@ -118,54 +117,48 @@ def test_every_point_has_its_line_and_the_default_is_cdpr(pristine):
     assert rows["beta", "0"]["k"] == "107+110+113"  # GRPO's, all three
 
 
-def described(settings, results: Path, name: str) -> str:
-    found, panels = read_panels(settings, results, "sensitivity")
-    return describe_peak(found, next(panel for panel in panels if panel.points[0]["sweep"] == name))
-
-
-def test_the_text_names_the_highest_and_a_peak_only_where_one_is_shown(results):
-    def told(name: str) -> str:
-        return described(SETTINGS, results, name)
-
-    text = told("candidates")  # nested verdicts: the same cases in every seed
-    assert text.startswith("highest 8, 67.8%\nover default 4: +2.50 [") and not text.endswith("open")
-    assert told("group_size").endswith("open")
-    lose(results, "candidates_8-seed0")
-    assert told("candidates").startswith("highest of 3 measured: 4, 66.0%\nover next 6: +")
-    write_run(results, "candidates_6-seed0", "mimic_iv", 0.65, 20)
-    write_run(results, "candidates_6-seed1", "mimic_iv", 0.67, 20)
-    assert told("candidates").startswith("highest of 3 measured: 4 and 6, 66.0%\nover next 2: +")
-    lose(results, "candidates_2-seed0")
-    assert told("candidates").startswith("highest of 2 measured: 4 and 6, 66.0%\nover next 6: ")
-    lose(results, "candidates_6-seed0")
-    assert told("candidates").strip() == "only 4 measured: 66.0%"
-    lose(results, "cdpr-seed0")
-    assert told("candidates").strip() == "nothing measured"
-    assert told("horizon").endswith("default 3: missing")
-
-
 def test_a_sweep_of_a_single_point_has_no_panel_and_the_figure_says_how_to_get_it(results, tmp_path, monkeypatch):
     chosen = parse_settings(merge(SETTINGS.model_dump(), {"experiments": {"swept": ["beta"], "points": 1}}))
     drawn = []
     monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure))
     done = job(results, tmp_path / "a")
     plot_sensitivity(chosen, done)
-    assert [axes.get_title("left") for axes in drawn[0].axes if axes.lines] == ["weight of the process reward", ""]
+    assert [axes.get_title("left") for axes in drawn[0].axes if axes.lines] == [
+        "weight of the process reward, synthetic",
+        "",
+    ]
     assert "not swept in the demo: M, K, H, η, n (snakemake sensitivity_all)" in drawn[0].texts[1].get_text()
     assert {row["sweep"] for row in csv.DictReader(done.out["csv"].read_text().splitlines())} == set(
         sweeps(SETTINGS, "sensitivity")
     )
 
 
-def test_too_few_seeds_tell_no_peak(results):
-    few = parse_settings(merge(SETTINGS.model_dump(), {"seeds": [0, 1]}))
-    assert described(few, results, "candidates") == "highest 8, 67.8%\nopen: too few seeds at 4"
-    single = {"experiments": {"sweeps": {"candidates": {"seeds": 1}}}}
-    text = described(parse_settings(merge(SETTINGS.model_dump(), single)), results, "candidates")
-    assert text.endswith("open: too few seeds at 2, 6, 8")
+def test_all_points_of_a_sweep_are_those_of_the_settings_that_choose_none():
     chosen = parse_settings(merge(SETTINGS.model_dump(), {"experiments": {"swept": ["beta"], "points": 1}}))
     assert list(sweeps(chosen, "sensitivity")["beta"]) == [0.0, 0.5]
     assert sweeps(chosen, "sensitivity", every=True) == sweeps(SETTINGS, "sensitivity")
+
+
+def test_each_panel_shows_accuracy_and_cost_with_its_default_and_seeds(results, tmp_path, monkeypatch):
+    lose(results, "beta_0.25-seed0")
+    drawn = []
+    monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure))
+    plot_sensitivity(SETTINGS, job(results, tmp_path / "a"))
+    grid = np.reshape(drawn[0].axes, (4, 3))
+    shown = {axes.get_title("left").removesuffix(", synthetic"): (axes, below)
+             for axes, below in zip(grid[::2].flat, grid[1::2].flat, strict=True)}  # fmt: skip
+    above, below = shown["weight of the process reward"]
+    rows = [row for (sweep, _), row in lines(results).items() if sweep == "beta"]
+    default = next(position for position, row in enumerate(rows) if row["default"] == "yes")
+    for axes, metric, factor in ((above, "accuracy", 100), (below, "aec", 1)):
+        values = [factor * float(row[metric] or "nan") for row in rows]
+        drawn_lines = [axes.containers[0].lines[0], *(line for line in axes.lines if line.get_marker() in ("D", "x"))]
+        points, marked, missing = (line.get_xydata() for line in drawn_lines)
+        np.testing.assert_allclose(points[:, 1], values, atol=1e-4)
+        assert marked.tolist() == [[default, pytest.approx(values[default], abs=1e-4)]]
+        assert missing[:, 0].tolist() == [position for position, row in enumerate(rows) if not row["accuracy"]] != []
+    ticks = [label.get_text().split("\n×") for label in below.get_xticklabels()]
+    assert [value for value, _ in ticks] == [row["value"] for row in rows] and ticks[default][1] == "3"
 
 
 def test_a_missing_point_is_a_hole_in_its_own_place(results, tmp_path):
