@@ -305,7 +305,7 @@ def test_each_of_six_agents_has_its_name_beside_its_point(results, tmp_path, mon
     labels = {f"{m.label} (knows the hospital)" if m.knows_hospital else m.label
               for m in pictured_methods(SETTINGS) if m.name in labelled_agents(SETTINGS)}  # fmt: skip
     panels = [panel for figure in figures for panel in figure.axes if {t.get_text() for t in panel.texts} & labels]
-    assert len(panels) == len(CASES) and [len(figure.axes) for figure in figures] == [1, 4]
+    assert len(panels) == len(CASES) and [len(figure.axes) for figure in figures] == [1, 3]
     assert "synthetic, in MIMIC-IV's format" in panels[0].get_title() and "higher is better" in panels[0].get_ylabel()
     assert all("synthetic" in panel.get_title() for panel in panels)
     for panel in panels:

@@ -45,14 +45,13 @@ def plot_every_agent(settings: Settings, job: Job) -> None:
     an axis that is linear up to 10 USD and logarithmic beyond. Raises as :class:`Results` does."""
     results = Results(settings, job.inputs["results"], pictured_methods(settings))
     others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
-    layout = [others, ["every"] * len(others), ["legend"] * len(others)]
+    layout = [others, ["every"] * len(others)]
     with style.drawing(7.2, 6.4, job.out) as figure:
-        panels = figure.subplot_mosaic(layout, height_ratios=[1.1, 1.1, 0.5])
+        panels = figure.subplot_mosaic(layout)
         _draw_every(panels["every"], settings, _measured_rows(results, IN_DOMAIN))
         handles, labels = panels["every"].get_legend_handles_labels()
-        panels["legend"].set_axis_off()
         if handles:
-            panels["legend"].legend(handles, labels, loc="center", ncols=3, fontsize=7, columnspacing=1.5)
+            figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=7, columnspacing=1.5)
         rows = {dataset: _labelled_rows(results, dataset) for dataset in others}
         for dataset in others:
             _draw_labelled(panels[dataset], settings, rows[dataset])

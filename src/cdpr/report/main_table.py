@@ -26,18 +26,18 @@ _PRINTED = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return, per decoding, the table in the paper's layout and ours against its rivals; then counts and intervals, and
-    the paper's table. The CSV is :func:`long_format`. Raises as :class:`Results` does."""
+    the paper's table. The CSV is :func:`long_rows`. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     methods = {method.name: method for method in results.methods}
     parts = []
     for decoding in results.decodings:
         caption = main_caption(settings, decoding)
-        parts.append(main_results(results, decoding, caption, legend(results), "main_results"))
-        parts += [_paired(results, methods[first], methods[second], decoding)
+        parts.append(main_results_table(results, decoding, caption, legend_notes(results), "main_results"))
+        parts += [_paired_table(results, methods[first], methods[second], decoding)
                   for first, second in PAIRS if first in methods and second in methods]  # fmt: skip
-    parts += [intervals(results, decoding, tier_mark(settings)) for decoding in results.decodings]
+    parts += [interval_table(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     parts.append(_paper_table(settings, results.methods))
-    return layout.declared_sheet(settings, "main_table", parts, long_format(results))
+    return layout.declared_sheet(settings, "main_table", parts, long_rows(results))
 
 
 write_main_table = comparisons.writer(sheet)
@@ -50,7 +50,9 @@ def column_groups(results: Results) -> dict[str, str]:
     return {d: f"{label} ({domain(d)})" for d, label in results.datasets.items()} | {AVERAGE: "Average"}
 
 
-def main_results(results: Results, decoding: str, caption: str, notes: list[str], label: str) -> tuple[str, Table]:
+def main_results_table(
+    results: Results, decoding: str, caption: str, notes: list[str], label: str
+) -> tuple[str, Table]:
     """Return heading and table in the paper's layout: a row per method, Acc, AEN and AEC per data set and on average,
     the utility on average alone. Rows that cannot be run here are shown with the main decoding only."""
     is_main = decoding == results.decodings[0]
@@ -81,7 +83,7 @@ def main_results(results: Results, decoding: str, caption: str, notes: list[str]
                        **words)  # fmt: skip
 
 
-def _paired(results: Results, first: Method, second: Method, decoding: str) -> tuple[str, Table]:
+def _paired_table(results: Results, first: Method, second: Method, decoding: str) -> tuple[str, Table]:
     """Return heading and table of first minus second per data set. Holm's family are the McNemar tests of this table:
     data sets and seeds."""
     pairs = [(first, second, dataset) for dataset in results.datasets]
@@ -94,7 +96,7 @@ def _paired(results: Results, first: Method, second: Method, decoding: str) -> t
     return layout.part(results.settings, "main_table.paired", changes, decoding, columns, **words)
 
 
-def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> tuple[str, Table]:
+def interval_table(results: Results, decoding: str, mark: str, label: str = "main_results") -> tuple[str, Table]:
     """Return heading and table of what is behind each figure, a row per method and data set: counts, 95% intervals over
     seeds and cases, deviation between seeds. ``mark`` says where the cases come from."""
     columns = []
@@ -115,7 +117,7 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
                        **words)  # fmt: skip
 
 
-def long_format(results: Results) -> list[Row]:
+def long_rows(results: Results) -> list[Row]:
     """Return the rows of the CSV: one per decoding, method and data set or average; of methods that are not learned
     with the main decoding alone. ``paper_*`` is what the paper prints."""
     printed = {(row["method"], row["dataset"]): comparisons.paper_cells(row, _PRINTED) for row in _paper_rows()}
@@ -161,7 +163,7 @@ def main_caption(settings: Settings, decoding: str) -> str:
     )
 
 
-def legend(results: Results) -> list[str]:
+def legend_notes(results: Results) -> list[str]:
     """Return the notes below the main table."""
     notes = []
     if any(method.knows_hospital for method in results.methods):

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..settings import Settings, SettingsError
 from . import comparisons, layout
 from .effort import effort_table
-from .main_table import MEASURED, intervals, long_format, main_results
+from .main_table import MEASURED, interval_table, long_rows, main_results_table
 from .methods import open_datasets, open_methods, why_unfit
 from .results import Results
 from .table import Sheet
@@ -36,11 +36,11 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     )
     notes = [*layout.notes("open_cases"), *results.notes()]
     captions = {decoding: f"Open cases, {decoding} decoding ({mark}). {MEASURED}." for decoding in results.decodings}
-    parts = [main_results(results, decoding, text, notes, _LABEL) for decoding, text in captions.items()]
-    parts += [intervals(results, decoding, mark, _LABEL) for decoding in results.decodings]
+    parts = [main_results_table(results, decoding, text, notes, _LABEL) for decoding, text in captions.items()]
+    parts += [interval_table(results, decoding, mark, _LABEL) for decoding in results.decodings]
     parts += [(f"Effort, {decoding} decoding", effort_table(results, decoding, mark, f"{_LABEL}_effort")[1])
               for decoding in results.decodings]  # fmt: skip
-    return layout.declared_sheet(settings, "open_cases", parts, long_format(results), f"Open cases ({mark})")
+    return layout.declared_sheet(settings, "open_cases", parts, long_rows(results), f"Open cases ({mark})")
 
 
 write_open_cases = comparisons.writer(sheet)

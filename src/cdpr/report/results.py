@@ -1,5 +1,6 @@
 """Results of methods: means with intervals, differences between two methods, and the reasons of missing ones."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -135,19 +136,14 @@ class Results:
 
     def _compute_estimates(self, method: Method, dataset: str, decoding: str) -> Row:
         """Return all metrics of a method with their bootstrap ``draws``, on one data set or on average. Raises
-        NotMeasured."""
+        NotMeasured; of the average for all its data sets that are missing."""
         if dataset != AVERAGE:
             return self._estimates_on(method, dataset, decoding)
-        parts: list[Row] = []
-        missing: dict[str, str] = {}  # reason: the files that it names
-        for part in AVERAGED:
-            try:
-                parts.append(self._estimates(method, part, decoding))
-            except NotMeasured as error:
-                missing[error.reason] = error.missing
-        if missing:
-            raise NotMeasured("; ".join(missing), ", ".join(filter(None, missing.values())))
-        return average(parts)
+        summaries = [self.summary(method, part, decoding) for part in AVERAGED]
+        missing_by_reason = {row["reason"]: row["missing"] for row in summaries if "reason" in row}
+        if missing_by_reason:
+            raise NotMeasured("; ".join(missing_by_reason), ", ".join(filter(None, missing_by_reason.values())))
+        return average([self._estimates(method, part, decoding) for part in AVERAGED])
 
     def _estimates_on(self, method: Method, dataset: str, decoding: str) -> Row:
         """Return all metrics of a method on one data set with their bootstrap ``draws``, and what only one data set
@@ -317,12 +313,8 @@ def pair_runs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, st
 
     ``["a-seed0", "a-seed1"]`` and ``["b-seed1", "b-seed2"]`` give ``[("a-seed1", "b-seed1")]``.
     """
-    first_by_seed, second_by_seed = ({seed: run for seed, run in zip(seeds_of_runs(runs), runs, strict=False)}
-                                     for runs in (first, second))  # fmt: skip
+    first_by_seed = dict(zip(seeds_of_runs(first), first, strict=False))  # empty where the runs have no seeds
+    second_by_seed = dict(zip(seeds_of_runs(second), second, strict=False))
     if first_by_seed and second_by_seed:
         return [(run, second_by_seed[seed]) for seed, run in first_by_seed.items() if seed in second_by_seed]
-    if len(first) == 1:
-        return [(first[0], run) for run in second]
-    if len(second) == 1:
-        return [(run, second[0]) for run in first]
-    return list(zip(first, second, strict=True))
+    return list(itertools.product(first, second))
