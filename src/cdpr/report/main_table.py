@@ -56,31 +56,40 @@ def main_results_table(
     """Return heading and table in the paper's layout: a row per method, Acc, AEN and AEC per data set and on average,
     the utility on average alone. Rows that cannot be run here are shown with the main decoding only."""
     is_main = decoding == results.decodings[0]
-    groups = column_groups(results)
+    rows = [_main_row(results, method, decoding) for method in results.methods if method.runs or is_main]
+    words: dict[str, Any] = {
+        "missing": [f"{row['label']}, missing: {files}" for row in rows for files in row["missing"]],
+        "legend": notes, "main": " (main)" if is_main else "", "about": caption, "table": label,
+    }  # fmt: skip
+    return layout.part(results.settings, "main_table.levels", rows, decoding, _main_columns(results), **words)
+
+
+def _main_columns(results: Results) -> list[Column]:
+    """Return the columns of the paper's layout, with keys such as ``mimic_iv.aec``."""
     columns = []
-    for dataset, group in groups.items():
-        for metric in dict.fromkeys((*SHOWN, *COMPARED)) if dataset == AVERAGE else SHOWN:
-            columns.append(Column(f"{dataset}.{metric.name}", metric.short or metric.header, group, DECIMALS, marked=2,
-                                  factor=metric.factor, higher_is_better=metric.higher_is_better))  # fmt: skip
-    rows, missing = [], []
-    for method in results.methods:
-        if not (method.runs or is_main):
-            continue
-        summaries = {dataset: results.summary(method, dataset, decoding) for dataset in groups}
-        gaps = [summaries[dataset] for dataset in results.datasets if "reason" in summaries[dataset]]
-        missing += [f"{method.label}, missing: {gap['missing']}" for gap in gaps if gap["missing"]]
-        not_run = len(gaps) == len(results.datasets) and not any(gap["missing"] for gap in gaps)
-        row: Row = {"label": method.label, "group": method.group, "learned": method.learned,
-                    "seeds": len(method.runs) if method.learned else None,
-                    "reason": method.why or (gaps[0]["reason"] if not_run else "")}  # fmt: skip
-        for dataset, summary in summaries.items():
-            row |= comparisons.add_prefix(f"{dataset}.", summary)
-            if "reason" in summary:
-                row |= {f"{dataset}.{metric}_text": "missing" if summary["missing"] else EMPTY for metric in METRICS}
-        rows.append(row)
-    words: dict[str, Any] = {"missing": missing, "legend": notes, "main": " (main)" if is_main else ""}
-    return layout.part(results.settings, "main_table.levels", rows, decoding, columns, about=caption, table=label,
-                       **words)  # fmt: skip
+    for dataset, group in column_groups(results).items():
+        metrics = dict.fromkeys([*SHOWN, *COMPARED]) if dataset == AVERAGE else SHOWN
+        columns += [Column(f"{dataset}.{metric.name}", metric.short or metric.header, group, DECIMALS, marked=2,
+                           factor=metric.factor, higher_is_better=metric.higher_is_better)
+                    for metric in metrics]  # fmt: skip
+    return columns
+
+
+def _main_row(results: Results, method: Method, decoding: str) -> Row:
+    """Return the row of a method in the paper's layout. ``missing`` lists the files that are missing, by data set; a
+    ``reason`` says why the method is not run on any of them, on purpose."""
+    summaries = {dataset: results.summary(method, dataset, decoding) for dataset in column_groups(results)}
+    row: Row = {"label": method.label, "group": method.group, "learned": method.learned,
+                "seeds": len(method.runs) if method.learned else None}  # fmt: skip
+    for dataset, summary in summaries.items():
+        row |= comparisons.add_prefix(f"{dataset}.", summary)
+        if "reason" in summary:
+            row |= {f"{dataset}.{metric}_text": "missing" if summary["missing"] else EMPTY for metric in METRICS}
+    gaps = [summaries[dataset] for dataset in results.datasets if "reason" in summaries[dataset]]
+    row["missing"] = [gap["missing"] for gap in gaps if gap["missing"]]
+    if len(gaps) == len(results.datasets) and not row["missing"]:
+        row["reason"] = gaps[0]["reason"]
+    return row
 
 
 def _paired_table(results: Results, first: Method, second: Method, decoding: str) -> tuple[str, Table]:
