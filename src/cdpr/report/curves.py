@@ -53,16 +53,6 @@ class Curves:
             seeds = has_value[:, end]
             yield replace(self, values={name: table[seeds, start : end + 1] for name, table in self.values.items()})
 
-    def ends(self, axis: str, metric: str) -> list[tuple[float, float]]:
-        """Return the last validation of every diverged run that has one, as (value on the axis, metric)."""
-        points = []
-        for seed, run in enumerate(self.runs):
-            if run in self.diverged:
-                measured = np.flatnonzero(~np.isnan(self.values["step"][seed]))
-                points += [(float(self.values[axis][seed, at]), float(self.values[metric][seed, at]))
-                           for at in measured[-1:]]  # fmt: skip
-        return points
-
 
 def read_curves(results: str | Path, method: Method, metrics: Sequence[str], prefix: str = "validation/") -> Curves:
     """Read ``metrics``, each ``<prefix><metric>`` in the files, of all seeds that have a metrics file.

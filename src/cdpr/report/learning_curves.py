@@ -104,7 +104,7 @@ def _draw_figure(
 
 
 def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: Axis) -> None:
-    """Draw one metric of all variants; a small x is the last validation of a run that diverged."""
+    """Draw one metric of all variants: the mean over seeds and a band from the lowest to the highest."""
     factor = PANELS[metric][1]
     for position, curve in enumerate(curves):
         look = style.look_of(settings, curve.method.name, position)
@@ -114,9 +114,6 @@ def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves]
             panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
             panel.plot(x, segment.mean(metric) * factor, color=look.colour, linestyle=look.line, marker=look.marker,
                        markersize=3.5, markevery=max(1, len(x) // 10), label=curve.method.label)  # fmt: skip
-        for at, value in curve.ends(axis.name, metric):
-            panel.plot(at / axis.unit, value * factor, linestyle="", marker="x", markersize=5, markeredgewidth=1.3,
-                       color=look.colour, zorder=4, clip_on=False)  # fmt: skip
     panel.set_xlim(left=0)
     if not any(curve.runs for curve in curves):
         style.write_in_empty_panel(panel, "missing: no training metrics")
@@ -142,6 +139,6 @@ def _notes(curves: Sequence[Curves]) -> list[str]:
     notes = [style.missing_note(missing)]
     diverged = ", ".join(f"{run} at step {step}" for curve in curves for run, step in curve.diverged.items())
     if diverged:
-        notes.append(f"diverged (x: last validation; line and band continue with the other seeds): {diverged}")
+        notes.append(f"diverged (line and band continue with the other seeds): {diverged}")
     several_seeds = any(len(curve.runs) > 1 for curve in curves)
     return [*notes, "line: mean over seeds" + ("; band: lowest to highest seed" if several_seeds else "")]

@@ -228,7 +228,7 @@ class Results:
                 return f"{method.label} was trained with one seed"
             if method.group == TRAINED and summary["aen"] < LEAST_EXAMINATIONS:
                 return f"{method.label} has stopped ordering examinations (AEN {summary['aen']:.2f})"
-            parts = [self.summary(method, part, decoding) for part in parts_of(dataset)]
+            parts = [self.summary(method, part, decoding) for part in datasets_behind(dataset)]
             chance, cases = fmean(part["chance"] for part in parts), sum(part["n"] for part in parts)
             lowest_accuracy, _ = wilson_interval(round(summary["accuracy"] * cases), cases)
             above_chance = above_chance or lowest_accuracy > chance
@@ -298,14 +298,14 @@ class Results:
         return sorted(names - {""})
 
 
-def parts_of(dataset: str) -> Sequence[str]:
+def datasets_behind(dataset: str) -> Sequence[str]:
     """Return the data sets behind a column: those of the paper's average, or the one itself."""
     return AVERAGED if dataset == AVERAGE else (dataset,)
 
 
 def evaluations_of(method: Method, dataset: str) -> Runs:
     """Return the evaluations behind a method's figures on a data set or on average, as (run, data set)."""
-    return tuple((run, part) for part in parts_of(dataset) for run in method.runs)
+    return tuple((run, part) for part in datasets_behind(dataset) for run in method.runs)
 
 
 def pair_runs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from ...evaluation.significance import percentile_interval
 from ...settings import Settings, labels_of, sweeps, variants
 from ..curves import Curves, read_curves
 from ..methods import DATASETS, TRAINED, Method, is_synthetic, main_methods, variant_method
-from ..results import NotMeasured, Results, parts_of
+from ..results import NotMeasured, Results, datasets_behind
 from ..table import Row
 from .verdict import Effect
 
@@ -105,7 +105,7 @@ class Evidence:
         """Say why the cases of a place are not the paper's; empty where they are. Only the authors have the private
         cases."""
         label = "the three data sets" if place == "average" else DATASETS[place]
-        if any(is_synthetic(self.settings, d) for d in parts_of(place)):
+        if any(is_synthetic(self.settings, d) for d in datasets_behind(place)):
             return f"synthetic cases; the figure is of {label}"
         if place in ("private", "average"):
             return "not the authors' cases: their private data set is theirs alone; the figure is of it"
@@ -122,7 +122,7 @@ class Evidence:
         """Return the means of a metric for the methods ``names`` at a place, and their bootstrap draws from the same
         resampled cases. Trained methods have the seeds that all of them have; others have one run. Raises
         EvaluationError when they were not evaluated on the same cases."""
-        methods, datasets = self._same_seeds(names), parts_of(place)
+        methods, datasets = self._same_seeds(names), datasets_behind(place)
         summaries = [[self.summary(method, dataset) for method in methods] for dataset in datasets]
         self._check_same_cases(methods, datasets)
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
