@@ -45,9 +45,10 @@ def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]],
     """Return a row of :meth:`Results.change` per pair (first, second, data set), with McNemar's p-values seed by seed:
     as they are (``p``), and after Holm over all tests of all pairs (``holm`` as numbers, ``p_holm`` as text)."""
     rows = [results.change(first, second, dataset, decoding) for first, second, dataset in pairs]
-    adjusted = iter(holm([test.p_value for row in rows for test in row["tests"]]))
+    adjusted = holm([test.p_value for row in rows for test in row["tests"]])
     for row in rows:
-        row["holm"] = [next(adjusted) for _ in row["tests"]]
+        count = len(row["tests"])
+        row["holm"], adjusted = adjusted[:count], adjusted[count:]
         row["p"] = ", ".join(format_p(test.p_value) for test in row["tests"])
         row["p_holm"] = ", ".join(format_p(p) for p in row["holm"])
     return rows
