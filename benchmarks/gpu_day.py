@@ -45,9 +45,9 @@ from cdpr.metrics_log import read_history
 from cdpr.settings import Settings, merge, parse_settings, resolve_variant
 from cdpr.settings.schema import Prompt, TinyModel
 from cdpr.training.torch import loop
+from cdpr.training.torch.optimisers import AdamW
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import AdamW
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.memory import ModelSize, memory_plan
 

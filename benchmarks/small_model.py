@@ -39,7 +39,7 @@ from cdpr.metrics_log import MetricsLog
 from cdpr.settings import Settings, load_settings, merge, parse_settings, resolve_variant
 from cdpr.training.torch import loop
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import Piece
+from cdpr.training.torch.update import Segment
 from cdpr.training.torch.warm_start import encode_lessons, gather_lessons, imitate
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
@@ -58,8 +58,7 @@ def prepare(folder: Path) -> None:
     settings = load_settings(*FILES)
     cases = {path.stem: path for path in (Path(settings.paths.results) / "cases").glob("*.jsonl")}
     model = Path(settings.policy.model)
-    workups, static = gather_lessons(settings, cases)
-    rows = encode_lessons(settings, model, workups, static)
+    rows = encode_lessons(settings, model, gather_lessons(settings, cases))
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(folder / "lessons.jsonl.gz", "wt") as file:
         for row in rows:
@@ -74,9 +73,9 @@ def prepare(folder: Path) -> None:
     print(f"{len(rows):,} lessons with {tokens:,} tokens; longest {max(sum(len(p.ids) for p in r) for r in rows)}")
 
 
-def read_lessons(folder: Path) -> list[list[Piece]]:
+def read_lessons(folder: Path) -> list[list[Segment]]:
     with gzip.open(folder / "lessons.jsonl.gz", "rt") as file:
-        return [[Piece(start, tuple(ids), scored) for start, ids, scored in json.loads(line)] for line in file]
+        return [[Segment(start, tuple(ids), scored) for start, ids, scored in json.loads(line)] for line in file]
 
 
 def start(folder: Path, model: Path, device: str, settings: Settings) -> None:
@@ -120,7 +119,7 @@ def train(settings: Settings, folder: Path, run: str, device: str, deadline: flo
     tests = [case for case in cases if case.split == "test"]
     rows = {}
     for decoding, temperature in (("greedy", 0.0), ("sampled", 1.0)):
-        agents = {"": trainer.run.agent(trainer.sampler, temperature)}
+        agents = {"": trainer.run.make_agent(trainer.sampler, temperature)}
         if not variant:
             agents["immediate, "] = ImmediateAgent(trainer.sampler, trainer.run.prompts, resolved.policy, temperature)
         for name, agent in agents.items():

@@ -190,7 +190,7 @@ class Simulation:
 
     def groups(self, free_text: bool) -> tuple[list[Group], Logged]:
         """The groups of the batches, and the log of their replies."""
-        acting = Logged(self.run.agent(self.model), "rollouts", free_text)
+        acting = Logged(self.run.make_agent(self.model), "rollouts", free_text)
 
         async def episodes() -> list[Group]:
             size = range(self.settings.training.group_size)
@@ -200,7 +200,7 @@ class Simulation:
                 seeds = [self.run.episode_seed(case, step, i) for i in size]
                 return await asyncio.gather(*(run_episode(self.run.environment, acting, case, s) for s in seeds))
 
-            return await asyncio.gather(*(group(s, p) for s in range(self.batches) for p in self.run.batch(s)))
+            return await asyncio.gather(*(group(s, p) for s in range(self.batches) for p in self.run.batch_indices(s)))
 
         return asyncio.run(episodes()), acting
 
@@ -208,16 +208,18 @@ class Simulation:
         self, settings: Settings, groups: Sequence[Group], free_text: bool
     ) -> tuple[list[Call], dict[str, float]]:
         """The calls for the credit of these groups under other settings, and what the algorithm logs."""
-        actor, frozen = (Logged(self.run.agent(self.model), kind, free_text) for kind in ("probes", "continuations"))
+        actor, frozen = (
+            Logged(self.run.make_agent(self.model), kind, free_text) for kind in ("probes", "continuations")
+        )
         kind = algorithm_class(settings.training.algorithm)
         algorithm = kind(Context(settings, self.run.environment, actor, lambda: frozen, 0))
         scored = asyncio.run(score_groups(algorithm, groups, 0))
-        return actor.calls + frozen.calls, algorithm.finish(scored)
+        return actor.calls + frozen.calls, algorithm.finish_batch(scored)
 
     async def errors(self, truth: int, cases: int, replicates: int) -> AsyncIterator[tuple[str, dict[str, float]]]:
         """Measures of R_proc of every arm, for all decisions of the first validation cases."""
         settings = parse_settings(merge(self.settings.model_dump(), {"analysis": {"truth": truth}}))
-        policy, environment = self.run.agent(self.model), self.run.environment
+        policy, environment = self.run.make_agent(self.model), self.run.environment
         groups = await sample_groups(settings, environment, policy, self.run.validation[:cases])
         workups = await with_truth(settings, environment, policy, groups)
         yield "truth", {"rms": float((workups.advantage**2).mean() ** 0.5), "decisions": len(workups.decisions)}

@@ -7,7 +7,7 @@ The row *RLOO* is then in results/ci/tables/comparators.md, and its point in res
 Python: Settings(training={"algorithm": "my_algorithm:Rloo"}), as in train_cdpr.py.
 """
 
-from cdpr import Algorithm, Group, GroupAdvantages, every_decision
+from cdpr import Algorithm, Group, GroupAdvantages, repeat_over_decisions
 
 
 class Rloo(Algorithm):
@@ -20,4 +20,4 @@ class Rloo(Algorithm):
         scores = [float(trajectory.correct) for trajectory in group]
         others = max(1, len(scores) - 1)
         advantages = [score - (sum(scores) - score) / others for score in scores]
-        return GroupAdvantages(decisions=every_decision(advantages, group), scores=scores)
+        return GroupAdvantages(decisions=repeat_over_decisions(advantages, group), scores=scores)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .evaluation.evaluate_agent import evaluate_cases
     from .ingest.synthetic import synthetic_cases
     from .settings import Settings, load_settings
-    from .training.algorithm import Algorithm, Context, Group, GroupAdvantages, every_decision
+    from .training.algorithm import Algorithm, Context, Group, GroupAdvantages, repeat_over_decisions
     from .training.torch.loop import train
     from .training.torch.trainer import Trainer
     from .training.torch.warm_start import warm_start
@@ -51,7 +51,7 @@ PUBLIC = {
     "cdpr.training.torch.trainer": ("Trainer",),
     "cdpr.training.torch.loop": ("train",),
     "cdpr.training.torch.warm_start": ("warm_start",),
-    "cdpr.training.algorithm": ("Algorithm", "Context", "Group", "GroupAdvantages", "every_decision"),
+    "cdpr.training.algorithm": ("Algorithm", "Context", "Group", "GroupAdvantages", "repeat_over_decisions"),
 }  # fmt: skip
 """The public names by their module. docs/reference/api.md documents them."""
 

@@ -13,8 +13,8 @@ from cdpr.training.algorithm import GroupAdvantages, score_groups
 from cdpr.training.torch.loop import roll_out, update
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import Sample, samples_of
-from cdpr.training.torch.warm_start import DemonstratedEpisode, corpus
+from cdpr.training.torch.update import Sample, make_samples
+from cdpr.training.torch.warm_start import DemonstratedEpisode, Lessons, tokenizer_corpus
 from cdpr.training.training_run import TrainingRun
 
 SMALL = {
@@ -34,7 +34,9 @@ def test_a_step_is_the_step_on_the_cpu(case, tmp_path, algorithm, device):
     environment = DiagnosticEnvironment(settings.environment)
     trajectories = [asyncio.run(run_episode(environment, ToyPolicy(), cases[0], k)) for k in range(8)]
     workups = [DemonstratedEpisode(trajectory, ()) for trajectory in trajectories]
-    folder = build_tiny_policy(tmp_path / "policy", settings.policy.tiny, corpus(settings, workups, []))
+    folder = build_tiny_policy(
+        tmp_path / "policy", settings.policy.tiny, tokenizer_corpus(settings, Lessons(workups, []))
+    )
     trainers = []
     for place in ("cpu", device):
         placed = parse_settings(merge(settings.model_dump(), {"policy": {"device": place}}))
@@ -51,8 +53,8 @@ def test_a_step_is_the_step_on_the_cpu(case, tmp_path, algorithm, device):
     # The same update. Both take the CPU's trajectories, so that a differing draw cannot excuse the weights.
     algorithm = trainers[0].algorithm
     scored = asyncio.run(score_groups(algorithm, groups, 0))
-    algorithm.finish(scored)
-    samples = samples_of(groups, scored)
+    algorithm.finish_batch(scored)
+    samples = make_samples(groups, scored)
     start = parameters_to_vector(trainers[0].model.parameters()).detach().clone()
     moves = []
     for trainer in trainers:

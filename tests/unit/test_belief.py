@@ -146,7 +146,7 @@ def workups(ctx, n=4, seed=0):
 def scored(ctx, algorithm, group):
     rule = algorithm(ctx)
     [made] = asyncio.run(score_groups(rule, [group], 0))
-    return made, rule.finish([made])
+    return made, rule.finish_batch([made])
 
 
 @pytest.mark.parametrize(("reading", "weigh"), [("probability", lambda phi: phi), ("likelihood", lambda phi: 1.0)])

@@ -86,7 +86,7 @@ def of_verl(settings, policy, cases, tmp_path):
     write_records(tmp_path / "cases.jsonl", cases)
     session = Session(settings, tmp_path / "cases.jsonl", policy, tmp_path, 0)
     context = session.context(Kept(policy, Kept(policy)))
-    for agent in (context.policy, context.frozen()):
+    for agent in (context.policy, context.load_frozen_policy()):
         before = len(asked)
         asyncio.run(run_episode(context.environment, agent, cases[0], 0))
         assert len(asked) > before

@@ -24,7 +24,7 @@ from cdpr.training.algorithms.grpo import Grpo
 from cdpr.training.algorithms.utility_grpo import UtilityGrpo
 from cdpr.training.algorithms.vineppo import VinePpo
 from cdpr.training.torch.tiny import build_tiny_policy
-from cdpr.training.torch.update import Piece, token_logprobs
+from cdpr.training.torch.update import Segment, token_logprobs
 from cdpr.training.torch.weights import load_model
 
 
@@ -38,7 +38,7 @@ def credited(algorithm, ctx, groups, iteration=0):
     """What each group teaches, once the batch is finished."""
     made = algorithm(ctx)
     scored = asyncio.run(score_groups(made, groups, iteration))
-    made.finish(scored)
+    made.finish_batch(scored)
     return scored
 
 
@@ -167,7 +167,7 @@ def test_a_group_alone_is_normalised_as_in_its_batch_to_the_bit():
     scores = torch.randn(16, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for rule in ("group_std", "none"):
         algorithm = Grpo(context(training={"normalise": rule}))
-        assert [algorithm.normalised(row) for row in scores.tolist()] == group_relative(scores, rule).tolist()
+        assert [algorithm.normalise_scores(row) for row in scores.tolist()] == group_relative(scores, rule).tolist()
 
 
 def test_gigpo_compares_decisions_at_the_same_state(case):
@@ -291,9 +291,9 @@ def test_branches_of_a_sequence_are_worth_what_they_are_alone(tmp_path):
     model = load_model(tmp_path / "policy")
     ids = [tuple(range(20, 50)), tuple(range(60, 80))]
     positions = [(10, 11, 25), (5,)]
-    branches = [Piece(10, (7, 8, 9), (10, 11, 12)), Piece(25, (3,), (25,))]
+    branches = [Segment(10, (7, 8, 9), (10, 11, 12)), Segment(25, (3,), (25,))]
     with torch.no_grad():
-        got = token_logprobs(model, [[Piece(0, ids[0], positions[0]), *branches], [Piece(0, ids[1], (5,))]], 0.7)
+        got = token_logprobs(model, [[Segment(0, ids[0], positions[0]), *branches], [Segment(0, ids[1], (5,))]], 0.7)
         own = logprobs_alone(model, ids[:1], positions[:1], 0.7)
         first = logprobs_alone(model, [(*ids[0][:10], 7, 8, 9)], [(10, 11, 12)], 0.7)
         second = logprobs_alone(model, [(*ids[0][:25], 3)], [(25,)], 0.7)

@@ -9,7 +9,7 @@ from toy import Grouped
 
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy, train_tokenizer
-from cdpr.training.torch.update import Piece, token_logprobs
+from cdpr.training.torch.update import Segment, token_logprobs
 from cdpr.training.torch.weights import load_model
 
 
@@ -43,12 +43,12 @@ def ids(count: int, seed: int) -> list[int]:
 
 SHARED = ids(300, 0)
 ROWS = {
-    "equal lengths": [[Piece(0, ids(40, 1), [20, 39])], [Piece(0, ids(40, 2), [9])]],
-    "padding": [[Piece(0, ids(40, 1), [20, 39])], [Piece(0, ids(33, 2), [32])]],
-    "pieces": [[Piece(0, ids(40, 1), [20]), Piece(20, ids(11, 3), [20, 30])], [Piece(0, ids(33, 2), [32])]],
-    "a common beginning": [[Piece(0, SHARED + ids(40, 1), [339])], [Piece(0, SHARED + ids(33, 2), [310])]],
-    "a beginning and pieces": [[Piece(0, SHARED + ids(40, 1), [339]), Piece(310, ids(20, 3), [312, 320])],
-                               [Piece(0, SHARED + ids(33, 2), [310])]],
+    "equal lengths": [[Segment(0, ids(40, 1), [20, 39])], [Segment(0, ids(40, 2), [9])]],
+    "padding": [[Segment(0, ids(40, 1), [20, 39])], [Segment(0, ids(33, 2), [32])]],
+    "pieces": [[Segment(0, ids(40, 1), [20]), Segment(20, ids(11, 3), [20, 30])], [Segment(0, ids(33, 2), [32])]],
+    "a common beginning": [[Segment(0, SHARED + ids(40, 1), [339])], [Segment(0, SHARED + ids(33, 2), [310])]],
+    "a beginning and pieces": [[Segment(0, SHARED + ids(40, 1), [339]), Segment(310, ids(20, 3), [312, 320])],
+                               [Segment(0, SHARED + ids(33, 2), [310])]],
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from cdpr.training.algorithms.record_critic import RecordCritic, net_gain
 from cdpr.training.torch.loop import train
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import Piece, token_logits
+from cdpr.training.torch.update import Segment, token_logits
 from cdpr.training.training_run import TrainingRun
 
 # Two findings, A and B, given three diseases: P(finding | disease).
@@ -115,14 +115,16 @@ def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gi
     with torch.no_grad():  # an untrained reader believes everything alike
         for weights in rule.reader.parameters():
             weights.mul_(8.0 if weights.ndim == 2 else 1.0)
-    batch = rule._read([trajectory for [trajectory] in first_states(trainer)])
-    pairs = rule._pick(rule._target(torch.zeros(batch.log_prior.shape), batch.log_prior), batch, torch.Generator())
+    batch = rule._read_states(first_states(trainer))
+    pairs = rule._draw_pairs(
+        rule._target(torch.zeros(batch.log_prior.shape), batch.log_prior), batch, torch.Generator()
+    )
     gains = asyncio.run(rule._gains(batch, pairs)).tolist()
-    names = list(rule.number)
+    names = list(rule.number_of_examination)
 
     def belief(state):
         ids = prompts.prompt_ids(state, True)
-        logits, _ = token_logits(rule.reader.model, [[Piece(0, (*ids, 0), (len(ids),))]])
+        logits, _ = token_logits(rule.reader.model, [[Segment(0, (*ids, 0), (len(ids),))]])
         return rule.reader.log_beliefs(logits).detach()
 
     valued, physical = set(), 0
@@ -167,7 +169,7 @@ def test_reader_and_critic_learn_the_states_they_see(tmp_path):
     trainer = opened(tmp_path, appendicitis(), learning_rate=4e-3)
     rule, groups, rows = trainer.algorithm, first_states(trainer)[:1], []
     for _ in range(80):
-        rows.append(rule.finish(asyncio.run(score_groups(rule, groups, 1))))
+        rows.append(rule.finish_batch(asyncio.run(score_groups(rule, groups, 1))))
     for name in ("credit/reading_loss", "credit/critic_loss"):
         assert rows[-1][name] < 0.5 * rows[0][name]
     frozen = opened(tmp_path / "frozen", appendicitis(), reader=False).algorithm

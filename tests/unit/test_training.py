@@ -16,18 +16,18 @@ from cdpr.environment import DiagnosticEnvironment, PromptBuilder, Turn, run_epi
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import merge, parse_settings
-from cdpr.training.algorithm import Alternative, GroupAdvantages, equal_share, group_relative
+from cdpr.training.algorithm import Alternative, GroupAdvantages, group_relative, share_of_equal_groups
 from cdpr.training.torch import update
 from cdpr.training.torch.loop import iterate, train
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import (
-    Piece,
     Sample,
+    Segment,
     clipped_surrogate,
+    make_samples,
     micro_batches,
-    pieces,
-    samples_of,
+    row_segments,
 )
 from cdpr.training.torch.weights import load_checkpoint, load_model, save_checkpoint
 from cdpr.training.training_run import TrainingRun
@@ -47,8 +47,12 @@ def test_advantage_is_the_group_z_score_with_sample_deviation():
 def test_a_group_of_equal_scores_teaches_nothing_and_is_counted():
     groups = [[1.0, 1.0, 1.0], [0.0, 1.0], [0.5]]
     idle = [group for group in groups if len(group) > 1 and not group_relative(torch.tensor([group])).any()]
-    assert equal_share(groups) == 2 / 3 and idle == groups[:1]
-    assert (equal_share([[1.0, 1.0]]), equal_share([[0.0, 1.0]]), equal_share([])) == (1.0, 0.0, 0.0)
+    assert share_of_equal_groups(groups) == 2 / 3 and idle == groups[:1]
+    assert (share_of_equal_groups([[1.0, 1.0]]), share_of_equal_groups([[0.0, 1.0]]), share_of_equal_groups([])) == (
+        1.0,
+        0.0,
+        0.0,
+    )
 
 
 def test_surrogate_by_hand():
@@ -98,7 +102,7 @@ def test_what_is_trained_is_what_was_sampled(case, tmp_path):
     assert len(trajectory.steps) == 8 and trajectory.forced
 
     alternative = Turn("", trajectory.steps[2].turn.prompt_ids, (5, 6), (-1.0, -2.0))
-    [[sample]] = samples_of([[trajectory]], [GroupAdvantages(
+    [[sample]] = make_samples([[trajectory]], [GroupAdvantages(
         decisions=[[1.0] * 7 + [1.5]], weights=[[1.0] * 7 + [0.5]],
         alternatives=[Alternative(0, (alternative,), (-3.0,), (0.25,))],
     )])  # fmt: skip
@@ -108,7 +112,7 @@ def test_what_is_trained_is_what_was_sampled(case, tmp_path):
     assert sample.advantages == (1.0,) * (len(sampled) - last) + (1.5,) * last + (-3.0,) * 2
     assert sample.weights == (1.0,) * (len(sampled) - last) + (0.5,) * last + (0.25,) * 2
     start = len(alternative.prompt_ids)
-    assert sample.branches == (Piece(start, (5, 6), (start, start + 1)),)
+    assert sample.branches == (Segment(start, (5, 6), (start, start + 1)),)
     assert sample.length == len(sample.ids) + 2
     with torch.no_grad():
         logprobs = logprobs_alone(model, [sample.ids], [sample.positions])
@@ -156,7 +160,7 @@ def test_a_shared_prompt_changes_how_much_is_computed_and_nothing_else(tmp_path,
         "positions", "old_logprobs", "advantages", "weights")])  # fmt: skip
     rows = micro_batches(groups, 8)
     assert [sum(map(len, batch)) for batch in rows] == [8, 8, 4] and all(len(row) == 4 for b in rows for row in b)
-    in_model = sum(len(piece.ids) for batch in rows for row in batch for piece in pieces(row))
+    in_model = sum(len(piece.ids) for batch in rows for row in batch for piece in row_segments(row))
     assert in_model < 0.8 * sum(sample.length for group in groups for sample in group)
 
     found = []

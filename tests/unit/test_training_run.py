@@ -16,9 +16,10 @@ from cdpr.training.algorithm import Context
 from cdpr.training.algorithms.cdpr import Cdpr
 from cdpr.training.torch import loop
 from cdpr.training.torch.loop import iterate
+from cdpr.training.torch.optimisers import AdamW
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import AdamW, Sample
+from cdpr.training.torch.update import Sample
 from cdpr.training.torch.weights import load_model
 from cdpr.training.training_run import TrainingRun, select_cases
 

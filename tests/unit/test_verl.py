@@ -41,8 +41,8 @@ from cdpr.training.algorithm import score_groups
 from cdpr.training.torch.loop import iterate, roll_out
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import samples_of
-from cdpr.training.torch.warm_start import DemonstratedEpisode, corpus, encode_episode, imitate
+from cdpr.training.torch.update import make_samples
+from cdpr.training.torch.warm_start import DemonstratedEpisode, Lessons, encode_episode, imitate, tokenizer_corpus
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check, environment, overrides, resolve
@@ -80,7 +80,7 @@ def taught(tmp_path_factory):
     environment = DiagnosticEnvironment(settings.environment)
     shown = [asyncio.run(run_episode(environment, ToyPolicy(), cases[k % 6], k)) for k in range(160)]
     workups = [DemonstratedEpisode(trajectory, ()) for trajectory in shown]
-    build_tiny_policy(folder / "blank", settings.policy.tiny, corpus(settings, workups, []))
+    build_tiny_policy(folder / "blank", settings.policy.tiny, tokenizer_corpus(settings, Lessons(workups, [])))
     prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder / "blank"), 2048)
     model = load_model(folder / "blank")
     imitate(model, [encode_episode(prompts, workup) for workup in workups], settings, folder, lambda row: None)
@@ -141,10 +141,10 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
             break
         groups = asyncio.run(roll_out(trainer, iteration))
         scored = asyncio.run(score_groups(trainer.algorithm, groups, iteration))
-        metrics = trainer.algorithm.finish(scored)
+        metrics = trainer.algorithm.finish_batch(scored)
         outputs, finished = worker(iteration)
         assert finished.metrics == pytest.approx(metrics)  # beliefs of other batches differ in the last digits
-        samples = [sample for group in samples_of(groups, scored) for sample in group]
+        samples = [sample for group in make_samples(groups, scored) for sample in group]
         trajectories = [trajectory for group in groups for trajectory in group]
         assert len(outputs) == len(samples) and not any(output.failure for output in outputs)
         rows = []
@@ -184,7 +184,7 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
             assert torch.allclose(stock[:, 0], torch.tensor([s.advantages[0] for s in samples]), atol=1e-5)
     assert with_advantage, "no group had an advantage: the comparison would show nothing"
     assert any(output.alternatives for output in outputs) == trainer.algorithm.extra_samples
-    rollouts = trainer.summary("train", trajectories) | {"rollout/failed": 0, "rollout/fatal": 0}
+    rollouts = trainer.run.summarise("train", trajectories) | {"rollout/failed": 0, "rollout/fatal": 0}
     rollouts["rollout/tokens"] = sum(len(sample.positions) for sample in samples)
     assert finished.rollouts == pytest.approx(rollouts)
 
@@ -347,7 +347,7 @@ def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path, 
 
     def credit_of(session):
         algorithm = algorithm_of(session, client)
-        return algorithm.finish(asyncio.run(score_groups(algorithm, groups, 0)))
+        return algorithm.finish_batch(asyncio.run(score_groups(algorithm, groups, 0)))
 
     credit = credit_of(session)
     assert credit["credit/fresh"] and not credit["credit/failed"]
@@ -468,7 +468,7 @@ def test_an_algorithm_names_the_servers_that_it_has_score(taught, tmp_path, name
     client = Counting(session.policy, Counting(session.policy))
     asyncio.run(score_groups(algorithm_of(session, client), asyncio.run(roll_out(Trainer(session.run), 0)), 0))
     by = {policy for policy, server in (("current", client), ("frozen", client.frozen)) if server.scored}
-    assert by == algorithm_class(session.settings.training.algorithm).scores_by(session.settings)
+    assert by == algorithm_class(session.settings.training.algorithm).scoring_policies(session.settings)
 
 
 def test_a_plan_without_the_models_file_or_the_engine_says_what_to_do(tmp_path, capsys):

@@ -32,9 +32,9 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.pipeline.experiment import Experiment
 from cdpr.settings import load_settings, parse_settings
 from cdpr.training.torch import warm_start
-from cdpr.training.torch.muon import Muon
+from cdpr.training.torch.optimisers import Muon
 from cdpr.training.torch.tiny import build_tiny_policy
-from cdpr.training.torch.update import Piece, token_logprobs
+from cdpr.training.torch.update import Segment, token_logprobs
 from cdpr.training.torch.weights import load_model
 
 
@@ -127,7 +127,9 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
     agent.habits = Habits(premature=0.0, defensive=1.0)
     workups = asyncio.run(warm_start.demonstrate(environment, agent, textbook[:6], True))
     tiny = settings.policy.tiny.model_copy(update={"vocab_size": 900})
-    folder = build_tiny_policy(tmp_path / "policy", tiny, warm_start.corpus(settings, workups, []))
+    folder = build_tiny_policy(
+        tmp_path / "policy", tiny, warm_start.tokenizer_corpus(settings, warm_start.Lessons(workups, []))
+    )
     prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder), 2048)
     model = load_model(folder)
     demonstrations = [warm_start.encode_episode(prompts, workup) for workup in workups]
@@ -140,16 +142,16 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
             wanted.append(list(reading.scored))
         state = random.Random(0).choice(workup.trajectory.states)
         turn = asyncio.run(agent.act(state, True, 0))
-        assert turn in workup.readings
+        assert turn in workup.diagnoses
         # The loss is on what the demonstrator chose: its whole replies, and of each reading the words after the prefix.
         replies = [render_action(step.action, prompts.settings.style) for step in workup.trajectory.steps]
         assert scored_text(prompts, conversation) == "".join(replies)
-        for state, reading, turn in zip(workup.trajectory.states, readings, workup.readings, strict=True):
+        for state, reading, turn in zip(workup.trajectory.states, readings, workup.diagnoses, strict=True):
             prompt = (*conversation.ids[: reading.start], *prompts.forced_prefix_ids)
             assert prompt == prompts.prompt_ids(in_style(prompts, state), True)
             assert scored_text(prompts, reading) == parse_action(turn.text).text
     with torch.no_grad():
-        beside = token_logprobs(model, [[Piece(0, first.ids, ()), *readings] for first, *readings in demonstrations])
+        beside = token_logprobs(model, [[Segment(0, first.ids, ()), *readings] for first, *readings in demonstrations])
         alone = logprobs_alone(model, whole, wanted)
     torch.testing.assert_close(beside, alone, atol=1e-5, rtol=1e-5)
 
@@ -162,11 +164,11 @@ def test_a_model_of_a_folder_reads_the_textbook_where_the_settings_say_so(textbo
     write_records(tmp_path / "cases.jsonl", textbook[:40])
     cases = dict.fromkeys(("mimic_iv", "textbook"), tmp_path / "cases.jsonl")
     workups, static = warm_start.gather_lessons(parse_settings(change), cases)
-    assert len(workups) == lessons and all(workup.readings for workup in workups)
+    assert len(workups) == lessons and all(workup.diagnoses for workup in workups)
     assert bool(static) == bool(lessons)
 
 
-def scored_text(prompts: PromptBuilder, piece: Piece) -> str:
+def scored_text(prompts: PromptBuilder, piece: Segment) -> str:
     """The text of a piece that carries loss."""
     return prompts.tokenizer.decode([piece.ids[k - piece.start] for k in piece.scored]).strip()
 
@@ -181,49 +183,48 @@ def in_style(prompts: PromptBuilder, state: State) -> State:
 def test_a_static_demonstration_scores_the_diagnosis_of_the_whole_record(textbook, tmp_path: Path):
     settings = parse_settings({})
     environment, agent = DiagnosticEnvironment(settings.environment), Clinician(settings, "textbook")
-    pairs = asyncio.run(warm_start._diagnose_statically(environment, agent, textbook[:8], 0.5))
+    pairs = asyncio.run(warm_start.diagnose_whole_records(environment, agent, textbook[:4]))
     assert [case for case, _ in pairs] == textbook[:4]
     tiny = settings.policy.tiny.model_copy(update={"vocab_size": 900})
     workups = asyncio.run(warm_start.demonstrate(environment, agent, textbook[:8], True))
-    folder = build_tiny_policy(tmp_path / "policy", tiny, warm_start.corpus(settings, workups, pairs))
+    folder = build_tiny_policy(
+        tmp_path / "policy", tiny, warm_start.tokenizer_corpus(settings, warm_start.Lessons(workups, pairs))
+    )
     prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder), 2048)
     for case, turn in pairs:
-        (piece,) = warm_start._encode_static(prompts, case, turn)
+        (piece,) = warm_start.encode_whole_record(prompts, case, turn)
         assert piece.ids[: piece.scored[0]] == prompts.prompt_ids(State(case), True, whole=True)
         assert scored_text(prompts, piece) == parse_action(turn.text).text
         assert piece.ids[piece.scored[-1]] == prompts.tokenizer.end_of_turn
 
 
 def test_the_learning_rate_rises_and_falls_and_every_epoch_has_its_own_order(monkeypatch, tmp_path):
-    class Recorder(torch.optim.lr_scheduler.LambdaLR):
-        def __init__(self, optimizer, share):
-            shares.append(share)
-            super().__init__(optimizer, share)
+    def record_share(step, steps, warmup):
+        shares.append(schedule(step, steps, warmup))
+        return shares[-1]
 
     def record(demonstrations, size, seed):
         orders.append(batches(demonstrations, size, seed))
         return orders[-1]
 
-    shares, orders, batches = [], [], warm_start._batches
-    monkeypatch.setattr(torch.optim.lr_scheduler, "LambdaLR", Recorder)
+    shares, orders, batches, schedule = [], [], warm_start._batches, warm_start.warmup_and_cosine
+    monkeypatch.setattr(warm_start, "warmup_and_cosine", record_share)
     monkeypatch.setattr(warm_start, "_batches", record)
     settings = parse_settings({"warm_start": {"epochs": 3, "batch_size": 1}})
-    demonstrations = [[Piece(0, (1, 2 + k % 9, 3 + k % 5, k % 3), range(1, 4))] for k in range(64)]
+    demonstrations = [[Segment(0, (1, 2 + k % 9, 3 + k % 5, k % 3), range(1, 4))] for k in range(64)]
     config = LlamaConfig(vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
                          num_attention_heads=1, num_key_value_heads=1)  # fmt: skip
     warm_start.imitate(LlamaForCausalLM(config), demonstrations, settings, tmp_path, lambda row: None)
     assert len({str(order) for order in orders}) == 3
-    for share in shares:
-        rates = [share(k) for k in range(3 * 64)]
-        peak = rates.index(max(rates))
-        assert rates[0] < 0.05 and 0.5 < rates[peak] <= 1 and rates[-1] < 0.01
-        assert rates == sorted(rates[: peak + 1]) + sorted(rates[peak + 1 :], reverse=True)
+    peak = shares.index(max(shares))
+    assert len(shares) == 3 * 64 and shares[0] < 0.05 and 0.5 < shares[peak] <= 1 and shares[-1] < 0.01
+    assert shares == sorted(shares[: peak + 1]) + sorted(shares[peak + 1 :], reverse=True)
 
 
 def test_an_interrupted_warm_start_ends_where_an_undisturbed_one_ends(tmp_path):
     """After each epoch it could be killed; no epoch is trained twice."""
     settings = parse_settings({"warm_start": {"epochs": 3, "batch_size": 8}})
-    demonstrations = [[Piece(0, (1, 2 + k % 9, 3 + k % 5, k % 3), range(1, 4))] for k in range(32)]
+    demonstrations = [[Segment(0, (1, 2 + k % 9, 3 + k % 5, k % 3), range(1, 4))] for k in range(32)]
     config = LlamaConfig(vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
                          num_attention_heads=1, num_key_value_heads=1)  # fmt: skip
 
@@ -259,7 +260,7 @@ def test_a_beginning_that_all_rows_share_passes_once_with_the_gradient_of_all(tm
     wanted = [tuple(range(303, len(row))) for row in rows]
     gradients = []
     for scored in (
-        token_logprobs(model, [[Piece(0, row, at)] for row, at in zip(rows, wanted, strict=True)]),
+        token_logprobs(model, [[Segment(0, row, at)] for row, at in zip(rows, wanted, strict=True)]),
         logprobs_alone(model, rows, wanted),
     ):
         model.zero_grad()
@@ -293,7 +294,7 @@ def test_muon_takes_the_steps_of_torch_in_single_precision():
     torch.manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(shape)) for shape in [(24, 24), (8, 24), (48, 24), (24, 48), (8, 24)]]
     theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
-    optimizers = Muon(ours, lr=0.02, weight_decay=0.1), torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1)
+    optimizers = Muon(ours, 0.02, weight_decay=0.1), torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1)
     for _ in range(4):
         before = [p.detach().clone() for p in theirs]
         for p, q in zip(ours, theirs, strict=True):

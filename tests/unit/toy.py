@@ -144,7 +144,7 @@ def group(env, policy, case, n=4, seed=0):
 def update_policy(model, plan, groups, optimizer=None, progress=0.0):
     """One update of a model by samples, with the optimiser of all engines."""
     from cdpr.training.torch.loop import update
-    from cdpr.training.torch.update import AdamW
+    from cdpr.training.torch.optimisers import AdamW
 
     return update(model, optimizer or AdamW(model.parameters(), plan.learning_rate), groups, plan, progress)
 
@@ -153,7 +153,7 @@ def logprobs_alone(model, ids, positions, temperature=1.0):
     """Log-probabilities of the tokens at these positions, each sequence in a pass of its own."""
     import torch
 
-    from cdpr.training.torch.update import Piece, token_logprobs
+    from cdpr.training.torch.update import Segment, token_logprobs
 
     each = zip(ids, positions, strict=True)
-    return torch.cat([token_logprobs(model, [[Piece(0, row, scored)]], temperature) for row, scored in each])
+    return torch.cat([token_logprobs(model, [[Segment(0, row, scored)]], temperature) for row, scored in each])

@@ -177,7 +177,7 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     utility."""
     algorithm = algorithm_class(settings.training.algorithm)
     check_required(algorithm, settings)
-    settings = algorithm.canonical(settings)
+    settings = algorithm.canonical_settings(settings)
     data, default = _to_dict(settings), _default()
     data["training"]["options"] = algorithm_options(settings).model_dump()
     for key in _unread_keys(_own_keys(settings)):

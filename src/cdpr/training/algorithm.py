@@ -21,7 +21,7 @@ from ..settings.algorithms import algorithm_class
 from ..settings.section import Section
 from ..settings.variants import seen_by_algorithm
 
-if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not depend on that room
+if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not depend on that package
     import torch
 
     from ..credit.scores import CreditRow
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not
 Group = Sequence[Trajectory]
 """The ``training.group_size`` trajectories of one case."""
 PerToken = float | tuple[float, ...]
-"""One value for each token of a reply, or one number for all tokens."""
+"""The values of a reply's tokens: one number per token, or one number for all of them."""
 EPSILON = 1e-6
 
 
@@ -49,28 +49,32 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that an algorithm may use. ``policy`` is the policy in training, ``frozen()`` loads the initial
-    policy, ``seed`` is the seed of the run. ``settings`` has only the settings that the algorithm ``reads``. With the
-    engine ``torch`` also the training ``cases``, the number of ``steps`` of the run, and ``load()``, which returns the
-    initial policy's model as a torch module of the caller's own."""
+    """Everything that an algorithm may use in a training run.
+
+    ``settings`` has only the settings that the algorithm ``reads``. ``policy`` is the policy in training;
+    ``load_frozen_policy()`` loads a policy with the initial weights, which never change. ``seed`` is the seed of the
+    run. The last three exist with the engine ``torch`` alone: the training ``cases``, the number of ``steps``
+    (iterations) of the run, and ``load_initial_model()``, which returns a new torch module with the initial weights.
+    """
 
     settings: Settings
     environment: DiagnosticEnvironment
     policy: Policy
-    frozen: Callable[[], Policy]
+    load_frozen_policy: Callable[[], Policy]
     seed: int
     cases: Sequence[CaseRecord] = ()
     steps: int = 0
-    load: "Callable[[], torch.nn.Module] | None" = None
+    load_initial_model: "Callable[[], torch.nn.Module] | None" = None
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Further training data: replies that branch off from trajectory ``i`` of the group at one of its states.
+    """Replies to train on that are in no trajectory: they branch off from trajectory ``i`` of the group at one of its
+    states.
 
     ``turns`` are one reply, or several with observations between them. ``advantages`` and ``weights`` have one entry
-    per turn: a token of weight w counts in the loss like w tokens of a trajectory. A reply that was not sampled
-    (``Policy.score_diagnoses``), with the advantage 1, adds its negative log-likelihood to the loss: an auxiliary loss.
+    per turn; a token of weight w counts in the loss like w tokens of a trajectory. A reply that was given, not sampled
+    (``Policy.score_diagnoses``), with the advantage 1, adds its negative log-likelihood to the loss.
     """
 
     i: int
@@ -81,12 +85,12 @@ class Alternative:
 
 @dataclass(kw_only=True)
 class GroupAdvantages:
-    """The advantages of one group.
+    """The advantages of one group, which :meth:`Algorithm.score_group` returns.
 
-    ``decisions[i][t]`` is the advantage of decision t of trajectory i, :data:`PerToken`. ``weights``, of the same
-    shape, are weights in the loss, by default 1. ``alternatives`` are further training data. ``scores`` has one score
-    per trajectory if the algorithm compares whole trajectories. ``counts`` are metrics to sum over the batch;
-    ``record`` is a row of the credit artifact."""
+    ``decisions[i][t]`` is the advantage of decision t of trajectory i, a :data:`PerToken`. ``weights[i][t]`` is its
+    weight in the loss, by default 1. ``alternatives`` are further replies to train on. ``scores`` has one score per
+    trajectory if the algorithm compares whole trajectories. ``counts`` are metrics, which are summed over the batch.
+    ``record`` describes the credit of the group for the file ``credit.jsonl.gz``."""
 
     decisions: list[list[Any]]  # of PerToken; lists of plain numbers are lists of these
     weights: list[list[Any]] = field(default_factory=list)
@@ -96,7 +100,8 @@ class GroupAdvantages:
     record: "CreditRow | None" = None
 
     def __post_init__(self) -> None:
-        self.weights = self.weights or [[1.0] * len(steps) for steps in self.decisions]
+        if not self.weights:
+            self.weights = [[1.0] * len(advantages) for advantages in self.decisions]
 
 
 class Algorithm(ABC):
@@ -105,12 +110,12 @@ class Algorithm(ABC):
 
     ``reads`` names the settings that it reads beside those that every training reads: a variant cannot set others, and
     reading others is an error. ``Options`` declares its own settings, ``training.options``; a file named there is part
-    of the run key. ``extra_samples``: it trains on :class:`Alternative` replies. ``requires`` are values of settings,
-    by key, with which alone it can train.
+    of the run key. ``extra_samples``: it trains on :class:`Alternative` replies. ``requires`` maps names of settings to
+    the only values with which it can train.
     """
 
     class Options(Section):
-        """Settings of this algorithm alone: none, unless a subclass declares some."""
+        """The settings of this algorithm alone; a subclass declares them."""
 
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
@@ -128,19 +133,22 @@ class Algorithm(ABC):
         """Compute the advantages of every group of an iteration; by default by :meth:`score_group`."""
         return await asyncio.gather(*(self.score_group(group, iteration) for group in groups))
 
-    def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Finish a batch, in the order of the schedule: change advantages in place where that needs all groups. Returns
-        metrics: sums of the groups' ``counts``, and the share of groups with equal scores."""
+    def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
+        """Complete the advantages of a batch after all its groups were scored, and return metrics of the batch.
+
+        A subclass whose advantages depend on the whole batch changes them here, in place. The metrics are the sums of
+        the groups' ``counts``, and the share of groups with equal scores."""
         metrics: dict[str, float] = {}
         if scores := [group.scores for group in batch if group.scores is not None]:
-            metrics["train/equal_groups"] = equal_share(scores)
-        for name in dict.fromkeys(name for group in batch for name in group.counts):
+            metrics["train/equal_groups"] = share_of_equal_groups(scores)
+        names = dict.fromkeys(name for group in batch for name in group.counts)
+        for name in names:
             metrics[name] = sum(group.counts.get(name, 0) for group in batch)
         return metrics
 
     def state_dict(self) -> Any:
-        """The state that must survive an interruption, in types that JSON holds (tuples come back as lists); tensors
-        only in an algorithm that refuses the engine verl."""
+        """Return the state that must survive an interruption, in types that JSON holds (tuples come back as lists).
+        Only an algorithm that refuses the engine verl may return tensors."""
         return None
 
     def load_state_dict(self, state: Any) -> None:
@@ -148,19 +156,20 @@ class Algorithm(ABC):
         return None
 
     @classmethod
-    def canonical(cls, settings: Settings) -> Settings:
-        """Rewrite settings to an equal training: names another algorithm where that one trains the same policy under
-        these settings. By default they are returned unchanged."""
+    def canonical_settings(cls, settings: Settings) -> Settings:
+        """Return settings that train the same policy as ``settings``, by a simpler algorithm where there is one. By
+        default they are returned unchanged."""
         return settings
 
     @classmethod
-    def needs_frozen(cls, settings: Settings) -> bool:
+    def needs_frozen_policy(cls, settings: Settings) -> bool:
         """Whether the algorithm uses the frozen initial policy under these settings."""
         return False
 
     @classmethod
-    def scores_by(cls, settings: Settings) -> set[str]:
-        """Which policies have to score given replies under these settings: a set of ``current`` and ``frozen``."""
+    def scoring_policies(cls, settings: Settings) -> set[str]:
+        """Return which policies compute log-probabilities of given replies under these settings: a set of ``current``
+        (the policy in training) and ``frozen`` (the initial policy)."""
         return set()
 
     @functools.cached_property
@@ -169,9 +178,9 @@ class Algorithm(ABC):
         and ``comparators`` in ``reads``."""
         return weighted_utility(self.settings)
 
-    def normalised(self, scores: Sequence[float]) -> list[float]:
-        """Compute the group-relative advantages of the trajectories of one group from their ``scores``, under
-        ``training.normalise`` (:func:`group_relative`)."""
+    def normalise_scores(self, scores: Sequence[float]) -> list[float]:
+        """Compute the advantages of the trajectories of one group from their ``scores``, by :func:`group_relative`
+        under ``training.normalise``."""
         import torch
 
         # Two equal rows: torch sums a single row in another order, with other last digits than in a batch.
@@ -186,7 +195,8 @@ def open_algorithm(context: Context) -> Algorithm:
 
 
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
-    """Compute the advantages of the groups of an iteration. Raises FloatingPointError as :func:`check_finite`."""
+    """Compute the advantages of the groups of an iteration, one :class:`GroupAdvantages` for each. Raises
+    FloatingPointError where an advantage is not finite."""
     scored = await algorithm.score_batch(groups, iteration)
     check_finite(groups, scored)
     return scored
@@ -195,17 +205,21 @@ async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration:
 def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> None:
     """Raise FloatingPointError, naming the case, where an advantage of the groups (``scored``) is not finite."""
     for group, credit in zip(groups, scored, strict=True):
-        for row in [*credit.decisions, *(other.advantages for other in credit.alternatives)]:
-            values = [a for value in row for a in (value if isinstance(value, tuple) else (value,))]
-            if not all(map(math.isfinite, values)):
-                raise FloatingPointError(
-                    f"{group[0].case.called}: the advantages {row} are not finite; the step was stopped"
-                )
+        of_alternatives = [alternative.advantages for alternative in credit.alternatives]
+        for advantages in [*credit.decisions, *of_alternatives]:
+            for advantage in advantages:
+                values = advantage if isinstance(advantage, tuple) else (advantage,)
+                if not all(map(math.isfinite, values)):
+                    raise FloatingPointError(
+                        f"{group[0].case.called}: the advantages {advantages} are not finite; the step was stopped"
+                    )
 
 
-def by_token(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[float, ...]]:
-    """Expand the :data:`PerToken` value of each reply to one number per token, a tuple for each reply. Raises
-    ValueError for a value with another number of entries than tokens."""
+def expand_to_tokens(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[float, ...]]:
+    """Return one number per token for each reply. ``values`` has one :data:`PerToken` for each reply; a single number
+    is repeated for all tokens of the reply. Raises ValueError for a value with another number of entries than tokens.
+
+    Two replies of 2 and 3 tokens with the values 0.5 and (1, 2, 3) give [(0.5, 0.5), (1, 2, 3)]."""
     rows = []
     for turn, value in zip(turns, values, strict=True):
         row = value if isinstance(value, tuple) else (value,) * len(turn.token_ids)
@@ -215,19 +229,23 @@ def by_token(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[fl
     return rows
 
 
-def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
-    """The line of the credit artifact about an iteration, as a dictionary; None for an algorithm without records."""
+def credit_record(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
+    """Make the line of ``credit.jsonl.gz`` about one iteration, as a dictionary with the number of the ``step`` and the
+    credit of each group. Returns None for an algorithm that records no credit."""
     rows = [scored.record.as_dict() for scored in batch if scored.record]
     return {"step": step, "groups": rows} if rows else None
 
 
-def every_decision(advantages: Sequence[float], group: Group) -> list[list[float]]:
-    """The ``decisions`` of :class:`GroupAdvantages` where all decisions of a trajectory have the same advantage, as in
-    GRPO. ``advantages`` has one entry per trajectory; raises ValueError for another number of entries."""
-    return [[a] * len(trajectory.steps) for a, trajectory in zip(advantages, group, strict=True)]
+def repeat_over_decisions(advantages: Sequence[float], group: Group) -> list[list[float]]:
+    """Give every decision of a trajectory the advantage of the trajectory, as in GRPO; returns the ``decisions`` of
+    :class:`GroupAdvantages`.
+
+    ``advantages`` has one entry per trajectory of the group; raises ValueError for another number of entries. The
+    advantages 1 and -1 of trajectories with 2 and 3 decisions give [[1, 1], [-1, -1, -1]]."""
+    return [[advantage] * len(trajectory.steps) for advantage, trajectory in zip(advantages, group, strict=True)]
 
 
-def standardised(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+def standardise(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     """Standardise values: each x in ``rows`` becomes (x - mean) / (deviation + 1e-6), with mean and population standard
     deviation over all rows."""
     values = [x for row in rows for x in row]
@@ -235,6 +253,7 @@ def standardised(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     return [[(x - mean) / (deviation + EPSILON) for x in row] for row in rows]
 
 
-def equal_share(scores: Sequence[Sequence[float]]) -> float:
-    """The share of groups (rows) whose scores are all equal: their advantages are zero, so they do not train."""
+def share_of_equal_groups(scores: Sequence[Sequence[float]]) -> float:
+    """Compute the share of groups whose trajectories all have the same score. Their advantages are zero, so they do not
+    train. ``scores`` has a row for each group."""
     return sum(len(set(row)) == 1 for row in scores) / max(1, len(scores))

@@ -1,15 +1,17 @@
 """A training run of either engine: its cases and their order, the seeds of its episodes, and its log of metrics."""
 
 import functools
+import math
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
-from ..environment import DiagnosticEnvironment, PromptBuilder
+from ..credit.scores import summarise_episodes, verdicts
+from ..environment import DiagnosticEnvironment, PromptBuilder, Trajectory
 from ..environment.opening import check_judges, open_environment
 from ..files import write_gz
 from ..job import Job
@@ -58,19 +60,20 @@ class TrainingRun:
         """The environment with the judge and matcher of the settings, opened on first use."""
         return open_environment(self.settings, credentialed=self.credentialed)
 
-    def disclosed(self) -> dict[str, str]:
-        """Check the servers of judge, matcher and frozen policy; returns the tags of ``run.json`` about those that get
-        credentialed text. Raises SettingsError and GovernanceError where one cannot be used."""
+    def check_servers(self) -> dict[str, str]:
+        """Check the servers of judge, matcher and frozen policy before the training starts. Returns the tags of
+        ``run.json`` that name the servers which get credentialed text. Raises SettingsError where a server cannot be
+        used, GovernanceError where it may not get credentialed text."""
         servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
-        frozen = algorithm_class(self.settings.training.algorithm).needs_frozen(seen_by_algorithm(self.settings))
-        if frozen and (url := self.settings.training.verl.frozen.url):
-            return disclosed([allow(url, self.credentialed, self.settings.governance), *servers])
+        url = self.settings.training.verl.frozen.url
+        if url and uses_frozen_policy(self.settings):
+            servers = [allow(url, self.credentialed, self.settings.governance), *servers]
         return disclosed(servers)
 
     def count_cut_prompts(self, job: Job) -> None:
-        """Count the cases that lose text because their first prompt exceeds ``policy.max_prompt_tokens`` (D19a); the
-        number becomes a metric of the job, and is printed."""
-        cut = sum(map(self.prompts.is_cut, (*self.train, *self.validation)))
+        """Count the cases that lose text because their first prompt exceeds ``policy.max_prompt_tokens``
+        (docs/deviations.md, D19a). The number becomes the metric ``cut_prompts`` of the job, and is printed."""
+        cut = sum(self.prompts.is_cut(case) for case in (*self.train, *self.validation))
         job.metrics["cut_prompts"] = cut
         if cut:
             print(f"{cut:,} cases lose a part of their text to policy.max_prompt_tokens; raise it")
@@ -80,29 +83,48 @@ class TrainingRun:
         """The number of iterations of the run."""
         return self.settings.training.steps or self.settings.training.epochs * self._per_epoch
 
-    def batch(self, step: int) -> list[int]:
-        """The cases of iteration ``step``, as indices into ``train``. Each epoch has a permutation of the cases, cut
-        into batches; a last incomplete batch is left out."""
+    def batch_indices(self, step: int) -> list[int]:
+        """Return the cases of iteration ``step``, as indices into ``train``. Each epoch shuffles the cases and cuts
+        them into batches; a last incomplete batch is left out."""
         epoch, position = divmod(step, self._per_epoch)
-        order = _permutation(len(self.train), derive_seed(self.seed, "order", epoch))
+        order = _shuffled_indices(len(self.train), derive_seed(self.seed, "order", epoch))
         return order[position * self.batch_size : (position + 1) * self.batch_size]
 
-    def order(self) -> list[int]:
-        """The cases of all iterations, one after another, as indices into ``train``."""
-        return [index for step in range(self.steps) for index in self.batch(step)]
-
     def episode_seed(self, case: CaseRecord, step: int, number: int) -> int:
-        """The seed of episode ``number`` of a training case in iteration ``step``."""
+        """Derive the seed of episode ``number`` of a training case in iteration ``step``."""
         return derive_seed(self.seed, "rollout", step, case.note_id, number)
 
-    def agent(self, model: Model, temperature: float | None = None) -> PolicyAgent:
+    def make_agent(self, model: Model, temperature: float | None = None) -> PolicyAgent:
         """Make the policy that acts by ``model``; its ``temperature`` is by default that of rollouts."""
         temperature = self.settings.training.temperature if temperature is None else temperature
         return PolicyAgent(model, self.prompts, self.settings.policy, temperature)
 
+    def summarise(self, part: str, episodes: Sequence[Trajectory]) -> dict[str, float]:
+        """Compute the means over episodes, such as accuracy and cost, named ``PART/...``; empty without episodes."""
+        if not episodes:
+            return {}
+        means = summarise_episodes(episodes, self.settings.utility, self.settings.environment.tests)
+        return {f"{part}/{name}": value for name, value in means.items()}
+
+    def validation_metrics(self, episodes: Sequence[Trajectory | None]) -> dict[str, Any]:
+        """Compute the metrics of a validation with greedy decoding: the verdict of each case, and means over the
+        episodes. An episode that failed is None."""
+        row: dict[str, Any] = {"validation/decoding": "greedy"}
+        if not episodes:
+            return row
+        row["validation/verdicts"] = verdicts(
+            [math.nan if episode is None else episode.correct for episode in episodes]
+        )
+        return row | self.summarise("validation", [episode for episode in episodes if episode is not None])
+
+
+def uses_frozen_policy(settings: Settings) -> bool:
+    """Whether the algorithm of these settings uses the frozen initial policy."""
+    return algorithm_class(settings.training.algorithm).needs_frozen_policy(seen_by_algorithm(settings))
+
 
 @functools.lru_cache(maxsize=4)
-def _permutation(count: int, seed: int) -> list[int]:
+def _shuffled_indices(count: int, seed: int) -> list[int]:
     """Shuffle the numbers from 0 to ``count`` - 1 by this seed."""
     order = list(range(count))
     random.Random(seed).shuffle(order)
@@ -110,34 +132,34 @@ def _permutation(count: int, seed: int) -> list[int]:
 
 
 def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:
-    """Select the cases of reinforcement learning by their split; returns those for training and those for validation.
+    """Select the cases of reinforcement learning by their split. Returns the training cases and the validation cases.
 
-    Cases that the warm start has demonstrated are no training cases. Raises ValueError for fewer training cases than a
-    batch has.
+    The first cases of the split ``train`` are left out where a warm start has demonstrated them. Raises ValueError for
+    fewer training cases than a batch has.
     """
-    splits: dict[str, list[CaseRecord]] = {"train": [], "validation": []}
+    by_split: dict[str, list[CaseRecord]] = {"train": [], "validation": []}
     for case in cases:
-        if case.split in splits:
-            splits[case.split].append(case)
+        if case.split in by_split:
+            by_split[case.split].append(case)
     demonstrated = settings.warm_start.cases if settings.policy.warm_started else 0
-    train = splits["train"][demonstrated:]
+    train = by_split["train"][demonstrated:]
     if len(train) < settings.training.prompts_per_batch:
         raise ValueError(
             f"{len(train)} training cases are left for reinforcement learning, fewer than one batch of "
             f"{settings.training.prompts_per_batch}: raise data.train_cases, or lower training.prompts_per_batch or "
             "warm_start.cases"
         )
-    return train, splits["validation"]
+    return train, by_split["validation"]
 
 
-def training_log(state: Path, run: str = "") -> Log:
-    """Open the log of a run in its folder ``state``; returns a function that appends a row of metrics to the file and,
-    now and then, prints the learning curve with the name ``run``."""
-    log = MetricsLog(state / METRICS)
+def open_training_log(state: Path, run: str = "") -> Log:
+    """Open the file of metrics of a run in its folder ``state``. Returns a function that appends a row of metrics to
+    the file, and prints it after the name ``run`` if it is a validation or one of every few steps."""
+    append_to_file = MetricsLog(state / METRICS)
 
     def append(row: Mapping[str, Any]) -> None:
-        """Append a row of metrics, and print it if it is a validation or one of every few steps."""
-        log(row)
+        """Append a row of metrics to the file, and print some rows."""
+        append_to_file(row)
         if "diverged" in row:
             print(f"{run}  diverged at step {row['step']}: the run ends with the weights before it")
         elif row["step"] % _PRINT_EVERY == 0 or "validation/accuracy" in row:
@@ -147,9 +169,10 @@ def training_log(state: Path, run: str = "") -> Log:
     return append
 
 
-def store_records(job: Job) -> None:
-    """Write the outputs of a finished training from the state of its job: metrics, times, and records of credit. The
-    job gets tags about divergence and about a judge or matcher whose answers were unreadable."""
+def write_training_outputs(job: Job) -> None:
+    """Write the metrics, the times and the records of credit of a finished training from the folder of its unfinished
+    work, ``job.state``, to its outputs. The job gets a tag if the training diverged, and one if answers of the judge or
+    the matcher were unreadable."""
     rows = read_metrics(job.state / METRICS)
     write_apart(rows, job.out["metrics"], job.out["timings"])
     job.metrics["seconds"] = rows[-1]["seconds"]
@@ -157,13 +180,12 @@ def store_records(job: Job) -> None:
         job.tags["diverged"] = str(rows[-1]["step"])
     failures = []
     for asker in ("judge", "matcher"):
-        readable, unreadable = (
-            sum(row.get(f"calls/{asker}_{kind}", 0) for row in rows) for kind in ("model", "invalid")
-        )
+        readable = sum(row.get(f"calls/{asker}_model", 0) for row in rows)
+        unreadable = sum(row.get(f"calls/{asker}_invalid", 0) for row in rows)
         failures.append(failing(asker, unreadable, readable + unreadable))
     if failure := "; ".join(filter(None, failures)):
         job.tags["judging"] = failure
         print(f"{job.name}: WARNING: {failure}")
-    records = job.state / CREDIT
-    with open(records if records.exists() else os.devnull, "rb") as lines:
+    credit = job.state / CREDIT
+    with open(credit if credit.exists() else os.devnull, "rb") as lines:
         write_gz(job.out["credit"], lines)

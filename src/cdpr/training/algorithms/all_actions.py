@@ -31,8 +31,8 @@ from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages,
 
 
 class ValueTree:
-    """The values Q(s, a) and V(s) of the sampled actions and states of one case. ``samples[key]`` are the steps sampled
-    at a state, each with its state.
+    """The values Q(s, a) and V(s) of the sampled actions and states of one case. ``sampled`` lists the sampled steps,
+    each with its state.
 
     Values are backed up from the leaves. With ``beliefs`` (Phi by the key of a state) Q is computed one step ahead: the
     action's return plus w Phi of the next state.
@@ -40,11 +40,11 @@ class ValueTree:
 
     def __init__(self, context: Context, return_of: ReturnOf, sampled: list[tuple[State, Step]]):
         self.environment, self.policy, self.return_of = context.environment, context.policy, return_of
-        self.samples: dict[tuple, list[tuple[State, Step]]] = defaultdict(list)
+        self.samples: dict[tuple, list[tuple[State, Step]]] = defaultdict(list)  # by the key of their state
         for state, step in sampled:
             self.samples[state.key].append((state, step))
         self.beliefs: dict[tuple, float] = {}
-        self._known: dict[tuple, list[float]] = {}  # by the key of a state: Q of its samples, where it is known
+        self._q_values: dict[tuple, list[float]] = {}  # the results of q_values, by the key of the state
 
     def q_value(self, state: State, step: Step) -> float | None:
         """Compute Q(s, a) of the action of ``step`` at ``state``: its own return plus V of the next state; None where
@@ -58,7 +58,7 @@ class ValueTree:
         return None if next_value is None else self.return_of(False, step.effort) + next_value
 
     def has_value(self, state: State, step: Step) -> bool:
-        """Whether :meth:`q_value` of the step is known. Unlike that method this does not judge a diagnosis."""
+        """Whether :meth:`q_value` of the step is not None. Unlike that method this does not judge a diagnosis."""
         return bool(self.beliefs) or self.is_last(state, step) or self.state_value(state.after(step)) is not None
 
     def is_last(self, state: State, step: Step) -> bool:
@@ -66,15 +66,15 @@ class ValueTree:
         return self.environment.must_diagnose(state, self.policy) or isinstance(step.action, FinalDiagnosis)
 
     def next_state(self, state: State, step: Step) -> State:
-        """The state after ``step``; ``state`` itself where the step ends the episode."""
+        """Return the state after ``step``; ``state`` itself where the step ends the episode."""
         return state if self.is_last(state, step) else state.after(step)
 
     def q_values(self, state: State) -> list[float]:
-        """The values Q of all samples at a state, without unknown ones."""
-        if state.key not in self._known:
+        """Compute Q of all samples at a state, without the unknown ones."""
+        if state.key not in self._q_values:
             values = [self.q_value(*sample) for sample in self.samples[state.key]]
-            self._known[state.key] = [value for value in values if value is not None]
-        return self._known[state.key]
+            self._q_values[state.key] = [value for value in values if value is not None]
+        return self._q_values[state.key]
 
     def state_value(self, state: State) -> float | None:
         """Compute V(s): the mean of Q over the samples at s; None where no Q is known."""
@@ -103,8 +103,8 @@ class AllActions(Algorithm):
     extra_samples = True
 
     @classmethod
-    def scores_by(cls, settings: Settings) -> set[str]:
-        """``current`` where the leaves are beliefs, which the policy in training scores; else no policy."""
+    def scoring_policies(cls, settings: Settings) -> set[str]:
+        """``current`` where the leaves are beliefs of the policy in training; else no policy."""
         return {"current"} if algorithm_options(settings).leaves == "belief" else set()
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
@@ -114,17 +114,17 @@ class AllActions(Algorithm):
         draw = draws.follow if self.options.leaves == "returns" else draws.steps
         numbers = range(self.options.continuations)
         await asyncio.gather(*(draw(node.state, numbers) for node in nodes.values()))
-        own = [pair for trajectory in group for pair in zip(trajectory.states, trajectory.steps, strict=True)]
-        tree = await self._values(own + draws.journal)
-        decisions: list[list[PerToken]] = [[0.0] * len(trajectory.steps) for trajectory in group]
-        weights: list[list[PerToken]] = [[1.0] * len(trajectory.steps) for trajectory in group]
+        taken = [pair for trajectory in group for pair in zip(trajectory.states, trajectory.steps, strict=True)]
+        tree = await self._build_value_tree(taken + draws.journal)
+        scored = GroupAdvantages(decisions=[[0.0] * len(trajectory.steps) for trajectory in group])
         alternatives: list[Alternative] = []
-        for state, node in nodes.items():
-            alternatives += self._credit_node(node, tree, tree.samples[state][len(node.visits) :], decisions, weights)
-        counts = {"credit/alternatives": len(alternatives)} | draws.counts
-        return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
+        for node in nodes.values():
+            alternatives += self._score_node(node, tree, scored)
+        scored.alternatives = alternatives
+        scored.counts = {"credit/alternatives": len(alternatives)} | draws.counts
+        return scored
 
-    async def _values(self, samples: list[tuple[State, Step]]) -> ValueTree:
+    async def _build_value_tree(self, samples: list[tuple[State, Step]]) -> ValueTree:
         """Build the value tree of all samples, with the beliefs at their next states if ``leaves`` is ``belief``."""
         tree = ValueTree(self.context, self.return_of, samples)
         if self.options.leaves == "belief":
@@ -142,28 +142,31 @@ class AllActions(Algorithm):
         of_name = self.return_of(correct - tree.beliefs[state.key], step.effort)
         return verb_and_name_values(self.context.policy, step.turn, advantage, of_name)
 
-    def _credit_node(self, node: Node, tree: ValueTree, samples, decisions, weights) -> list[Alternative]:
-        """Set the advantages (``decisions``) and ``weights`` of the group's decisions at a node in place; returns the
-        alternatives there, one for each further reply among ``samples``. Samples with the same tokens become one, with
-        their weights added."""
+    def _score_node(self, node: Node, tree: ValueTree, scored: GroupAdvantages) -> list[Alternative]:
+        """Set the advantages and weights of the group's decisions at a node, in ``scored``, and return an alternative
+        for each other reply that was sampled there.
+
+        All m samples share the weight of the node's visits: each has the weight visits / m. Samples with the same
+        tokens become one, with the sum of their weights."""
         prompt = node.steps[0].turn.prompt_ids
+        drawn = [step for _, step in tree.samples[node.state.key][len(node.visits) :]]  # those of the group come first
         # Another prompt with the same evidence is the same state: its samples count in the values, not in this loss.
-        steps = [step for _, step in samples if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
-        share = len(node.visits) / (len(node.visits) + len(steps))
-        own: dict[tuple[int, ...], tuple[int, int]] = {}
+        drawn = [step for step in drawn if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
+        weight = len(node.visits) / (len(node.visits) + len(drawn))
+        decision_by_reply: dict[tuple[int, ...], tuple[int, int]] = {}
         for (i, t), step in zip(node.visits, node.steps, strict=True):
-            decisions[i][t] = self._advantage(tree, node.state, step)
-            weights[i][t] = share
-            own.setdefault(step.turn.token_ids, (i, t))
+            scored.decisions[i][t] = self._advantage(tree, node.state, step)
+            scored.weights[i][t] = weight
+            decision_by_reply.setdefault(step.turn.token_ids, (i, t))
         others: dict[tuple[int, ...], list[Step]] = defaultdict(list)
-        for step in steps:
-            if step.turn.token_ids in own:
-                i, t = own[step.turn.token_ids]
-                weights[i][t] += share
+        for step in drawn:
+            if step.turn.token_ids in decision_by_reply:
+                i, t = decision_by_reply[step.turn.token_ids]
+                scored.weights[i][t] += weight
             else:
                 others[step.turn.token_ids].append(step)
-        first = node.visits[0][0]
-        return [
-            Alternative(first, (equal[0].turn,), (self._advantage(tree, node.state, equal[0]),), (share * len(equal),))
-            for equal in others.values()
-        ]
+        alternatives = []
+        for equal in others.values():
+            advantage = self._advantage(tree, node.state, equal[0])
+            alternatives.append(Alternative(node.visits[0][0], (equal[0].turn,), (advantage,), (weight * len(equal),)))
+        return alternatives

@@ -46,7 +46,7 @@ class BeliefGain(Algorithm):
     def __init__(self, context: Context):
         super().__init__(context)
         self.weight = self.settings.comparators.correctness_weight  # w
-        self.belief_policy = context.frozen() if self.options.policy == "frozen" else context.policy
+        self.belief_policy = context.load_frozen_policy() if self.options.policy == "frozen" else context.policy
         # ``reading`` trains on given replies, which are scored at temperature 1: at another temperature of training the
         # update would compare log-probabilities at two temperatures.
         if self.options.reading != "none" and self.settings.training.temperature != 1:
@@ -56,55 +56,62 @@ class BeliefGain(Algorithm):
             )
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Compute one advantage for each decision, and for a diagnosis one per token. With ``reading`` the replies that
-        name the true disease are further training data."""
+        """Compute one advantage for each decision, and for a diagnosis one per token. With the option ``reading`` the
+        alternatives are replies that name the true disease, one for each visited state."""
         states = [state for trajectory in group for state in trajectory.states]
         beliefs = await read_beliefs(self.belief_policy, states, self.options.measure)
         values = {state: self.weight * belief for state, belief in beliefs.items()}
         advantages = group_advantages(group, values, self.return_of, self.options.decay)
-        scale = self.weight
         if self.settings.training.normalise == "group_std":  # not centred: 0 is the value of diagnosing now
-            scale = pstdev([a for row in advantages for a in row]) or 1.0
-        decisions = [self._decisions(*pair, scale) for pair in zip(group, advantages, strict=True)]
+            scale = pstdev([advantage for row in advantages for advantage in row]) or 1.0
+        else:
+            scale = self.weight
+        decisions = [
+            self._token_advantages(trajectory, row, scale) for trajectory, row in zip(group, advantages, strict=True)
+        ]
         alternatives: list[Alternative] = []
         if self.options.reading != "none":
-            alternatives = list(await asyncio.gather(*map(self._reading, build_tree(group).values())))
+            nodes = build_tree(group).values()
+            alternatives = list(await asyncio.gather(*(self._true_diagnosis(node) for node in nodes)))
         counts = {"credit/states": len(beliefs), "credit/belief": math.fsum(beliefs.values())}
         return GroupAdvantages(decisions=decisions, alternatives=alternatives, counts=counts)
 
-    def _decisions(self, trajectory: Trajectory, advantages: Sequence[float], scale: float) -> list[PerToken]:
-        """Divide the advantages of a trajectory's decisions by ``scale``. In a diagnosis only the tokens of the
-        disease's name get one; without ``choice`` all are 0."""
+    def _token_advantages(self, trajectory: Trajectory, advantages: Sequence[float], scale: float) -> list[PerToken]:
+        """Return the ``advantages`` of a trajectory's decisions divided by ``scale``. In a diagnosis only the tokens of
+        the disease's name have one. Without the option ``choice`` all are 0."""
         if not self.options.choice:
             return [0.0] * len(advantages)
-        decisions: list[PerToken] = [a / scale for a in advantages]
-        if isinstance((last := trajectory.steps[-1]).action, FinalDiagnosis):
-            decisions[-1] = verb_and_name_values(self.context.policy, last.turn, 0.0, advantages[-1] / scale)
-        return decisions
+        scaled: list[PerToken] = [advantage / scale for advantage in advantages]
+        last = trajectory.steps[-1]
+        if isinstance(last.action, FinalDiagnosis):
+            scaled[-1] = verb_and_name_values(self.context.policy, last.turn, 0.0, advantages[-1] / scale)
+        return scaled
 
-    async def _reading(self, node: Node) -> Alternative:
-        """Make the reply that names the true disease at a state an :class:`~..algorithm.Alternative` with the advantage
-        1, whose weights follow from the options ``reading`` and ``reading_weight``."""
+    async def _true_diagnosis(self, node: Node) -> Alternative:
+        """Return the reply that names the true disease at a state, as an :class:`~..algorithm.Alternative` with the
+        advantage 1. Only the tokens of the name have a weight: ``reading_weight`` for every visit of the state, times
+        the probability of the name if ``reading`` is ``probability``."""
         policy = self.context.policy
         [turn] = await policy.score_diagnoses(node.state, true_names(node.state.case)[:1], forced=False)
         weight = self.options.reading_weight * len(node.visits)
         if self.options.reading == "probability":  # grad p = p grad log p
             weight *= math.exp(math.fsum(turn.logprobs[policy.name_start(turn) :]))
-        return Alternative(node.visits[0][0], (turn,), (1.0,), (verb_and_name_values(policy, turn, 0.0, weight),))
+        weights = verb_and_name_values(policy, turn, 0.0, weight)
+        return Alternative(node.visits[0][0], (turn,), (1.0,), (weights,))
 
-    def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Compute the metrics of a batch; ``credit/belief`` is the mean belief over its states."""
-        metrics = super().finish(batch)
+    def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
+        """Return the metrics of a batch; ``credit/belief`` is the mean belief over its states."""
+        metrics = super().finish_batch(batch)
         beliefs = math.fsum(scored.counts["credit/belief"] for scored in batch)
         return metrics | {"credit/belief": beliefs / metrics["credit/states"]}
 
     @classmethod
-    def needs_frozen(cls, settings: Settings) -> bool:
-        """Whether the initial policy's belief counts."""
+    def needs_frozen_policy(cls, settings: Settings) -> bool:
+        """Whether the advantages come from the initial policy's belief."""
         return settings.training.options.get("policy") == "frozen"
 
     @classmethod
-    def scores_by(cls, settings: Settings) -> set[str]:
-        """The policy whose belief is read; with ``reading`` also the current one."""
+    def scoring_policies(cls, settings: Settings) -> set[str]:
+        """Return the policy whose belief is computed, and with the option ``reading`` also the current one."""
         options = algorithm_options(settings)
         return {options.policy} | ({"current"} if options.reading != "none" else set())

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from ...credit.continuations import group_advantages
 from ...settings.section import Section, key
-from ..algorithm import Algorithm, Group, GroupAdvantages, standardised
+from ..algorithm import Algorithm, Group, GroupAdvantages, standardise
 
 
 class Gagpo(Algorithm):
@@ -23,6 +23,6 @@ class Gagpo(Algorithm):
         for trajectory in group:
             for t, state in enumerate(trajectory.states):
                 returns[state.key].append(self.return_of(trajectory.correct, trajectory.effort(t)))
-        values = {state: fmean(row) for state, row in returns.items()}
+        values = {state: fmean(visits) for state, visits in returns.items()}  # V(s) by the key of s
         advantages = group_advantages(group, values, self.return_of, self.options.decay)
-        return GroupAdvantages(decisions=standardised(advantages), counts={"credit/states": len(values)})
+        return GroupAdvantages(decisions=standardise(advantages), counts={"credit/states": len(values)})

@@ -5,7 +5,7 @@ from pydantic import NonNegativeFloat
 from ...credit.states import build_tree
 from ...environment import Trajectory
 from ...settings.section import Section, key
-from ..algorithm import Algorithm, Group, GroupAdvantages, every_decision, group_relative
+from ..algorithm import Algorithm, Group, GroupAdvantages, group_relative, repeat_over_decisions
 
 
 class Gigpo(Algorithm):
@@ -22,23 +22,24 @@ class Gigpo(Algorithm):
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Compute one advantage for each decision: that of its trajectory, plus that among the visits of its state."""
         scores = [self.return_of(trajectory.correct, trajectory.effort()) for trajectory in group]
-        decisions = every_decision(self.normalised(scores), group)
+        decisions = repeat_over_decisions(self.normalise_scores(scores), group)
         counts = {"credit/anchored_decisions": self._add_step_level(group, decisions)}
         return GroupAdvantages(decisions=decisions, scores=scores, counts=counts)
 
     def _add_step_level(self, group: Group, decisions: list[list[float]]) -> int:
-        """Add the step-level advantages to ``decisions``; returns the number of decisions that have one."""
+        """Add the step-level advantages to ``decisions``, in place: at each state with several visits the returns to go
+        of the visits, relative to each other. Returns the number of decisions that have such an advantage."""
         import torch
 
         count = 0
-        to_go = [self._returns_to_go(trajectory) for trajectory in group]
+        returns_to_go = [self._returns_to_go(trajectory) for trajectory in group]
         for node in build_tree(group).values():
             if len(node.visits) < 2:
                 continue
-            returns = torch.tensor([[to_go[i][t] for i, t in node.visits]], dtype=torch.float64)
+            returns = torch.tensor([[returns_to_go[i][t] for i, t in node.visits]], dtype=torch.float64)
             relative = group_relative(returns, self.settings.training.normalise)[0].tolist()
-            for (i, t), a in zip(node.visits, relative, strict=True):
-                decisions[i][t] += self.options.weight * a
+            for (i, t), advantage in zip(node.visits, relative, strict=True):
+                decisions[i][t] += self.options.weight * advantage
             count += len(node.visits)
         return count
 
@@ -46,6 +47,7 @@ class Gigpo(Algorithm):
         """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}."""
         returns: list[float] = []
         for step in reversed(trajectory.steps):
-            now = self.return_of(not returns and trajectory.correct, step.effort)
-            returns.append(now + self.options.discount * (returns[-1] if returns else 0.0))
+            is_last = not returns
+            reward = self.return_of(is_last and trajectory.correct, step.effort)
+            returns.append(reward if is_last else reward + self.options.discount * returns[-1])
         return returns[::-1]

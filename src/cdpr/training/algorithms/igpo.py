@@ -10,7 +10,7 @@ from itertools import pairwise
 from ...credit.belief import Measure, read_beliefs
 from ...settings import Settings
 from ...settings.section import Section, key
-from ..algorithm import Algorithm, Group, GroupAdvantages, standardised
+from ..algorithm import Algorithm, Group, GroupAdvantages, standardise
 
 
 class Igpo(Algorithm):
@@ -29,15 +29,16 @@ class Igpo(Algorithm):
         rewards = []
         for trajectory in group:
             gains = [after - before for before, after in pairwise(beliefs[s.key] for s in trajectory.states)]
-            prices = [self.return_of(0.0, step.effort) / weight for step in trajectory.steps]
-            rewards.append([g + p for g, p in zip([*gains, float(trajectory.correct)], prices, strict=True)])
-        decisions = standardised(rewards)
-        for row in decisions:
+            gains.append(float(trajectory.correct))  # of the last decision
+            costs = [self.return_of(0.0, step.effort) / weight for step in trajectory.steps]  # at most 0
+            rewards.append([gain + cost for gain, cost in zip(gains, costs, strict=True)])
+        decisions = standardise(rewards)
+        for row in decisions:  # from rewards to returns: sums from each decision on
             for t in range(len(row) - 2, -1, -1):
                 row[t] += row[t + 1]
         return GroupAdvantages(decisions=decisions, counts={"credit/states": len(beliefs)})
 
     @classmethod
-    def scores_by(cls, settings: Settings) -> set[str]:
-        """``current``: the policy in training scores the names of the true disease."""
+    def scoring_policies(cls, settings: Settings) -> set[str]:
+        """Return ``current``: the policy in training scores the names of the true disease."""
         return {"current"}

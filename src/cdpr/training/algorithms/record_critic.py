@@ -14,16 +14,15 @@ name the reader's likeliest diagnosis. docs/beyond-the-paper.md proves what g es
 
 import asyncio
 import math
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ...agents.policy import PolicyAgent
 from ...credit.belief import true_names, verb_and_name_values
-from ...environment import FinalDiagnosis, RequestTest, State, Trajectory, Turn
+from ...environment import FinalDiagnosis, RequestTest, State, Turn
 from ...environment.state import render_action
 from ...seeding import derive_seed
 from ...settings import SettingsError, check_required
@@ -34,25 +33,29 @@ if TYPE_CHECKING:
     import torch
 
 _LEAST_SHARE = 0.01  # examinations with a smaller share of the target are left out of the loss
+_WARMUP = 5  # iterations in which the learning rate of reader and critic rises
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A visited state: the number of its trajectory in the batch, its decision, and the length of its context in
-    tokens. ``forced``: a diagnosis has to follow."""
+    """A visited state of trajectory ``i`` of group number ``group``. ``row`` is the number of this trajectory in the
+    batch, ``length`` the number of tokens before the reply at the state. ``forced``: a diagnosis has to follow."""
 
-    row: int
-    turn: int
     state: State
+    group: int
+    i: int
+    row: int
     length: int
     forced: bool
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The S visited states of a batch, with D diagnoses and E examinations. ``contexts`` are the tokens of its
-    trajectories; ``log_beliefs`` is log b [S, D]; ``log_prior`` [S, E] the initial policy's log-probability of each
-    examination given a request, at least -10, and -1e4 for those ``requested`` (bool [S, E]) before."""
+    """The S visited states of a batch, with D diagnoses and E examinations.
+
+    ``contexts`` are the tokens of its trajectories. ``log_beliefs`` [S, D] is log b. ``requested`` [S, E] is True for
+    examinations that were requested before the state. ``log_prior`` [S, E] is the initial policy's log-probability of
+    each examination, given that it requests one: at least -10, and -1e4 for those that were requested."""
 
     contexts: Sequence[tuple[int, ...]]
     visits: Sequence[Visit]
@@ -97,33 +100,38 @@ class RecordCritic(Algorithm):
     def __init__(self, context: Context):
         super().__init__(context)
         check_required(type(self), self.settings)
-        if context.load is None or not isinstance(context.policy, PolicyAgent):
+        if context.load_initial_model is None or not isinstance(context.policy, PolicyAgent):
             raise SettingsError(
                 "training.algorithm: record_critic needs a model of its own: set training.engine: torch"
             )
-        from ..torch.beliefs import Critic, Reader, distinct_names
+        from ..torch.beliefs import Critic, Reader, index_by_first_token
 
         self.policy, self.prompts = context.policy, context.policy.prompts
-        style, tokenizer = self.prompts.settings.style, self.prompts.tokenizer
-        self.request_ids = tuple(tokenizer.encode(render_action(RequestTest(""), style).rstrip()))
-
-        def reply(name: str) -> tuple[int, ...]:
-            return (*tokenizer.encode(render_action(RequestTest(name), style)), tokenizer.end_of_turn)
-
-        keys = (name for case in context.cases for name in case.key_pertinent_results_dict)
-        requests = distinct_names(keys, lambda name: reply(name)[len(self.request_ids)])
-        truths = (true_names(case)[0] for case in context.cases)
-        diagnoses = distinct_names(truths, lambda name: tokenizer.encode(f" {name}")[0])
-        self.request_tokens, self.diagnosis_tokens = list(requests), list(diagnoses)
-        self.diagnoses = list(diagnoses.values())
-        self.number = {name: number for number, name in enumerate(requests.values())}
-        self.texts = [render_action(RequestTest(name), style) for name in self.number]
-        self.replies = [reply(name) for name in self.number]
-        self.initial: Any = context.load()
-        rate, model = self.options.learning_rate, context.load()
-        self.reader = Reader(model, list(diagnoses), rate, self.options.reader)
-        self.critic = Critic(len(diagnoses), len(requests), rate, context.seed, next(model.parameters()).device)
+        tokenizer = self.prompts.tokenizer
+        self.request_prefix = tuple(tokenizer.encode(self._request_text("").rstrip()))  # of every request
+        # Examinations and diagnoses are told apart by the first token of their names.
+        examinations = index_by_first_token(
+            (name for case in context.cases for name in case.key_pertinent_results_dict),
+            lambda name: tokenizer.encode(self._request_text(name))[len(self.request_prefix)],
+        )
+        self.examination_tokens = list(examinations)
+        self.number_of_examination = {name: number for number, name in enumerate(examinations.values())}
+        self.request_texts = [self._request_text(name) for name in examinations.values()]
+        self.request_ids = [(*tokenizer.encode(text), tokenizer.end_of_turn) for text in self.request_texts]
+        diagnoses = index_by_first_token(
+            (true_names(case)[0] for case in context.cases), lambda name: tokenizer.encode(f" {name}")[0]
+        )
+        self.diagnosis_tokens, self.diagnosis_names = list(diagnoses), list(diagnoses.values())
+        self.initial_model: Any = context.load_initial_model()
+        rate, model = self.options.learning_rate, context.load_initial_model()
+        self.reader = Reader(model, self.diagnosis_tokens, rate, self.options.reader)
+        device = next(model.parameters()).device
+        self.critic = Critic(len(diagnoses), len(examinations), rate, context.seed, device)
         self.metrics: dict[str, float] = {}
+
+    def _request_text(self, name: str) -> str:
+        """Return the reply that requests an examination."""
+        return render_action(RequestTest(name), self.prompts.settings.style)
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Return the training data of one group, as :meth:`score_batch` does."""
@@ -134,161 +142,178 @@ class RecordCritic(Algorithm):
         reader and critic learn from the same states."""
         import torch
 
-        from ..torch.beliefs import rate_share
+        from ..torch.optimisers import warmup_and_cosine
 
-        batch = self._read([trajectory for group in groups for trajectory in group])
+        batch = self._read_states(groups)
         seed = derive_seed(self.context.seed, "record_critic", iteration) % 2**63
         generator = torch.Generator().manual_seed(seed)
         values = self.critic(batch.log_beliefs, batch.requested) * self.options.critic
-        pairs = self._pick(self._target(values, batch.log_prior), batch, generator)
+        pairs = self._draw_pairs(self._target(values, batch.log_prior), batch, generator)
         gains = torch.full_like(values, math.nan)
         gains[pairs.unbind(1)] = await self._gains(batch, pairs)
         if not self.options.critic:
             values = gains.nan_to_num(-1.0)
         target = self._target(values, batch.log_prior)
-        value = (target * values).sum(1)
-        continuing = torch.sigmoid((value - self.options.threshold) / self.options.temperature)
-        chooses = self.options.choice and iteration >= self.options.start
-        names, shares = batch.log_beliefs.argmax(1).tolist(), continuing.tolist()
-        rows: Sequence[Sequence[float]] = target.tolist() if chooses else [()] * len(names)
-        alternatives = await asyncio.gather(*(
-            self._replies(visit, self.diagnoses[name], 1 - share if chooses else 0.0, [share * p for p in row])
-            for visit, name, share, row in zip(batch.visits, names, shares, rows, strict=True)))  # fmt: skip
-        share = rate_share(iteration, self.context.steps)
+        mean_value = (target * values).sum(1)
+        continuing = torch.sigmoid((mean_value - self.options.threshold) / self.options.temperature)
+        scored = await self._target_replies(groups, batch, target, continuing, iteration)
+        rate_share = warmup_and_cosine(iteration, self.context.steps, _WARMUP)
+        reading_loss = self.reader.learn(batch.log_beliefs, self._true_diagnoses(batch), rate_share)
+        critic_loss = self.critic.learn(batch.log_beliefs, batch.requested, gains, rate_share, generator)
         self.metrics = {
             "credit/states": float(len(batch.visits)),
             "credit/examinations": float(len(pairs)),
             "credit/continuing": float(continuing.mean()),
-            "credit/reading_loss": self.reader.learn(batch.log_beliefs, self._truths(batch), share),
-            "credit/critic_loss": self.critic.learn(batch.log_beliefs, batch.requested, gains, share, generator),
+            "credit/reading_loss": reading_loss,
+            "credit/critic_loss": critic_loss,
         }
-        return _by_group(groups, batch.visits, alternatives)
+        return scored
 
-    def _read(self, trajectories: Sequence[Trajectory]) -> Batch:
-        """Read every state of the trajectories: returns the reader's beliefs and the initial policy's choices there."""
+    def _read_states(self, groups: Sequence[Group]) -> Batch:
+        """List the visited states of all trajectories, and compute by forward passes the reader's beliefs and the
+        initial policy's choices there."""
         import torch
 
-        from ..torch.beliefs import logits_behind
+        from ..torch.beliefs import Branch, differentiable_branch_logits
 
-        visits = [visit for row, trajectory in enumerate(trajectories) for visit in self._visits(row, trajectory)]
-        contexts = [self.prompts.context_ids(trajectory.states[-1]) for trajectory in trajectories]
-        before = [(visit.row, visit.length, self.prompts.forced_prefix_ids) for visit in visits]
-        log_beliefs = self.reader.log_beliefs(logits_behind(self.reader.model, contexts, before))
+        visits: list[Visit] = []
+        contexts: list[tuple[int, ...]] = []
+        for number, group in enumerate(groups):
+            for i, trajectory in enumerate(group):
+                for state in trajectory.states:
+                    forced = trajectory.forced and state is trajectory.states[-1]
+                    length = len(self.prompts.context_ids(state))
+                    visits.append(Visit(state, number, i, len(contexts), length, forced))
+                contexts.append(self.prompts.context_ids(trajectory.states[-1]))
+        before_diagnosis = [Branch(visit.row, visit.length, self.prompts.forced_prefix_ids) for visit in visits]
+        log_beliefs = self.reader.log_beliefs(
+            differentiable_branch_logits(self.reader.model, contexts, before_diagnosis)
+        )
+        before_name = [Branch(visit.row, visit.length, self.request_prefix) for visit in visits]
         with torch.no_grad():
-            before = [(visit.row, visit.length, self.request_ids) for visit in visits]
-            logits = logits_behind(self.initial, contexts, before)[:, self.request_tokens]
+            logits = differentiable_branch_logits(self.initial_model, contexts, before_name)[:, self.examination_tokens]
         requested = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
         for n, visit in enumerate(visits):
             for step in visit.state.history:
                 name = step.observation.exam_key or getattr(step.action, "name", "")
-                if name in self.number:
-                    requested[n, self.number[name]] = True
+                if name in self.number_of_examination:
+                    requested[n, self.number_of_examination[name]] = True
         log_prior = torch.log_softmax(logits, dim=-1).clamp_min(-10).masked_fill(requested, -1e4)
         return Batch(contexts, visits, log_beliefs, log_prior, requested)
 
-    def _visits(self, row: int, trajectory: Trajectory) -> list[Visit]:
-        """List the visited states of a trajectory."""
-        last = len(trajectory.steps) - 1
-        return [
-            Visit(row, t, state, len(self.prompts.context_ids(state)), trajectory.forced and t == last)
-            for t, state in enumerate(trajectory.states)
-        ]
-
-    def _truths(self, batch: Batch) -> "torch.Tensor":
+    def _true_diagnoses(self, batch: Batch) -> "torch.Tensor":
         """Return the number of the true diagnosis at every state, [S]."""
         import torch
 
-        encode = self.prompts.tokenizer.encode
-        tokens = [encode(f" {true_names(visit.state.case)[0]}")[0] for visit in batch.visits]
+        tokens = [self.prompts.tokenizer.encode(f" {true_names(visit.state.case)[0]}")[0] for visit in batch.visits]
         return torch.tensor([self.diagnosis_tokens.index(token) for token in tokens], device=batch.log_beliefs.device)
 
     def _target(self, values: "torch.Tensor", log_prior: "torch.Tensor") -> "torch.Tensor":
-        """Return the distribution over examinations that the policy learns, pi_0^(prior / tau) exp(values / tau),
+        """Compute the distribution over examinations that the policy learns, pi_0^(prior / tau) exp(values / tau),
         [S, E]."""
         return ((values + self.options.prior * log_prior) / self.options.temperature).softmax(1)
 
-    def _pick(self, target: "torch.Tensor", batch: Batch, generator: "torch.Generator") -> "torch.Tensor":
-        """Draw the pairs of a state and an examination to value, [P, 2]: without replacement, half by the target and
-        half uniformly, from those that were not requested. None where a diagnosis has to follow."""
+    def _draw_pairs(self, target: "torch.Tensor", batch: Batch, generator: "torch.Generator") -> "torch.Tensor":
+        """Draw the examinations to value at every state. Returns pairs of a state's and an examination's number,
+        [P, 2].
+
+        At most ``examinations`` of a state are drawn, without replacement, half by the target [S, E] and half
+        uniformly, from those that were not requested; none where a diagnosis has to follow."""
         import torch
 
         uniform = torch.rand(target.shape, generator=generator).to(target.device)
-        odds = 0.5 * target + 0.5 / target.shape[1]
-        keys = odds.log() - (-uniform.clamp(1e-9, 1 - 1e-6).log()).log()  # Gumbel's trick
+        weights = 0.5 * target + 0.5 / target.shape[1]
+        # Gumbel's trick: the largest of log-weights with Gumbel noise are a sample without replacement.
+        keys = weights.log() - (-uniform.clamp(1e-9, 1 - 1e-6).log()).log()
         keys = keys.masked_fill(batch.requested, -math.inf)
         keys[[visit.forced for visit in batch.visits]] = -math.inf
-        best = keys.topk(min(self.options.examinations, keys.shape[1]), dim=1)
-        pairs = [(n, e) for n, row in enumerate(zip(*(part.tolist() for part in best), strict=True))
-                 for value, e in zip(*row, strict=True) if value > -math.inf]  # fmt: skip
-        return torch.tensor(pairs, dtype=torch.long, device=target.device).reshape(-1, 2)
+        largest = keys.topk(min(self.options.examinations, keys.shape[1]), dim=1)
+        is_drawn = largest.values > -math.inf
+        states = torch.arange(len(keys), device=keys.device)[:, None].expand_as(largest.indices)
+        return torch.stack([states[is_drawn], largest.indices[is_drawn]], dim=1)
 
     async def _gains(self, batch: Batch, pairs: "torch.Tensor") -> "torch.Tensor":
         """Compute g of each pair, [P], in units of a right diagnosis. An examination that the record lacks is charged
         and leaves the belief as it is."""
         import torch
 
-        from ..torch.beliefs import branch_logits
+        from ..torch.beliefs import Branch, branch_logits
 
         weight, environment = self.settings.comparators.correctness_weight, self.context.environment
-        prices, branches, results = [], [], []
+        costs: list[float] = []
+        results: list[int] = []  # the pairs with a result
+        branches: list[Branch] = []  # the tokens of request and result of these pairs
         for p, (n, e) in enumerate(pairs.tolist()):
             visit = batch.visits[n]
             context = batch.contexts[visit.row][: visit.length]
-            turn = Turn(self.texts[e], context, self.replies[e])
-            step = await environment.respond(visit.state, turn)
-            prices.append(-self.return_of(0.0, step.effort) / weight)
+            step = await environment.respond(visit.state, Turn(self.request_texts[e], context, self.request_ids[e]))
+            cost = -self.return_of(0.0, step.effort) / weight
             if step.effort.physical and not self.settings.environment.tests.count_physical:
-                prices[-1] += self.options.turn_price
+                cost += self.options.turn_price
+            costs.append(cost)
             if step.observation.kind == "result":
                 ids = self.prompts.prompt_ids(visit.state.after(step), True)
-                branches.append((visit.row, visit.length, ids[visit.length :]))
+                branches.append(Branch(visit.row, visit.length, ids[visit.length :]))
                 results.append(p)
-        gains = -torch.tensor(prices, device=batch.log_beliefs.device)
+        gains = -torch.tensor(costs, device=batch.log_beliefs.device)
         if branches:
             with torch.no_grad():
                 after = self.reader.log_beliefs(branch_logits(self.reader.model, batch.contexts, branches))
-                now = batch.log_beliefs.detach()[pairs[results, 0]]
-                gains[results] += net_gain(now, after, self.options.power)
+                before = batch.log_beliefs.detach()[pairs[results, 0]]
+                gains[results] += net_gain(before, after, self.options.power)
         return gains
 
-    async def _replies(self, visit: Visit, name: str, stop: float, shares: Sequence[float]) -> list[Alternative]:
-        """Return the diagnosis ``name`` and the requests of the target as training data: the verb of the diagnosis has
-        the weight ``stop``, a request its share."""
-        requests = [] if visit.forced else [e for e, share in enumerate(shares) if share >= _LEAST_SHARE]
-        texts = [render_action(FinalDiagnosis(name), self.prompts.settings.style), *(self.texts[e] for e in requests)]
-        turns = await self.policy.score_replies(visit.state, texts, visit.forced)
-        weights: list[PerToken] = [verb_and_name_values(self.policy, turns[0], stop, self.options.reading_weight)]
-        weights += [shares[e] for e in requests]
-        return [Alternative(0, (turn,), (1.0,), (weight,)) for turn, weight in zip(turns, weights, strict=True)]
+    async def _target_replies(
+        self, groups: Sequence[Group], batch: Batch, target: "torch.Tensor", continuing: "torch.Tensor", iteration: int
+    ) -> list[GroupAdvantages]:
+        """Return, for each group, the replies that the policy shall learn as alternatives: at every visited state the
+        reader's diagnosis, and the requests of the ``target`` [S, E]. ``continuing`` [S] is the probability with which
+        the policy shall request."""
+        trains_choice = self.options.choice and iteration >= self.options.start
+        names = [self.diagnosis_names[number] for number in batch.log_beliefs.argmax(1).tolist()]
+        calls = []
+        for n, (visit, share) in enumerate(zip(batch.visits, continuing.tolist(), strict=True)):
+            request_shares = [share * p for p in target[n].tolist()] if trains_choice and not visit.forced else []
+            calls.append(self._replies_at(visit, names[n], 1 - share if trains_choice else 0.0, request_shares))
+        alternatives: list[list[Alternative]] = [[] for _ in groups]
+        for visit, replies in zip(batch.visits, await asyncio.gather(*calls), strict=True):
+            alternatives[visit.group] += replies
+        scored = []
+        for group, replies in zip(groups, alternatives, strict=True):
+            zeros = [[0.0] * len(trajectory.steps) for trajectory in group]
+            scored.append(GroupAdvantages(decisions=zeros, weights=[row[:] for row in zeros], alternatives=replies))
+        return scored
 
-    def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
+    async def _replies_at(
+        self, visit: Visit, name: str, stop_share: float, request_shares: Sequence[float]
+    ) -> list[Alternative]:
+        """Return the diagnosis ``name`` and requests at a visited state as alternatives. The verb of the diagnosis has
+        the weight ``stop_share``, its name ``reading_weight``; the request of examination e has ``request_shares[e]``.
+        """
+        requests = [e for e, share in enumerate(request_shares) if share >= _LEAST_SHARE]
+        diagnosis = render_action(FinalDiagnosis(name), self.prompts.settings.style)
+        texts = [diagnosis, *(self.request_texts[e] for e in requests)]
+        turns = await self.policy.score_replies(visit.state, texts, visit.forced)
+        weights: list[PerToken] = [
+            verb_and_name_values(self.policy, turns[0], stop_share, self.options.reading_weight),
+            *(request_shares[e] for e in requests),
+        ]
+        return [Alternative(visit.i, (turn,), (1.0,), (weight,)) for turn, weight in zip(turns, weights, strict=True)]
+
+    def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Return the metrics of the batch that :meth:`score_batch` has scored."""
-        return super().finish(batch) | self.metrics
+        return super().finish_batch(batch) | self.metrics
 
     def state_dict(self) -> Any:
         """Return the state of reader and critic, with their optimisers."""
-        return {"reader": self.reader.checkpoint(), "critic": self.critic.checkpoint()}
+        return {"reader": self.reader.state_dict(), "critic": self.critic.state_dict()}
 
     def load_state_dict(self, state: Any) -> None:
-        self.reader.restore(state["reader"])
-        self.critic.restore(state["critic"])
+        """Restore what :meth:`state_dict` returned."""
+        self.reader.load_state_dict(state["reader"])
+        self.critic.load_state_dict(state["critic"])
 
 
 def net_gain(before: "torch.Tensor", after: "torch.Tensor", power: float) -> "torch.Tensor":
     """Compute sum_d b'(d) (b~'(d) - b~(d)), [N], from log b and log b', each [N, D]; b~ is proportional to b^power."""
     return (after.exp() * ((power * after).softmax(1) - (power * before).softmax(1))).sum(1)
-
-
-def _by_group(groups: Sequence[Group], visits: Sequence[Visit],
-              alternatives: Sequence[Sequence[Alternative]]) -> list[GroupAdvantages]:  # fmt: skip
-    """Collect the training data of each group from those of all visited states."""
-    of_row: dict[int, list[Alternative]] = defaultdict(list)
-    for visit, replies in zip(visits, alternatives, strict=True):
-        of_row[visit.row] += replies
-    scored, row = [], 0
-    for group in groups:
-        zeros = [[0.0] * len(trajectory.steps) for trajectory in group]
-        others = [replace(other, i=i) for i in range(len(group)) for other in of_row[row + i]]
-        scored.append(GroupAdvantages(decisions=zeros, weights=[row[:] for row in zeros], alternatives=others))
-        row += len(group)
-    return scored

@@ -7,6 +7,7 @@ its end. Decisions before a branch belong to several episodes: each of these cou
 
 import asyncio
 import random
+from dataclasses import dataclass
 from statistics import fmean
 
 from pydantic import PositiveInt
@@ -15,6 +16,15 @@ from ...environment import Trajectory, run_episode
 from ...seeding import derive_seed
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Group, GroupAdvantages, PerToken
+
+
+@dataclass(frozen=True)
+class Branch:
+    """An episode of a tree: the first one, or one that leaves it at decision ``start`` and shares the decisions before
+    that."""
+
+    start: int
+    trajectory: Trajectory
 
 
 class TreeGrpo(Algorithm):
@@ -30,36 +40,41 @@ class TreeGrpo(Algorithm):
         """Grow a tree from each trajectory, and compute one advantage for each decision of the group and of the
         branches. A decision that several episodes share gets the mean of their advantages, with their number as its
         weight."""
-        trees = await asyncio.gather(*(self._grow(first, iteration, i) for i, first in enumerate(group)))
-        scores = [[self.return_of(leaf.correct, leaf.effort()) for _, leaf in tree] for tree in trees]
-        among_all, leaves = self.normalised([score for tree in scores for score in tree]), self.options.nodes + 1
+        trees = await asyncio.gather(*(self._grow_tree(first, iteration, i) for i, first in enumerate(group)))
+        scores = [
+            [self.return_of(branch.trajectory.correct, branch.trajectory.effort()) for branch in tree] for tree in trees
+        ]
+        among_trees = self.normalise_scores([score for tree_scores in scores for score in tree_scores])
+        size = self.options.nodes + 1  # episodes of a tree
         decisions: list[list[PerToken]] = []
         weights: list[list[PerToken]] = []
         alternatives: list[Alternative] = []
-        for i, (tree, within_tree) in enumerate(zip(trees, map(self.normalised, scores), strict=True)):
-            among_trees = among_all[i * leaves : (i + 1) * leaves]
-            advantages = [a + b for a, b in zip(within_tree, among_trees, strict=True)]
-            episodes = [(branching, leaf, a) for (branching, leaf), a in zip(tree, advantages, strict=True)]
-            # Decision t of the first episode belongs to it and to all episodes that branch off after t.
-            shared = []
-            for t in range(len(group[i].steps)):
-                shared.append([a for branching, _, a in episodes if branching is None or branching > t])
-            decisions.append([fmean(row) for row in shared])
-            weights.append([float(len(row)) for row in shared])
-            for branching, leaf, a in episodes[1:]:
-                turns = [step.turn for step in leaf.steps[branching:]]
-                alternatives.append(Alternative(i, turns, [a] * len(turns), [1.0] * len(turns)))
-        tokens = sum(len(turn.token_ids) for other in alternatives for turn in other.turns)
+        for i, (tree, tree_scores) in enumerate(zip(trees, scores, strict=True)):
+            within_tree = self.normalise_scores(tree_scores)
+            advantages = [a + b for a, b in zip(within_tree, among_trees[i * size : (i + 1) * size], strict=True)]
+            # Decision t of the first episode, tree[0], belongs to it and to all episodes that branch off after t.
+            sharing = [
+                [advantages[0]] + [a for branch, a in zip(tree[1:], advantages[1:], strict=True) if branch.start > t]
+                for t in range(len(group[i].steps))
+            ]
+            decisions.append([fmean(row) for row in sharing])
+            weights.append([float(len(row)) for row in sharing])
+            for branch, advantage in zip(tree[1:], advantages[1:], strict=True):
+                turns = [step.turn for step in branch.trajectory.steps[branch.start :]]
+                alternatives.append(Alternative(i, turns, [advantage] * len(turns), [1.0] * len(turns)))
+        tokens = sum(len(turn.token_ids) for alternative in alternatives for turn in alternative.turns)
         counts = {"credit/continuation_tokens": tokens}
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
-    async def _grow(self, first: Trajectory, iteration: int, i: int) -> list[tuple[int | None, Trajectory]]:
-        """Draw the episodes that branch off from ``first``, trajectory ``i`` of its group; returns the episodes of the
-        tree, each with the decision at which it branches off (None for the first)."""
+    async def _grow_tree(self, first: Trajectory, iteration: int, i: int) -> list[Branch]:
+        """Draw the episodes that branch off from ``first``, trajectory ``i`` of its group, at random decisions. Returns
+        the episodes of the tree: ``first``, then the others in the order of the decisions at which they start."""
         seed = derive_seed(self.context.seed, "tree", iteration, first.case.note_id, i)
-        branchings = sorted(random.Random(seed).choices(range(len(first.steps)), k=self.options.nodes))
+        starts = sorted(random.Random(seed).choices(range(len(first.steps)), k=self.options.nodes))
         environment, policy = self.context.environment, self.context.policy
-        branches = await asyncio.gather(*(
-            run_episode(environment, policy, first.case, derive_seed(seed, k), first.states[t])
-            for k, t in enumerate(branchings)))  # fmt: skip
-        return [(None, first), *zip(branchings, branches, strict=True)]
+        calls = [
+            run_episode(environment, policy, first.case, derive_seed(seed, k), first.states[start])
+            for k, start in enumerate(starts)
+        ]
+        episodes = await asyncio.gather(*calls)
+        return [Branch(0, first), *map(Branch, starts, episodes)]

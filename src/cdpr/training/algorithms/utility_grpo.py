@@ -5,7 +5,7 @@ weight (1 + beta) / beta (``comparators.correctness_weight``; docs/method.md, "W
 At that weight any difference between the two is bias or noise of the counterfactual estimates.
 """
 
-from ..algorithm import Algorithm, Group, GroupAdvantages, every_decision
+from ..algorithm import Algorithm, Group, GroupAdvantages, repeat_over_decisions
 
 
 class UtilityGrpo(Algorithm):
@@ -16,4 +16,4 @@ class UtilityGrpo(Algorithm):
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Compute one advantage for each trajectory, from its utility."""
         scores = [self.return_of(trajectory.correct, trajectory.effort()) for trajectory in group]
-        return GroupAdvantages(decisions=every_decision(self.normalised(scores), group), scores=scores)
+        return GroupAdvantages(decisions=repeat_over_decisions(self.normalise_scores(scores), group), scores=scores)

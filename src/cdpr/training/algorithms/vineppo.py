@@ -20,16 +20,17 @@ class VinePpo(Algorithm):
     reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Compute one advantage for each decision; :meth:`finish` divides it by the deviation over the batch."""
+        """Compute one advantage for each decision; :meth:`finish_batch` divides it by the deviation over the batch."""
         context = self.context
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         values = await state_values(draws, group, range(self.options.continuations), self.return_of)
         counts = {"credit/states": len(values)} | draws.counts
         return GroupAdvantages(decisions=group_advantages(group, values, self.return_of), counts=counts)
 
-    def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
+    def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Divide the advantages by their standard deviation over all decisions of the batch; returns metrics."""
-        scale = pstdev([a for group in batch for steps in group.decisions for a in steps]) or 1.0
+        advantages = [a for group in batch for trajectory in group.decisions for a in trajectory]
+        scale = pstdev(advantages) or 1.0
         for group in batch:
-            group.decisions = [[a / scale for a in steps] for steps in group.decisions]
-        return super().finish(batch)
+            group.decisions = [[a / scale for a in trajectory] for trajectory in group.decisions]
+        return super().finish_batch(batch)

@@ -9,7 +9,6 @@ import torch
 
 from ...agents.policy import PolicyAgent
 from ...cases import iterate_records
-from ...credit.scores import summarise_episodes, verdicts
 from ...environment import run_episodes
 from ...environment.once import run_async
 from ...job import Job
@@ -17,14 +16,14 @@ from ...llm.sampler import InProcessSampler
 from ...llm.spec import device_of
 from ...metrics_log import MetricsLog
 from ...settings import Settings
-from ..algorithm import Context, Group, open_algorithm
-from ..training_run import CREDIT, VALIDATION_SEED, TrainingRun, store_records, training_log
+from ..algorithm import Context, open_algorithm
+from ..training_run import CREDIT, VALIDATION_SEED, TrainingRun, open_training_log, write_training_outputs
 from .loop import train
-from .update import AdamW
+from .optimisers import AdamW
 from .weights import load_model, save_policy
 
 # Share of a GPU's free memory for each sampler's caches: gradients, the optimiser's state and activations come later.
-_CACHES = 0.15
+_CACHE_SHARE = 0.15
 
 
 def train_policy(settings: Settings, job: Job) -> None:
@@ -33,15 +32,15 @@ def train_policy(settings: Settings, job: Job) -> None:
     last checkpoint."""
     torch.set_num_threads(settings.training.threads)
     run = TrainingRun(settings, iterate_records(job.inputs["cases"]), job.inputs["init_policy"], job.seed or 0)
-    job.tags.update(run.disclosed())
+    job.tags.update(run.check_servers())
     run.count_cut_prompts(job)
     trainer = Trainer(run)
     # Garbage is collected once an iteration: tracing all live objects again and again costs a fifth of the time.
     gc.freeze()
     gc.disable()
-    train(trainer, job.state, training_log(job.state, job.options["run"]), MetricsLog(job.state / CREDIT))
+    train(trainer, job.state, open_training_log(job.state, job.options["run"]), MetricsLog(job.state / CREDIT))
     trainer.save(job.out["policy"])
-    store_records(job)
+    write_training_outputs(job)
 
 
 class Trainer:
@@ -58,47 +57,46 @@ class Trainer:
         # Jobs share the cores of a CPU, so only CPU time compares one training with another there.
         self.clock = time.process_time if self.device == "cpu" else time.perf_counter
         self.model = self._load_model()
-        self.sampler = InProcessSampler.from_model(self.model, run.tokenizer, memory_share=_CACHES)
+        self.sampler = InProcessSampler.from_model(self.model, run.tokenizer, memory_share=_CACHE_SHARE)
         self.samplers = [self.sampler]
-        self.policy = run.agent(self.sampler)
+        self.policy = run.make_agent(self.sampler)
         self.optimizer = AdamW(self.model.parameters(), run.settings.training.learning_rate)
-        context = Context(run.settings, run.environment, self.policy, self._load_frozen, run.seed,
-                          run.train, run.steps, self._load_model)  # fmt: skip
+        context = Context(
+            settings=run.settings,
+            environment=run.environment,
+            policy=self.policy,
+            load_frozen_policy=self._load_frozen_policy,
+            seed=run.seed,
+            cases=run.train,
+            steps=run.steps,
+            load_initial_model=self._load_model,
+        )
         self.algorithm = open_algorithm(context)
         self.step, self.seconds, self.tokens = 0, 0.0, 0
 
     def _load_model(self) -> torch.nn.Module:
-        """Load the model of the initial policy."""
+        """Load a model with the weights of the initial policy."""
         return load_model(self.run.policy, self.device, self.settings.policy.model == "tiny")
 
-    def _load_frozen(self) -> PolicyAgent:
+    def _load_frozen_policy(self) -> PolicyAgent:
         """Load the frozen policy: the initial weights, in a model and a sampler of their own."""
-        sampler = InProcessSampler.from_model(self._load_model(), self.run.tokenizer, _CACHES)
+        sampler = InProcessSampler.from_model(self._load_model(), self.run.tokenizer, _CACHE_SHARE)
         self.samplers.append(sampler)
-        return self.run.agent(sampler)
+        return self.run.make_agent(sampler)
 
-    def refresh(self) -> None:
-        """Clear the caches of the samplers before an iteration. A resumed run starts with empty caches, and reuse
+    def clear_caches(self) -> None:
+        """Clear the caches of the samplers, before an iteration. A resumed run starts with empty caches, and reuse
         changes sums in the last bit, so every iteration starts with empty ones."""
         for sampler in self.samplers:
             sampler.refresh()
 
     def validate(self) -> dict[str, Any]:
-        """Evaluate the policy with greedy decoding on the validation cases; returns a row of metrics, without figures
-        where there are no such cases. Time and tokens of a validation do not count as training."""
-        row = self.progress | {"validation/decoding": "greedy"}
-        if not self.run.validation:
-            return row
+        """Evaluate the policy with greedy decoding on the validation cases; returns a row of metrics. Time and tokens
+        of a validation do not count as training."""
         self.sampler.refresh()
-        agent = self.run.agent(self.sampler, temperature=0.0)
+        agent = self.run.make_agent(self.sampler, temperature=0.0)
         episodes = run_async(run_episodes(self.environment, agent, self.run.validation, VALIDATION_SEED))
-        row["validation/verdicts"] = verdicts([episode.correct for episode in episodes])
-        return row | self.summary("validation", episodes)
-
-    def summary(self, part: str, episodes: Group) -> dict[str, float]:
-        """The means of :func:`summarise_episodes` over these episodes, named ``PART/...``."""
-        figures = summarise_episodes(episodes, self.settings.utility, self.settings.environment.tests)
-        return {f"{part}/{name}": value for name, value in figures.items()}
+        return self.progress | self.run.validation_metrics(episodes)
 
     def advance(self, seconds: float, tokens: int) -> None:
         """Count a finished iteration, and add its seconds and generated tokens to those of the training."""
@@ -106,11 +104,11 @@ class Trainer:
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Steps, seconds and generated tokens of the training so far."""
+        """The steps, seconds and generated tokens of the training so far, as metrics."""
         return {"step": self.step, "seconds": self.seconds, "tokens": self.tokens}
 
     @property
-    def generated(self) -> int:
+    def generated_tokens(self) -> int:
         """The number of tokens that all samplers have generated so far."""
         return sum(sampler.counters.generated_tokens for sampler in self.samplers)
 
@@ -119,7 +117,7 @@ class Trainer:
         save_policy(self.model, self.run.policy, folder)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the next step depends on, for a checkpoint."""
+        """Return everything that the next step depends on, for a checkpoint."""
         return {
             **self.progress,
             "model": self.model.state_dict(),

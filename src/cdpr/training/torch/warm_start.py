@@ -4,7 +4,6 @@ A policy with random weights never writes a valid action, and a small instructio
 that reinforcement learning could not start. The paper starts from a model that writes valid actions.
 """
 
-import functools
 import itertools
 import math
 import random
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,10 +30,10 @@ from ...metrics_log import MetricsLog
 from ...seeding import derive_seed
 from ...settings import Settings
 from ...settings.datasets import IN_DOMAIN, LESSONS
-from ..training_run import METRICS, Log
-from .muon import Muon, matrices_and_rest, rise_and_fall
+from ..training_run import MAX_GRAD_NORM, METRICS, Log
+from .optimisers import MuonAndAdamW, warmup_and_cosine
 from .tiny import build_tiny_policy
-from .update import Piece, token_logprobs
+from .update import Segment, token_logprobs
 from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
 _SEED = 0  # of the order of batches
@@ -42,20 +41,25 @@ _MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices
 _TINY_ADAM_RATE, _FOLDER_ADAM_RATE = 5e-3, 2e-4  # peak learning rates of all other weights, by policy
 
 
-Demonstration = Sequence[Piece]
-"""A row for :func:`token_logprobs`: the pieces of a conversation and of the diagnoses that branch off from it."""
+Demonstration = Sequence[Segment]
+"""A row for :func:`token_logprobs`: a conversation, and the diagnoses that branch off from it."""
 
 
 @dataclass(frozen=True)
 class DemonstratedEpisode:
-    """The episode of a clinician; ``readings`` are replies with the likeliest diagnosis at each of its states."""
+    """The episode of a clinician. ``diagnoses`` are replies with the likeliest diagnosis at each of its states, which
+    the clinician did not give; empty where none were asked for."""
 
     trajectory: Trajectory
-    readings: tuple[Turn, ...]
+    diagnoses: tuple[Turn, ...]
 
 
-Lessons = tuple[list[DemonstratedEpisode], list[tuple[CaseRecord, Turn]]]
-"""What is imitated: episodes, and cases with a diagnosis from the whole record."""
+class Lessons(NamedTuple):
+    """What a policy imitates: ``episodes`` of clinicians, and ``whole_records``, cases with the reply of a clinician
+    who diagnoses from the whole record."""
+
+    episodes: Sequence[DemonstratedEpisode]
+    whole_records: Sequence[tuple[CaseRecord, Turn]]
 
 
 def warm_start_policy(settings: Settings, job: Job) -> None:
@@ -77,94 +81,98 @@ def warm_start(cases: Iterable[CaseRecord], folder: Path, settings: Settings | N
     The policy is the tiny one unless ``policy.model`` names a folder. Raises KeyError for cases of another hospital,
     whose diseases the clinicians do not know. Source: docs/deviations.md, D20.
     """
-    settings, by_dataset = settings or Settings(), defaultdict[str, list[CaseRecord]](list)
+    settings = settings or Settings()
+    by_dataset: dict[str, list[CaseRecord]] = defaultdict(list)
     for case in cases:
         by_dataset[case.dataset].append(case)
     state = folder.with_name(f"{folder.name}.state")
-    _teach(settings, _demonstrate_all(settings, by_dataset), Path(settings.policy.model), folder, state)
+    _teach(settings, _demonstrate_datasets(settings, by_dataset), Path(settings.policy.model), folder, state)
     return folder
 
 
 def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Path, state: Path) -> None:
     """Train a policy on the lessons and write it to ``folder``: the tiny one, which is built first, or that in the
     folder ``model``. ``state`` is the folder of unfinished work."""
-    tiny, (episodes, static) = settings.policy.model == "tiny", lessons
+    tiny = settings.policy.model == "tiny"
     if tiny or model is None:
-        initial = build_tiny_policy(state / "initial", settings.policy.tiny, corpus(settings, episodes, static))
+        corpus = tokenizer_corpus(settings, lessons)
+        initial = build_tiny_policy(state / "initial", settings.policy.tiny, corpus)
     else:
         initial = Path(model)
-    demonstrations = encode_lessons(settings, initial, episodes, static)
+    demonstrations = encode_lessons(settings, initial, lessons)
     trained = load_model(initial, device_of(settings.policy), tiny)
-    accuracy = sum(episode.trajectory.correct for episode in episodes) / len(episodes)
-    metrics = MetricsLog(state / METRICS)
+    accuracy = sum(episode.trajectory.correct for episode in lessons.episodes) / len(lessons.episodes)
+    append_to_file = MetricsLog(state / METRICS)
 
     def log(row: Mapping[str, Any]) -> None:
-        """Append a row of metrics with the clinicians' accuracy, and print it."""
+        """Append a row of metrics with the clinicians' accuracy to the file, and print it."""
         row = {**row, "clinician/accuracy": accuracy}
-        metrics(row)
+        append_to_file(row)
         print("  ".join(f"{k.rpartition('/')[2]} {v:.4g}" for k, v in row.items() if isinstance(v, (int, float))))
 
     imitate(trained, demonstrations, settings, state, log)
     save_policy(trained, initial, folder)
 
 
-def gather_lessons(settings: Settings, cases: Mapping[str, Path]) -> Lessons:
-    """Let clinicians demonstrate training cases; returns the lessons. ``cases`` are the files of the data sets by name;
-    of the in-domain data set the first ``warm_start.cases`` cases are demonstrated."""
-    datasets, limits = LESSONS if _reads_textbook(settings) else (IN_DOMAIN,), {IN_DOMAIN: settings.warm_start.cases}
-    by_dataset = {name: itertools.islice(iterate_records(cases[name], "train"), limits.get(name)) for name in datasets}
-    return _demonstrate_all(settings, {name: list(records) for name, records in by_dataset.items()})
+def gather_lessons(settings: Settings, case_files: Mapping[str, Path]) -> Lessons:
+    """Let clinicians demonstrate the training cases in ``case_files``, the files of the data sets by name: of the
+    in-domain data set the first ``warm_start.cases`` cases, of the textbook all."""
+    datasets = LESSONS if _uses_textbook(settings) else (IN_DOMAIN,)
+    by_dataset = {}
+    for dataset in datasets:
+        limit = settings.warm_start.cases if dataset == IN_DOMAIN else None
+        by_dataset[dataset] = list(itertools.islice(iterate_records(case_files[dataset], "train"), limit))
+    return _demonstrate_datasets(settings, by_dataset)
 
 
-def _demonstrate_all(settings: Settings, by_dataset: Mapping[str, Sequence[CaseRecord]]) -> Lessons:
-    """Let a clinician of each data set demonstrate its cases; returns the lessons."""
+def _demonstrate_datasets(settings: Settings, by_dataset: Mapping[str, Sequence[CaseRecord]]) -> Lessons:
+    """Let a clinician of each data set demonstrate its cases; returns the lessons of all."""
     episodes: list[DemonstratedEpisode] = []
-    static: list[tuple[CaseRecord, Turn]] = []
-    for dataset, records in by_dataset.items():
+    whole_records: list[tuple[CaseRecord, Turn]] = []
+    for dataset, cases in by_dataset.items():
         environment, clinician = DiagnosticEnvironment(settings.environment), Clinician(settings, dataset)
-        episodes += run_async(demonstrate(environment, clinician, records, readings=_reads_textbook(settings)))
-        static += run_async(_diagnose_statically(environment, clinician, records, settings.warm_start.static_share))
-    return episodes, static
+        episodes += run_async(demonstrate(environment, clinician, cases, _uses_textbook(settings)))
+        share = cases[: round(settings.warm_start.static_share * len(cases))]
+        whole_records += run_async(diagnose_whole_records(environment, clinician, share))
+    return Lessons(episodes, whole_records)
 
 
-def _reads_textbook(settings: Settings) -> bool:
+def _uses_textbook(settings: Settings) -> bool:
     """Whether textbook cases are among the lessons: by default for the tiny policy."""
     textbook = settings.warm_start.textbook
     return settings.policy.model == "tiny" if textbook is None else textbook
 
 
-def encode_lessons(
-    settings: Settings, policy: Path, episodes: Sequence[DemonstratedEpisode], static: Sequence[tuple[CaseRecord, Turn]]
-) -> list[Demonstration]:
-    """Encode the lessons in the tokens of the policy in the folder ``policy``; ``static`` are the cases with a
-    diagnosis from the whole record."""
+def encode_lessons(settings: Settings, policy: Path, lessons: Lessons) -> list[Demonstration]:
+    """Encode the lessons in the tokens of the policy in the folder ``policy``; returns a row for each episode and each
+    whole record."""
     tokenizer = ChatTokenizer(policy, settings.policy.chat_template_kwargs)
     prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
-    demonstrations = [encode_episode(prompts, episode) for episode in episodes]
-    return demonstrations + [_encode_static(prompts, case, turn) for case, turn in static]
+    rows = [encode_episode(prompts, episode) for episode in lessons.episodes]
+    return rows + [encode_whole_record(prompts, case, turn) for case, turn in lessons.whole_records]
 
 
 async def demonstrate(
-    environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord], readings: bool
+    environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord], with_diagnoses: bool
 ) -> list[DemonstratedEpisode]:
-    """Let the clinician run an episode of each case; with ``readings`` also diagnose at each of its states."""
+    """Let the clinician run an episode of each case. If ``with_diagnoses``, the clinician also gives the likeliest
+    diagnosis at each state of the episode."""
     episodes = []
     for case in cases:
         trajectory = await run_episode(environment, clinician, case, 0)
-        states = trajectory.states if readings else []
-        episodes.append(
-            DemonstratedEpisode(trajectory, tuple([await clinician.act(state, True, 0) for state in states]))
-        )
+        states = trajectory.states if with_diagnoses else []
+        diagnoses = [await clinician.act(state, True, 0) for state in states]
+        episodes.append(DemonstratedEpisode(trajectory, tuple(diagnoses)))
     return episodes
 
 
-async def _diagnose_statically(
-    environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord], share: float
+async def diagnose_whole_records(
+    environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord]
 ) -> list[tuple[CaseRecord, Turn]]:
-    """Let the clinician diagnose the first ``share`` of the cases from the whole record; returns these cases, each with
-    the reply."""
+    """Let the clinician diagnose each case after all examinations of its record; returns the cases, each with the
+    reply."""
     diagnoses = []
-    for case in cases[: round(share * len(cases))]:
+    for case in cases:
         state = State(case)
         for key in case.key_pertinent_results_dict:
             state = state.after(environment.step(state, Turn(render_action(RequestTest(key), "full"))))
@@ -172,43 +180,43 @@ async def _diagnose_statically(
     return diagnoses
 
 
-def corpus(
-    settings: Settings, episodes: Sequence[DemonstratedEpisode], static: Sequence[tuple[CaseRecord, Turn]]
-) -> list[str]:
-    """List all texts that a policy reads or writes in the lessons, as the corpus of its tokenizer. ``static`` are the
-    cases with a diagnosis from the whole record."""
+def tokenizer_corpus(settings: Settings, lessons: Lessons) -> list[str]:
+    """List all texts that a policy reads or writes in the lessons, on which its tokenizer is trained."""
     prompt = settings.environment.prompt
     texts = []
-    for episode in episodes:
+    for episode in lessons.episodes:
         opening = opening_text(prompt, episode.trajectory.case)
         texts += [message["content"] for message in opening_messages(prompt, opening)]
         for step in episode.trajectory.steps:
             texts += [render_action(step.action, prompt.style), observation_text(prompt, step, False)]
-    return texts + [opening_text(prompt, case, whole=True) for case, _ in static]
+    return texts + [opening_text(prompt, case, whole=True) for case, _ in lessons.whole_records]
 
 
 def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demonstration:
-    """Encode an episode: one piece for the conversation, whose replies have a loss, and one piece for each reading (the
-    likeliest diagnosis at a state), which branches off from the conversation at its state. A reading begins with the
-    words of a forced diagnosis, which have no loss, and has no end-of-turn token."""
+    """Encode an episode as a row of segments: the conversation, whose replies have a loss, then the diagnosis at each
+    state, which branches off from the conversation there.
+
+    Such a diagnosis begins with the words of a forced diagnosis, which have no loss, and has no end-of-turn token."""
     steps = [_in_style(prompts, step) for step in episode.trajectory.steps]
-    positions: list[int] = []
-    readings: list[Piece] = []
+    scored: list[int] = []
+    branches: list[Segment] = []
     for t, step in enumerate(steps):
         context = prompts.context_ids(State(episode.trajectory.case, tuple(steps[:t])))
         start = len(context)  # of the reply
-        positions += range(start, start + len(prompts.reply_ids(step)))
-        if t < len(episode.readings):
-            reply = _diagnosis_ids(prompts, episode.readings[t])[:-1]
-            readings.append(Piece(start, reply, range(start + len(prompts.forced_prefix_ids), start + len(reply))))
-    return [Piece(0, (*context, *prompts.reply_ids(steps[-1])), positions), *readings]
+        scored += range(start, start + len(prompts.reply_ids(step)))
+        if episode.diagnoses:
+            reply = _diagnosis_ids(prompts, episode.diagnoses[t])[:-1]
+            name_start = start + len(prompts.forced_prefix_ids)
+            branches.append(Segment(start, reply, range(name_start, start + len(reply))))
+    return [Segment(0, (*context, *prompts.reply_ids(steps[-1])), scored), *branches]
 
 
-def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
+def encode_whole_record(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
     """Encode a diagnosis from the whole record; only the name of the disease has a loss."""
-    prefix = prompts.prompt_ids(State(case), True, whole=True)
-    ids = (*prefix[: len(prefix) - len(prompts.forced_prefix_ids)], *_diagnosis_ids(prompts, turn))
-    return [Piece(0, ids, range(len(prefix), len(ids)))]
+    prompt_ids = prompts.prompt_ids(State(case), True, whole=True)  # with the words of a forced diagnosis
+    context = prompt_ids[: len(prompt_ids) - len(prompts.forced_prefix_ids)]
+    ids = (*context, *_diagnosis_ids(prompts, turn))
+    return [Segment(0, ids, range(len(prompt_ids), len(ids)))]
 
 
 def _in_style(prompts: PromptBuilder, step: Step) -> Step:
@@ -219,7 +227,7 @@ def _in_style(prompts: PromptBuilder, step: Step) -> Step:
 
 
 def _diagnosis_ids(prompts: PromptBuilder, turn: Turn) -> tuple[int, ...]:
-    """The tokens of a reply that diagnoses, in the prompt's style, with the end-of-turn token."""
+    """Return the tokens of a reply that diagnoses, in the prompt's style, with the end-of-turn token."""
     return prompts.reply_ids(_in_style(prompts, Step(turn, parse_action(turn.text), Observation("end"))))
 
 
@@ -227,42 +235,32 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
     """Train the model on demonstrations: minimise the cross-entropy of their tokens, with a linear rise and a cosine
     decay of the learning rate. Muon trains the hidden matrices of the tiny policy, AdamW all other weights. Resumes
     from the checkpoint in ``state_dir``; ``log`` gets a row of metrics per epoch."""
-    plan = settings.warm_start
-    optimizers = _optimizers(model, settings)
-    per_epoch = math.ceil(len(demonstrations) / plan.batch_size)
-    total = plan.epochs * per_epoch
-    rise = 50 if settings.policy.model == "tiny" else min(50, math.ceil(total / 10))
-    share = functools.partial(rise_and_fall, steps=total, rise=rise)
-    schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, share) for optimizer in optimizers]
-    path, start = state_dir / "warm_start.pt", 0
-    parts: dict[Any, Any] = dict(enumerate((model, *optimizers, *schedules)))
+    size, epochs = settings.warm_start.batch_size, settings.warm_start.epochs
+    steps = epochs * math.ceil(len(demonstrations) / size)
+    if settings.policy.model == "tiny":
+        optimiser, warmup = MuonAndAdamW(model, _MUON_RATE, _TINY_ADAM_RATE), 50
+    else:
+        optimiser = MuonAndAdamW(None, 0.0, _FOLDER_ADAM_RATE, further=model.parameters())
+        warmup = min(50, math.ceil(steps / 10))
+    path, start, step = state_dir / "warm_start.pt", 0, 0
     if saved := load_checkpoint(path):
-        start = saved["epoch"]
-        for name, part in parts.items():
-            part.load_state_dict(saved[name])
+        start, step = saved["epoch"], saved["step"]
+        model.load_state_dict(saved["model"])
+        optimiser.load_state_dict(saved["optimiser"])
     model.train()
-    for epoch in range(start, plan.epochs):
+    for epoch in range(start, epochs):
         losses = []
-        for batch in _batches(demonstrations, plan.batch_size, derive_seed(_SEED, "epoch", epoch)):
+        for batch in _batches(demonstrations, size, derive_seed(_SEED, "epoch", epoch)):
             loss = -token_logprobs(model, batch).mean()
             model.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for name, part in parts.items():
-                if name:  # not the model
-                    part.step()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
+            optimiser.step(warmup_and_cosine(step, steps, warmup))
+            step += 1
             losses.append(float(loss.detach()))
-        save_checkpoint(path, {"epoch": epoch + 1} | {name: part.state_dict() for name, part in parts.items()})
-        log({"step": epoch + 1, "warm_start/loss": fmean(losses), "warm_start/of": plan.epochs})
-
-
-def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
-    """Create the optimisers of the model: Muon and AdamW for the tiny policy, AdamW for any other."""
-    adam = functools.partial(torch.optim.AdamW, weight_decay=0.01, fused=True)
-    if settings.policy.model != "tiny":
-        return [adam(model.parameters(), lr=_FOLDER_ADAM_RATE)]
-    hidden, rest = matrices_and_rest(model)
-    return [Muon(hidden, lr=_MUON_RATE, weight_decay=0.01), adam(rest, lr=_TINY_ADAM_RATE)]
+        state = {"epoch": epoch + 1, "step": step, "model": model.state_dict(), "optimiser": optimiser.state_dict()}
+        save_checkpoint(path, state)
+        log({"step": epoch + 1, "warm_start/loss": fmean(losses), "warm_start/of": epochs})
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:
@@ -270,9 +268,9 @@ def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> l
     length, which saves padding."""
     rng, order, batches = random.Random(seed), list(demonstrations), []
     rng.shuffle(order)
-    block = size * 32
-    for start in range(0, len(order), block):
-        part = sorted(order[start : start + block], key=lambda row: sum(len(piece.ids) for piece in row))
-        batches += [part[k : k + size] for k in range(0, len(part), size)]
+    block_size = size * 32
+    for start in range(0, len(order), block_size):
+        block = sorted(order[start : start + block_size], key=lambda row: sum(len(segment.ids) for segment in row))
+        batches += [block[k : k + size] for k in range(0, len(block), size)]
     rng.shuffle(batches)
     return batches

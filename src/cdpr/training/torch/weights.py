@@ -49,8 +49,8 @@ def copy_tokenizer(policy: Path, folder: Path) -> None:
 
 
 def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
-    """Write a checkpoint, which is on the disk when this returns, and keep the previous one. A kill at any moment
-    leaves one of the two whole; the file of digests tells which."""
+    """Write a checkpoint to ``path`` and keep the previous one beside it. A kill at any moment leaves one of the two
+    whole; a third file has the digests of both, which tell whole files from damaged ones."""
     previous, digests = _sibling_files(path)
     with replacing(path) as partial:
         with partial.open("wb") as file:
@@ -63,8 +63,8 @@ def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[Any, Any] | None:
-    """Load the newest whole checkpoint: ``path`` or the previous one. Returns its content, None where none is whole;
-    warns about damaged ones. No code is loaded."""
+    """Load the newest whole checkpoint: ``path`` or the previous one. Returns its content; None where neither is whole.
+    Logs a warning about a damaged file. A file can hold tensors and plain values alone, no code."""
     previous, digests = _sibling_files(path)
     whole_digests = _read_digests(digests)
     files = [file for file in (path, previous) if file.exists()]
@@ -78,10 +78,10 @@ def load_checkpoint(path: Path) -> dict[Any, Any] | None:
 
 
 @contextmanager
-def undone_by_errors(model: torch.nn.Module, keep: bool) -> Iterator[None]:
-    """Restore the trained parameters if the context ends with a FloatingPointError; with ``keep`` False nothing is
-    stored and nothing restored."""
-    trained = [p for p in model.parameters() if p.requires_grad] if keep else []
+def restore_on_error(model: torch.nn.Module, enabled: bool = True) -> Iterator[None]:
+    """A context that restores the trained parameters if it ends with a FloatingPointError. Without ``enabled`` it does
+    nothing and needs no memory."""
+    trained = [p for p in model.parameters() if p.requires_grad] if enabled else []
     before = [p.detach().to("cpu", copy=True) for p in trained]
     try:
         yield
@@ -92,19 +92,19 @@ def undone_by_errors(model: torch.nn.Module, keep: bool) -> Iterator[None]:
 
 
 def _read_digests(path: Path) -> list[str]:
-    """Read the digests in a file; none where it is missing, and any words where it is damaged."""
+    """Read the digests in a file, one a line, the newest first; empty where the file is missing."""
     return path.read_text(encoding="utf-8", errors="replace").split() if path.is_file() else []
 
 
 def _sibling_files(path: Path) -> tuple[Path, Path]:
-    """The paths of the previous checkpoint, and of the digests of both."""
+    """Return the path of the previous checkpoint, and that of the digests of both."""
     return path.with_name(f"{path.name}.before"), path.with_name(f"{path.name}.sha256")
 
 
 # Linear layers on a CPU
 
 
-class _Product(torch.autograd.Function):
+class _OneDnnProduct(torch.autograd.Function):
     """``x @ weight.T`` by oneDNN, with its gradients; ``x`` [..., in], ``weight`` [out, in]."""
 
     @staticmethod
@@ -124,12 +124,12 @@ class _Product(torch.autograd.Function):
         )
 
 
-class _Linear(torch.nn.Linear):
+class _OneDnnLinear(torch.nn.Linear):
     """A linear layer in float32 on a CPU, computed by oneDNN."""
 
     def forward(self, x):
         """Apply the layer to ``x`` [..., in]."""
-        return _Product.apply(x, self.weight)
+        return _OneDnnProduct.apply(x, self.weight)
 
 
 def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -142,10 +142,11 @@ def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
     uses MKL, which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
     for layer in model.modules() if ONEDNN_LINEAR is not None else ():
         if type(layer) is torch.nn.Linear and layer.bias is None and layer.weight.dtype == torch.float32:
-            layer.__class__ = _Linear if layer.weight.device.type == "cpu" else torch.nn.Linear
+            layer.__class__ = _OneDnnLinear if layer.weight.device.type == "cpu" else torch.nn.Linear
     return model
 
 
 def padded_width(model: torch.nn.Module, longest: int) -> int:
-    """The number of tokens to which a batch should be padded whose longest sequence has ``longest`` tokens."""
-    return padded(longest) if any(type(layer) is _Linear for layer in model.modules()) else longest
+    """Return the number of tokens to which to pad a batch whose longest sequence has ``longest`` tokens. It is larger
+    where the model uses oneDNN, which compiles a kernel for every width."""
+    return padded(longest) if any(type(layer) is _OneDnnLinear for layer in model.modules()) else longest

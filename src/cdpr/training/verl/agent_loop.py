@@ -26,7 +26,15 @@ from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.guard import is_local
 from ...llm.rollout_server import CONVERSATION
 from ...metrics_log import MetricsLog
-from ..algorithm import GroupAdvantages, PerToken, by_token, check_finite, credit_line, open_algorithm, score_groups
+from ..algorithm import (
+    GroupAdvantages,
+    PerToken,
+    check_finite,
+    credit_record,
+    expand_to_tokens,
+    open_algorithm,
+    score_groups,
+)
 from ..training_run import CREDIT, VALIDATION_SEED
 from .session import on_response, read_session
 
@@ -232,14 +240,14 @@ class GroupHook:
         if not scored:
             return finished
         batch = [credit for _, credit in scored]
-        finished.metrics = self.algorithm.finish(batch)
+        finished.metrics = self.algorithm.finish_batch(batch)
         check_finite([list(group.trajectories().values()) for group, _ in scored], batch)
         for group, credit in scored:
             for key, advantages, weights in _batch_rows(group, credit):
                 finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
                 if self.algorithm.extra_samples:
                     finished.weights[key] = math.fsum(weights)
-        if line := credit_line(scored[0][0].iteration + 1, batch):
+        if line := credit_record(scored[0][0].iteration + 1, batch):
             self.record(line)
         return finished
 
@@ -259,7 +267,7 @@ def _batch_rows(group: _Group, scored: GroupAdvantages) -> Iterator[tuple[str, l
 
     def row(key: str, turns: Sequence[Turn], length: int | None, *columns: Sequence[PerToken]):
         """The row ``key``: one list of values per token for each of ``columns``."""
-        return key, *(on_response(turns, by_token(turns, values), length) for values in columns)
+        return key, *(on_response(turns, expand_to_tokens(turns, values), length) for values in columns)
 
     for i, trajectory in group.trajectories().items():
         turns, length = [step.turn for step in trajectory.steps], len(group.members[i].response_ids)

@@ -105,7 +105,7 @@ def check(settings: Settings) -> None:
     )
     verls = {"current"} if frozen.url or frozen.beside else {"current", "frozen"}  # policies on verl's own servers
     refuse(
-        verl.server == "sglang" and algorithm_class(plan.algorithm).scores_by(settings) & verls,
+        verl.server == "sglang" and algorithm_class(plan.algorithm).scoring_policies(settings) & verls,
         f"training.verl.rollout: {plan.algorithm} reads the policy's probability of given replies, which verl's SGLang "
         "servers do not give; set it to vllm (config/gpus/2x96gb.yaml)",
     )

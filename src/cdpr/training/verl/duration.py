@@ -134,7 +134,7 @@ def _scored_replies(settings: Settings) -> int:
     """The number of given replies that are scored at every state: two names of the true disease, and one to train on; 0
     for an algorithm that scores none there."""
     kind, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
-    if "credit" in kind.reads or not kind.scores_by(settings):
+    if "credit" in kind.reads or not kind.scoring_policies(settings):
         return 0
     return 2 + (getattr(options, "reading", "none") != "none")
 

@@ -157,7 +157,7 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     frozen = verl.frozen.memory * verl.gpu_memory_gb if beside else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
     logits = model.vocab * 10 / GB  # of one token, with what is computed from them
-    scores = algorithm_class(settings.training.algorithm).scores_by(settings)
+    scores = algorithm_class(settings.training.algorithm).scoring_policies(settings)
     rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
     rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
     rollout["logits"] = _CHUNK * logits if scores else 0.0  # vLLM takes no memory for those of a prompt beforehand
@@ -225,4 +225,4 @@ def cpus_of_ray(settings: Settings) -> int:
 
 def uses_frozen_policy(settings: Settings) -> bool:
     """Whether the algorithm of these settings uses the frozen initial policy."""
-    return algorithm_class(settings.training.algorithm).needs_frozen(seen_by_algorithm(settings))
+    return algorithm_class(settings.training.algorithm).needs_frozen_policy(seen_by_algorithm(settings))
