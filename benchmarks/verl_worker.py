@@ -12,8 +12,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from cdpr.training.verl.agent_loop import EpisodeOutput, Finished, GroupHook
-from cdpr.training.verl.configuration import overrides, resolve
+from cdpr.training.verl.agent_loop import BatchAdvantages, EpisodeOutput, GroupHook
+from cdpr.training.verl.configuration import hydra_arguments, translate_settings
 from cdpr.training.verl.session import Schedule, Session
 
 
@@ -42,7 +42,7 @@ class Worker(Observed, GroupHook, _OneRow, AgentLoopWorker):
 
 def worker(session: Session, server: Any, kind: type = Worker) -> Any:
     """A worker that asks ``server`` (see :class:`~_local_server.LocalServer`)."""
-    arguments = overrides(resolve(session.settings, session.state / "session.json", session.policy, session.state))
+    arguments = hydra_arguments(translate_settings(session.settings, session.policy, session.state))
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=arguments)
     return kind(config, server, None, None)
@@ -61,9 +61,9 @@ def batch(session: Session, iteration: int, part: str = "train", loop: str | Non
     return data
 
 
-def work(session: Session, by: Any, iteration: int, part: str = "train") -> tuple[list[EpisodeOutput], Finished]:
+def work(session: Session, by: Any, iteration: int, part: str = "train") -> tuple[list[EpisodeOutput], BatchAdvantages]:
     """All episodes of one iteration, in order, and the advantages of the batch (none of validation)."""
     by.outputs = {}
     asyncio.run(by.generate_sequences(batch(session, iteration, part)))
     uids = dict.fromkeys(f"g{place}" for place, _ in by.outputs) if part == "train" else ()
-    return [by.outputs[key] for key in sorted(by.outputs)], by.finish(list(uids))
+    return [by.outputs[key] for key in sorted(by.outputs)], by.finish_batch(list(uids))

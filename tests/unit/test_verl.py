@@ -45,11 +45,18 @@ from cdpr.training.torch.update import make_samples
 from cdpr.training.torch.warm_start import DemonstratedEpisode, Lessons, encode_episode, imitate, tokenizer_corpus
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
-from cdpr.training.verl.configuration import check, environment, overrides, resolve
+from cdpr.training.verl.configuration import check_settings, environment_variables, hydra_arguments, translate_settings
 from cdpr.training.verl.duration import Behaviour, estimate_step, step_work, steps_of
 from cdpr.training.verl.launch import frozen_server
 from cdpr.training.verl.memory import memory_plan
-from cdpr.training.verl.session import Schedule, Session, on_response, problem, read_session, training_row
+from cdpr.training.verl.session import (
+    Schedule,
+    Session,
+    align_with_response,
+    read_session,
+    reason_to_stop,
+    translate_metrics,
+)
 
 QWEN3_4B = {
     "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
@@ -247,9 +254,9 @@ def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path
     places = [row["index"] for row in session_rows(session, 0)]
     other = places[1 - broken[0] // 4]
     assert set(finished.advantages) == {f"g{other}_{i}_0" for i in range(4)}
-    row = training_row(finished.rollouts, {}, {})
+    row = translate_metrics(finished.rollouts, {}, {})
     assert row["rollout/failed"] == 1 / 8 and not row["rollout/fatal"]
-    assert problem(row, 0.1) and problem(row, 0.2) is None
+    assert reason_to_stop(row, 0.1) and reason_to_stop(row, 0.2) is None
 
 
 def local_worker(session: Session, server: LocalServer | None = None):
@@ -356,8 +363,8 @@ def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path, 
     session = session_of(taught, tmp_path / "dead", training={"verl": {"frozen": dead}})
     credit = credit_of(session)
     assert credit["credit/failed"] and not credit["credit/fresh"]
-    row = training_row({"rollout/failed": 0.0, "rollout/fatal": 0.0} | credit, {}, {})
-    assert "frozen server" in problem(row, 0.1)
+    row = translate_metrics({"rollout/failed": 0.0, "rollout/fatal": 0.0} | credit, {}, {})
+    assert "frozen server" in reason_to_stop(row, 0.1)
 
 
 def test_credentialed_cases_and_a_frozen_server_elsewhere(taught):
@@ -380,12 +387,12 @@ def test_what_exceeds_the_response_is_cut(taught, tmp_path):
     [[trajectory, *_], *_] = asyncio.run(roll_out(trainer, 0))
     turns = [step.turn for step in trajectory.steps]
     values = [turn.logprobs for turn in turns]
-    whole = on_response(turns, values)
+    whole = align_with_response(turns, values)
     ids = trajectory.steps[-1].turn.prompt_ids + trajectory.steps[-1].turn.token_ids
     sampled = [t for step in trajectory.steps for t in step.turn.token_ids]
     start = len(trajectory.steps[0].turn.prompt_ids)
     assert [t for t, value in zip(ids[start:], whole, strict=True) if value] == sampled
-    assert on_response(turns, values, len(whole) - 2) == whole[:-2]
+    assert align_with_response(turns, values, len(whole) - 2) == whole[:-2]
 
 
 def paper(tmp_path, **change) -> Settings:
@@ -395,7 +402,7 @@ def paper(tmp_path, **change) -> Settings:
 
 
 def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
-    plan = resolve(paper(tmp_path), tmp_path / "s.json", tmp_path, tmp_path)
+    plan = translate_settings(paper(tmp_path), tmp_path, tmp_path)
     a, r = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     assert {
         "data.train_batch_size": 16, "data.max_prompt_length": 2048, f"{r}.n": 4, f"{a}.optim.clip_grad": 1.0,
@@ -494,7 +501,7 @@ def test_no_key_of_the_plan_is_decoration(tmp_path):
 
     change = {"training": {"verl": {"offload": True, "rollout": "vllm"}}}
     settings = paper(tmp_path, **change)
-    planned = resolve(settings, tmp_path / "s.json", tmp_path, tmp_path)
+    planned = translate_settings(settings, tmp_path, tmp_path)
     root = Path(verl.__file__).parent
     code = "".join(
         file.read_text(encoding="utf-8") for file in root.rglob("*.py")
@@ -512,7 +519,7 @@ def test_no_key_of_the_plan_is_decoration(tmp_path):
         assert re.search(read, code) or f"${{{key}}}" in composed, f"verl reads {key} nowhere"
 
     with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=overrides(planned))
+        config = compose("ppo_trainer", overrides=hydra_arguments(planned))
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     assert (actor.optim.lr, actor.optim.weight_decay, actor.optim.clip_grad) == (5e-6, 0.01, 1.0)
     assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (0.2, 0.2, 3.0)
@@ -530,7 +537,7 @@ def test_a_batch_is_in_the_order_of_the_schedule(tmp_path, monkeypatch):
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
     from verl.utils.import_utils import load_extern_type
 
-    plan = resolve(paper(tmp_path), tmp_path / "s.json", tmp_path, tmp_path)
+    plan = translate_settings(paper(tmp_path), tmp_path, tmp_path)
     buffer = load_extern_type(*(plan[f"trainer.v1.sampler.custom_sampler.{part}"] for part in ("path", "name")))
     ended = ["b_10_0", "a_2_0", "b_2_0", "c_0_0", "a_0_0"]
     places = {"c": 7, "a": 8, "b": 12}
@@ -555,7 +562,7 @@ def test_a_batch_is_in_the_order_of_the_schedule(tmp_path, monkeypatch):
 def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
     """It stops at the first step where a batch is no multiple of the micro-batch."""
     change = {"group_size": group, "verl": {"gpus_per_node": gpus, "tensor_parallel": 1}}
-    plan = resolve(paper(tmp_path, training=change), tmp_path / "s.json", tmp_path, tmp_path)
+    plan = translate_settings(paper(tmp_path, training=change), tmp_path, tmp_path)
     size = plan["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"]
     assert size == plan["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"] == expected
     assert (16 * group // gpus) % size == 0
@@ -581,11 +588,11 @@ def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
 )
 def test_what_cannot_fit_is_refused_with_a_remedy(tmp_path, change, says):
     for algorithm in ("cdpr", "vineppo", "all_actions"):
-        check(paper(tmp_path, training={"algorithm": algorithm}))
-    check(paper(tmp_path, training={"algorithm": "belief_gain", "options": {"policy": "frozen"}}))
-    check(paper(tmp_path, training={"algorithm": "belief_gain", "verl": {"rollout": "vllm"}}))
+        check_settings(paper(tmp_path, training={"algorithm": algorithm}))
+    check_settings(paper(tmp_path, training={"algorithm": "belief_gain", "options": {"policy": "frozen"}}))
+    check_settings(paper(tmp_path, training={"algorithm": "belief_gain", "verl": {"rollout": "vllm"}}))
     with pytest.raises(SettingsError, match=says):
-        check(paper(tmp_path, training=change))
+        check_settings(paper(tmp_path, training=change))
 
 
 QWEN3_06B = QWEN3_4B | {
@@ -637,9 +644,9 @@ def test_verl_accepts_the_plan_of_every_shipped_overlay(tmp_path, name):
     model, files = OVERLAYS[name]
     (tmp_path / "config.json").write_text(json.dumps(model))
     settings = merge(load_settings("config.yaml", *files).model_dump(), {"policy": {"model": str(tmp_path)}})
-    planned = resolve(parse_settings(settings), tmp_path / "s.json", tmp_path, tmp_path)
+    planned = translate_settings(parse_settings(settings), tmp_path, tmp_path)
     with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=overrides(planned))
+        config = compose("ppo_trainer", overrides=hydra_arguments(planned))
     if not config.actor_rollout_ref.model.lora_rank:  # for LoRA it asks the installed vLLM
         validate_config(config=config, use_reference_policy=False, use_critic=False)
 
@@ -704,7 +711,7 @@ def test_many_short_texts_take_as_long_as_their_arithmetic(tmp_path):
 def test_vllm_without_a_gpu_is_the_servers_own(taught, tmp_path):
     verl = {"rollout": "vllm_cpu"}
     session = session_of(taught, tmp_path, training={"verl": verl})
-    planned = resolve(session.settings, tmp_path / "session.json", session.policy, tmp_path)
+    planned = translate_settings(session.settings, session.policy, tmp_path)
     rollout = {name.rpartition("rollout.")[2]: value for name, value in planned.items() if "_ref.rollout." in name}
     assert planned["trainer.device"] == "cpu" and (rollout["name"], rollout["dtype"]) == ("vllm", "float32")
     assert not rollout["free_cache_engine"] and not rollout["enable_sleep_mode"] and rollout["quantization"] is None
@@ -872,7 +879,7 @@ def test_real_vllm_scores_a_text_as_the_forward_pass(taught, tmp_path, monkeypat
     pytest.importorskip("vllm")
     frozen = {"beside": True, "command": str(Path(sys.executable).with_name("vllm")), "memory": 0.1}
     settings = session_of(taught, tmp_path, training={"verl": {"rollout": "vllm_cpu", "frozen": frozen}}).settings
-    for name, value in environment(settings).items():
+    for name, value in environment_variables(settings).items():
         monkeypatch.setenv(name, value)
     sampler = InProcessSampler.from_folder(taught / "policy")
     prompt = sampler.tokenizer.opening([{"role": "user", "content": "30 year old male"}])

@@ -21,8 +21,8 @@ from cdpr.seeding import derive_seed
 from cdpr.settings import Serving, SettingsError, merge, parse_settings
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.weights import load_model
-from cdpr.training.verl.checkpoints import LATEST, fall_back, folder_of, keep_only
-from cdpr.training.verl.configuration import check, overrides, resolve
+from cdpr.training.verl.checkpoints import LATEST, checkpoint_folder, keep_only, prepare_resume
+from cdpr.training.verl.configuration import check_settings, hydra_arguments, translate_settings
 from cdpr.training.verl.launch import frozen_server, ray_cluster
 from cdpr.training.verl.memory import cpus_of_ray
 
@@ -130,7 +130,7 @@ with initialize_config_module("verl.trainer.config", version_base=None):
 started = OmegaConf.to_container(config.ray_kwargs.ray_init)
 ray.init(sys.argv[1], runtime_env=started["runtime_env"], log_to_driver=False)
 class Server:
-    def environment(self):
+    def environment_variables(self):
         return [f"{name}={value}" for name, value in os.environ.items()]
 actor = ray.remote(Server).options(runtime_env={"env_vars": {"OF_THE_ACTOR": "1"}}).remote()
 print("\\n".join(ray.get(actor.environment.remote(), timeout=60)))
@@ -140,7 +140,7 @@ print("\\n".join(ray.get(actor.environment.remote(), timeout=60)))
 @pytest.mark.verl
 def test_every_process_of_verl_has_the_environment_of_the_run(tmp_path):
     settings = parse_settings({"training": {"verl": {"rollout": "cpu", "gpus_per_node": 1, "tensor_parallel": 1}}})
-    arguments = overrides(resolve(settings, tmp_path / "s.json", tmp_path, tmp_path))
+    arguments = hydra_arguments(translate_settings(settings, tmp_path, tmp_path))
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "VERL_"))}
     plain |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     port = str(20_000 + os.getpid() % 10_000)
@@ -169,7 +169,7 @@ def test_vllm_is_told_what_the_plan_was_made_with(tmp_path):
     assert pairs["--max-num-seqs"] == "64" and int(pairs["--max-model-len"]) > settings.policy.max_prompt_tokens
     both = merge(settings.model_dump(), {"training": {"verl": {"frozen": {"url": "http://127.0.0.1:1/v1"}}}})
     with pytest.raises(SettingsError, match="chooses its address"):
-        check(parse_settings(both))
+        check_settings(parse_settings(both))
 
 
 @pytest.mark.verl
@@ -255,7 +255,7 @@ import os, pathlib, subprocess, sys
 from cdpr.training.verl.launch import ray_cluster
 with ray_cluster(2, pathlib.Path(sys.argv[1]), patience=120):
     import ray
-    from cdpr.training.verl.agent_loop import needs_of
+    from cdpr.training.verl.agent_loop import ray_options
     ray.init(log_to_driver=False)
     print(sum(node["Alive"] for node in ray.nodes()), "alive")
     known = {node["NodeManagerAddress"] for node in ray.nodes()}
@@ -269,7 +269,7 @@ with ray_cluster(2, pathlib.Path(sys.argv[1]), patience=120):
 
     for url, soft in (("http://127.0.0.1:8000/v1", True), ("http://192.0.2.9:8000/v1", False)):  # verl asks softly
         chosen = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(other, soft=soft)
-        actor = ray.remote(**needs_of(url))(Asking).options(name=url, scheduling_strategy=chosen).remote()
+        actor = ray.remote(**ray_options(url))(Asking).options(name=url, scheduling_strategy=chosen).remote()
         print(url, "is asked", "where the run started" if ray.get(actor.node.remote()) == head else "elsewhere")
     outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     entered = subprocess.run([sys.executable, "-c", "import ray; ray.init()"], env=outside, capture_output=True)
@@ -323,15 +323,15 @@ def test_the_worker_asks_a_local_frozen_server_from_the_first_machine(tmp_path):
 def test_a_killed_run_falls_back_to_its_newest_whole_checkpoint(tmp_path):
     """Whatever verl named the latest; nothing whole means a start from the beginning."""
     for step in (200, 400, 600):
-        (folder_of(tmp_path, step) / "actor").mkdir(parents=True)
+        (checkpoint_folder(tmp_path, step) / "actor").mkdir(parents=True)
     (tmp_path / LATEST).write_text("600")
-    assert fall_back(tmp_path) is None and not list(tmp_path.iterdir())
-    folder_of(tmp_path, 200).mkdir()
+    assert prepare_resume(tmp_path) is None and not list(tmp_path.iterdir())
+    checkpoint_folder(tmp_path, 200).mkdir()
     keep_only(tmp_path, 200)
-    folder_of(tmp_path, 1000).mkdir()  # half written, and named
+    checkpoint_folder(tmp_path, 1000).mkdir()  # half written, and named
     (tmp_path / LATEST).write_text("1000")
-    assert fall_back(tmp_path) == 200 and (tmp_path / LATEST).read_text() == "200"
-    folder_of(tmp_path, 1000).mkdir()
+    assert prepare_resume(tmp_path) == 200 and (tmp_path / LATEST).read_text() == "200"
+    checkpoint_folder(tmp_path, 1000).mkdir()
     keep_only(tmp_path, 1000)
     assert [path.name for path in tmp_path.glob("global_step_*")] == ["global_step_1000"]
 

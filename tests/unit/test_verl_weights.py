@@ -12,7 +12,7 @@ import torch
 from cdpr.settings import parse_settings
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.weights import load_model
-from cdpr.training.verl.configuration import overrides, resolve
+from cdpr.training.verl.configuration import hydra_arguments, translate_settings
 from cdpr.training.verl.cpu import ENVIRONMENT
 
 RANK = 4
@@ -27,7 +27,7 @@ def engine_of(folder, strategy: str, lora: bool):
     from verl.workers.engine import EngineRegistry
 
     own = {"rollout": "cpu", "gpus_per_node": 1, "tensor_parallel": 1, "lora_rank": RANK * lora}
-    plan = overrides(resolve(parse_settings({"training": {"verl": own}}), folder / "s.json", folder, folder))
+    plan = hydra_arguments(translate_settings(parse_settings({"training": {"verl": own}}), folder, folder))
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=[*plan, f"actor_rollout_ref.actor.strategy={strategy}"])
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)

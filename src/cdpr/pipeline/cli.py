@@ -220,7 +220,7 @@ def _check_ratings(args: argparse.Namespace) -> int:
 )
 def _plan_training(args: argparse.Namespace) -> None:
     """Show how a variant would be trained with verl, and whether it fits."""
-    from ..training.verl.configuration import report
+    from ..training.verl.configuration import write_plan
 
     experiment = _experiment(args)
 
@@ -237,7 +237,7 @@ def _plan_training(args: argparse.Namespace) -> None:
     names = dict.fromkeys([*_COMPARED, args.run.rpartition("-seed")[0]])
     columns = {_COMPARED.get(name, name): settings_of(f"{name}-seed0") for name in names}
     policy = Path(args.init_policy or settings.policy.model)
-    print(report(settings, state / "session.json", policy, state, columns, runs))
+    print(write_plan(settings, policy, state, columns, runs))
 
 
 @_command()

@@ -11,7 +11,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 import transfer_queue as tq
@@ -20,7 +20,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from ...credit.scores import summarise_episodes, verdicts
+from ...cases import CaseRecord
 from ...environment import State, Trajectory, Turn, case_seed, run_episode
 from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.guard import is_local
@@ -35,8 +35,8 @@ from ..algorithm import (
     open_algorithm,
     score_groups,
 )
-from ..training_run import CREDIT, VALIDATION_SEED
-from .session import on_response, read_session
+from ..training_run import CREDIT, VALIDATION_SEED, TrainingRun
+from .session import align_with_response, read_session
 
 _log = logging.getLogger(__name__)
 # It warns in every episode that it knows no family of chat templates, which is intended.
@@ -45,8 +45,8 @@ logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(loggi
 
 class EpisodeOutput(AgentLoopOutput):
     """An episode as verl's output. Where the episode failed, ``trajectory`` is None, ``failure`` is the type of the
-    error, and ``fatal`` tells an error of the program from one of a server. ``alternatives`` are further training data.
-    """
+    error, and ``fatal`` tells an error of the program from one of a server. ``alternatives`` are further rows to train
+    on, which branch off from the episode."""
 
     trajectory: Trajectory | None = Field(default=None, exclude=True)
     failure: str = Field(default="", exclude=True)
@@ -64,66 +64,71 @@ class DiagnosticLoop(AgentLoopBase):
         """Run one episode. ``row`` is a row of :class:`~.session.Schedule` with verl's ``uid`` and ``session_id``."""
         run = read_session(self.data_config.cdpr_session).run
         case = getattr(run, row["part"])[int(row["case_index"])]
-        parts = {"client": self.server_manager, "tokenizer": run.tokenizer}
-        model: Any = open_model(ModelSpec.of_rollouts(run.settings), **parts)
+        spec = ModelSpec.of_rollouts(run.settings)
+        model: Any = open_model(spec, client=self.server_manager, tokenizer=run.tokenizer)
         if row["part"] == "validation":
-            agent, seed = run.agent(model, temperature=0.0), case_seed(VALIDATION_SEED, case)
+            agent, seed = run.make_agent(model, temperature=0.0), case_seed(VALIDATION_SEED, case)
         else:
-            agent = run.agent(model)
+            agent = run.make_agent(model)
             seed = run.episode_seed(case, int(row["iteration"]), int(row.get("session_id", 0)))
         CONVERSATION.set(str(row.get("uid", case.note_id)))
         try:
             trajectory = await run_episode(run.environment, agent, case, seed)
         except Exception as error:
-            if fatal := not isinstance(error, ModelFailure):
-                _log_fault("a fault in an episode", error)
-            else:
-                _log.warning("an episode failed: %s", error)
-            # A prompt and one token without loss: verl needs every member of a group.
-            prompt, reply = run.prompts.context_ids(State(case)), [run.tokenizer.end_of_turn]
-            failure: dict[str, Any] = {"failure": type(error).__name__, "fatal": fatal}
-            return _output(prompt, reply, [0], [0.0], extra_fields=_extra_fields({0}), reward_score=0.0, **failure)
-        turns, limit = [step.turn for step in trajectory.steps], self.rollout_config.response_length
-        outcome = {"reward_score": float(trajectory.correct), "extra_fields": _extra_fields(model.versions or {0})}
-        return _episode_output(turns, limit, trajectory=trajectory, **outcome)
+            return _failed_output(run, case, error)
+        turns = [step.turn for step in trajectory.steps]
+        output = _episode_output(turns, model.versions or {0}, self.rollout_config.response_length)
+        output.trajectory, output.reward_score = trajectory, float(trajectory.correct)
+        return output
 
 
-def _extra_fields(versions: set[int]) -> dict[str, Any]:
-    """The extra fields of an output that verl reads: the versions of the weights, and figures to display (none)."""
-    return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
+def _failed_output(run: TrainingRun, case: CaseRecord, error: Exception) -> EpisodeOutput:
+    """Log the error of a failed episode and make its output: a prompt and one token without loss, because verl needs
+    every member of a group."""
+    fatal = not isinstance(error, ModelFailure)
+    if fatal:
+        _log_stack("a fault in an episode", error)
+    else:
+        _log.warning("an episode failed: %s", error)
+    turn = Turn("", run.prompts.context_ids(State(case)), (run.tokenizer.end_of_turn,), (0.0,))
+    output = _episode_output([turn], {0})
+    output.response_mask, output.num_turns = [0], 1
+    output.failure, output.fatal = type(error).__name__, fatal
+    return output
 
 
-def _episode_output(turns: Sequence[Turn], limit: int | None = None, **more: Any) -> EpisodeOutput:
+def _episode_output(turns: Sequence[Turn], versions: set[int], limit: int | None = None) -> EpisodeOutput:
     """Make verl's output from the replies of an episode with the observations between them, which have no loss: at most
-    ``limit`` tokens behind the first prompt. ``more`` are further fields."""
-    response = [*turns[-1].prompt_ids, *turns[-1].token_ids][len(turns[0].prompt_ids) :][:limit]
-    mask = on_response(turns, ([1] * len(turn.token_ids) for turn in turns), limit)
-    logprobs = on_response(turns, (turn.logprobs for turn in turns), limit)
-    return _output(turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), **more)
-
-
-def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: int = 1, **more: Any) -> EpisodeOutput:
-    """Make verl's output from these tokens; ``mask`` and ``logprobs`` have one entry per token of the reply, ``more``
-    are further fields."""
+    ``limit`` tokens after the first prompt. ``versions`` are those of the weights that wrote the replies."""
+    prompt, last = turns[0].prompt_ids, turns[-1]
+    logprobs = align_with_response(turns, [turn.logprobs for turn in turns], limit)
     return EpisodeOutput(
         prompt_ids=list(prompt),
-        response_ids=list(reply),
-        response_mask=mask,
+        response_ids=[*last.prompt_ids, *last.token_ids][len(prompt) :][:limit],
+        response_mask=align_with_response(turns, [[1] * len(turn.token_ids) for turn in turns], limit),
         response_logprobs=list(map(float, logprobs)),
-        num_turns=turns,
+        num_turns=2 * len(turns),
         metrics=AgentLoopMetrics(generate_sequences=0.0),
-        **more,
+        reward_score=0.0,
+        extra_fields=_extra_fields(versions),
     )
 
 
-def _log_fault(what: str, error: Exception) -> None:
-    """Log what failed (``what``) and the stack of the error, without its message, which may quote a case."""
-    _log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+def _extra_fields(versions: set[int]) -> dict[str, Any]:
+    """Return the extra fields of an output that verl reads: the range of the weights' versions, and figures to display
+    (none)."""
+    return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
+
+
+def _log_stack(message: str, error: Exception) -> None:
+    """Log a message and the stack of an error, without the error's own message, which may quote a case."""
+    _log.error("%s: %s\n%s", message, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
 @dataclass
 class _Group:
-    """A group of one iteration: its row in the schedule, its episodes by number, and their advantages."""
+    """A group of one iteration: its row in the schedule, its episodes by number, and their advantages. ``done`` is set
+    when these are computed."""
 
     uid: str
     row: int
@@ -133,13 +138,13 @@ class _Group:
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     def trajectories(self) -> dict[int, Trajectory]:
-        """The trajectories of the group by number; failed episodes are left out."""
+        """Return the trajectories of the group by number; failed episodes are left out."""
         members = sorted(self.members.items())
         return {i: member.trajectory for i, member in members if member.trajectory is not None}
 
 
 @dataclass
-class Finished:
+class BatchAdvantages:
     """The advantages of a batch by verl's key of a row: GROUP_MEMBER_0 for a trajectory, GROUP_MEMBER_NUMBER for an
     alternative.
 
@@ -178,11 +183,11 @@ class GroupHook:
         if validate:
             self.validation[int(row["index"])] = output
         else:
-            await self._join(output, row)
+            await self._add_to_group(output, row)
         rows = [output, *output.alternatives] if output.alternatives else output
         return await super()._agent_loop_postprocess(rows, validate, **row)  # type: ignore[misc]
 
-    async def _join(self, output: EpisodeOutput, row: dict[str, Any]) -> None:
+    async def _add_to_group(self, output: EpisodeOutput, row: dict[str, Any]) -> None:
         """Add an episode to its group and wait until the group is scored. The call of the last episode scores it."""
         group = self.groups.setdefault(row["uid"], _Group(row["uid"], int(row["index"]), int(row["iteration"])))
         group.members[int(row["session_id"])] = output
@@ -190,69 +195,63 @@ class GroupHook:
             await group.done.wait()
             return
         try:
-            await self._score(group)
+            await self._score_group(group)
         finally:
             group.done.set()
 
-    async def _score(self, group: _Group) -> None:
+    async def _score_group(self, group: _Group) -> None:
         """Score a complete group, and add its alternatives to the episodes from which they branch off. A group with a
         failed episode, or whose scoring fails, gets no advantages."""
-        members = [group.members[i] for i in sorted(group.members)]
-        trajectories = group.trajectories()
-        if len(trajectories) == len(members):
-            try:
-                [group.scored] = await score_groups(self.algorithm, [[*trajectories.values()]], group.iteration)
-            except Exception as error:  # of any kind: verl must not train on half a group
-                _log_fault("credit failed", error)
-                for member in members:
-                    member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
-        for other in group.scored.alternatives if group.scored else ():
-            member = members[other.i]
-            displayed = {"reward_score": member.reward_score, "extra_fields": member.extra_fields}
-            member.alternatives.append(_episode_output(other.turns, **displayed))
-
-    def _summary(self, part: str, outputs: Sequence[EpisodeOutput]) -> dict[str, float]:
-        """The means over the episodes that did not fail, named ``PART/...``; none where all failed."""
-        settings, episodes = self.session.settings, [output.trajectory for output in outputs if output.trajectory]
-        figures = summarise_episodes(episodes, settings.utility, settings.environment.tests) if episodes else {}
-        return {f"{part}/{name}": value for name, value in figures.items()}
+        trajectories = list(group.trajectories().values())
+        if len(trajectories) < len(group.members):
+            return
+        try:
+            [group.scored] = await score_groups(self.algorithm, [trajectories], group.iteration)
+        except Exception as error:  # of any kind: verl must not train on half a group
+            _log_stack("credit failed", error)
+            for member in group.members.values():
+                member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
+            return
+        for alternative in group.scored.alternatives:
+            member, output = group.members[alternative.i], _episode_output(alternative.turns, {0})
+            output.reward_score, output.extra_fields = member.reward_score, member.extra_fields
+            member.alternatives.append(output)
 
     def finish_validation(self) -> dict[str, Any]:
         """Compute the metrics of the finished validation, with its verdicts by case, and begin a new one."""
         outputs = [self.validation[index] for index in sorted(self.validation)]
         self.validation = {}
-        marks = verdicts([x.trajectory.correct if x.trajectory else math.nan for x in outputs])
-        row = {"validation/decoding": "greedy", "validation/verdicts": marks}
-        return row | self._summary("validation", outputs)
+        return self.session.run.validation_metrics([output.trajectory for output in outputs])
 
-    def finish(self, uids: Sequence[str]) -> Finished:
+    def finish_batch(self, uids: Sequence[str]) -> BatchAdvantages:
         """Finish the batch of the groups ``uids``, in the order of the schedule, as in the torch engine; returns their
         advantages and the metrics."""
-        groups = sorted(map(self.groups.pop, uids), key=lambda group: group.row)
+        groups = sorted((self.groups.pop(uid) for uid in uids), key=lambda group: group.row)
         outputs = [output for group in groups for _, output in sorted(group.members.items())]
-        rollouts = self._summary("train", outputs) | {
+        trajectories = [output.trajectory for output in outputs if output.trajectory is not None]
+        batch = BatchAdvantages(rollouts=self.session.run.summarise("train", trajectories))
+        batch.rollouts |= {
             "rollout/failed": sum(bool(output.failure) for output in outputs) / max(1, len(outputs)),
             "rollout/fatal": sum(output.fatal for output in outputs) / max(1, len(outputs)),
             "rollout/tokens": sum(sum(output.response_mask) for output in outputs),
         }
-        finished = Finished(rollouts=rollouts)
-        scored = [(group, group.scored) for group in groups if group.scored]
+        scored_groups = [group for group in groups if group.scored]
+        scored = [group.scored for group in groups if group.scored]
         if not scored:
-            return finished
-        batch = [credit for _, credit in scored]
-        finished.metrics = self.algorithm.finish_batch(batch)
-        check_finite([list(group.trajectories().values()) for group, _ in scored], batch)
-        for group, credit in scored:
-            for key, advantages, weights in _batch_rows(group, credit):
-                finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
+            return batch
+        batch.metrics = self.algorithm.finish_batch(scored)
+        check_finite([list(group.trajectories().values()) for group in scored_groups], scored)
+        for group, credit in zip(scored_groups, scored, strict=True):
+            for row in _batch_rows(group, credit):
+                batch.advantages[row.key] = [a * w for a, w in zip(row.advantages, row.weights, strict=True)]
                 if self.algorithm.extra_samples:
-                    finished.weights[key] = math.fsum(weights)
-        if line := credit_record(scored[0][0].iteration + 1, batch):
+                    batch.weights[row.key] = math.fsum(row.weights)
+        if line := credit_record(groups[0].iteration + 1, scored):
             self.record(line)
-        return finished
+        return batch
 
     def credit_state(self) -> bytes:
-        """The algorithm's state as JSON, for a checkpoint."""
+        """Return the algorithm's state as JSON, for a checkpoint."""
         return json.dumps(self.algorithm.state_dict()).encode()
 
     def restore_credit(self, state: bytes) -> None:
@@ -260,21 +259,30 @@ class GroupHook:
         self.algorithm.load_state_dict(json.loads(state))
 
 
-def _batch_rows(group: _Group, scored: GroupAdvantages) -> Iterator[tuple[str, list[float], list[float]]]:
-    """Yield for each row of verl's batch that a scored group has: its key, and the advantages and weights of its
-    tokens."""
-    count: Counter[int] = Counter()
+class _BatchRow(NamedTuple):
+    """A row of verl's batch: its key, and the advantages and weights of its tokens."""
 
-    def row(key: str, turns: Sequence[Turn], length: int | None, *columns: Sequence[PerToken]):
-        """The row ``key``: one list of values per token for each of ``columns``."""
-        return key, *(on_response(turns, expand_to_tokens(turns, values), length) for values in columns)
+    key: str
+    advantages: list[float]
+    weights: list[float]
+
+
+def _batch_rows(group: _Group, scored: GroupAdvantages) -> Iterator[_BatchRow]:
+    """Yield the rows of verl's batch that a scored group has: its trajectories, then its alternatives."""
+
+    def align(turns: Sequence[Turn], values: Sequence[PerToken], length: int | None = None) -> list[float]:
+        """Return one value for each token after the first prompt, from one :data:`PerToken` for each turn."""
+        return align_with_response(turns, expand_to_tokens(turns, values), length)
 
     for i, trajectory in group.trajectories().items():
         turns, length = [step.turn for step in trajectory.steps], len(group.members[i].response_ids)
-        yield row(f"{group.uid}_{i}_0", turns, length, scored.decisions[i], scored.weights[i])
+        advantages, weights = (align(turns, values, length) for values in (scored.decisions[i], scored.weights[i]))
+        yield _BatchRow(f"{group.uid}_{i}_0", advantages, weights)
+    count: Counter[int] = Counter()  # alternatives of each trajectory
     for other in scored.alternatives:
         count[other.i] += 1
-        yield row(f"{group.uid}_{other.i}_{count[other.i]}", other.turns, None, other.advantages, other.weights)
+        advantages, weights = align(other.turns, other.advantages), align(other.turns, other.weights)
+        yield _BatchRow(f"{group.uid}_{other.i}_{count[other.i]}", advantages, weights)
 
 
 class GroupWorker(GroupHook, AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
@@ -287,12 +295,12 @@ class GroupManager(AgentLoopManagerTQ):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         frozen = read_session(self.config.data.cdpr_session).settings.training.verl.frozen
-        self.agent_loop_workers_class = ray.remote(**needs_of(frozen.url))(GroupWorker)
+        self.agent_loop_workers_class = ray.remote(**ray_options(frozen.url))(GroupWorker)
 
 
-def needs_of(url: str | None) -> dict[str, Any]:
-    """The options of Ray for an actor that uses the server at ``url``. An actor that uses a local address runs on the
-    cluster's first machine, as the server does; by default Ray would choose any machine."""
+def ray_options(url: str | None) -> dict[str, Any]:
+    """Return the options of Ray for an actor that uses the server at ``url``. With a local address the actor runs on
+    the cluster's first machine, where the server is; by default Ray would choose any machine."""
     return {"num_cpus": 0, "resources": {"node:__internal_head__": 1e-3} if url and is_local(url) else {}}
 
 
@@ -306,7 +314,9 @@ class ScheduledBatch(ReplayBuffer):
         number in the group, and verl's metrics."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
-        numbers = (map(int, key.rsplit("_", 2)[1:]) for key in batch.keys)  # {uid}_{session}_{output}
-        order = [(int(row), *number) for row, number in zip(rows["index"], numbers, strict=True)]
-        batch.reorder(sorted(range(len(order)), key=order.__getitem__))
+        sort_keys = []
+        for row, key in zip(rows["index"], batch.keys, strict=True):
+            _, member, output = key.rsplit("_", 2)  # of UID_MEMBER_OUTPUT
+            sort_keys.append((int(row), int(member), int(output)))
+        batch.reorder(sorted(range(len(sort_keys)), key=lambda number: sort_keys[number]))
         return batch, metrics

@@ -20,28 +20,30 @@ LATEST = "latest_checkpointed_iteration.txt"
 _STEP, _MARK = "global_step_", "whole"
 
 
-def folder_of(checkpoints: Path, step: int) -> Path:
-    """The folder in ``checkpoints`` that verl gives the checkpoint of a step."""
+def checkpoint_folder(checkpoints: Path, step: int) -> Path:
+    """Return the folder in ``checkpoints`` to which verl writes the checkpoint of a step."""
     return checkpoints / f"{_STEP}{step}"
 
 
 def keep_only(checkpoints: Path, step: int) -> None:
     """Mark the checkpoint of ``step`` as whole and remove all others."""
-    write_text(folder_of(checkpoints, step) / _MARK, "")
-    _remove(checkpoints, folder_of(checkpoints, step))
+    folder = checkpoint_folder(checkpoints, step)
+    write_text(folder / _MARK, "")
+    _remove(checkpoints, keep=folder)
 
 
-def fall_back(checkpoints: Path) -> int | None:
+def prepare_resume(checkpoints: Path) -> int | None:
     """Prepare to resume: verl will continue from the newest whole checkpoint, all others are removed. Returns the step
     of that checkpoint; None where none is whole, so that verl starts at step 0."""
-    whole = [int(mark.parent.name.removeprefix(_STEP)) for mark in checkpoints.glob(f"{_STEP}*/{_MARK}")]
-    if not whole:
+    whole_steps = [int(mark.parent.name.removeprefix(_STEP)) for mark in checkpoints.glob(f"{_STEP}*/{_MARK}")]
+    if not whole_steps:
         _remove(checkpoints)
         (checkpoints / LATEST).unlink(missing_ok=True)
         return None
-    _remove(checkpoints, folder_of(checkpoints, max(whole)))
-    write_text(checkpoints / LATEST, str(max(whole)))
-    return max(whole)
+    newest = max(whole_steps)
+    _remove(checkpoints, checkpoint_folder(checkpoints, newest))
+    write_text(checkpoints / LATEST, str(newest))
+    return newest
 
 
 def _remove(checkpoints: Path, keep: Path | None = None) -> None:
@@ -57,7 +59,7 @@ def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: 
     ``init_policy`` are copied."""
     step = int((checkpoints / LATEST).read_text())
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
-    command += ["--local_dir", str(folder_of(checkpoints, step) / "actor")]
+    command += ["--local_dir", str(checkpoint_folder(checkpoints, step) / "actor")]
     partial = policy.with_name(policy.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     subprocess.run([*command, "--target_dir", str(partial)], check=True)
@@ -67,7 +69,7 @@ def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: 
     os.replace(partial, policy)
 
 
-def hand_over(policy: Path, out_dir: Path) -> None:
+def link_policy(policy: Path, out_dir: Path) -> None:
     """Copy the merged policy to ``out_dir``, by hard links where the file system has them."""
     try:
         shutil.copytree(policy, out_dir, copy_function=os.link)

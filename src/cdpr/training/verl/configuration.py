@@ -17,36 +17,39 @@ from ...settings.variants import value_at
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .cpu import ENVIRONMENT, LOGICAL
 from .duration import comparison_lines, duration_lines, target_line
-from .memory import OWN_SERVER, cpus_of_ray, memory_plan, micro_batch, uses_frozen_policy
+from .memory import OWN_SERVER, cpus_of_ray, memory_plan, micro_batch, starts_frozen_server
 
 CHECKPOINTS = "verl"
-"""Folder of verl's checkpoints, below that of the run's state."""
+"""Folder of verl's checkpoints, in that of the run's state."""
+SESSION = "session.json"
+"""File that describes the run (:class:`~.session.Session`), in the same folder."""
 _ACTOR, _ROLLOUT, _MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "model"))
 _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
 
 
-def environment(settings: Settings) -> dict[str, str]:
-    """The environment variables of all processes of a run: no telemetry, no downloads (the policy is a folder), and
-    those of the CPU where there is no GPU."""
-    every = NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"} | {k: os.environ.get(k, v) for k, v in WITHOUT_TOOLKIT.items()}
-    threads = {"OMP_NUM_THREADS": str(settings.training.threads)}
-    return every | (ENVIRONMENT | threads if settings.training.verl.without_gpu else {})
+def environment_variables(settings: Settings) -> dict[str, str]:
+    """Return the environment variables of all processes of a run: no telemetry, no downloads (the policy is a folder),
+    and those of the CPU where there is no GPU."""
+    variables = NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"}
+    variables |= {name: os.environ.get(name, value) for name, value in WITHOUT_TOOLKIT.items()}
+    if settings.training.verl.without_gpu:
+        variables |= ENVIRONMENT | {"OMP_NUM_THREADS": str(settings.training.threads)}
+    return variables
 
 
-def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dict[str, Any]:
-    """Translate settings to changes of verl's configuration ``ppo_trainer``, by dotted key; a leading ``+`` adds a new
-    key.
+def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[str, Any]:
+    """Translate settings to changes of verl's configuration ``ppo_trainer``: values by dotted key, such as
+    ``actor_rollout_ref.rollout.n``. A leading ``+`` adds a new key.
 
-    ``session`` is the file that describes the run, ``policy`` the folder of the initial policy, ``state`` that of
-    unfinished work. Raises SettingsError for settings that cannot run or whose memory does not fit.
+    ``policy`` is the folder of the initial policy, ``state`` that of unfinished work. Raises SettingsError for settings
+    that cannot run or whose memory does not fit.
     """
-    check(settings)
-    plan, verl, frozen = settings.training, settings.training.verl, settings.training.verl.frozen
-    here = Path(__file__).parent
+    check_settings(settings)
+    verl, here = settings.training.verl, Path(__file__).parent
     table = yaml.safe_load((here / "overrides.yaml").read_text(encoding="utf-8"))
-    resolved = table["always"] | {theirs: value_at(settings, ours) for theirs, ours in table["settings"].items()}
-    resolved |= {
-        "+data.cdpr_session": str(session),
+    changes = table["always"] | {theirs: value_at(settings, ours) for theirs, ours in table["settings"].items()}
+    changes |= {
+        "+data.cdpr_session": str(state / SESSION),
         # An episode keeps to `policy.max_response_tokens` itself, all but its last observation.
         "data.max_response_length": longest_sequence(settings) - settings.policy.max_prompt_tokens,
         f"{_MODEL}.path": str(policy),
@@ -58,7 +61,7 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         **dict.fromkeys((f"{_ACTOR}.clip_ratio{end}" for end in ("", "_low", "_high")), CLIP_RATIO),
         f"{_ACTOR}.clip_ratio_c": DUAL_CLIP,
         f"{_ACTOR}.ppo_micro_batch_size_per_gpu": micro_batch(settings),
-        f"{_ACTOR}.loss_agg_mode": _LOSS[plan.loss_aggregation],
+        f"{_ACTOR}.loss_agg_mode": _LOSS[settings.training.loss_aggregation],
         f"{_ROLLOUT}.name": verl.server,
         f"{_ROLLOUT}.quantization": None if verl.quantization == "none" else verl.quantization,
         f"{_ROLLOUT}.max_model_len": longest_sequence(settings),
@@ -67,47 +70,48 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         "trainer.default_local_dir": str(state / CHECKPOINTS),
         # One machine never joins a foreign cluster that happens to run there.
         "+ray_kwargs.ray_init.address": "auto" if verl.nodes > 1 else "local",
-        **{f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}": value for name, value in environment(settings).items()},
+        **{
+            f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}": value
+            for name, value in environment_variables(settings).items()
+        },
     }
-    if (
-        uses_frozen_policy(settings) and frozen.url is None and not frozen.beside
-    ):  # our trainer reads it and starts a server
-        resolved[f"+{_ROLLOUT}.custom.frozen_memory"] = OWN_SERVER
+    if starts_frozen_server(settings):  # our trainer reads this key and starts it
+        changes[f"+{_ROLLOUT}.custom.frozen_memory"] = OWN_SERVER
     if verl.without_gpu:
-        resolved |= table["without_gpu"]
-        # Logical devices for Ray; several machines get them from `cluster`.
-        ray = {} if verl.nodes > 1 else LOGICAL | {"include_dashboard": False}
-        resolved |= {f"++ray_kwargs.ray_init.{name}": value for name, value in ray.items()}
-    return resolved
+        changes |= table["without_gpu"]
+        # Logical devices for Ray; several machines get them from `ray_cluster`.
+        ray_options = {} if verl.nodes > 1 else LOGICAL | {"include_dashboard": False}
+        changes |= {f"++ray_kwargs.ray_init.{name}": value for name, value in ray_options.items()}
+    return changes
 
 
-def overrides(resolved: Mapping[str, Any]) -> list[str]:
+def hydra_arguments(changes: Mapping[str, Any]) -> list[str]:
     """Write changes of verl's configuration as arguments of Hydra: ``key=value`` with JSON values."""
-    return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in resolved.items()]
+    return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in changes.items()]
 
 
-def check(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
     """Raise SettingsError for settings that the engine verl does not support, or whose memory does not fit."""
-    plan, verl, frozen = settings.training, settings.training.verl, settings.training.verl.frozen
-    gpus, trajectories = verl.nodes * verl.gpus_per_node, plan.prompts_per_batch * plan.group_size
-    mini_batch = plan.mini_batch_prompts * plan.group_size
-    several_batches = plan.mini_batch_prompts != plan.prompts_per_batch
+    training, verl, frozen = settings.training, settings.training.verl, settings.training.verl.frozen
+    algorithm = algorithm_class(training.algorithm)
+    gpus, trajectories = verl.nodes * verl.gpus_per_node, training.prompts_per_batch * training.group_size
+    mini_batch = training.mini_batch_prompts * training.group_size
     refuse(
         frozen.beside and (frozen.url or not frozen.memory),
         "training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: leave out "
         "training.verl.frozen.url, and set .memory above 0",
     )
     refuse(
-        algorithm_class(plan.algorithm).extra_samples and several_batches,
-        f"training.mini_batch_prompts: {plan.algorithm} trains on further replies, and verl cuts a batch into "
+        algorithm.extra_samples and training.mini_batch_prompts != training.prompts_per_batch,
+        f"training.mini_batch_prompts: {training.algorithm} trains on further replies, and verl cuts a batch into "
         "mini-batches of so many rows, whichever case they belong to; set it to training.prompts_per_batch "
-        f"({plan.prompts_per_batch}), or training.engine: torch",
+        f"({training.prompts_per_batch}), or training.engine: torch",
     )
-    verls = {"current"} if frozen.url or frozen.beside else {"current", "frozen"}  # policies on verl's own servers
+    on_verls_servers = {"current"} if frozen.url or frozen.beside else {"current", "frozen"}  # policies
     refuse(
-        verl.server == "sglang" and algorithm_class(plan.algorithm).scoring_policies(settings) & verls,
-        f"training.verl.rollout: {plan.algorithm} reads the policy's probability of given replies, which verl's SGLang "
-        "servers do not give; set it to vllm (config/gpus/2x96gb.yaml)",
+        verl.server == "sglang" and algorithm.scoring_policies(settings) & on_verls_servers,
+        f"training.verl.rollout: {training.algorithm} reads the policy's probability of given replies, which verl's "
+        "SGLang servers do not give; set it to vllm (config/gpus/2x96gb.yaml)",
     )
     refuse(
         gpus % verl.tensor_parallel,
@@ -134,20 +138,19 @@ def refuse(wrong: object, message: str) -> None:
         raise SettingsError(message)
 
 
-def report(
-    settings: Settings,
-    session: Path,
-    policy: Path,
-    state: Path,
-    columns: Mapping[str, Settings],
-    runs: Sequence[Settings],
+def write_plan(
+    settings: Settings, policy: Path, state: Path, columns: Mapping[str, Settings], runs: Sequence[Settings]
 ) -> str:
     """Write the text of ``cdpr plan_training``: memory, time, and verl's configuration. ``columns`` are the settings to
-    compare, GRPO's first; ``runs`` those of all trainings of ``reproduce_paper``. Raises SettingsError as
-    :func:`resolve`."""
-    resolved = resolve(settings, session, policy, state)
+    compare, by the name of their column, GRPO's first; ``runs`` those of all trainings of ``reproduce_paper``. Raises
+    SettingsError as :func:`translate_settings`."""
+    configuration = [
+        "",
+        "# verl",
+        *hydra_arguments(translate_settings(settings, policy, state)),
+    ]
     if settings.training.verl.without_gpu:
-        return "\n".join(["# memory and time", "without a GPU: not planned", "", "# verl", *overrides(resolved)])
+        return "\n".join(["# memory and time", "without a GPU: not planned", *configuration])
     plan = ["# memory", *memory_plan(settings).lines(), f"Ray: {cpus_of_ray(settings)} CPUs or more"]
     plan += ["", "# time", *comparison_lines(columns), "", *duration_lines(settings), target_line(runs)]
-    return "\n".join([*plan, "", "# verl", *overrides(resolved)])
+    return "\n".join([*plan, *configuration])

@@ -2,18 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 from ...settings import Settings, judging_models
 from ...settings.algorithms import algorithm_class, algorithm_options
-from .memory import GB, MemoryPlan, memory_plan, uses_frozen_policy
+from ..training_run import uses_frozen_policy
+from .memory import GB, MemoryPlan, memory_plan
 
-# GPUs by memory in GB: name, dense bfloat16 TFLOP/s, memory bandwidth in GB/s.
-_CARDS = {24: ("RTX 4090", 165, 1008), 40: ("A100", 312, 1555), 80: ("H100", 989, 3350), 96: ("H20", 148, 4000),
-          141: ("H200", 989, 4800)}  # fmt: skip
+
+class Card(NamedTuple):
+    """A GPU: its memory in GB, its speed in dense bfloat16 TFLOP/s, and the bandwidth of its memory in GB/s."""
+
+    name: str
+    memory: float
+    tflops: float
+    bandwidth: float
+
+
+_CARDS = [
+    Card("RTX 4090", 24, 165, 1008),
+    Card("A100", 40, 312, 1555),
+    Card("H100", 80, 989, 3350),
+    Card("H20", 96, 148, 4000),
+    Card("H200", 141, 989, 4800),
+]
 _BANDWIDTH_SHARE, _ARITHMETIC_SHARE = 0.5, 0.35  # of their peaks, that servers and updates reach
 _FORWARD, _UPDATE = 2, 8  # operations per weight and token: log-probabilities; forward twice and backward once
-_JUDGEMENT = 400, 3  # tokens of a question to the judge and of its answer
+_QUESTION, _ANSWER = 400, 3  # tokens of a question to the judge and of its answer
 _REQUEST = 0.003  # seconds of one core for a request (docs/benchmarks/token_requests.json)
 _AMOUNTS = {"generated tokens": "tokens", "prompt tokens": "prompt", "requests": "requests"}
 
@@ -97,44 +112,49 @@ class StepEstimate:
 
 
 def estimate_step(settings: Settings) -> StepEstimate:
-    """Estimate the time and the work of a training step under these settings. Raises SettingsError for a model without
-    a configuration.
+    """Estimate the time and the work of a training step under these settings. Raises SettingsError where the model has
+    no ``config.json``.
 
     Decoding is limited by memory bandwidth, because every token reads the weights and the keys and values of its
     sequence; prompts and updates are limited by arithmetic. Both reach a share of the numbers in a GPU's data sheet.
     """
-    plan, memory, behaviour = settings.training, memory_plan(settings), Behaviour.within(settings)
+    training, memory, behaviour = settings.training, memory_plan(settings), Behaviour.within(settings)
     work = step_work(settings, behaviour)
-    seconds = {phase: _serving_seconds(settings, memory, behaviour, phase, own) for phase, own in work.items()}
-    tokens = plan.prompts_per_batch * plan.group_size * behaviour.episode
-    operations = (_FORWARD + _UPDATE * plan.inner_epochs) * memory.model.parameters * tokens
-    seconds["update"] = operations / (memory.gpus * _card(settings)[1] * 1e12 * _ARITHMETIC_SHARE)
+    seconds = {
+        phase: _serving_seconds(settings, memory, behaviour, phase, phase_work) for phase, phase_work in work.items()
+    }
+    tokens = training.prompts_per_batch * training.group_size * behaviour.episode
+    operations = (_FORWARD + _UPDATE * training.inner_epochs) * memory.model.parameters * tokens
+    seconds["update"] = operations / (memory.gpus * nearest_card(settings).tflops * 1e12 * _ARITHMETIC_SHARE)
     return StepEstimate(seconds, work)
 
 
 def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]:
-    """Estimate the work of the servers in a step, by phase."""
-    plan, turns = settings.training, behaviour.turns
-    trajectories = plan.prompts_per_batch * plan.group_size
-    prompts = plan.prompts_per_batch * behaviour.opening + trajectories * (turns - 1) * behaviour.result
+    """Estimate the work of the servers in a step, by phase: rollouts, then the phases of the algorithm's credit."""
+    training, turns = settings.training, behaviour.turns
+    trajectories = training.prompts_per_batch * training.group_size
     decisions = trajectories * turns
+    prompts = training.prompts_per_batch * behaviour.opening + trajectories * (turns - 1) * behaviour.result
     work = {"rollouts": ServerWork(trajectories, decisions * behaviour.reply, prompts, decisions, trajectories)}
-    if "credit" in algorithm_class(plan.algorithm).reads:
+    if "credit" in algorithm_class(training.algorithm).reads:
         work |= _credit_work(settings, behaviour, trajectories)
-    elif whole := getattr(algorithm_options(settings), "continuations", 0):  # of every state, by the policy itself
-        count, replies = decisions * whole, decisions * whole * (turns + 1) / 2
-        prompts = (replies - count) * behaviour.result
-        work["whole continuations"] = ServerWork(count, replies * behaviour.reply, prompts, replies, count)
+    elif per_state := getattr(algorithm_options(settings), "continuations", 0):  # whole ones, by the policy itself
+        continuations = decisions * per_state
+        replies = continuations * (turns + 1) / 2
+        prompts = (replies - continuations) * behaviour.result
+        work["whole continuations"] = ServerWork(
+            continuations, replies * behaviour.reply, prompts, replies, continuations
+        )
     if scored := decisions * _scored_replies(settings):
         work["scoring"] = ServerWork(0, 0, scored * behaviour.scored_prompt, scored)
     return work
 
 
 def _scored_replies(settings: Settings) -> int:
-    """The number of given replies that are scored at every state: two names of the true disease, and one to train on; 0
-    for an algorithm that scores none there."""
-    kind, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
-    if "credit" in kind.reads or not kind.scoring_policies(settings):
+    """Count the given replies that are scored at every state: two names of the true disease, and one to train on; 0 for
+    an algorithm that scores none there."""
+    algorithm, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
+    if "credit" in algorithm.reads or not algorithm.scoring_policies(settings):
         return 0
     return 2 + (getattr(options, "reading", "none") != "none")
 
@@ -144,41 +164,41 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
     diagnoses or scored beliefs that end them."""
     credit, n = settings.credit, settings.training.group_size
     decisions = trajectories * behaviour.turns
+    merges = credit.merge != "none"
     # Of n trajectories the first repeats nothing; the assumed behaviour is that of groups of four.
-    states = decisions * (1 - (behaviour.repeated * 4 / 3 * (n - 1) / n if credit.merge != "none" else 0))
+    states = decisions * (1 - behaviour.repeated * 4 / 3 * (n - 1) / n if merges else 1)
     probes = max(0, states * credit.samples - (decisions if credit.own_actions == "counted" else 0))
+    # verl's servers give one reply a request.
+    work = {"probes": ServerWork(probes, probes * behaviour.reply, 0, probes)}
     selected = states * (1 if credit.select_all else behaviour.selected)
     if credit.max_states:
-        visits = 1 + (behaviour.visits - 1) * (n - 1) / 3 if credit.merge != "none" else 1
+        visits = 1 + (behaviour.visits - 1) * (n - 1) / 3 if merges else 1
         selected = min(selected, trajectories * credit.max_states / visits)
-    children = selected * min(behaviour.examinations, credit.candidates + 1)
+    children = selected * min(behaviour.examinations, credit.candidates + 1)  # states after a candidate
     continuations = children * credit.continuations * (behaviour.drawn if credit.cache.scope != "off" else 1)
     replies = continuations * sum(behaviour.goes_on**h for h in range(credit.horizon))
-    forced = continuations * behaviour.goes_on**credit.horizon
+    forced = continuations * behaviour.goes_on**credit.horizon  # continuations that have to be ended by a diagnosis
     # The frozen server took no part in the episodes: it reads the openings, and every evaluated reply with its result.
-    read = trajectories / n * behaviour.opening + children * (behaviour.reply + behaviour.result)
-    work = {
-        "probes": ServerWork(probes, probes * behaviour.reply, 0, probes)
-    }  # verl's servers give one reply a request
-    ends = children
+    prompt = trajectories / n * behaviour.opening + children * (behaviour.reply + behaviour.result)
+    requests = children
     if credit.horizon:
         later = replies - continuations  # in words of their own; the first replies of a state are one request
-        read += (later + forced) * behaviour.result
-        ended = continuations - forced
-        work["continuations"] = ServerWork(continuations, replies * behaviour.reply, read, children + later, ended)
-        read, ends = 0, forced
-    if credit.verdicts == "scored":  # of every end
+        prompt += (later + forced) * behaviour.result
+        work["continuations"] = ServerWork(
+            continuations, replies * behaviour.reply, prompt, children + later, continuations - forced
+        )
+        prompt, requests = 0, forced
+    if credit.verdicts == "scored":
         ends = continuations if credit.horizon else children
         work["scoring"] = ServerWork(0, 0, ends * behaviour.scored_prompt, ends)
     else:
-        work["forced diagnoses"] = ServerWork(forced, forced * behaviour.name, read, ends, forced)
+        work["forced diagnoses"] = ServerWork(forced, forced * behaviour.name, prompt, requests, forced)
     return work
 
 
-def _card(settings: Settings) -> tuple[str, float, float]:
-    """Name, TFLOP/s and GB/s of the card in :data:`_CARDS` whose memory is nearest to
-    ``training.verl.gpu_memory_gb``."""
-    return _CARDS[min(_CARDS, key=lambda memory: abs(memory - settings.training.verl.gpu_memory_gb))]
+def nearest_card(settings: Settings) -> Card:
+    """Return the card in :data:`_CARDS` whose memory is nearest to ``training.verl.gpu_memory_gb``."""
+    return min(_CARDS, key=lambda card: abs(card.memory - settings.training.verl.gpu_memory_gb))
 
 
 def _serving_seconds(
@@ -189,32 +209,33 @@ def _serving_seconds(
     sequence and takes the longer of two times: to read weights, keys and values (bandwidth), or to compute
     (arithmetic)."""
     frozen = uses_frozen_policy(settings) and phase in ("continuations", "forced diagnoses", "scoring")
-    server = memory.servers[-1 if frozen else 0]
-    _, tflops, bandwidth = _card(settings)
+    server, card = memory.servers[-1 if frozen else 0], nearest_card(settings)
     opening_tokens = settings.training.prompts_per_batch / server.count * behaviour.opening
     fitting = (server.tokens - opening_tokens) / (behaviour.episode - behaviour.opening)  # sequences
     batch = max(1.0, min(work.sequences / server.count, server.at_once, fitting))
     length = (behaviour.opening + behaviour.episode) / 2  # of an open sequence, on average
     bytes_read = server.weights * GB + batch * length * memory.model.cache_bytes(server.gpus)
-    compute = _FORWARD * memory.model.parameters / (server.gpus * tflops * 1e12 * _ARITHMETIC_SHARE)  # seconds a token
-    step = max(bytes_read / (server.gpus * bandwidth * GB * _BANDWIDTH_SHARE), compute * batch)
+    compute = (
+        _FORWARD * memory.model.parameters / (server.gpus * card.tflops * 1e12 * _ARITHMETIC_SHARE)
+    )  # seconds a token
+    step = max(bytes_read / (server.gpus * card.bandwidth * GB * _BANDWIDTH_SHARE), compute * batch)
     return (work.tokens / batch * step + work.prompt * compute) / server.count
 
 
 def steps_of(settings: Settings) -> int:
-    """The number of iterations of a run, which has ``data.train_cases`` training cases."""
-    plan = settings.training
-    return plan.steps or plan.epochs * (settings.data.train_cases // plan.prompts_per_batch)
+    """Return the number of iterations of a run, which has ``data.train_cases`` training cases."""
+    training = settings.training
+    return training.steps or training.epochs * (settings.data.train_cases // training.prompts_per_batch)
 
 
 def _gpus(settings: Settings) -> int:
-    """The number of GPUs of a run on all machines, that of a frozen server included."""
+    """Count the GPUs of a run on all machines, that of a frozen server included."""
     return settings.training.verl.nodes * settings.training.verl.gpus_of_node
 
 
 def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
-    """Write the lines of a table that compares a step and the whole run under several settings by name, GRPO's
-    first."""
+    """Write the lines of a table that compares a step and the whole run under several settings: a column for each, by
+    its name, GRPO's first."""
     import pandas as pd
 
     steps = {name: estimate_step(settings) for name, settings in columns.items()}
@@ -237,10 +258,10 @@ def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
 def duration_lines(settings: Settings) -> list[str]:
     """Write the lines of ``cdpr plan_training`` about the time of a run and its judge."""
     step, steps, gpus = estimate_step(settings), steps_of(settings), _gpus(settings)
-    (card, tflops, bandwidth), save_every = _card(settings), settings.training.save_every
+    card, save_every = nearest_card(settings), settings.training.save_every
     hours, lost = step.total * steps / 3600, step.total * save_every / 3600
     return [
-        f"{card}: {tflops} TFLOP/s, {bandwidth} GB/s; no continuation comes from the cache of earlier steps",
+        f"{card.name}: {card.tflops} TFLOP/s, {card.bandwidth} GB/s; no continuation comes from the cache of earlier steps",
         f"the run: {steps:,} steps, about {hours / 24:.1f} days on {gpus} GPU(s) = {hours * gpus:,.0f} GPU-hours",
         f"a checkpoint every {save_every} steps: a job that is killed loses at most {lost:.1f} hours",
         _judge_line(settings, step.sum_of("diagnoses"), steps),
@@ -264,5 +285,5 @@ def _judge_line(settings: Settings, diagnoses: float, steps: int) -> str:
     line = f"judge {model.label or model.id or model.where}: about {diagnoses:,.0f} diagnoses a step"
     if model.prices is None:
         return line
-    usd = diagnoses * model.prices.usd(*_JUDGEMENT)
+    usd = diagnoses * model.prices.usd(_QUESTION, _ANSWER)
     return f"{line}; {usd:.2f} USD a step, {usd * steps:,.0f} USD a run, no verdict reused"

@@ -21,11 +21,11 @@ from ...job import Job
 from ...llm.own_server import PROGRAMS, OwnServer
 from ...settings import Serving, Settings, SettingsError, merge, parse_settings
 from ...settings.schema import Verl
-from ..training_run import store_records
-from .checkpoints import fall_back, hand_over, merge_shards
-from .configuration import CHECKPOINTS, environment, overrides, refuse, resolve
+from ..training_run import uses_frozen_policy, write_training_outputs
+from .checkpoints import link_policy, merge_shards, prepare_resume
+from .configuration import CHECKPOINTS, SESSION, environment_variables, hydra_arguments, refuse, translate_settings
 from .cpu import LOGICAL
-from .memory import cpus_of_ray, uses_frozen_policy
+from .memory import cpus_of_ray
 from .session import START, Session
 
 _FROZEN = "frozen"  # name of the frozen server's model
@@ -46,42 +46,42 @@ def train_policy(settings: Settings, job: Job) -> None:
     """
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
     session = Session(settings, Path(job.inputs["cases"]).resolve(), policy, state, job.seed or 0)
-    job.tags.update(session.run.disclosed())
+    job.tags.update(session.run.check_servers())
     session.run.count_cut_prompts(job)
     _check_installed(settings.training.verl)
     state.mkdir(parents=True, exist_ok=True)
     trained, checkpoints = state / "policy", state / CHECKPOINTS
     if not trained.exists():
-        fall_back(checkpoints)
+        prepare_resume(checkpoints)
         _train(session)
         merge_shards(checkpoints, policy, trained, settings.training.verl.lora_rank)
     shutil.rmtree(checkpoints, ignore_errors=True)  # also where a kill came between merging and removing
-    hand_over(trained, Path(job.out["policy"]))
-    store_records(job)
+    link_policy(trained, Path(job.out["policy"]))
+    write_training_outputs(job)
 
 
 def _train(session: Session) -> None:
     """Start Ray and, if the settings ask for one beside the trainer, the frozen server; then run verl."""
-    settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
-    machines = LOGICAL if verl.without_gpu else None
-    os.environ.update(environment(settings))
-    resolved = resolve(settings, path, session.policy, session.state)
-    with contextlib.ExitStack() as running:
-        running.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", machines))
+    settings, verl = session.settings, session.settings.training.verl
+    os.environ.update(environment_variables(settings))
+    arguments = hydra_arguments(translate_settings(settings, session.policy, session.state))
+    with contextlib.ExitStack() as stack:
+        devices = LOGICAL if verl.without_gpu else None
+        stack.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", devices))
         if uses_frozen_policy(settings) and verl.frozen.beside:
-            server = running.enter_context(frozen_server(settings, session.policy, session.state))
+            server = stack.enter_context(frozen_server(settings, session.policy, session.state))
             server.ready()
             frozen = {"url": server.address, "name": _FROZEN, "beside": False, "replicas": verl.gpus_per_node}
             with_address = merge(settings.model_dump(), {"training": {"verl": {"frozen": frozen}}})
             session = dataclasses.replace(session, settings=parse_settings(with_address))
-        session.write(path)
-        _launch(overrides(resolved), session.state, cpus_of_ray(settings))
+        session.write(session.state / SESSION)
+        _run_verl(arguments, session.state, cpus_of_ray(settings))
 
 
 def frozen_server(settings: Settings, policy: Path, state: Path, patience: float = 1800.0) -> OwnServer:
-    """Make the vLLM server of the initial policy on the training GPUs, which is not yet started; its log is in
-    ``state``. Paper, appendix, Training details: "co-located on the same two devices via separate GPU memory
-    budget"."""
+    """Make the vLLM server of the initial policy on the training GPUs; it starts when its context is entered. Its log
+    is in ``state``; ``patience`` is how many seconds it may take to start. Paper, appendix, Training details:
+    "co-located on the same two devices via separate GPU memory budget"."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
     options = {
         "data-parallel-size": verl.gpus_per_node,
@@ -89,7 +89,7 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
         "max-model-len": longest_sequence(settings),
         "max-num-seqs": frozen.at_once,
     }
-    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
     serving = Serving(program="vllm", command=PROGRAMS["vllm"].replace("vllm", frozen.command, 1))
     return OwnServer(
@@ -138,9 +138,9 @@ def _check_installed(verl: Verl) -> None:
     )
 
 
-def _launch(arguments: list[str], state: Path, cpus: int) -> None:
-    """Run verl's entry point with our task runner, under verl's configuration with the changes ``arguments``; ``cpus``
-    are those that Ray must have."""
+def _run_verl(arguments: list[str], state: Path, cpus: int) -> None:
+    """Run verl's entry point with our task runner, under verl's configuration with the changes ``arguments``. ``state``
+    is the folder of unfinished work, ``cpus`` the number of CPUs that Ray must have."""
     import ray
     from hydra import compose, initialize_config_module
     from verl.trainer.main_ppo import run_ppo
@@ -163,16 +163,18 @@ def _launch(arguments: list[str], state: Path, cpus: int) -> None:
 
 @contextlib.contextmanager
 def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[None]:
-    """Limit how long the run in the context may take to start; without it, its processes wait for Ray and for each
-    other without end.
+    """A context that limits how long the run in it may take to start; without it, the processes of the run wait for Ray
+    and for each other without end.
 
-    Raises SettingsError, naming what the run waits for, where Ray has fewer than ``cpus`` CPUs, or where ``state`` does
-    not say within ``patience`` seconds that the run has started. To be used in the main thread, which a signal wakes.
+    Raises SettingsError, naming what the run waits for, where Ray has fewer than ``cpus`` CPUs, or where the file
+    :data:`~.session.START` in ``state`` does not say within ``patience`` seconds that the run has started. To be used
+    in the main thread, which a signal wakes.
     """
     import ray
 
     write_text(state / START, "Ray")
-    deadline, ended, problems = time.monotonic() + patience, threading.Event(), []
+    deadline, ended = time.monotonic() + patience, threading.Event()
+    problems: list[str] = []
 
     def watch() -> None:
         """Wake the main thread once the start has failed."""
@@ -182,7 +184,7 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
                 problems.append(f"Ray has {ray_cpus:g} CPUs, and the run takes {cpus}: use a machine with more")
             elif time.monotonic() > deadline:
                 problems.append(
-                    f"the run did not start within {patience:g} seconds; it waits for {waiting}{_pending()}"
+                    f"the run did not start within {patience:g} seconds; it waits for {waiting}{_missing_resources()}"
                 )
             if problems:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
@@ -206,19 +208,20 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
     refuse(problems, f"training.verl: {' '.join(problems)}")
 
 
-def _pending() -> str:
-    """Write which resources Ray cannot provide, and which are free, for an error message; empty where nothing is
-    pending."""
+def _missing_resources() -> str:
+    """Write which resources the run requests and Ray cannot provide, and which are free, for an error message; empty
+    where Ray provides all."""
     import ray
 
     def describe(resources: Mapping[str, float]) -> str:
-        """Write the numbers of CPUs and GPUs."""
+        """Write the numbers of CPUs and GPUs, such as "3 CPUs and 1 GPUs"."""
         return " and ".join(f"{resources.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
 
-    groups = ray.util.placement_group_table().values()
-    bundles = [bundle for group in groups if group["state"] == "PENDING" for bundle in group["bundles"].values()]
-    free = f" ({describe(ray.available_resources())} are free)"
-    return f": Ray has no room for {', then '.join(map(describe, bundles))}{free}" if bundles else ""
+    waiting = [group for group in ray.util.placement_group_table().values() if group["state"] == "PENDING"]
+    requests = [describe(request) for group in waiting for request in group["bundles"].values()]
+    if not requests:
+        return ""
+    return f": Ray has no room for {', then '.join(requests)} ({describe(ray.available_resources())} are free)"
 
 
 # Ray over several machines: a cluster that runs already, or one over the machines of this Slurm job.
@@ -228,7 +231,7 @@ def _pending() -> str:
 def ray_cluster(
     nodes: int, log: Path, devices: Mapping[str, int] | None = None, patience: float = 300.0
 ) -> Iterator[None]:
-    """Run Ray on ``nodes`` machines of the Slurm job during the context, with its address in ``RAY_ADDRESS``.
+    """A context that runs Ray on ``nodes`` machines of the Slurm job, with its address in ``RAY_ADDRESS``.
 
     On one machine it does nothing: verl starts Ray itself. A cluster at ``RAY_ADDRESS`` is used and left running.
     ``devices`` are those of each machine (``num_cpus``, ``num_gpus``); by default Ray counts them. Raises SettingsError
@@ -249,16 +252,17 @@ def ray_cluster(
         raise RuntimeError("ray_cluster has to be entered before Ray is imported")
     port = 20_000 + int(os.environ.get("SLURM_JOB_ID", 0)) % 10_000  # jobs that share a machine keep apart
     address = f"{_own_address()}:{port}"
+    options = ["--block --disable-usage-stats"]
+    options += [f"--{name.replace('_', '-')}={count}" for name, count in (devices or {}).items()]
+    script = _START.format(port=port, address=address, options=" ".join(options))
     command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none"]
+    command += ["bash", "-c", script]
     with log.open("ab") as out:
         # Machines and this process authenticate each other by a secret of the job; it is on no command line.
         variables = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ.update(variables)
-        alone = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        options = ["--block --disable-usage-stats"]
-        options += [f"--{name.replace('_', '-')}={count}" for name, count in (devices or {}).items()]
-        start = _START.format(port=port, address=address, options=" ".join(options))
-        servers = subprocess.Popen([*command, "bash", "-c", start], stdout=out, stderr=out, env=alone)
+        without_address = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        servers = subprocess.Popen(command, stdout=out, stderr=out, env=without_address)
         try:
             _await_machines(nodes, servers, patience, log)
             yield
@@ -270,7 +274,7 @@ def ray_cluster(
 
 
 def _own_address() -> str:
-    """Find the address of this machine in the network. (Its own name may resolve to a loopback address.)"""
+    """Return the address of this machine in the network. (Its own name may resolve to a loopback address.)"""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route, contextlib.suppress(OSError):
         route.connect(("8.8.8.8", 80))  # as Ray does: it chooses a route and sends nothing
         return route.getsockname()[0]
@@ -278,7 +282,7 @@ def _own_address() -> str:
 
 
 def _machines_of_job() -> int:
-    """Find the number of machines of this Slurm job; 0 without a job. Snakemake's plugin removes all of Slurm's
+    """Count the machines of this Slurm job; 0 without a job. Snakemake's plugin removes all of Slurm's
     variables but the job's number, so Slurm itself is asked. Raises SettingsError where Slurm does not answer."""
     count, job = os.environ.get("SLURM_JOB_NUM_NODES"), os.environ.get("SLURM_JOB_ID")
     if count or not job:

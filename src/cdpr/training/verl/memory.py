@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from ...agents.policy import longest_sequence
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class
-from ...settings.variants import seen_by_algorithm
+from ..training_run import uses_frozen_policy
 
 GB = 1e9
 ALLOWANCE = 3.0  # GB for the trainer's CUDA context, communication buffers and fragmentation
@@ -58,8 +58,8 @@ class ModelSize(BaseModel):
 
 
 def model_size(settings: Settings) -> ModelSize:
-    """Read the sizes of the model in the folder ``policy.model``. Raises SettingsError where its ``config.json`` is
-    missing or of another kind of model."""
+    """Read the sizes of the model in the folder ``policy.model`` from its ``config.json``. Raises
+    SettingsError where that file is missing or of another kind of model."""
     path = Path(settings.policy.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -100,17 +100,17 @@ class MemoryPlan:
 
     def lines(self) -> list[str]:
         """Write the lines of ``cdpr plan_training`` about memory."""
-        out = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
+        lines = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
         for phase, parts in self.phases.items():
             inside = ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size)
-            out.append(f"{phase}: {sum(parts.values()):.1f} of {self.gpu_memory:g} GB a GPU ({inside})")
+            lines.append(f"{phase}: {sum(parts.values()):.1f} of {self.gpu_memory:g} GB a GPU ({inside})")
         for server in self.servers:
-            out.append(
+            lines.append(
                 f"{server.name}: {server.count} server(s) with {server.gpus} GPU(s) each, {server.memory:.1f} GB each; "
                 f"weights {server.weights:.1f} GB, cache {server.tokens:,} tokens = "
                 f"{server.tokens // self.longest} sequences of {self.longest:,}, up to {server.at_once} at once"
             )
-        return out
+        return lines
 
     def check(self) -> None:
         """Raise SettingsError where something does not fit, naming that part and the setting to change."""
@@ -186,11 +186,11 @@ def micro_batch(settings: Settings) -> int:
     """Choose the number of trajectories in one pass of a GPU: the largest one up to `training.micro_batch` (paper,
     appendix, Training details: "a per-GPU PPO micro-batch of 8") that divides a GPU's share of a batch and of a
     mini-batch, since verl needs equal parts. The loss does not depend on it."""
-    plan, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
-    share = math.gcd(
-        *(prompts * plan.group_size // gpus for prompts in (plan.prompts_per_batch, plan.mini_batch_prompts))
-    )
-    return max(size for size in range(1, min(plan.micro_batch, share) + 1) if share % size == 0)
+    training, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
+    batch_share = training.prompts_per_batch * training.group_size // gpus
+    mini_batch_share = training.mini_batch_prompts * training.group_size // gpus
+    share = math.gcd(batch_share, mini_batch_share)
+    return max(size for size in range(1, min(training.micro_batch, share) + 1) if share % size == 0)
 
 
 def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
@@ -199,7 +199,7 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
     verl, frozen = settings.training.verl, settings.training.verl.frozen
 
     def server(name: str, count: int, gpus: int, share: float, bytes_per_weight: int, at_once: int) -> ServerMemory:
-        """The memory of ``count`` servers, each with the ``share`` of the memory of its ``gpus``."""
+        """Estimate the memory of ``count`` servers, each of which takes the ``share`` of the memory of its ``gpus``."""
         memory, weights = share * verl.gpu_memory_gb * gpus, bytes_per_weight * model.parameters / GB
         free = memory - weights - ALLOWANCE * gpus / 2
         return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), at_once)
@@ -207,7 +207,7 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
     gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel
     bytes_per_weight = 1 if verl.quantization == "fp8" else 2
     servers = [server("rollout server", gpus // size, size, verl.rollout_memory, bytes_per_weight, _MOST_SEQUENCES)]
-    if uses_frozen_policy(settings) and frozen.url is None and not frozen.beside:
+    if starts_frozen_server(settings):
         servers.append(server("frozen server", 1, 1, OWN_SERVER, 2, _MOST_SEQUENCES))
     elif uses_frozen_policy(settings) and frozen.memory:
         count = verl.gpus_per_node if frozen.beside else gpus
@@ -216,13 +216,13 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
 
 
 def cpus_of_ray(settings: Settings) -> int:
-    """The number of CPUs that the run's actors reserve in Ray: two for TransferQueue, three for every training GPU, two
-    for a frozen server that verl starts. With fewer CPUs Ray would wait without end."""
+    """Count the CPUs that the run's actors reserve in Ray: two for TransferQueue, three for every training GPU, two for
+    a frozen server that verl starts. With fewer CPUs Ray would wait without end."""
     verl = settings.training.verl
-    elsewhere = uses_frozen_policy(settings) and verl.frozen.url is None and not verl.frozen.beside
-    return 2 + 3 * verl.nodes * verl.gpus_per_node + 2 * elsewhere
+    return 2 + 3 * verl.nodes * verl.gpus_per_node + 2 * starts_frozen_server(settings)
 
 
-def uses_frozen_policy(settings: Settings) -> bool:
-    """Whether the algorithm of these settings uses the frozen initial policy."""
-    return algorithm_class(settings.training.algorithm).needs_frozen_policy(seen_by_algorithm(settings))
+def starts_frozen_server(settings: Settings) -> bool:
+    """Whether verl starts a server of the frozen initial policy, on a GPU of its own."""
+    frozen = settings.training.verl.frozen
+    return uses_frozen_policy(settings) and frozen.url is None and not frozen.beside

@@ -40,7 +40,8 @@ _TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "upda
 
 @dataclass(frozen=True)
 class Session:
-    """The description of a run: canonical settings, absolute paths of its cases, initial policy and state, its seed."""
+    """The description of a run: canonical settings, absolute paths of the file of its cases, of its initial policy and
+    of the folder of its unfinished work (``state``), and its seed."""
 
     settings: Settings
     cases: Path
@@ -63,21 +64,22 @@ class Session:
         return TrainingRun(self.settings, iterate_records(self.cases), self.policy, self.seed)
 
     def context(self, client: Any) -> Context:
-        """Make the context of the algorithm, as in the torch engine; ``client`` is that of verl's rollout servers."""
+        """Make the context of the algorithm, as in the torch engine, whose policies act by servers. ``client`` is that
+        of verl's rollout servers."""
         run = self.run
 
-        def agent(spec: ModelSpec, **parts: Any) -> PolicyAgent:
-            """The policy that acts by a model."""
-            return run.agent(open_model(spec, tokenizer=run.tokenizer, **parts))
+        def make_agent(spec: ModelSpec, **server: Any) -> PolicyAgent:
+            """Make the policy that acts by a model on a server."""
+            return run.make_agent(open_model(spec, tokenizer=run.tokenizer, **server))
 
-        def frozen() -> PolicyAgent:
-            """The initial policy on its server: the one in the settings, or the one that the trainer started."""
+        def load_frozen_policy() -> PolicyAgent:
+            """Make the initial policy on its server: the one in the settings, or the one that the trainer started."""
             if run.settings.training.verl.frozen.url is not None:
-                return agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
-            return agent(ModelSpec.of_rollouts(run.settings), client=client.frozen)
+                return make_agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
+            return make_agent(ModelSpec.of_rollouts(run.settings), client=client.frozen)
 
-        policy = agent(ModelSpec.of_rollouts(run.settings), client=client)
-        return Context(run.settings, run.environment, policy, frozen, run.seed)
+        policy = make_agent(ModelSpec.of_rollouts(run.settings), client=client)
+        return Context(run.settings, run.environment, policy, load_frozen_policy, run.seed)
 
 
 @functools.lru_cache(maxsize=4)
@@ -95,13 +97,16 @@ class Schedule(torch.utils.data.Dataset):
     """
 
     def __init__(self, data_files: Any, tokenizer: Any = None, processor: Any = None, config: Any = None, **_: Any):
-        session = read_session(config["cdpr_session"])
+        run = read_session(config["cdpr_session"]).run
         self.part = str(data_files)
-        self.size = session.settings.training.prompts_per_batch
-        self.order = session.run.order() if self.part == "train" else list(range(len(session.run.validation)))
+        self.batch_size = run.batch_size
+        if self.part == "train":
+            self.case_indices = [index for step in range(run.steps) for index in run.batch_indices(step)]
+        else:
+            self.case_indices = list(range(len(run.validation)))
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self.case_indices)
 
     def __getitem__(self, j: int) -> dict[str, Any]:
         return {
@@ -111,34 +116,43 @@ class Schedule(torch.utils.data.Dataset):
             "agent_name": LOOP,
             "data_source": LOOP,
             "part": self.part,
-            "case_index": self.order[j],
-            "iteration": j // self.size,
+            "case_index": self.case_indices[j],
+            "iteration": j // self.batch_size,
         }
 
 
-def on_response(turns: Sequence[Turn], values: Iterable[Sequence[float]], length: int | None = None) -> list[Any]:
-    """Lay out values on the tokens behind the first prompt of an episode: one number per token, at most ``length``.
-    ``values`` has one sequence for each reply, for its sampled tokens; all other tokens get 0."""
+def align_with_response(
+    turns: Sequence[Turn], values: Iterable[Sequence[float]], length: int | None = None
+) -> list[Any]:
+    """Return one value for each token after the first prompt of an episode, at most ``length`` of them. ``values`` has
+    one sequence for each turn, with a value for each token of its reply; observations between the replies get 0.
+
+    Replies of 2 and 1 tokens with an observation of 3 tokens between them, and the values (1, 1) and (2,), give
+    [1, 1, 0, 0, 0, 2]."""
     first, last = turns[0], turns[-1]
     row: list[Any] = [0] * (len(last.prompt_ids) + len(last.token_ids) - len(first.prompt_ids))
-    for turn, own in zip(turns, values, strict=True):
+    for turn, of_reply in zip(turns, values, strict=True):
         start = len(turn.prompt_ids) - len(first.prompt_ids)
-        row[start : start + len(own)] = own
+        row[start : start + len(of_reply)] = of_reply
     return row[:length]
 
 
-def training_row(own: Mapping[str, float], metrics: Mapping[str, Any], timing: Mapping[str, float]) -> dict[str, float]:
-    """Translate the metrics of a step to our names: returns a row with our ``own`` metrics, then verl's metrics and
-    times."""
-    row = {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
-    correction = {name: x for name, x in metrics.items() if name.startswith("rollout_corr/")}
-    row |= {name: float(x) for name, x in correction.items() if isinstance(x, (int, float)) and math.isfinite(x)}
-    return {**own, **row, **{ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}}
+def translate_metrics(
+    own: Mapping[str, float], metrics: Mapping[str, Any], timing: Mapping[str, float]
+) -> dict[str, float]:
+    """Make the row of metrics of a step: our ``own`` metrics, then verl's ``metrics`` and ``timing`` (seconds) under
+    our names. Metrics of verl without a name of ours are left out."""
+    row = dict(own)
+    row |= {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
+    for name, value in metrics.items():
+        if name.startswith("rollout_corr/") and isinstance(value, (int, float)) and math.isfinite(value):
+            row[name] = float(value)
+    return row | {ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}
 
 
-def problem(row: Mapping[str, float], allowed: float = MAX_FAILED) -> str | None:
-    """The reason to stop the run after a step with the metrics ``row``; None where there is none. ``allowed`` is the
-    share of failures above which the run stops."""
+def reason_to_stop(row: Mapping[str, float], allowed: float = MAX_FAILED) -> str | None:
+    """Return why the run has to stop after a step with the metrics ``row``; None where it goes on. ``allowed`` is the
+    share of failures above which it stops."""
     if row.get("rollout/fatal"):
         return "a fault arose in an episode or in its credit (see the log of the agent-loop worker)"
     if row.get("rollout/failed", 0.0) > allowed:

@@ -24,10 +24,10 @@ from verl.workers.rollout.llm_server import LLMServerManager
 from ...metrics_log import read_metrics
 from ...settings.algorithms import algorithm_class
 from ...settings.schema import Training
-from ..training_run import METRICS, training_log
-from .agent_loop import Finished
-from .checkpoints import folder_of, keep_only
-from .session import problem, read_session, training_row
+from ..training_run import METRICS, open_training_log
+from .agent_loop import BatchAdvantages
+from .checkpoints import checkpoint_folder, keep_only
+from .session import read_session, reason_to_stop, translate_metrics
 
 _CREDIT = "credit.json"
 
@@ -43,21 +43,22 @@ def pass_on(
 
 
 def token_rewards(
-    keys: Sequence[str], masks: Sequence[torch.Tensor], finished: Finished, plan: Training
+    keys: Sequence[str], masks: Sequence[torch.Tensor], batch: BatchAdvantages, training: Training
 ) -> list[torch.Tensor]:
     """Compute the rewards of each row's tokens for verl, which are our advantages; 0 for the rows of a failed group.
+    ``keys`` and ``masks`` (True: a sampled token) are those of the rows. Returns a float32 tensor for each row.
 
     The weight of a token in the loss is a factor of its advantage. verl divides the loss by the number of tokens in the
     mini-batch (here: the batch), or by its rows under ``sequence_sum``; the torch engine by the sum of weights, or by
     its trajectories. So all advantages are multiplied by the quotient of the two divisors.
     """
     scale = 1.0
-    if finished.weights and plan.loss_aggregation == "token_mean":
-        weights = [finished.weights.get(key, float(mask.sum())) for key, mask in zip(keys, masks, strict=True)]
+    if batch.weights and training.loss_aggregation == "token_mean":
+        weights = [batch.weights.get(key, float(mask.sum())) for key, mask in zip(keys, masks, strict=True)]
         scale = float(sum(mask.sum() for mask in masks)) / (math.fsum(weights) or 1.0)
-    elif finished.weights:
-        scale = len(keys) / (plan.prompts_per_batch * plan.group_size)
-    rewards = [finished.advantages.get(key, [0.0] * len(mask)) for key, mask in zip(keys, masks, strict=True)]
+    elif batch.weights:
+        scale = len(keys) / (training.prompts_per_batch * training.group_size)
+    rewards = [batch.advantages.get(key, [0.0] * len(mask)) for key, mask in zip(keys, masks, strict=True)]
     return [torch.tensor(row, dtype=torch.float32) * scale for row in rewards]
 
 
@@ -90,11 +91,11 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.session = read_session(self.config.data.cdpr_session)
         self.session.announce("the training processes with their weights, then the rollout servers")
         super()._setup()
-        self.plan = self.session.settings.training
-        known = [row for row in read_metrics(self.session.state / METRICS) if row["step"] <= self.global_steps]
-        self.seconds = known[-1]["seconds"] if known else 0.0
-        self.tokens = known[-1]["tokens"] if known else 0
-        self.start, self.log = self.global_steps, training_log(self.session.state)
+        self.training_settings = self.session.settings.training
+        earlier = [row for row in read_metrics(self.session.state / METRICS) if row["step"] <= self.global_steps]
+        self.seconds = earlier[-1]["seconds"] if earlier else 0.0
+        self.tokens = earlier[-1]["tokens"] if earlier else 0
+        self.start, self.log = self.global_steps, open_training_log(self.session.state)
         self.validation: dict[str, Any] = {}
         self.frozen = self._start_frozen()
 
@@ -116,7 +117,7 @@ class DiagnosticTrainer(PPOTrainerSync):
     def get_llm_client(self):
         """verl's client of the rollout servers, with that of the frozen server (or None) as ``frozen``."""
         client = super().get_llm_client()
-        client.frozen = self.frozen and self.frozen.get_client()  # that of the initial policy's server
+        client.frozen = self.frozen and self.frozen.get_client()
         return client
 
     @property
@@ -142,8 +143,8 @@ class DiagnosticTrainer(PPOTrainerSync):
         keep_only(folder.parent, self.global_steps)
 
     def _folder(self) -> Path:
-        """The folder of the checkpoint of this step."""
-        return folder_of(Path(self.config.trainer.default_local_dir), self.global_steps)
+        """Return the folder of the checkpoint of this step."""
+        return checkpoint_folder(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _validate(self):
         """verl's validation; our metrics come from the worker."""
@@ -159,7 +160,7 @@ class DiagnosticTrainer(PPOTrainerSync):
     @property
     def _has_alternatives(self) -> bool:
         """Whether a batch has further rows beside its trajectories; it is then one mini-batch of all its rows."""
-        return algorithm_class(self.plan.algorithm).extra_samples
+        return algorithm_class(self.training_settings.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):
         """The number that has to divide the number of rows of a batch: verl's own, or with alternatives one that the
@@ -167,14 +168,14 @@ class DiagnosticTrainer(PPOTrainerSync):
         if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
-        return math.lcm(dp_size * actor.ppo_micro_batch_size_per_gpu, self.plan.group_size)
+        return math.lcm(dp_size * actor.ppo_micro_batch_size_per_gpu, self.training_settings.group_size)
 
     def _update_actor(self, batch, metrics):
         """verl's update; a batch with alternatives is one mini-batch."""
         actor = self.config.actor_rollout_ref.actor
         mini_batch_size = actor.ppo_mini_batch_size
         if self._has_alternatives:
-            actor.ppo_mini_batch_size = len(batch) // self.plan.group_size
+            actor.ppo_mini_batch_size = len(batch) // self.training_settings.group_size
         try:
             return super()._update_actor(batch, metrics)
         finally:
@@ -182,12 +183,13 @@ class DiagnosticTrainer(PPOTrainerSync):
 
     def _compute_advantage(self, batch, metrics):
         """Put our advantages where verl expects rewards; the estimator :func:`pass_on` returns them."""
-        uids = dict.fromkeys(
-            key.rsplit("_", 2)[0] for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding")
-        )
-        self.finished = ray.get(self._worker.finish.remote(list(uids)))
+        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding")]
+        uids = dict.fromkeys(key.rsplit("_", 2)[0] for key in keys)  # of UID_MEMBER_OUTPUT
+        self.batch_advantages = ray.get(self._worker.finish_batch.remote(list(uids)))
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
-        rewards = token_rewards(batch.keys, data["response_mask"].unbind(), self.finished, self.plan)
+        rewards = token_rewards(
+            batch.keys, data["response_mask"].unbind(), self.batch_advantages, self.training_settings
+        )
         nested = torch.nested.as_nested_tensor(rewards, layout=torch.jagged)
         fields = TensorDict({"rm_scores": nested}, batch_size=len(batch))
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
@@ -195,14 +197,14 @@ class DiagnosticTrainer(PPOTrainerSync):
 
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
         """Log the step under our names; raises RuntimeError where too much failed."""
-        row = training_row(self.finished.rollouts | self.finished.metrics, metrics, timing_raw)
+        row = translate_metrics(self.batch_advantages.rollouts | self.batch_advantages.metrics, metrics, timing_raw)
         self.seconds += timing_raw["step"]
-        credit = ("credit/probe_tokens", "credit/continuation_tokens")
-        self.tokens += row["rollout/tokens"] + int(sum(row.get(name, 0) for name in credit))
+        credit_tokens = row.get("credit/probe_tokens", 0) + row.get("credit/continuation_tokens", 0)
+        self.tokens += row["rollout/tokens"] + int(credit_tokens)
         self._write({"step": global_steps, "seconds": self.seconds, "tokens": self.tokens, **row})
         metrics.update(row)
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        if why := problem(row):
+        if why := reason_to_stop(row):
             self._save_checkpoint()
             raise RuntimeError(
                 f"step {global_steps}: {why} The state of this step is saved; the run continues from it."
