@@ -67,7 +67,7 @@ class TrainingRun:
         servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
         url = self.settings.training.verl.frozen.url
         if url and uses_frozen_policy(self.settings):
-            servers = [allow(url, self.credentialed, self.settings.governance), *servers]
+            return disclosed([allow(url, self.credentialed, self.settings.governance), *servers])
         return disclosed(servers)
 
     def count_cut_prompts(self, job: Job) -> None:

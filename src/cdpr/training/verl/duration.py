@@ -261,7 +261,8 @@ def duration_lines(settings: Settings) -> list[str]:
     card, save_every = nearest_card(settings), settings.training.save_every
     hours, lost = step.total * steps / 3600, step.total * save_every / 3600
     return [
-        f"{card.name}: {card.tflops} TFLOP/s, {card.bandwidth} GB/s; no continuation comes from the cache of earlier steps",
+        f"{card.name}: {card.tflops} TFLOP/s, {card.bandwidth} GB/s; no continuation comes from the cache of earlier "
+        "steps",
         f"the run: {steps:,} steps, about {hours / 24:.1f} days on {gpus} GPU(s) = {hours * gpus:,.0f} GPU-hours",
         f"a checkpoint every {save_every} steps: a job that is killed loses at most {lost:.1f} hours",
         _judge_line(settings, step.sum_of("diagnoses"), steps),
