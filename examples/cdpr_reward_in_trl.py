@@ -26,7 +26,7 @@ SETTINGS = Settings.model_validate({
 def roll_out(prompts: list[str], trainer: GRPOTrainer) -> dict[str, list]:
     """Groups of episodes of the cases whose numbers are the prompts, each repeated GROUP times."""
     model = trainer.accelerator.unwrap_model(trainer.model).eval()
-    policy, frozen = (RUN.agent(InProcessSampler.from_model(m, RUN.tokenizer)) for m in (model, FROZEN))
+    policy, frozen = (RUN.make_agent(InProcessSampler.from_model(m, RUN.tokenizer)) for m in (model, FROZEN))
     step = trainer.state.global_step
     reward = ProcessReward(RUN.environment, policy, frozen, SETTINGS.credit, SETTINGS.utility, step)
     columns = {name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "score")}

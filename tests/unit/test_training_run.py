@@ -62,11 +62,11 @@ def test_reinforcement_learning_visits_the_last_cases_and_none_that_was_demonstr
 def test_an_epoch_visits_every_case_once_in_an_order_of_its_own(case, policy):
     made = run(case, policy, training={"prompts_per_batch": 3, "steps": None, "epochs": 4})
     assert len(made.train) == 7 and made.steps == 8  # the seventh case of each epoch is left out
-    order = made.order()
+    order = made.all_indices()
     epochs = [tuple(order[k : k + 6]) for k in range(0, 24, 6)]
     assert all(len(set(epoch)) == 6 for epoch in epochs) and len(set(epochs)) == 4
-    assert order == run(case, policy, training={"prompts_per_batch": 3, "steps": 8}).order()
-    assert order != run(case, policy, seed=1, training={"prompts_per_batch": 3, "steps": 8}).order()
+    assert order == run(case, policy, training={"prompts_per_batch": 3, "steps": 8}).all_indices()
+    assert order != run(case, policy, seed=1, training={"prompts_per_batch": 3, "steps": 8}).all_indices()
 
 
 class Talkative(Model):
@@ -91,7 +91,7 @@ def test_long_results_force_a_diagnosis_while_a_whole_turn_is_left(case, policy,
     limits = {"tiny": TINY, "max_turn_tokens": 40, "max_response_tokens": 300}
     made = TrainingRun(parse_settings({"policy": limits, **PLAN}), cases(case, 8), policy, 0)
     model = Talkative(made.tokenizer)
-    workup = asyncio.run(run_episode(made.environment, made.agent(model), long, 0))
+    workup = asyncio.run(run_episode(made.environment, made.make_agent(model), long, 0))
     assert workup.forced and 2 <= len(workup.steps) < 8
     assert set(model.lengths) == {40}, "a turn was cut short by the response budget"
     *_, decided, forced = (len(step.turn.prompt_ids) - len(workup.steps[0].turn.prompt_ids) for step in workup.steps)
@@ -134,13 +134,13 @@ def test_frozen_continuations_stay_those_of_the_initial_policy_and_are_sampled(c
 
 def test_rollouts_are_sampled_at_their_temperature_and_validation_is_greedy(case, policy, monkeypatch):
     used = []
-    act = TrainingRun.agent
+    act = TrainingRun.make_agent
 
     def agent(self, model, temperature=None):
         used.append(act(self, model, temperature))
         return used[-1]
 
-    monkeypatch.setattr(TrainingRun, "agent", agent)
+    monkeypatch.setattr(TrainingRun, "make_agent", agent)
     made = run(case, policy, training={"temperature": 0.7, "algorithm": "grpo"})
     made.validation = cases(case, 1, "validation")
     trainer = Trainer(made)
@@ -197,7 +197,7 @@ def test_every_mini_batch_and_every_inner_epoch_is_a_step(policy):
             samples(model, (1.0,), (6,), prompt=range(5, 25)),
         )
         metrics = update_policy(model, plan, [samples(model, (1.0,), (4,)), two], optimizer)
-        steps = {int(state["step"]) for state in optimizer.state.values()}
+        steps = {int(state["step"]) for state in optimizer.states.values()}
         return metrics["policy/trained_tokens"], steps, metrics["policy/max_ratio_drift"] > 1e-4
 
     assert drift(mini_batch_prompts=2) == (10, {1}, False)
@@ -246,7 +246,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_before_the_step(policy
     model = load_model(policy)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     training = parse_settings({"training": {"learning_rate": 1e-3, **plan}}).training
-    step, calls = loop._optimizer_step, []
+    step, calls = loop._take_step, []
 
     def second_is_infinite(model, optimizer, groups, plan):
         calls.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
@@ -254,7 +254,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_before_the_step(policy
                for group in groups]  # fmt: skip
         return step(model, optimizer, bad if len(calls) == 2 else groups, plan)
 
-    monkeypatch.setattr(loop, "_optimizer_step", second_is_infinite)
+    monkeypatch.setattr(loop, "_take_step", second_is_infinite)
     with pytest.raises(FloatingPointError, match="before the step"):
         two = samples(model, (1.0,), (6,), prompt=range(5, 25))
         update_policy(model, training, [samples(model, (1.0,), (4,)), two])

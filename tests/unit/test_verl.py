@@ -373,11 +373,11 @@ def test_credentialed_cases_and_a_frozen_server_elsewhere(taught):
     credentialed = [case.model_copy(update={"credentialed": True}) for case in public]
     change = {"training": {"verl": {"frozen": {"url": "http://models.example.org/v1"}}}}
     settings = parse_settings(merge(SMALL, change))
-    assert TrainingRun(settings, public, taught / "policy", 0).disclosed() == {}
+    assert TrainingRun(settings, public, taught / "policy", 0).check_servers() == {}
     with pytest.raises(GovernanceError, match="another machine"):
-        TrainingRun(settings, credentialed, taught / "policy", 0).disclosed()
+        TrainingRun(settings, credentialed, taught / "policy", 0).check_servers()
     agreed = parse_settings(merge(SMALL, change | {"governance": {"remote_agreement": "DUA 17"}}))
-    tags = TrainingRun(agreed, credentialed, taught / "policy", 0).disclosed()
+    tags = TrainingRun(agreed, credentialed, taught / "policy", 0).check_servers()
     assert tags == {"remote_agreement": "DUA 17", "remote_host": "models.example.org"}
 
 

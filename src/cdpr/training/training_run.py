@@ -90,6 +90,10 @@ class TrainingRun:
         order = _shuffled_indices(len(self.train), derive_seed(self.seed, "order", epoch))
         return order[position * self.batch_size : (position + 1) * self.batch_size]
 
+    def all_indices(self) -> list[int]:
+        """Return the cases of all iterations, one after another, as indices into ``train``."""
+        return [index for step in range(self.steps) for index in self.batch_indices(step)]
+
     def episode_seed(self, case: CaseRecord, step: int, number: int) -> int:
         """Derive the seed of episode ``number`` of a training case in iteration ``step``."""
         return derive_seed(self.seed, "rollout", step, case.note_id, number)

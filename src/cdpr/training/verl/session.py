@@ -100,10 +100,7 @@ class Schedule(torch.utils.data.Dataset):
         run = read_session(config["cdpr_session"]).run
         self.part = str(data_files)
         self.batch_size = run.batch_size
-        if self.part == "train":
-            self.case_indices = [index for step in range(run.steps) for index in run.batch_indices(step)]
-        else:
-            self.case_indices = list(range(len(run.validation)))
+        self.case_indices = run.all_indices() if self.part == "train" else list(range(len(run.validation)))
 
     def __len__(self) -> int:
         return len(self.case_indices)
