@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 from cdpr.llm.sampler import InProcessSampler
-from cdpr.training.verl.cpu.reply import reply
+from cdpr.training.verl.cpu.reply import answer_request
 
 
 class LocalServer:
@@ -20,4 +20,4 @@ class LocalServer:
         self, request_id: str, *, prompt_ids: Sequence[int], sampling_params: Mapping[str, Any], **_: Any
     ) -> SimpleNamespace:
         """One reply, with the fields of verl's ``TokenOutput``."""
-        return SimpleNamespace(**await reply(self.sampler, prompt_ids, sampling_params, self.version))
+        return SimpleNamespace(**await answer_request(self.sampler, prompt_ids, sampling_params, self.version))

@@ -118,7 +118,8 @@ class _Cache:
 
 @dataclass
 class _Hidden:
-    """Hidden states [B, T, width], and the cache that was used, under the names of transformers."""
+    """The output of the decoder without its head: hidden states [B, T, width], and the cache that was used, under the
+    names of transformers."""
 
     last_hidden_state: Tensor
     past_key_values: _Cache | None
@@ -212,7 +213,7 @@ class _Config(dict):
     """The configuration as a dictionary, with the method of transformers' class that is called on it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """A copy of the configuration."""
+        """Return a copy of the configuration."""
         return dict(self)
 
 

@@ -18,7 +18,8 @@ SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")
 # Numbers, and the text between punctuation marks with the mark behind it: tokens may span words, so that a finding
 # or an examination takes one or two, and not five. Every token costs the tiny model a decoding step.
 _PHRASES = r"\d+|[^\d,.|:;()%\n]*[,.|:;()%\n]+\s*|[^\d,.|:;()%\n]+"
-_OFTEN, _SHARE = 10, 0.8  # a phrase becomes a token from this count on; such phrases get at most this share of the room
+_LEAST_COUNT = 10  # a phrase that comes so often becomes a token
+_PHRASE_SHARE = 0.8  # of the vocabulary, without bytes and fixed tokens: at most so much for phrases
 MAX_POSITIONS = 8192  # the paper's 2,048 prompt and 4,096 response tokens, with room
 
 # No newline between turns: every token costs the tiny model a decoding step.
@@ -41,9 +42,8 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     cannot hold the 256 bytes and the added tokens.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    room = vocab_size - len(SCAFFOLD)
-    spare = room - len(CONTROL) - len(alphabet)
-    if spare < 0:
+    free = vocab_size - len(SCAFFOLD) - len(CONTROL) - len(alphabet)
+    if free < 0:
         raise ValueError(
             f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {len(CONTROL) + len(SCAFFOLD)} added "
             "tokens"
@@ -51,19 +51,21 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     by_phrase = pre_tokenizers.Split(Regex(_PHRASES), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     counts = _count_phrases(corpus, by_phrase)
-    frequent = [phrase for phrase, count in counts.items() if count >= _OFTEN and len(phrase.encode()) > 1]
-    common = sorted(frequent, key=lambda phrase: (-counts[phrase], phrase))
-    common = common[: round(_SHARE * spare)]
+    frequent = [phrase for phrase, count in counts.items() if count >= _LEAST_COUNT and len(phrase.encode()) > 1]
+    frequent = sorted(frequent, key=lambda phrase: (-counts[phrase], phrase))[: round(_PHRASE_SHARE * free)]
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence([by_phrase, to_bytes])
     trainer = trainers.BpeTrainer(
-        vocab_size=room - len(common), special_tokens=list(CONTROL), initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocab_size - len(SCAFFOLD) - len(frequent),
+        special_tokens=list(CONTROL),
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
-    others = sorted(counts.keys() - set(common))
+    others = sorted(counts.keys() - set(frequent))
     bpe.train_from_iterator((phrase for phrase in others for _ in range(counts[phrase])), trainer)
     learned = json.loads(bpe.to_str())["model"]
     vocabulary, merges = learned["vocab"], [(left, right) for left, right in learned["merges"]]
-    for phrase in common:
+    for phrase in frequent:
         vocabulary.setdefault(to_bytes.pre_tokenize_str(phrase)[0][0], len(vocabulary))
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=True))
     tokenizer.pre_tokenizer, tokenizer.decoder = bpe.pre_tokenizer, decoders.ByteLevel()
@@ -75,10 +77,11 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
 def _count_phrases(corpus: Iterable[str], by_phrase: pre_tokenizers.Split) -> Counter[str]:
     """Count how often each phrase occurs in the corpus, without the fixed words of actions. ``by_phrase`` splits a text
     into phrases."""
-    scaffold = re.compile("|".join(map(re.escape, SCAFFOLD)))
+    fixed_words = re.compile("|".join(map(re.escape, SCAFFOLD)))
+    texts = Counter(text for whole_text in corpus for text in fixed_words.split(whole_text) if text)
     counts: Counter[str] = Counter()
-    for part, times in Counter(part for text in corpus for part in scaffold.split(text) if part).items():
-        for phrase, _ in by_phrase.pre_tokenize_str(part):
+    for text, times in texts.items():  # each distinct text is split once
+        for phrase, _ in by_phrase.pre_tokenize_str(text):
             counts[phrase] += times
     return counts
 

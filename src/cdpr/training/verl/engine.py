@@ -13,22 +13,23 @@ from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 
 class Engine(FSDPEngineWithLMHead):
-    """The trained model."""
+    """verl's engine of the trained model, which checks that all its weights are sent."""
 
     def _build_module(self):
-        """verl's model; notes the shapes of its weights."""
+        """Build verl's model, and store the shapes of its weights."""
         module = super()._build_module()
         # Packed experts have three dimensions; verl sends each expert by itself.
         self.shapes = {name: weight.shape for name, weight in module.named_parameters() if weight.dim() < 3}
         return module
 
     def get_per_tensor_param(self, *args: Any, **kwargs: Any):
-        """The weights that verl sends to the rollout servers, checked to be complete, and its adapter."""
+        """Return the weights that verl sends to the rollout servers, checked to be complete, and its adapter."""
         weights, adapter = super().get_per_tensor_param(*args, **kwargs)
         return self._check_complete(weights), adapter
 
     def _check_complete(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The same tensors. Raises RuntimeError at their end where a weight of the model was missing."""
+        """Yield the names and tensors of ``weights`` unchanged. Raises RuntimeError after the last one where a weight
+        of the model was missing."""
         missing = dict(self.shapes)
         for name, tensor in weights:
             if missing.get(name) == tensor.shape:

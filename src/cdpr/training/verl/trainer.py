@@ -75,19 +75,20 @@ class DiagnosticTrainer(PPOTrainerSync):
     """verl's synchronous trainer with our advantages, metrics and checkpoints; every step is on-policy."""
 
     def _build_replay_buffer(self):
-        """verl's buffer of a synchronous trainer."""
+        """Make verl's buffer of a synchronous trainer."""
         self.trainer_mode = "sync"  # by any other name verl takes its asynchronous buffer
         return super()._build_replay_buffer()
 
     def _init_resource_pool_mgr(self):
-        """verl's resource pools; without a GPU the workers are :class:`CpuWorker`."""
+        """Make verl's resource pools; without a GPU the workers are :class:`CpuWorker`."""
         super()._init_resource_pool_mgr()
         if self.config.trainer.device == "cpu":
             for role in {Role.ActorRollout, Role.ActorRolloutRef} & self.role_worker_mapping.keys():
                 self.role_worker_mapping[role] = ray.remote(CpuWorker)
 
     def _setup(self):
-        """verl's own setup, then our log and counters, restored after an interruption, and the frozen server."""
+        """Run verl's own setup, then open our log, restore its counters after an interruption, and start the frozen
+        server."""
         self.session = read_session(self.config.data.cdpr_session)
         self.session.announce("the training processes with their weights, then the rollout servers")
         super()._setup()
@@ -115,7 +116,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return LLMServerManager.create(config=config, start_rank=len(self.llm_server_manager.get_replicas()))
 
     def get_llm_client(self):
-        """verl's client of the rollout servers, with that of the frozen server (or None) as ``frozen``."""
+        """Return verl's client of the rollout servers, with that of the frozen server (or None) as ``frozen``."""
         client = super().get_llm_client()
         client.frozen = self.frozen and self.frozen.get_client()
         return client
@@ -127,7 +128,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return worker
 
     def fit(self, agent_loop_manager):
-        """verl's training, with the algorithm's state restored after an interruption."""
+        """Run verl's training; after an interruption the algorithm's state is restored first."""
         self.session.announce("the first weights of the rollout servers")
         [worker] = agent_loop_manager.agent_loop_workers
         if (path := self._folder() / _CREDIT).exists():
@@ -135,7 +136,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         super().fit(agent_loop_manager)
 
     def _save_checkpoint(self):
-        """verl's checkpoint with the algorithm's state; older checkpoints are removed after that."""
+        """Write verl's checkpoint and the algorithm's state; older checkpoints are removed after that."""
         folder = self._folder()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _CREDIT).write_bytes(ray.get(self._worker.credit_state.remote()))
@@ -147,7 +148,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return checkpoint_folder(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _validate(self):
-        """verl's validation; our metrics come from the worker."""
+        """Run verl's validation and get our metrics of it from the worker. Returns verl's metrics."""
         self.session.announce()
         metrics = super()._validate()
         self.validation = ray.get(self._worker.finish_validation.remote())
@@ -163,15 +164,15 @@ class DiagnosticTrainer(PPOTrainerSync):
         return algorithm_class(self.training_settings.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):
-        """The number that has to divide the number of rows of a batch: verl's own, or with alternatives one that the
-        group size divides too."""
+        """Return the number that has to divide the number of rows of a batch: verl's own, or with alternatives one that
+        the group size divides too."""
         if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
         return math.lcm(dp_size * actor.ppo_micro_batch_size_per_gpu, self.training_settings.group_size)
 
     def _update_actor(self, batch, metrics):
-        """verl's update; a batch with alternatives is one mini-batch."""
+        """Run verl's update; a batch with alternatives is one mini-batch."""
         actor = self.config.actor_rollout_ref.actor
         mini_batch_size = actor.ppo_mini_batch_size
         if self._has_alternatives:

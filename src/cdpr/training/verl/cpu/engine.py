@@ -15,10 +15,10 @@ class CpuFsdp(FullyShardedDataParallel):
         super().__init__(module, **options | {"sync_module_states": False})
 
 
-def _stay(*_: Any, **__: Any) -> None:
-    """There is no other device to move to."""
+def _do_nothing(*_: Any, **__: Any) -> None:
+    """Replace verl's functions that move weights between devices: there is only one device."""
 
 
 transformer_impl.FSDP = CpuFsdp
 for name in ("load_fsdp_model_to_gpu", "load_fsdp_optimizer", "offload_fsdp_model_to_cpu", "offload_fsdp_optimizer"):
-    setattr(transformer_impl, name, _stay)
+    setattr(transformer_impl, name, _do_nothing)

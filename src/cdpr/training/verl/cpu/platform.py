@@ -19,15 +19,15 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 def _device_module() -> types.ModuleType:
     """Make a module with the functions that verl expects of ``torch.cuda``: those of ``torch.cpu``, or ones without
     effect."""
-    module = types.ModuleType("cdpr_cpu_device")
-    known = vars(module)
-    known |= {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
+    functions: dict[str, Any] = {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
     actions = "empty_cache init ipc_collect manual_seed manual_seed_all reset_peak_memory_stats set_device synchronize"
-    known |= dict.fromkeys(actions.split(), _do_nothing)
+    functions |= dict.fromkeys(actions.split(), _do_nothing)
     memory = "max_memory_allocated max_memory_reserved memory_allocated memory_reserved"
-    known |= dict.fromkeys(memory.split(), lambda *_, **__: 0)
-    known |= {"get_device_name": lambda *_: "cpu", "is_available": lambda: False, "mem_get_info": lambda *_: (0, 0)}
-    known |= {"get_rng_state": torch.get_rng_state, "set_rng_state": torch.set_rng_state}
+    functions |= dict.fromkeys(memory.split(), lambda *_, **__: 0)
+    functions |= {"get_device_name": lambda *_: "cpu", "is_available": lambda: False, "mem_get_info": lambda *_: (0, 0)}
+    functions |= {"get_rng_state": torch.get_rng_state, "set_rng_state": torch.set_rng_state}
+    module = types.ModuleType("cdpr_cpu_device")
+    vars(module).update(functions)
     return module
 
 
@@ -43,15 +43,15 @@ class CpuPlatform(PlatformCUDA):
     profiler_start = profiler_stop = cudart = _do_nothing
 
     def is_available(self) -> bool:
-        """True: every machine has a CPU."""
+        """Return True: every machine has a CPU."""
         return True
 
     def current_device(self):
-        """The only device."""
+        """Return the name of the only device."""
         return "cpu"
 
     def device_count(self) -> int:
-        """The number of devices of a process."""
+        """Return the number of devices of a process."""
         return 1
 
     def manual_seed(self, seed: int) -> None:
@@ -61,7 +61,8 @@ class CpuPlatform(PlatformCUDA):
     manual_seed_all = manual_seed
 
     def communication_backend_name(self) -> str:
-        """The backend of collectives; first makes the process group, where the environment describes one."""
+        """Return the name of the backend of collectives. First the process group is made, where the environment
+        describes one."""
         # verl asks for "cpu:gloo,cpu:gloo", which torch refuses; where a group exists already it asks for none.
         if not dist.is_initialized() and {"MASTER_ADDR", "RANK", "WORLD_SIZE"} <= os.environ.keys():
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -70,9 +71,9 @@ class CpuPlatform(PlatformCUDA):
 
     @contextlib.contextmanager
     def nvtx_range(self, msg: str):
-        """Mark no range: there is no profiler of GPUs."""
+        """Do nothing: there is no profiler of GPUs that shows the range of time."""
         yield
 
     def is_ipc_supported(self) -> bool:
-        """False: processes share no memory of a device."""
+        """Return False: processes share no memory of a device."""
         return False

@@ -7,23 +7,23 @@ from ....llm.sampler import InProcessSampler
 from ....llm.types import Sampling
 
 
-async def reply(
+async def answer_request(
     sampler: InProcessSampler, prompt_ids: Sequence[int], request: Mapping[str, Any], version: int
 ) -> dict[str, Any]:
     """Answer a request of verl by our sampler; returns the fields of verl's ``TokenOutput``.
 
-    The reply has the request's ``seed`` and number ``sample``, so that a run has the same replies as in the torch
-    engine. With ``prompt_logprobs`` all tokens of the prompt but the first are scored, and a last row is for no token,
-    as in verl. ``version`` is that of the weights. Waiting requests are answered together.
+    The reply is sampled with the request's ``seed`` and number ``sample``, so that a run has the same replies as in the
+    torch engine. A request with ``prompt_logprobs`` asks for the log-probabilities of all tokens of the prompt but the
+    first; a last row is for no token, as in verl. ``version`` is that of the weights.
     """
-    extra: dict[str, Any] = {"global_steps": version}
+    extra_fields: dict[str, Any] = {"global_steps": version}
     if "prompt_logprobs" in request:
         [scored] = await sampler.score(prompt_ids[:1], [prompt_ids[1:]])
-        extra |= {"prompt_ids": [[token] for token in (*prompt_ids[1:], 0)],
-                  "prompt_logprobs": [[logprob] for logprob in (*scored, 0.0)]}  # fmt: skip
+        extra_fields["prompt_ids"] = [[token] for token in (*prompt_ids[1:], 0)]
+        extra_fields["prompt_logprobs"] = [[logprob] for logprob in (*scored, 0.0)]
         ids, logprobs = [sampler.tokenizer.end_of_turn], [0.0]
     else:
         sampling = Sampling(request["max_tokens"], request["temperature"], request["top_p"], max(0, request["top_k"]))
         [completion] = await sampler.sample(prompt_ids, [request["sample"]], sampling, request["seed"])
         ids, logprobs = list(completion.token_ids), list(completion.logprobs)
-    return {"token_ids": ids, "log_probs": logprobs, "stop_reason": "completed", "extra_fields": extra}
+    return {"token_ids": ids, "log_probs": logprobs, "stop_reason": "completed", "extra_fields": extra_fields}

@@ -13,7 +13,7 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 from ....llm.sampler import InProcessSampler
 from ....llm.tokenizer import ChatTokenizer
 from ...torch.weights import load_model
-from .reply import reply
+from .reply import answer_request
 
 NAME = "cpu"
 
@@ -26,8 +26,8 @@ class CpuServer:
         self.sampler = InProcessSampler.from_model(self.model, ChatTokenizer(folder))
 
     async def generate(self, request_id: str, prompt_ids: Any, sampling_params: Any, **_: Any) -> TokenOutput:
-        """Answer a request (:func:`~.reply.reply`)."""
-        return TokenOutput(**await reply(self.sampler, prompt_ids, sampling_params, self.version))
+        """Answer a request (:func:`~.reply.answer_request`)."""
+        return TokenOutput(**await answer_request(self.sampler, prompt_ids, sampling_params, self.version))
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
         """Replace the weights by those of a ``version`` (None: unknown). Raises KeyError where their names are not
@@ -40,7 +40,7 @@ class CpuServer:
         self.version = self.version if version is None else version
 
     async def set_global_steps(self, version: int) -> None:
-        """Note the version of the weights."""
+        """Set the version of the weights, which replies carry."""
         self.version = version
 
     async def _do_nothing(self, *_: Any, **__: Any) -> None:
@@ -52,7 +52,7 @@ class CpuServer:
 
 
 def _actor_name(rank: int) -> str:
-    """The name in Ray of the actor of the replica with this rank."""
+    """Return the name in Ray of the actor of the replica with this rank."""
     return f"cdpr_cpu_server_{rank}"
 
 
@@ -80,10 +80,10 @@ class Adapter(base.BaseRollout):
         self.sleep_level = 2
 
     async def resume(self, tags: Any) -> None:
-        """The server never sleeps."""
+        """Do nothing: the server never sleeps."""
 
     async def release(self) -> None:
-        """The server never sleeps."""
+        """Do nothing: the server never sleeps."""
 
     async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
         """Send all weights to the server in one call."""
@@ -93,7 +93,7 @@ class Adapter(base.BaseRollout):
 
 
 def _vllm_replica() -> type[RolloutReplica]:
-    """The class of verl's handle of a vLLM server; vLLM is imported only where it serves."""
+    """Return the class of verl's handle of a vLLM server; vLLM is imported only where it serves."""
     from .vllm_server import Replica
 
     return Replica

@@ -22,7 +22,7 @@ class Server(vLLMHttpServer):
     """verl's vLLM server, with our worker."""
 
     def _get_worker_extension_cls(self) -> str:
-        """The import path of :class:`Worker`."""
+        """Return the import path of :class:`Worker`."""
         return f"{__name__}.{Worker.__name__}"
 
 
