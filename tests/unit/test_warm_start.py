@@ -32,7 +32,7 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.pipeline.experiment import Experiment
 from cdpr.settings import load_settings, parse_settings
 from cdpr.training.torch import warm_start
-from cdpr.training.torch.optimisers import Muon
+from cdpr.training.torch.optimisers import MuonAndAdamW
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.update import Segment, token_logprobs
 from cdpr.training.torch.weights import load_model
@@ -294,13 +294,14 @@ def test_muon_takes_the_steps_of_torch_in_single_precision():
     torch.manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(shape)) for shape in [(24, 24), (8, 24), (48, 24), (24, 48), (8, 24)]]
     theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
-    optimizers = Muon(ours, 0.02, weight_decay=0.1), torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1)
+    ours_in_model = torch.nn.ParameterList(ours)
+    muon, reference = MuonAndAdamW(ours_in_model, 0.02, 1.0), torch.optim.Muon(theirs, lr=0.02, weight_decay=0.01)
     for _ in range(4):
         before = [p.detach().clone() for p in theirs]
         for p, q in zip(ours, theirs, strict=True):
             p.grad = torch.randn_like(p)
             q.grad = p.grad.clone()
-        for optimizer in optimizers:
-            optimizer.step()
+        muon.step(1.0)
+        reference.step()
         for p, q, was in zip(ours, theirs, before, strict=True):
             assert (p - q).norm() < 0.05 * (q - was).norm()  # bfloat16 keeps two digits of a step

@@ -43,15 +43,15 @@ class Cdpr(Algorithm):
         this is the advantage of the outcome, to which :meth:`finish_batch` adds the process rewards."""
         credit = self.process_reward.open_group(group, iteration)
         await credit.score()
-        process = credit.report.process
-        outcomes = [outcome_reward(trajectory) for trajectory in group]
+        process, outcomes = credit.report.process, [outcome_reward(trajectory) for trajectory in group]
         if self.credit.level == "step":
-            totals = outcomes
-            advantages = self.normalise_scores(outcomes)
+            totals, advantages = outcomes, self.normalise_scores(outcomes)
         elif self.credit.normalise == "apart" and self.credit.beta > 0:
             parts = [scores.process_score(rewards, self.credit) / self.credit.beta for rewards in process]
             totals = [outcome + self.credit.beta * part for outcome, part in zip(outcomes, parts, strict=True)]
-            advantages = self._add_normalised(outcomes, parts)
+            # Where all outcomes are equal, the advantages A(R_out) + beta A(P) have the size of beta.
+            normalised = zip(self.normalise_scores(outcomes), self.normalise_scores(parts), strict=True)
+            advantages = [outcome + self.credit.beta * part for outcome, part in normalised]
         else:
             totals = [scores.trajectory_score(r, p, self.credit) for r, p in zip(outcomes, process, strict=True)]
             advantages = self.normalise_scores(totals)
@@ -59,12 +59,6 @@ class Cdpr(Algorithm):
         record = CreditRow(iteration + 1, group[0].case.note_id, correct, process, credit.report.states)
         decisions = repeat_over_decisions(advantages, group)
         return _CreditedGroup(decisions=decisions, scores=totals, record=record, credit=credit)
-
-    def _add_normalised(self, outcomes: Sequence[float], parts: Sequence[float]) -> list[float]:
-        """Compute the advantages A(R_out) + beta A(P) of a group, whose outcomes R_out and process parts P are
-        normalised each by itself. Where all outcomes are equal, the advantages have the size of beta."""
-        of_outcomes, of_parts = self.normalise_scores(outcomes), self.normalise_scores(parts)
-        return [a + self.credit.beta * b for a, b in zip(of_outcomes, of_parts, strict=True)]
 
     def _add_step_level(self, batch: Sequence[_CreditedGroup]) -> None:
         """Add beta R_proc(s_t, a_t) to the advantage of each decision of the batch, in place; R_proc is divided by the

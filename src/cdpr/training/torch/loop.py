@@ -23,6 +23,9 @@ from .weights import load_checkpoint, restore_on_error, save_checkpoint
 if TYPE_CHECKING:
     from .trainer import Trainer
 
+Batch = Sequence[Sequence[Sample]]
+"""The samples of a batch by group."""
+
 
 def train(
     trainer: "Trainer", state: Path, log: Log | None = None, record: Log | None = None, steps: int | None = None
@@ -47,8 +50,7 @@ def train(
             row = iterate(trainer, record)
         except FloatingPointError as error:
             # The error names the case.
-            message = "a step diverged" if trainer.run.train[0].credentialed else error
-            logging.getLogger(__name__).warning("%s", message)
+            logging.getLogger(__name__).warning("%s", "a step diverged" if trainer.run.train[0].credentialed else error)
             log(trainer.progress | {"step": trainer.step + 1, "diverged": True})
             break
         gc.collect()
@@ -79,18 +81,11 @@ def iterate(trainer: "Trainer", record: Log | None = None) -> dict[str, Any]:
     trainer.advance(end - begin, trainer.generated_tokens - tokens)
     if record and (line := credit_record(trainer.step, scored)):
         record(line)
-    trajectories = [trajectory for group in groups for trajectory in group]
-    return {
-        **trainer.progress,
-        **trainer.run.summarise("train", trajectories),
-        **credit_metrics,
-        **update_metrics,
-        "rollout/tokens": rollout_tokens,
-        **{f"calls/{name}": count - calls[name] for name, count in trainer.environment.calls.items()},
-        "time/rollout": rollout_end - begin,
-        "time/credit": credit_end - rollout_end,
-        "time/update": end - credit_end,
-    }
+    row = trainer.progress | trainer.run.summarise("train", [trajectory for group in groups for trajectory in group])
+    row |= credit_metrics | update_metrics | {"rollout/tokens": rollout_tokens}
+    row |= {f"calls/{name}": count - calls[name] for name, count in trainer.environment.calls.items()}
+    times = {"rollout": rollout_end - begin, "credit": credit_end - rollout_end, "update": end - credit_end}
+    return row | {f"time/{name}": seconds for name, seconds in times.items()}
 
 
 async def roll_out(trainer: "Trainer", step: int) -> list[Group]:
@@ -106,18 +101,13 @@ async def roll_out(trainer: "Trainer", step: int) -> list[Group]:
 
 
 def update(
-    model: torch.nn.Module,
-    optimizer: AdamW,
-    groups: Sequence[Sequence[Sample]],
-    training: Training,
-    progress: float = 0.0,
+    model: torch.nn.Module, optimizer: AdamW, groups: Batch, training: Training, progress: float = 0.0
 ) -> dict[str, float]:
     """Update the policy on a batch, one optimiser step per mini-batch and inner epoch. Returns the means over these
     steps of loss, clipped share, ratio drift, gradient norm and trained tokens.
 
-    ``groups`` has the samples of each group, ``progress`` the share of the run's steps that are done, for
-    ``training.schedule``. Raises FloatingPointError for a gradient that is not finite; the weights are then those
-    before the call."""
+    ``progress`` is the share of the run's steps that are done, for ``training.schedule``. Raises FloatingPointError for
+    a gradient that is not finite; the weights are then those before the call."""
     decay = (1 + math.cos(math.pi * progress)) / 2 if training.schedule == "cosine" else 1.0
     optimizer.learning_rate = training.learning_rate * decay
     size = training.mini_batch_prompts
@@ -131,9 +121,7 @@ def update(
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]} if rows else {}
 
 
-def _take_step(
-    model: torch.nn.Module, optimizer: AdamW, groups: Sequence[Sequence[Sample]], training: Training
-) -> dict[str, float]:
+def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training: Training) -> dict[str, float]:
     """Take one optimiser step on a mini-batch, with gradients summed over its micro-batches; returns its metrics.
     Raises FloatingPointError for a gradient that is not finite."""
     samples = [sample for group in groups for sample in group]

@@ -1,4 +1,4 @@
-"""The optimisers AdamW and Muon, both together for a language model, and a schedule of their learning rates.
+"""The optimisers AdamW, and Muon with AdamW, and a schedule of their learning rates.
 
 They are no subclasses of ``torch.optim.Optimizer``: its use imports a compiler, which takes longer than a short
 training.
@@ -6,7 +6,7 @@ training.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -32,13 +32,10 @@ class AdamW:
         """Update every parameter that has a gradient."""
         trained = {number: p for number, p in enumerate(self.parameters) if p.grad is not None}
         gradients = [p.grad for p in trained.values() if p.grad is not None]
-        for number, p in trained.items():
-            if number not in self.states:
-                step = torch.zeros((), device=p.device)
-                self.states[number] = {"mean": torch.zeros_like(p), "square": torch.zeros_like(p), "step": step}
-        means, squares, steps = (
-            [self.states[number][name] for number in trained] for name in ("mean", "square", "step")
-        )
+        for number in trained.keys() - self.states.keys():
+            zero, step = torch.zeros_like(trained[number]), torch.zeros((), device=trained[number].device)
+            self.states[number] = {"mean": zero, "square": zero.clone(), "step": step}
+        means, squares, steps = ([self.states[n][name] for n in trained] for name in ("mean", "square", "step"))
         options: dict[str, Any] = {"lr": self.learning_rate, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
         options |= {"weight_decay": WEIGHT_DECAY, "amsgrad": False, "maximize": False, "fused": True}
         adamw(list(trained.values()), gradients, means, squares, [], steps, **options)
@@ -49,78 +46,55 @@ class AdamW:
 
     def load_state_dict(self, states: dict[int, dict[str, torch.Tensor]]) -> None:
         """Restore what :meth:`state_dict` returned, on the devices of the parameters."""
-        self.states = {
-            number: {name: tensor.to(self.parameters[number].device) for name, tensor in tensors.items()}
-            for number, tensors in states.items()
-        }
-
-
-class Muon:
-    """The optimiser Muon (Jordan et al. 2024): steepest descent of hidden matrices in the spectral norm.
-
-    It equals ``torch.optim.Muon`` with its default momentum (0.95, Nesterov) and learning-rate adjustment, but computes
-    in the precision of the parameters: bfloat16, as in torch, takes 17 times as long on processors without
-    instructions for it. All parameters are matrices with a gradient; those of one shape are updated together.
-    """
-
-    def __init__(
-        self, matrices: Sequence[torch.nn.Parameter], learning_rate: float, weight_decay: float = WEIGHT_DECAY
-    ):
-        self.matrices, self.learning_rate, self.weight_decay = matrices, learning_rate, weight_decay
-        self.momenta = [torch.zeros_like(matrix) for matrix in matrices]
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Update every matrix."""
-        numbers_by_shape: dict[torch.Size, list[int]] = defaultdict(list)
-        for number, matrix in enumerate(self.matrices):
-            numbers_by_shape[matrix.shape].append(number)
-        for (rows, columns), numbers in numbers_by_shape.items():
-            directions = []
-            for number in numbers:
-                gradient: Any = self.matrices[number].grad
-                momentum = self.momenta[number].lerp_(gradient, 1 - _MOMENTUM)
-                directions.append(gradient.lerp(momentum, _MOMENTUM))  # Nesterov
-            step_size = self.learning_rate * max(1.0, rows / columns) ** 0.5
-            for number, direction in zip(numbers, orthogonalise(torch.stack(directions)), strict=True):
-                matrix = self.matrices[number]
-                matrix.mul_(1 - self.learning_rate * self.weight_decay).add_(direction, alpha=-step_size)
+        for number, tensors in states.items():
+            device = self.parameters[number].device
+            self.states[number] = {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 class MuonAndAdamW:
     """Muon for the hidden matrices of a language model, AdamW for its other parameters and for ``further`` ones.
-
     ``muon_rate`` and ``adam_rate`` are their peak learning rates. Without a ``model`` only ``further`` is trained.
+
+    Muon (Jordan et al. 2024) is steepest descent of matrices in the spectral norm. It equals ``torch.optim.Muon`` with
+    its default momentum (0.95, Nesterov) and learning-rate adjustment, but computes in the precision of the parameters:
+    bfloat16, as in torch, takes 17 times as long on processors without instructions for it.
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module | None,
-        muon_rate: float,
-        adam_rate: float,
-        further: Iterable[torch.nn.Parameter] = (),
-    ):
-        matrices: list[torch.nn.Parameter] = []
+    def __init__(self, model: torch.nn.Module | None, muon_rate: float, adam_rate: float, further: Any = ()):
+        self.matrices: list[torch.nn.Parameter] = []
         others = list(further)
         for name, p in model.named_parameters() if model else ():
             is_hidden_matrix = p.ndim == 2 and "embed" not in name and "head" not in name
-            (matrices if is_hidden_matrix else others).append(p)
-        self.muon, self.adam = Muon(matrices, muon_rate), AdamW(others, adam_rate)
-        self.muon_rate, self.adam_rate = muon_rate, adam_rate
+            (self.matrices if is_hidden_matrix else others).append(p)
+        self.momenta = [torch.zeros_like(matrix) for matrix in self.matrices]
+        self.muon_rate, self.adam_rate, self.adam = muon_rate, adam_rate, AdamW(others, adam_rate)
 
+    @torch.no_grad()
     def step(self, rate_share: float) -> None:
-        """Update all parameters that have a gradient, at this share of the peak learning rates."""
-        self.muon.learning_rate, self.adam.learning_rate = self.muon_rate * rate_share, self.adam_rate * rate_share
-        self.muon.step()
+        """Update all parameters, at this share of the peak learning rates."""
+        learning_rate, self.adam.learning_rate = self.muon_rate * rate_share, self.adam_rate * rate_share
         self.adam.step()
+        numbers_by_shape: dict[torch.Size, list[int]] = defaultdict(list)
+        for number, matrix in enumerate(self.matrices):
+            numbers_by_shape[matrix.shape].append(number)
+        for (rows, columns), numbers in numbers_by_shape.items():  # matrices of one shape are updated together
+            directions = torch.stack([self._update_momentum(number) for number in numbers])
+            step_size = learning_rate * max(1.0, rows / columns) ** 0.5
+            for number, direction in zip(numbers, orthogonalise(directions), strict=True):
+                self.matrices[number].mul_(1 - learning_rate * WEIGHT_DECAY).add_(direction, alpha=-step_size)
+
+    def _update_momentum(self, number: int) -> torch.Tensor:
+        """Update the momentum of a matrix by its gradient; returns the gradient with Nesterov momentum."""
+        gradient: Any = self.matrices[number].grad
+        return gradient.lerp(self.momenta[number].lerp_(gradient, 1 - _MOMENTUM), _MOMENTUM)
 
     def state_dict(self) -> dict[str, Any]:
         """Return Muon's momenta and the state of AdamW, for a checkpoint."""
-        return {"momenta": self.muon.momenta, "adam": self.adam.state_dict()}
+        return {"momenta": self.momenta, "adam": self.adam.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned."""
-        for momentum, saved in zip(self.muon.momenta, state["momenta"], strict=True):
+        for momentum, saved in zip(self.momenta, state["momenta"], strict=True):
             momentum.copy_(saved)
         self.adam.load_state_dict(state["adam"])
 
@@ -129,8 +103,8 @@ def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
     """Bring the singular values of matrices [N, rows, columns] near 1 by Newton-Schulz iteration, and keep their
     singular vectors; returns the same shape."""
     is_tall = matrices.shape[-2] > matrices.shape[-1]
-    wide = matrices.mT if is_tall else matrices
-    x = wide / wide.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    x = matrices.mT if is_tall else matrices
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(_ITERATIONS):
         gram = x @ x.mT
         x = _A * x + (_B * gram + _C * gram @ gram) @ x

@@ -2,6 +2,7 @@
 
 import gc
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,8 @@ class Trainer:
         self.samplers = [self.sampler]
         self.policy = run.make_agent(self.sampler)
         self.optimizer = AdamW(self.model.parameters(), run.settings.training.learning_rate)
-        context = Context(
-            settings=run.settings,
-            environment=run.environment,
-            policy=self.policy,
-            load_frozen_policy=self._load_frozen_policy,
-            seed=run.seed,
-            cases=run.train,
-            steps=run.steps,
-            load_initial_model=self._load_model,
-        )
+        context = Context(run.settings, run.environment, self.policy, self._load_frozen_policy, run.seed)
+        context = replace(context, cases=run.train, steps=run.steps, load_initial_model=self._load_model)
         self.algorithm = open_algorithm(context)
         self.step, self.seconds, self.tokens = 0, 0.0, 0
 

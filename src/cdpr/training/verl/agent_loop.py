@@ -26,15 +26,7 @@ from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.guard import is_local
 from ...llm.rollout_server import CONVERSATION
 from ...metrics_log import MetricsLog
-from ..algorithm import (
-    GroupAdvantages,
-    PerToken,
-    check_finite,
-    credit_record,
-    expand_to_tokens,
-    open_algorithm,
-    score_groups,
-)
+from ..algorithm import GroupAdvantages, check_finite, credit_record, expand_to_tokens, open_algorithm, score_groups
 from ..training_run import CREDIT, VALIDATION_SEED, TrainingRun
 from .session import align_with_response, read_session
 
@@ -235,13 +227,13 @@ class GroupHook:
             "rollout/fatal": sum(output.fatal for output in outputs) / max(1, len(outputs)),
             "rollout/tokens": sum(sum(output.response_mask) for output in outputs),
         }
-        scored_groups = [group for group in groups if group.scored]
+        groups = [group for group in groups if group.scored]
         scored = [group.scored for group in groups if group.scored]
         if not scored:
             return batch
         batch.metrics = self.algorithm.finish_batch(scored)
-        check_finite([list(group.trajectories().values()) for group in scored_groups], scored)
-        for group, credit in zip(scored_groups, scored, strict=True):
+        check_finite([list(group.trajectories().values()) for group in groups], scored)
+        for group, credit in zip(groups, scored, strict=True):
             for row in _batch_rows(group, credit):
                 batch.advantages[row.key] = [a * w for a, w in zip(row.advantages, row.weights, strict=True)]
                 if self.algorithm.extra_samples:
@@ -270,8 +262,8 @@ class _BatchRow(NamedTuple):
 def _batch_rows(group: _Group, scored: GroupAdvantages) -> Iterator[_BatchRow]:
     """Yield the rows of verl's batch that a scored group has: its trajectories, then its alternatives."""
 
-    def align(turns: Sequence[Turn], values: Sequence[PerToken], length: int | None = None) -> list[float]:
-        """Return one value for each token after the first prompt, from one :data:`PerToken` for each turn."""
+    def align(turns: Sequence[Turn], values: Sequence[Any], length: int | None = None) -> list[float]:
+        """Return one value for each token after the first prompt, from the values of each turn."""
         return align_with_response(turns, expand_to_tokens(turns, values), length)
 
     for i, trajectory in group.trajectories().items():

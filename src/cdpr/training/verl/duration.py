@@ -19,13 +19,8 @@ class Card(NamedTuple):
     bandwidth: float
 
 
-_CARDS = [
-    Card("RTX 4090", 24, 165, 1008),
-    Card("A100", 40, 312, 1555),
-    Card("H100", 80, 989, 3350),
-    Card("H20", 96, 148, 4000),
-    Card("H200", 141, 989, 4800),
-]
+_CARDS = [Card("RTX 4090", 24, 165, 1008), Card("A100", 40, 312, 1555), Card("H100", 80, 989, 3350),
+          Card("H20", 96, 148, 4000), Card("H200", 141, 989, 4800)]  # fmt: skip
 _BANDWIDTH_SHARE, _ARITHMETIC_SHARE = 0.5, 0.35  # of their peaks, that servers and updates reach
 _FORWARD, _UPDATE = 2, 8  # operations per weight and token: log-probabilities; forward twice and backward once
 _QUESTION, _ANSWER = 400, 3  # tokens of a question to the judge and of its answer
@@ -120,9 +115,7 @@ def estimate_step(settings: Settings) -> StepEstimate:
     """
     training, memory, behaviour = settings.training, memory_plan(settings), Behaviour.within(settings)
     work = step_work(settings, behaviour)
-    seconds = {
-        phase: _serving_seconds(settings, memory, behaviour, phase, phase_work) for phase, phase_work in work.items()
-    }
+    seconds = {phase: _serving_seconds(settings, memory, behaviour, phase, load) for phase, load in work.items()}
     tokens = training.prompts_per_batch * training.group_size * behaviour.episode
     operations = (_FORWARD + _UPDATE * training.inner_epochs) * memory.model.parameters * tokens
     seconds["update"] = operations / (memory.gpus * nearest_card(settings).tflops * 1e12 * _ARITHMETIC_SHARE)
@@ -139,12 +132,10 @@ def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]
     if "credit" in algorithm_class(training.algorithm).reads:
         work |= _credit_work(settings, behaviour, trajectories)
     elif per_state := getattr(algorithm_options(settings), "continuations", 0):  # whole ones, by the policy itself
-        continuations = decisions * per_state
-        replies = continuations * (turns + 1) / 2
-        prompts = (replies - continuations) * behaviour.result
-        work["whole continuations"] = ServerWork(
-            continuations, replies * behaviour.reply, prompts, replies, continuations
-        )
+        count = decisions * per_state
+        replies = count * (turns + 1) / 2
+        prompts = (replies - count) * behaviour.result
+        work["whole continuations"] = ServerWork(count, replies * behaviour.reply, prompts, replies, count)
     if scored := decisions * _scored_replies(settings):
         work["scoring"] = ServerWork(0, 0, scored * behaviour.scored_prompt, scored)
     return work
@@ -184,9 +175,8 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
     if credit.horizon:
         later = replies - continuations  # in words of their own; the first replies of a state are one request
         prompt += (later + forced) * behaviour.result
-        work["continuations"] = ServerWork(
-            continuations, replies * behaviour.reply, prompt, children + later, continuations - forced
-        )
+        ended = continuations - forced
+        work["continuations"] = ServerWork(continuations, replies * behaviour.reply, prompt, children + later, ended)
         prompt, requests = 0, forced
     if credit.verdicts == "scored":
         ends = continuations if credit.horizon else children
@@ -261,8 +251,7 @@ def duration_lines(settings: Settings) -> list[str]:
     card, save_every = nearest_card(settings), settings.training.save_every
     hours, lost = step.total * steps / 3600, step.total * save_every / 3600
     return [
-        f"{card.name}: {card.tflops} TFLOP/s, {card.bandwidth} GB/s; no continuation comes from the cache of earlier "
-        "steps",
+        f"{card.name}: {card.tflops} TFLOP/s, {card.bandwidth} GB/s; no continuation is cached from earlier steps",
         f"the run: {steps:,} steps, about {hours / 24:.1f} days on {gpus} GPU(s) = {hours * gpus:,.0f} GPU-hours",
         f"a checkpoint every {save_every} steps: a job that is killed loses at most {lost:.1f} hours",
         _judge_line(settings, step.sum_of("diagnoses"), steps),
