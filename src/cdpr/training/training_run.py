@@ -114,11 +114,8 @@ class TrainingRun:
         """Compute the metrics of a validation with greedy decoding: the verdict of each case, and means over the
         episodes. An episode that failed is None."""
         row: dict[str, Any] = {"validation/decoding": "greedy"}
-        if not episodes:
-            return row
-        row["validation/verdicts"] = verdicts(
-            [math.nan if episode is None else episode.correct for episode in episodes]
-        )
+        if episodes:
+            row["validation/verdicts"] = verdicts([math.nan if e is None else e.correct for e in episodes])
         return row | self.summarise("validation", [episode for episode in episodes if episode is not None])
 
 

@@ -62,17 +62,13 @@ class BeliefGain(Algorithm):
         beliefs = await read_beliefs(self.belief_policy, states, self.options.measure)
         values = {state: self.weight * belief for state, belief in beliefs.items()}
         advantages = group_advantages(group, values, self.return_of, self.options.decay)
+        scale = self.weight
         if self.settings.training.normalise == "group_std":  # not centred: 0 is the value of diagnosing now
             scale = pstdev([advantage for row in advantages for advantage in row]) or 1.0
-        else:
-            scale = self.weight
-        decisions = [
-            self._token_advantages(trajectory, row, scale) for trajectory, row in zip(group, advantages, strict=True)
-        ]
+        decisions = [self._token_advantages(*pair, scale) for pair in zip(group, advantages, strict=True)]
         alternatives: list[Alternative] = []
         if self.options.reading != "none":
-            nodes = build_tree(group).values()
-            alternatives = list(await asyncio.gather(*(self._true_diagnosis(node) for node in nodes)))
+            alternatives = list(await asyncio.gather(*map(self._true_diagnosis, build_tree(group).values())))
         counts = {"credit/states": len(beliefs), "credit/belief": math.fsum(beliefs.values())}
         return GroupAdvantages(decisions=decisions, alternatives=alternatives, counts=counts)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ...agents.policy import PolicyAgent
+from ...cases import CaseRecord
 from ...credit.belief import true_names, verb_and_name_values
 from ...environment import FinalDiagnosis, RequestTest, State, Turn
 from ...environment.state import render_action
@@ -129,6 +130,10 @@ class RecordCritic(Algorithm):
         self.critic = Critic(len(diagnoses), len(examinations), rate, context.seed, device)
         self.metrics: dict[str, float] = {}
 
+    def _true_diagnosis_token(self, case: CaseRecord) -> int:
+        """Return the first token of the canonical name of the true disease."""
+        return self.prompts.tokenizer.encode(f" {true_names(case)[0]}")[0]
+
     def _request_text(self, name: str) -> str:
         """Return the reply that requests an examination."""
         return render_action(RequestTest(name), self.prompts.settings.style)
@@ -158,7 +163,8 @@ class RecordCritic(Algorithm):
         continuing = torch.sigmoid((mean_value - self.options.threshold) / self.options.temperature)
         scored = await self._target_replies(groups, batch, target, continuing, iteration)
         rate_share = warmup_and_cosine(iteration, self.context.steps, _WARMUP)
-        reading_loss = self.reader.learn(batch.log_beliefs, self._true_diagnoses(batch), rate_share)
+        truths = [self.diagnosis_tokens.index(self._true_diagnosis_token(visit.state.case)) for visit in batch.visits]
+        reading_loss = self.reader.learn(batch.log_beliefs, torch.tensor(truths, device=values.device), rate_share)
         critic_loss = self.critic.learn(batch.log_beliefs, batch.requested, gains, rate_share, generator)
         self.metrics = {
             "credit/states": float(len(batch.visits)),
@@ -200,13 +206,6 @@ class RecordCritic(Algorithm):
                     requested[n, self.number_of_examination[name]] = True
         log_prior = torch.log_softmax(logits, dim=-1).clamp_min(-10).masked_fill(requested, -1e4)
         return Batch(contexts, visits, log_beliefs, log_prior, requested)
-
-    def _true_diagnoses(self, batch: Batch) -> "torch.Tensor":
-        """Return the number of the true diagnosis at every state, [S]."""
-        import torch
-
-        tokens = [self.prompts.tokenizer.encode(f" {true_names(visit.state.case)[0]}")[0] for visit in batch.visits]
-        return torch.tensor([self.diagnosis_tokens.index(token) for token in tokens], device=batch.log_beliefs.device)
 
     def _target(self, values: "torch.Tensor", log_prior: "torch.Tensor") -> "torch.Tensor":
         """Compute the distribution over examinations that the policy learns, pi_0^(prior / tau) exp(values / tau),

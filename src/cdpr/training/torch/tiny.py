@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import yaml
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ...settings.schema import TinyModel
@@ -20,16 +22,8 @@ SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")
 _PHRASES = r"\d+|[^\d,.|:;()%\n]*[,.|:;()%\n]+\s*|[^\d,.|:;()%\n]+"
 _LEAST_COUNT = 10  # a phrase that comes so often becomes a token
 _PHRASE_SHARE = 0.8  # of the vocabulary, without bytes and fixed tokens: at most so much for phrases
-MAX_POSITIONS = 8192  # the paper's 2,048 prompt and 4,096 response tokens, with room
-
-# No newline between turns: every token costs the tiny model a decoding step.
-CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{% if message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}<|end|>"
-    "{% else %}<|user|>{{ message['content'] }}{% endif %}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
+_FILES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+CHAT_TEMPLATE: str = _FILES["tokenizer"]["chat_template"]
 
 
 def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
@@ -100,16 +94,9 @@ def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> P
     tokenizer = train_tokenizer(corpus, tiny.vocab_size)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": MAX_POSITIONS,
-        "clean_up_tokenization_spaces": False,
-        "eos_token": END,
-        "pad_token": PAD,
-        "chat_template": CHAT_TEMPLATE,
-    }
-    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(_FILES["tokenizer"], indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     _write_model(folder, tiny, tokenizer)
     return folder
 
@@ -118,35 +105,21 @@ def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:
     """Write the configuration and the untrained weights of the tiny policy to ``folder``."""
     from .decoder import Decoder
 
-    tokens = {"eos_token_id": tokenizer.token_to_id(END), "pad_token_id": tokenizer.token_to_id(PAD)}
-    written_by = {"transformers_version": metadata.version("transformers")}  # whose files these are
-    config = {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        "dtype": "float32",
+    common = {
+        "eos_token_id": tokenizer.token_to_id(END),
+        "pad_token_id": tokenizer.token_to_id(PAD),
+        "transformers_version": metadata.version("transformers"),  # whose files these are
+    }
+    config = _FILES["model"] | {
         "vocab_size": tokenizer.get_vocab_size(),
         "hidden_size": tiny.hidden_size,
         "intermediate_size": tiny.intermediate_size,
-        "hidden_act": "silu",
         "num_hidden_layers": tiny.layers,
         "num_attention_heads": tiny.heads,
         "num_key_value_heads": tiny.kv_heads,
         "head_dim": tiny.hidden_size // tiny.heads,
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "max_position_embeddings": MAX_POSITIONS,
-        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
-        "rms_norm_eps": 1e-06,
         "layer_types": ["full_attention"] * tiny.layers,
-        "sliding_window": None,
-        "use_sliding_window": False,
-        "max_window_layers": 28,
-        "initializer_range": 0.02,
-        "tie_word_embeddings": True,
-        "use_cache": True,
-        "bos_token_id": None,
     }
-    for name, content in (("config.json", config | tokens), ("generation_config.json", tokens)):
-        text = json.dumps(content | written_by, indent=2, sort_keys=True) + "\n"
-        (folder / name).write_text(text, encoding="utf-8")
+    for name, content in (("config.json", config | common), ("generation_config.json", common)):
+        (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     Decoder.untrained(folder).save_pretrained(folder)

@@ -9,9 +9,9 @@ import logging
 import math
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 import transfer_queue as tq
@@ -234,10 +234,9 @@ class GroupHook:
         batch.metrics = self.algorithm.finish_batch(scored)
         check_finite([list(group.trajectories().values()) for group in groups], scored)
         for group, credit in zip(groups, scored, strict=True):
-            for row in _batch_rows(group, credit):
-                batch.advantages[row.key] = [a * w for a, w in zip(row.advantages, row.weights, strict=True)]
-                if self.algorithm.extra_samples:
-                    batch.weights[row.key] = math.fsum(row.weights)
+            _add_rows(batch, group, credit)
+        if not self.algorithm.extra_samples:
+            batch.weights = {}
         if line := credit_record(groups[0].iteration + 1, scored):
             self.record(line)
         return batch
@@ -251,30 +250,23 @@ class GroupHook:
         self.algorithm.load_state_dict(json.loads(state))
 
 
-class _BatchRow(NamedTuple):
-    """A row of verl's batch: its key, and the advantages and weights of its tokens."""
+def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) -> None:
+    """Add the advantages and weights of a scored group to those of the batch: a row of verl's for each trajectory and
+    for each alternative."""
 
-    key: str
-    advantages: list[float]
-    weights: list[float]
-
-
-def _batch_rows(group: _Group, scored: GroupAdvantages) -> Iterator[_BatchRow]:
-    """Yield the rows of verl's batch that a scored group has: its trajectories, then its alternatives."""
-
-    def align(turns: Sequence[Turn], values: Sequence[Any], length: int | None = None) -> list[float]:
-        """Return one value for each token after the first prompt, from the values of each turn."""
-        return align_with_response(turns, expand_to_tokens(turns, values), length)
+    def add_row(key: str, turns: Sequence[Turn], advantages: Sequence[Any], weights: Sequence[Any], length=None):
+        """Add a row from the values of its turns; ``length`` is the number of tokens of the row, by default all."""
+        by_token = [align_with_response(turns, expand_to_tokens(turns, x), length) for x in (advantages, weights)]
+        batch.advantages[key] = [advantage * weight for advantage, weight in zip(*by_token, strict=True)]
+        batch.weights[key] = math.fsum(by_token[1])
 
     for i, trajectory in group.trajectories().items():
         turns, length = [step.turn for step in trajectory.steps], len(group.members[i].response_ids)
-        advantages, weights = (align(turns, values, length) for values in (scored.decisions[i], scored.weights[i]))
-        yield _BatchRow(f"{group.uid}_{i}_0", advantages, weights)
+        add_row(f"{group.uid}_{i}_0", turns, scored.decisions[i], scored.weights[i], length)
     count: Counter[int] = Counter()  # alternatives of each trajectory
     for other in scored.alternatives:
         count[other.i] += 1
-        advantages, weights = align(other.turns, other.advantages), align(other.turns, other.weights)
-        yield _BatchRow(f"{group.uid}_{other.i}_{count[other.i]}", advantages, weights)
+        add_row(f"{group.uid}_{other.i}_{count[other.i]}", other.turns, other.advantages, other.weights)
 
 
 class GroupWorker(GroupHook, AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
