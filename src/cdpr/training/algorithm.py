@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -100,8 +101,7 @@ class GroupAdvantages:
     record: "CreditRow | None" = None
 
     def __post_init__(self) -> None:
-        if not self.weights:
-            self.weights = [[1.0] * len(advantages) for advantages in self.decisions]
+        self.weights = self.weights or [[1.0] * len(advantages) for advantages in self.decisions]
 
 
 class Algorithm(ABC):
@@ -141,8 +141,7 @@ class Algorithm(ABC):
         metrics: dict[str, float] = {}
         if scores := [group.scores for group in batch if group.scores is not None]:
             metrics["train/equal_groups"] = share_of_equal_groups(scores)
-        names = dict.fromkeys(name for group in batch for name in group.counts)
-        for name in names:
+        for name in dict.fromkeys(name for group in batch for name in group.counts):
             metrics[name] = sum(group.counts.get(name, 0) for group in batch)
         return metrics
 
@@ -205,14 +204,12 @@ async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration:
 def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> None:
     """Raise FloatingPointError, naming the case, where an advantage of the groups (``scored``) is not finite."""
     for group, credit in zip(groups, scored, strict=True):
-        of_alternatives = [alternative.advantages for alternative in credit.alternatives]
-        for advantages in [*credit.decisions, *of_alternatives]:
-            for advantage in advantages:
-                values = advantage if isinstance(advantage, tuple) else (advantage,)
-                if not all(map(math.isfinite, values)):
-                    raise FloatingPointError(
-                        f"{group[0].case.called}: the advantages {advantages} are not finite; the step was stopped"
-                    )
+        for row in [*credit.decisions, *(alternative.advantages for alternative in credit.alternatives)]:
+            values = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in row)
+            if not all(map(math.isfinite, values)):
+                raise FloatingPointError(
+                    f"{group[0].case.called}: the advantages {row} are not finite; the step was stopped"
+                )
 
 
 def expand_to_tokens(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[float, ...]]:

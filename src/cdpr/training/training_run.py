@@ -138,19 +138,16 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
     The first cases of the split ``train`` are left out where a warm start has demonstrated them. Raises ValueError for
     fewer training cases than a batch has.
     """
-    by_split: dict[str, list[CaseRecord]] = {"train": [], "validation": []}
-    for case in cases:
-        if case.split in by_split:
-            by_split[case.split].append(case)
+    selected = [case for case in cases if case.split in ("train", "validation")]
     demonstrated = settings.warm_start.cases if settings.policy.warm_started else 0
-    train = by_split["train"][demonstrated:]
+    train = [case for case in selected if case.split == "train"][demonstrated:]
     if len(train) < settings.training.prompts_per_batch:
         raise ValueError(
             f"{len(train)} training cases are left for reinforcement learning, fewer than one batch of "
             f"{settings.training.prompts_per_batch}: raise data.train_cases, or lower training.prompts_per_batch or "
             "warm_start.cases"
         )
-    return train, by_split["validation"]
+    return train, [case for case in selected if case.split == "validation"]
 
 
 def open_training_log(state: Path, run: str = "") -> Log:

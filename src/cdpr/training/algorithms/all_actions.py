@@ -19,7 +19,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from ...credit.belief import Measure, read_beliefs, verb_and_name_values
+from ...credit.belief import read_beliefs, verb_and_name_values
 from ...credit.continuations import Draws
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, State, Step
@@ -97,7 +97,6 @@ class AllActions(Algorithm):
         leaves: Literal["returns", "belief"] = key(
             "returns", "The values of the leaves; the latter draws actions alone."
         )
-        measure: Measure = key("probability", "Belief: probability of the whole name, or its mean over the tokens.")
 
     reads = ("utility", "comparators")
     extra_samples = True
@@ -129,7 +128,7 @@ class AllActions(Algorithm):
         tree = ValueTree(self.context, self.return_of, samples)
         if self.options.leaves == "belief":
             states = [tree.next_state(state, step) for state, step in samples]
-            tree.beliefs = await read_beliefs(self.context.policy, states, self.options.measure)
+            tree.beliefs = await read_beliefs(self.context.policy, states, "probability")
         return tree
 
     def _advantage(self, tree: ValueTree, state: State, step: Step) -> PerToken:

@@ -27,15 +27,9 @@ class Cdpr(Algorithm):
     def __init__(self, context: Context):
         super().__init__(context)
         self.credit = context.settings.credit
-        frozen = self.needs_frozen_policy(context.settings)
-        continuation_policy = context.load_frozen_policy() if frozen else context.policy
+        policy = context.load_frozen_policy() if self.needs_frozen_policy(context.settings) else context.policy
         self.process_reward = ProcessReward(
-            context.environment,
-            context.policy,
-            continuation_policy,
-            self.credit,
-            context.settings.utility,
-            context.seed,
+            context.environment, context.policy, policy, self.credit, context.settings.utility, context.seed
         )
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:

@@ -47,7 +47,6 @@ class Gigpo(Algorithm):
         """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}."""
         returns: list[float] = []
         for step in reversed(trajectory.steps):
-            is_last = not returns
-            reward = self.return_of(is_last and trajectory.correct, step.effort)
-            returns.append(reward if is_last else reward + self.options.discount * returns[-1])
+            reward = self.return_of(not returns and trajectory.correct, step.effort)  # the last decision comes first
+            returns.append(reward + self.options.discount * (returns[-1] if returns else 0.0))
         return returns[::-1]

@@ -128,6 +128,8 @@ class RecordCritic(Algorithm):
         self.reader = Reader(model, self.diagnosis_tokens, rate, self.options.reader)
         device = next(model.parameters()).device
         self.critic = Critic(len(diagnoses), len(examinations), rate, context.seed, device)
+        self.parts: dict[str, Any] = {"reader": self.reader, "reader_optimiser": self.reader.optimiser,
+                                      "critic": self.critic, "critic_optimiser": self.critic.adam}  # fmt: skip
         self.metrics: dict[str, float] = {}
 
     def _true_diagnosis_token(self, case: CaseRecord) -> int:
@@ -180,7 +182,7 @@ class RecordCritic(Algorithm):
         initial policy's choices there."""
         import torch
 
-        from ..torch.beliefs import Branch, differentiable_branch_logits
+        from ..torch.beliefs import Branch, trainable_branch_logits
 
         visits: list[Visit] = []
         contexts: list[tuple[int, ...]] = []
@@ -192,12 +194,10 @@ class RecordCritic(Algorithm):
                     visits.append(Visit(state, number, i, len(contexts), length, forced))
                 contexts.append(self.prompts.context_ids(trajectory.states[-1]))
         before_diagnosis = [Branch(visit.row, visit.length, self.prompts.forced_prefix_ids) for visit in visits]
-        log_beliefs = self.reader.log_beliefs(
-            differentiable_branch_logits(self.reader.model, contexts, before_diagnosis)
-        )
+        log_beliefs = self.reader.log_beliefs(trainable_branch_logits(self.reader.model, contexts, before_diagnosis))
         before_name = [Branch(visit.row, visit.length, self.request_prefix) for visit in visits]
         with torch.no_grad():
-            logits = differentiable_branch_logits(self.initial_model, contexts, before_name)[:, self.examination_tokens]
+            logits = trainable_branch_logits(self.initial_model, contexts, before_name)[:, self.examination_tokens]
         requested = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
         for n, visit in enumerate(visits):
             for step in visit.state.history:
@@ -280,7 +280,7 @@ class RecordCritic(Algorithm):
         scored = []
         for group, replies in zip(groups, alternatives, strict=True):
             zeros = [[0.0] * len(trajectory.steps) for trajectory in group]
-            scored.append(GroupAdvantages(decisions=zeros, weights=[row[:] for row in zeros], alternatives=replies))
+            scored.append(GroupAdvantages(decisions=zeros, weights=zeros, alternatives=replies))
         return scored
 
     async def _replies_at(
@@ -304,13 +304,16 @@ class RecordCritic(Algorithm):
         return super().finish_batch(batch) | self.metrics
 
     def state_dict(self) -> Any:
-        """Return the state of reader and critic, with their optimisers."""
-        return {"reader": self.reader.state_dict(), "critic": self.critic.state_dict()}
+        """Return the state of reader and critic, with their optimisers and the states that the critic remembers."""
+        states = {name: part.state_dict() for name, part in self.parts.items()}
+        return states | {"inputs": self.critic.inputs, "gains": self.critic.gains}
 
     def load_state_dict(self, state: Any) -> None:
         """Restore what :meth:`state_dict` returned."""
-        self.reader.load_state_dict(state["reader"])
-        self.critic.load_state_dict(state["critic"])
+        for name, part in self.parts.items():
+            part.load_state_dict(state[name])
+        device = self.critic.inputs.device
+        self.critic.inputs, self.critic.gains = state["inputs"].to(device), state["gains"].to(device)
 
 
 def net_gain(before: "torch.Tensor", after: "torch.Tensor", power: float) -> "torch.Tensor":

@@ -6,6 +6,7 @@ its end. Decisions before a branch belong to several episodes: each of these cou
 """
 
 import asyncio
+import functools
 import random
 from dataclasses import dataclass
 from statistics import fmean
@@ -41,27 +42,24 @@ class TreeGrpo(Algorithm):
         branches. A decision that several episodes share gets the mean of their advantages, with their number as its
         weight."""
         trees = await asyncio.gather(*(self._grow_tree(first, iteration, i) for i, first in enumerate(group)))
-        scores = [
-            [self.return_of(branch.trajectory.correct, branch.trajectory.effort()) for branch in tree] for tree in trees
-        ]
+        scores = [[self.return_of(b.trajectory.correct, b.trajectory.effort()) for b in tree] for tree in trees]
         among_trees = self.normalise_scores([score for tree_scores in scores for score in tree_scores])
         size = self.options.nodes + 1  # episodes of a tree
         decisions: list[list[PerToken]] = []
         weights: list[list[PerToken]] = []
         alternatives: list[Alternative] = []
-        for i, (tree, tree_scores) in enumerate(zip(trees, scores, strict=True)):
-            within_tree = self.normalise_scores(tree_scores)
+        for i, tree in enumerate(trees):
+            within_tree = self.normalise_scores(scores[i])
             advantages = [a + b for a, b in zip(within_tree, among_trees[i * size : (i + 1) * size], strict=True)]
             # Decision t of the first episode, tree[0], belongs to it and to all episodes that branch off after t.
-            sharing = [
-                [advantages[0]] + [a for branch, a in zip(tree[1:], advantages[1:], strict=True) if branch.start > t]
-                for t in range(len(group[i].steps))
-            ]
-            decisions.append([fmean(row) for row in sharing])
-            weights.append([float(len(row)) for row in sharing])
+            sharing = [[advantages[0]] for _ in group[i].steps]
             for branch, advantage in zip(tree[1:], advantages[1:], strict=True):
+                for row in sharing[: branch.start]:
+                    row.append(advantage)
                 turns = [step.turn for step in branch.trajectory.steps[branch.start :]]
                 alternatives.append(Alternative(i, turns, [advantage] * len(turns), [1.0] * len(turns)))
+            decisions.append([fmean(row) for row in sharing])
+            weights.append([float(len(row)) for row in sharing])
         tokens = sum(len(turn.token_ids) for alternative in alternatives for turn in alternative.turns)
         counts = {"credit/continuation_tokens": tokens}
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
@@ -71,10 +69,6 @@ class TreeGrpo(Algorithm):
         the episodes of the tree: ``first``, then the others in the order of the decisions at which they start."""
         seed = derive_seed(self.context.seed, "tree", iteration, first.case.note_id, i)
         starts = sorted(random.Random(seed).choices(range(len(first.steps)), k=self.options.nodes))
-        environment, policy = self.context.environment, self.context.policy
-        calls = [
-            run_episode(environment, policy, first.case, derive_seed(seed, k), first.states[start])
-            for k, start in enumerate(starts)
-        ]
-        episodes = await asyncio.gather(*calls)
+        run = functools.partial(run_episode, self.context.environment, self.context.policy, first.case)
+        episodes = await asyncio.gather(*(run(derive_seed(seed, k), first.states[t]) for k, t in enumerate(starts)))
         return [Branch(0, first), *map(Branch, starts, episodes)]

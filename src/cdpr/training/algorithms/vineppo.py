@@ -29,8 +29,7 @@ class VinePpo(Algorithm):
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Divide the advantages by their standard deviation over all decisions of the batch; returns metrics."""
-        advantages = [a for group in batch for trajectory in group.decisions for a in trajectory]
-        scale = pstdev(advantages) or 1.0
+        scale = pstdev([a for group in batch for trajectory in group.decisions for a in trajectory]) or 1.0
         for group in batch:
             group.decisions = [[a / scale for a in trajectory] for trajectory in group.decisions]
         return super().finish_batch(batch)

@@ -20,6 +20,9 @@ _HIDDEN = 256  # units of the critic's hidden layers
 _MATRICES = 5.0  # Muon's learning rate for a learning rate of AdamW of 1
 _REMEMBERED, _BATCH, _STEPS = 8192, 256, 8  # states that the critic remembers, learns from in a step, and its steps
 
+Contexts = Sequence[Sequence[int]]
+"""The tokens of several contexts."""
+
 
 class Branch(NamedTuple):
     """Tokens ``ids`` that continue the first ``start`` tokens of a context. ``context`` is the number of the context in
@@ -40,7 +43,7 @@ def index_by_first_token(names: Iterable[str], first_token: Callable[[str], int]
 
 
 @torch.no_grad()
-def branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
+def branch_logits(model: Any, contexts: Contexts, branches: Sequence[Branch]) -> torch.Tensor:
     """Compute the logits of the token after each branch, float32 [branches, vocabulary], without gradients. Each
     context passes through the model once, whatever the number of its branches."""
     device = next(model.parameters()).device
@@ -81,9 +84,7 @@ def _pad(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Ten
     return torch.from_numpy(ids).to(device), torch.from_numpy(is_token).to(device)
 
 
-def differentiable_branch_logits(
-    model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]
-) -> torch.Tensor:
+def trainable_branch_logits(model: Any, contexts: Contexts, branches: Sequence[Branch]) -> torch.Tensor:
     """Compute what :func:`branch_logits` does, with gradients, for short branches in the order of their contexts."""
     rows: list[list[Segment]] = [[Segment(0, ids, ())] for ids in contexts]
     for branch in branches:
@@ -123,14 +124,6 @@ class Reader(torch.nn.Module):
             raise FloatingPointError("the gradient of the reader is not finite; the step was stopped")
         self.optimiser.step(rate_share)
         return float(loss.detach())
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """Return what torch adds to the ``state_dict`` of the weights: the state of the optimiser."""
-        return self.optimiser.state_dict()
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`get_extra_state` returned."""
-        self.optimiser.load_state_dict(state)
 
 
 class Critic(torch.nn.Module):
@@ -178,15 +171,6 @@ class Critic(torch.nn.Module):
             self.adam.step()
             losses.append(float(loss.detach()))
         return fmean(losses) if losses else 0.0
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """Return what torch adds to the ``state_dict`` of the weights: optimiser and remembered states."""
-        return {"adam": self.adam.state_dict(), "inputs": self.inputs, "gains": self.gains}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`get_extra_state` returned."""
-        self.adam.load_state_dict(state["adam"])
-        self.inputs, self.gains = (state[name].to(self.inputs.device) for name in ("inputs", "gains"))
 
 
 def _critic_inputs(log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:

@@ -6,8 +6,8 @@ Source: Qwen3 of transformers 5 (``modeling_qwen3.py``) with its attention by ``
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import torch
@@ -116,15 +116,6 @@ class _Cache:
         return selected
 
 
-@dataclass
-class _Hidden:
-    """The output of the decoder without its head: hidden states [B, T, width], and the cache that was used, under the
-    names of transformers."""
-
-    last_hidden_state: Tensor
-    past_key_values: _Cache | None
-
-
 class _Body(nn.Module):
     """The decoder without its head: tokens to hidden states."""
 
@@ -142,8 +133,9 @@ class _Body(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
         past_key_values: _Cache | None = None, use_cache: bool = False,
-    ) -> _Hidden:  # fmt: skip
-        """Compute the hidden states [B, T, width] of ``input_ids`` [B, T]. ``attention_mask`` is True for tokens that
+    ) -> SimpleNamespace:  # fmt: skip
+        """Compute the hidden states of ``input_ids`` [B, T]. Returns an object with ``last_hidden_state``
+        [B, T, width] and ``past_key_values``, the cache that was used. ``attention_mask`` is True for tokens that
         are no padding, [B, past + T], or for the tokens that each token attends to, [B, 1, T, past + T].
         ``past_key_values`` has the keys and values of earlier tokens; ``use_cache`` returns one that has those of these
         tokens too."""
@@ -159,7 +151,7 @@ class _Body(nn.Module):
         mask, hidden = _attention_mask(attention_mask, width, past), self.embed_tokens(input_ids)
         for index, layer in enumerate(self.layers):
             hidden = layer(hidden, cos, sin, mask, None if cache is None else cache.layers[index])
-        return _Hidden(self.norm(hidden), cache)
+        return SimpleNamespace(last_hidden_state=self.norm(hidden), past_key_values=cache)
 
 
 class Decoder(nn.Module):
@@ -167,7 +159,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: dict[str, Any], folder: Path):
         super().__init__()
-        self.folder, self.config = folder, _Config(config)
+        self.folder, self.config = folder, SimpleNamespace(to_dict=lambda: dict(config))  # as transformers has it
         self.model = _Body(config)
         self.lm_head = nn.Linear(config["hidden_size"], config["vocab_size"], bias=False, device="meta")
         self.lm_head.weight = self.model.embed_tokens.weight
@@ -207,14 +199,6 @@ class Decoder(nn.Module):
         if folder != self.folder:
             for name in _CONFIGS:
                 shutil.copyfile(self.folder / name, folder / name)
-
-
-class _Config(dict):
-    """The configuration as a dictionary, with the method of transformers' class that is called on it."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a copy of the configuration."""
-        return dict(self)
 
 
 def _attention_mask(mask: Tensor | None, width: int, past: int) -> Tensor | None:

@@ -38,8 +38,7 @@ def train(
     ends the run: the weights are those before that step, and the last row says so. Source: paper, section "Policy
     Update".
     """
-    training, checkpoint = trainer.settings.training, state / "checkpoint.pt"
-    log = log or open_training_log(state)
+    training, checkpoint, log = trainer.settings.training, state / "checkpoint.pt", log or open_training_log(state)
     steps = trainer.run.steps if steps is None else steps
     if saved := load_checkpoint(checkpoint):
         trainer.load_state_dict(saved)

@@ -78,15 +78,13 @@ class MuonAndAdamW:
         for number, matrix in enumerate(self.matrices):
             numbers_by_shape[matrix.shape].append(number)
         for (rows, columns), numbers in numbers_by_shape.items():  # matrices of one shape are updated together
-            directions = torch.stack([self._update_momentum(number) for number in numbers])
+            gradients: list[Any] = [self.matrices[number].grad for number in numbers]
+            momenta = [self.momenta[n].lerp_(g, 1 - _MOMENTUM) for n, g in zip(numbers, gradients, strict=True)]
+            # Nesterov: the gradient moved towards the momentum
+            directions = torch.stack([g.lerp(m, _MOMENTUM) for g, m in zip(gradients, momenta, strict=True)])
             step_size = learning_rate * max(1.0, rows / columns) ** 0.5
             for number, direction in zip(numbers, orthogonalise(directions), strict=True):
                 self.matrices[number].mul_(1 - learning_rate * WEIGHT_DECAY).add_(direction, alpha=-step_size)
-
-    def _update_momentum(self, number: int) -> torch.Tensor:
-        """Update the momentum of a matrix by its gradient; returns the gradient with Nesterov momentum."""
-        gradient: Any = self.matrices[number].grad
-        return gradient.lerp(self.momenta[number].lerp_(gradient, 1 - _MOMENTUM), _MOMENTUM)
 
     def state_dict(self) -> dict[str, Any]:
         """Return Muon's momenta and the state of AdamW, for a checkpoint."""

@@ -49,11 +49,9 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     frequent = sorted(frequent, key=lambda phrase: (-counts[phrase], phrase))[: round(_PHRASE_SHARE * free)]
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence([by_phrase, to_bytes])
+    size = vocab_size - len(SCAFFOLD) - len(frequent)
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - len(SCAFFOLD) - len(frequent),
-        special_tokens=list(CONTROL),
-        initial_alphabet=alphabet,
-        show_progress=False,
+        vocab_size=size, special_tokens=list(CONTROL), initial_alphabet=alphabet, show_progress=False
     )
     others = sorted(counts.keys() - set(frequent))
     bpe.train_from_iterator((phrase for phrase in others for _ in range(counts[phrase])), trainer)
@@ -94,9 +92,8 @@ def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> P
     tokenizer = train_tokenizer(corpus, tiny.vocab_size)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps(_FILES["tokenizer"], indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    text = json.dumps(_FILES["tokenizer"], indent=2, ensure_ascii=False) + "\n"
+    (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
     _write_model(folder, tiny, tokenizer)
     return folder
 
@@ -105,11 +102,8 @@ def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:
     """Write the configuration and the untrained weights of the tiny policy to ``folder``."""
     from .decoder import Decoder
 
-    common = {
-        "eos_token_id": tokenizer.token_to_id(END),
-        "pad_token_id": tokenizer.token_to_id(PAD),
-        "transformers_version": metadata.version("transformers"),  # whose files these are
-    }
+    common = {"eos_token_id": tokenizer.token_to_id(END), "pad_token_id": tokenizer.token_to_id(PAD)}
+    common |= {"transformers_version": metadata.version("transformers")}  # whose files these are
     config = _FILES["model"] | {
         "vocab_size": tokenizer.get_vocab_size(),
         "hidden_size": tiny.hidden_size,

@@ -117,9 +117,8 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
 def gather_lessons(settings: Settings, case_files: Mapping[str, Path]) -> Lessons:
     """Let clinicians demonstrate the training cases in ``case_files``, the files of the data sets by name: of the
     in-domain data set the first ``warm_start.cases`` cases, of the textbook all."""
-    datasets = LESSONS if _uses_textbook(settings) else (IN_DOMAIN,)
     by_dataset = {}
-    for dataset in datasets:
+    for dataset in LESSONS if _uses_textbook(settings) else (IN_DOMAIN,):
         limit = settings.warm_start.cases if dataset == IN_DOMAIN else None
         by_dataset[dataset] = list(itertools.islice(iterate_records(case_files[dataset], "train"), limit))
     return _demonstrate_datasets(settings, by_dataset)
@@ -236,30 +235,29 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
     decay of the learning rate. Muon trains the hidden matrices of the tiny policy, AdamW all other weights. Resumes
     from the checkpoint in ``state_dir``; ``log`` gets a row of metrics per epoch."""
     size, epochs = settings.warm_start.batch_size, settings.warm_start.epochs
-    steps = epochs * math.ceil(len(demonstrations) / size)
+    per_epoch = math.ceil(len(demonstrations) / size)
+    steps = epochs * per_epoch
     if settings.policy.model == "tiny":
         optimiser, warmup = MuonAndAdamW(model, _MUON_RATE, _TINY_ADAM_RATE), 50
     else:
         optimiser = MuonAndAdamW(None, 0.0, _FOLDER_ADAM_RATE, further=model.parameters())
         warmup = min(50, math.ceil(steps / 10))
-    path, start, step = state_dir / "warm_start.pt", 0, 0
+    path, start = state_dir / "warm_start.pt", 0
     if saved := load_checkpoint(path):
-        start, step = saved["epoch"], saved["step"]
+        start = saved["epoch"]
         model.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
     model.train()
     for epoch in range(start, epochs):
         losses = []
-        for batch in _batches(demonstrations, size, derive_seed(_SEED, "epoch", epoch)):
+        for step, batch in enumerate(_batches(demonstrations, size, derive_seed(_SEED, "epoch", epoch))):
             loss = -token_logprobs(model, batch).mean()
             model.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
-            optimiser.step(warmup_and_cosine(step, steps, warmup))
-            step += 1
+            optimiser.step(warmup_and_cosine(epoch * per_epoch + step, steps, warmup))
             losses.append(float(loss.detach()))
-        state = {"epoch": epoch + 1, "step": step, "model": model.state_dict(), "optimiser": optimiser.state_dict()}
-        save_checkpoint(path, state)
+        save_checkpoint(path, {"epoch": epoch + 1, "model": model.state_dict(), "optimiser": optimiser.state_dict()})
         log({"step": epoch + 1, "warm_start/loss": fmean(losses), "warm_start/of": epochs})
 
 

@@ -40,10 +40,9 @@ def prepare_resume(checkpoints: Path) -> int | None:
         _remove(checkpoints)
         (checkpoints / LATEST).unlink(missing_ok=True)
         return None
-    newest = max(whole_steps)
-    _remove(checkpoints, checkpoint_folder(checkpoints, newest))
-    write_text(checkpoints / LATEST, str(newest))
-    return newest
+    _remove(checkpoints, keep=checkpoint_folder(checkpoints, max(whole_steps)))
+    write_text(checkpoints / LATEST, str(max(whole_steps)))
+    return max(whole_steps)
 
 
 def _remove(checkpoints: Path, keep: Path | None = None) -> None:

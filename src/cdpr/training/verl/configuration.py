@@ -30,8 +30,8 @@ _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
 def environment_variables(settings: Settings) -> dict[str, str]:
     """Return the environment variables of all processes of a run: no telemetry, no downloads (the policy is a folder),
     and those of the CPU where there is no GPU."""
-    variables = NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"}
-    variables |= {name: os.environ.get(name, value) for name, value in WITHOUT_TOOLKIT.items()}
+    toolkit = {name: os.environ.get(name, value) for name, value in WITHOUT_TOOLKIT.items()}
+    variables = NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"} | toolkit
     if settings.training.verl.without_gpu:
         variables |= ENVIRONMENT | {"OMP_NUM_THREADS": str(settings.training.threads)}
     return variables

@@ -173,8 +173,7 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
     import ray
 
     write_text(state / START, "Ray")
-    deadline, ended = time.monotonic() + patience, threading.Event()
-    problems: list[str] = []
+    deadline, ended, problems = time.monotonic() + patience, threading.Event(), []
 
     def watch() -> None:
         """Wake the main thread once the start has failed."""

@@ -36,6 +36,7 @@ _POLICY = {
     "actor/entropy": "policy/entropy",
 }
 _TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "update_weights": "time/weights"}
+Metrics = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,7 @@ class Schedule(torch.utils.data.Dataset):
         }
 
 
-def align_with_response(
-    turns: Sequence[Turn], values: Iterable[Sequence[float]], length: int | None = None
-) -> list[Any]:
+def align_with_response(turns: Sequence[Turn], values: Iterable[Sequence[float]], length: int | None = None) -> list:
     """Return one value for each token after the first prompt of an episode, at most ``length`` of them. ``values`` has
     one sequence for each turn, with a value for each token of its reply; observations between the replies get 0.
 
@@ -134,9 +133,7 @@ def align_with_response(
     return row[:length]
 
 
-def translate_metrics(
-    own: Mapping[str, float], metrics: Mapping[str, Any], timing: Mapping[str, float]
-) -> dict[str, float]:
+def translate_metrics(own: Metrics, metrics: Metrics, timing: Metrics) -> dict[str, float]:
     """Make the row of metrics of a step: our ``own`` metrics, then verl's ``metrics`` and ``timing`` (seconds) under
     our names. Metrics of verl without a name of ours are left out."""
     row = dict(own)
@@ -147,7 +144,7 @@ def translate_metrics(
     return row | {ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}
 
 
-def reason_to_stop(row: Mapping[str, float], allowed: float = MAX_FAILED) -> str | None:
+def reason_to_stop(row: Metrics, allowed: float = MAX_FAILED) -> str | None:
     """Return why the run has to stop after a step with the metrics ``row``; None where it goes on. ``allowed`` is the
     share of failures above which it stops."""
     if row.get("rollout/fatal"):
