@@ -25,11 +25,11 @@ from cdpr.report.comparators import write_comparators
 from cdpr.report.curves import CurveError, diverged_at, read_curves
 from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
 from cdpr.report.learning_curves import (
-    efficiency_curves,
     plot_engines,
     plot_learning_curves,
     plot_training_efficiency,
     plot_training_time,
+    read_efficiency_curves,
 )
 from cdpr.report.main_table import sheet, write_main_table
 from cdpr.report.methods import main_methods, pictured_methods, variant_method
@@ -343,7 +343,7 @@ def test_efficiency_is_compared_over_the_same_seeds(results, tmp_path):
     three = parse_settings(SETTINGS.model_dump() | {"seeds": [0, 1, 2]})
     for run in ("cdpr-seed2", "without_cache-seed0", "without_cache-seed1", "grpo-seed2"):
         shutil.copytree(results / "training/cdpr-seed0", results / "training" / run)
-    curves = {curve.method.name: curve for curve in efficiency_curves(three, job(results, tmp_path / "f"))}
+    curves = {curve.method.name: curve for curve in read_efficiency_curves(three, job(results, tmp_path / "f"))}
     assert curves["cdpr"].runs == ("cdpr-seed0", "cdpr-seed1") and len(curves["cdpr"].values["tokens"]) == 2
     assert curves["without_cache"].method.runs == ("without_cache-seed0", "without_cache-seed1")
     assert {len(curve.method.runs) for curve in curves.values()} == {2}

@@ -69,6 +69,7 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
     if tables:
         last_steps = {run: table[-1, 0] for run, table in tables.items()}
         first = max(table[0, 0] for table in tables.values())
+        # A seed that is still running shortens the curves of all, one that diverged does not.
         last = min((step for run, step in last_steps.items() if run not in diverged), default=max(last_steps.values()))
         all_steps = np.unique(np.concatenate([table[:, 0] for table in tables.values()]))
         steps = all_steps[(first <= all_steps) & (all_steps <= last)]

@@ -161,7 +161,8 @@ def _draw_curves(panel: style.Axes, frontiers: Frontiers, dataset: str, decoding
             continue
         points = points[:, np.argsort(points[0, :, 1])]
         low, high = np.quantile(points[1:], [0.025, 0.975], axis=0)
-        (accuracy, cost), below, above = points[0].T, (points[0] - low).T, (high - points[0]).T
+        accuracy, cost = points[0].T
+        below, above = (points[0] - low).T, (high - points[0]).T
         look = style.look_of(frontiers.settings, methods[0].name)
         panel.errorbar(cost, accuracy, xerr=[below[1], above[1]], yerr=[below[0], above[0]], color=look.colour,
                        marker=look.marker, linestyle=look.line, linewidth=1.2, markersize=5, elinewidth=0.7,

@@ -31,7 +31,9 @@ class Axis:
     unit: float = 1.0
 
 
-def curves_of(settings: Settings, job: Job, figure: str, metrics: Sequence[str], shared: bool = False) -> list[Curves]:
+def read_figure_curves(
+    settings: Settings, job: Job, figure: str, metrics: Sequence[str], shared: bool = False
+) -> list[Curves]:
     """Read the training curves of the variants of a figure; ``shared``: with the seeds alone that all of them have. A
     variant without metrics files has no runs.
 
@@ -47,16 +49,16 @@ def curves_of(settings: Settings, job: Job, figure: str, metrics: Sequence[str],
     return [read_curves(folder, method, metrics) for method in methods]
 
 
-def efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
+def read_efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
     """Read the curves of the efficiency figures, over the same seeds: they compare price and accuracy. Raises as
-    :func:`curves_of`."""
-    return curves_of(settings, job, "training_efficiency", EFFICIENCY, shared=True)
+    :func:`read_figure_curves`."""
+    return read_figure_curves(settings, job, "training_efficiency", EFFICIENCY, shared=True)
 
 
 def draw_learning_curves(settings: Settings, job: Job, figure: str) -> None:
     """Plot validation accuracy, AEN, AEC, N_na and utility by training step: mean over seeds, band from the lowest to
-    the highest. Raises as :func:`curves_of`."""
-    curves = curves_of(settings, job, figure, list(PANELS))
+    the highest. Raises as :func:`read_figure_curves`."""
+    curves = read_figure_curves(settings, job, figure, list(PANELS))
     _draw_figure(settings, curves, job.out, list(PANELS), Axis("step", "training step"), rows=2)
 
 
@@ -67,15 +69,15 @@ plot_engines = partial(draw_learning_curves, figure="engines")
 
 def plot_training_efficiency(settings: Settings, job: Job) -> None:
     """Plot accuracy, utility and AEC on the validation split against generated tokens. With :func:`plot_training_time`
-    the counterpart of the paper's figure; both raise as :func:`curves_of`."""
+    the counterpart of the paper's figure; both raise as :func:`read_figure_curves`."""
     axis = Axis("tokens", "generated tokens (millions)", 1e6)
     note = "tokens with probes and continuations"
-    _draw_figure(settings, efficiency_curves(settings, job), job.out, EFFICIENCY, axis, note=note)
+    _draw_figure(settings, read_efficiency_curves(settings, job), job.out, EFFICIENCY, axis, note=note)
 
 
 def plot_training_time(settings: Settings, job: Job) -> None:
     """Plot accuracy, utility and AEC against the time of training: CPU time on a CPU, elapsed time on a GPU."""
-    curves = efficiency_curves(settings, job)
+    curves = read_efficiency_curves(settings, job)
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
     unit, seconds = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
     note = "time on this machine, without validation: of the processor on a CPU (all threads), by the clock on a GPU"
