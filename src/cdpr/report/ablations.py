@@ -25,15 +25,15 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """
     results = Results(settings, folder, ablation_methods(settings))
     base, *ablations = results.methods
+    pairs = [(method, base, IN_DOMAIN) for method in ablations]
     paper = {row["variant"]: row for row in printed_rows("ablation.csv", *_PRINTED)}
     words: dict[str, Any] = {"base": base.label, "remarks": results.notes(), "shared": _shared_job_notes(results)}
     parts, csv_rows = [], []
     for decoding in results.decodings:
         levels = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
-        pairs = [(method, base, IN_DOMAIN) for method in ablations]
         changes = [row if "reason" in row else row | _test_columns(row)
                    for row in comparisons.compare_pairs(results, pairs, decoding)]  # fmt: skip
-        words["readings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
+        words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
         for table, rows in {"levels": levels, "changes": changes, "power": changes}.items():
             parts.append(layout.part(settings, f"ablations.{table}", rows, decoding, **words))
         for level, change in zip(levels, [{}, *changes], strict=True):

@@ -71,6 +71,7 @@ def _measured_rows(results: Results, dataset: str) -> list[Row]:
 
 
 def _labelled_rows(results: Results, dataset: str) -> list[Row]:
+    """Return those of the measured rows whose agents are named in the figure."""
     names = labelled_agents(results.settings)
     return [row for row in _measured_rows(results, dataset) if row["method"] in names]
 

@@ -21,18 +21,16 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """
     results = Results(settings, folder, comparator_methods(settings))
     ours = results.method(OURS)
-    others = [method for method in results.methods if method.learned and method.name != OURS]
+    pairs = [(method, ours, IN_DOMAIN) for method in results.methods if method.learned and method is not ours]
     words: dict[str, Any] = {"remarks": results.notes(), "base": ours.label}
     parts, csv_rows = [], []
     for decoding in results.decodings:
         levels = [summary_with_tokens(results, method, decoding) for method in results.methods]
-        pairs = [(method, ours, IN_DOMAIN) for method in others]
         changes = comparisons.compare_pairs(results, pairs, decoding)
-        words["readings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
+        words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
         parts.append(layout.part(settings, "comparators.levels", levels, decoding, **words))
         parts.append(layout.part(settings, "comparators.changes", changes, decoding, **words))
-        change_of = {method.name: comparisons.add_prefix("change_", row)
-                     for method, row in zip(others, changes, strict=True)}  # fmt: skip
+        change_of = {row["method"]: comparisons.add_prefix("change_", row) for row in changes}
         for row in levels:
             names = {"decoding": decoding, "variant": row["method"], "method": row["label"]}
             csv_rows.append(row | change_of.get(row["method"], {}) | _printed_units(row) | names)

@@ -32,7 +32,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         before = results.summary(static, IN_DOMAIN, decoding)
         after = results.summary(dynamic, IN_DOMAIN, decoding) | cost_reduction(results, decoding)
         shown = (comparisons.ACCURACY, comparisons.AEC, comparisons.UTILITY)
-        words["readings"] = comparisons.describe_changes([change], shown)
+        words["findings"] = comparisons.describe_changes([change], shown)
         parts.append(layout.part(settings, "dynamic_vs_static.levels", [before, after], decoding, **words))
         parts.append(layout.part(settings, "dynamic_vs_static.changes", [change], decoding, **words))
         # A row without figures shows no change either.

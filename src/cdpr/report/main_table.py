@@ -100,7 +100,7 @@ def _paired_table(results: Results, first: Method, second: Method, decoding: str
     columns = comparisons.interval_columns(COMPARED, "Δ ", short=True)
     columns += layout.shared("seed_sd", "discordant", "p", "p_holm")
     words: dict[str, Any] = {"pair": f"{first.label} against {second.label}", "names": f"{first.name}_{second.name}"}
-    words["readings"] = comparisons.describe_changes(changes, COMPARED)
+    words["findings"] = comparisons.describe_changes(changes, COMPARED)
     words["judging"] = results.judging_notes()
     return layout.part(results.settings, "main_table.paired", changes, decoding, columns, **words)
 

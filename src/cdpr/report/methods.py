@@ -185,6 +185,7 @@ def _label_by_model(settings: Settings, entry: AgentEntry) -> str:
 
 
 def _model_label(model: ModelEntry) -> str:
+    """Return the label of a model: its own, its id, or the name of its folder."""
     return model.label or model.id or Path(str(model.folder)).name
 
 

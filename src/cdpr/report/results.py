@@ -181,7 +181,8 @@ class Results:
         evaluations compared. ``void`` is why the comparison supports nothing (see :meth:`why_void`). ``reason`` says
         that a run is missing or that no seed is shared; there are no figures then.
         """
-        row: Row = {"label": first.label, "second": second.label, "dataset": DATASETS.get(dataset), "tests": ()}
+        row: Row = {"method": first.name, "label": first.label, "second": second.label,
+                    "dataset": DATASETS.get(dataset), "tests": ()}  # fmt: skip
         try:
             row |= self._differences(first, second, dataset, decoding)
         except NotMeasured as error:
