@@ -123,12 +123,12 @@ def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves]
 
 def _legend_lines(settings: Settings, curves: Sequence[Curves]) -> list[style.Artist]:
     """Return the lines of a legend, each with the name of its variant and the number of its seeds that have metrics:
-    ``CDPR (2 of 3 seeds)``."""
+    ``CDPR (2/3 seeds)``."""
     from matplotlib.lines import Line2D
 
     lines = []
     for position, curve in enumerate(curves):
-        seeds = f"{len(curve.runs)} of {len(curve.method.runs)} seeds"
+        seeds = f"{len(curve.runs)}/{len(curve.method.runs)} seeds"
         look = style.look_of(settings, curve.method.name, position)
         line: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 4}
         lines.append(Line2D([], [], **line, label=f"{curve.method.label} ({seeds})"))
