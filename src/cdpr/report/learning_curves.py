@@ -97,7 +97,7 @@ def _draw_figure(
             panel.set_title(PANELS[metric][0] + style.synthetic_suffix(settings))
             panel.set_xlabel(axis.label, fontsize=7.5)
         for panel in panels[len(metrics) :]:
-            panel.legend(handles=_legend_lines(settings, curves), loc="center", handlelength=3)
+            panel.legend(handles=_legend_lines(settings, curves), loc="center", handlelength=3, fontsize=7)
             panel.set_axis_off()
         if len(panels) == len(metrics):
             lines = _legend_lines(settings, curves)
