@@ -78,7 +78,13 @@ def meaning(name: str) -> Meaning:
 def _known_words() -> frozenset[str]:
     """The words of the vocabulary, and of the rules by which names are read."""
     tables = (shipped_text(__package__, "data", f"{name}.yaml") for name in ("naming", "standard_names", "imaging"))
-    return frozenset(_WORD.findall(" ".join([*examinations().spellings, *examinations().parts, *tables]).casefold()))
+    return _listed_words().union(_WORD.findall(" ".join(tables).casefold()))
+
+
+@functools.cache
+def _listed_words() -> frozenset[str]:
+    """The words of the vocabulary alone: those of the rules are cut."""
+    return frozenset(_WORD.findall(" ".join([*examinations().spellings, *examinations().parts]).casefold()))
 
 
 def _meaning(name: str) -> Meaning:
@@ -109,9 +115,9 @@ def _meaning(name: str) -> Meaning:
     if (whole := _without_aside(name) or _agreeing(name, _by_words(name))) is not None:
         return whole
     loose = _joined(name) or _agreeing(name, _regions(name)) or _agreeing(name, _headed(name)) or _of_any_specimen(name)
-    respelt = _WORD.sub(lambda word: _nearest_word(word[0]), name.casefold())
-    if (loose := loose or _by_target(name)) is None and respelt != name.casefold():
-        loose = _meaning(respelt)
+    if (loose := loose or _by_target(name)) is None:
+        respelt = _WORD.sub(lambda word: _nearest_word(word[0]), name.casefold())
+        loose = _meaning(respelt) if respelt != name.casefold() else None
     return loose or _unlisted(name) or Meaning(kind=_class(name), whole=False)
 
 
@@ -404,7 +410,7 @@ def _by_target(name: str) -> Meaning | None:
         if len(fitting) == 1:
             return Meaning(fitting.pop(), "alias", whole=False)
     if "titer" in plain and _ORGANISM.search(plain) and "antibody" not in words:
-        return _headed(f"{name} antibody")
+        return _agreeing(name, _headed(f"{name} antibody"))
     return _agreeing(name, _listed(_PATTERN.purpose.sub("", name)))
 
 
@@ -423,12 +429,12 @@ def _unlisted(name: str) -> Meaning | None:
 @functools.lru_cache(maxsize=1 << 12)
 def _nearest_word(word: str) -> str:
     """The only known word that a word begins, or that differs from it by one letter; else the word itself."""
-    words = _known_words()
+    words = _listed_words()
     if word in words or len(word) < _COMPLETED:
         return word
     near = [known for known in words if known.startswith(word)]
     if len(word) >= _CORRECTED:
-        near += [known for known, *_ in process.extract(word, words, scorer=OSA.distance, score_cutoff=1)]
+        near += [known for known, *_ in process.extract(word, words, scorer=OSA.distance, score_cutoff=1, limit=None)]
     return min(near) if len({_singular(known) for known in near}) == 1 else word
 
 

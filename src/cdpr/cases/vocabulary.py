@@ -78,9 +78,8 @@ class Vocabulary:
 def _load(name: str) -> Vocabulary:
     """The vocabulary of a shipped table."""
     rows = shipped_table("cdpr.cases", "data", name)
-    further = ("parts", "holds")
     return Vocabulary(
-        Term(r["name"], _listed(r["aliases"]), r["kind"], *(_listed(r.get(column, "")) for column in further))
+        Term(r["name"], _listed(r["aliases"]), r["kind"], _listed(r.get("parts", "")), _listed(r.get("holds", "")))
         for r in rows
     )
 

@@ -135,9 +135,7 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     in another order, without the general ones, or by their initials."""
     spans = exact = [match.span() for match in naming(diagnosis).finditer(text)]
     if loose:
-        exact = [
-            (start, end) for start, end in exact if " " in text[start:end] or not _PATTERN.test_alone.match(text, end)
-        ]
+        exact = [(a, b) for a, b in exact if " " in text[a:b] or not _PATTERN.test_alone.match(text, b)]
         spans = exact + [
             (start, end)
             for start, end in (match.span() for match in _loosely(diagnosis).finditer(text))
@@ -171,9 +169,8 @@ def _loosely(diagnosis: str) -> re.Pattern[str]:
     leading = leading_disease(whole)
     for name in dict.fromkeys((whole, leading, _unqualified(leading))):
         patterns += [rf"{re.escape(short)}(?!\w)" for short in _PATTERN.bracketed.findall(name)]
-        words = [
-            word for word in _PATTERN.word.findall(re.sub(r"\([^)]*\)", " ", name)) if word.casefold() not in _LINKING
-        ]
+        bare = re.sub(r"\([^)]*\)", " ", name)
+        words = [word for word in _PATTERN.word.findall(bare) if word.casefold() not in _LINKING]
         if 3 <= len(words) <= 5 and not CHINESE.search(name):  # two letters say too little
             patterns.append("".join(word[0].upper() for word in words) + r"(?!\w)")
         # "Gastric peptic ulcer" without one of its adjectives.
@@ -186,11 +183,8 @@ def _loosely(diagnosis: str) -> re.Pattern[str]:
         between = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
         if 1 <= len(telling) <= 4:
             patterns += [f"(?i:{between.join(map(_inflected, order))})" for order in itertools.permutations(telling)]
-        patterns += [
-            f"(?i:{_inflected(word)})"
-            for word in telling
-            if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE
-        ]
+        diseases = [word for word in telling if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE]
+        patterns += [f"(?i:{_inflected(word)})" for word in diseases]
     return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(patterns))})" if patterns else r"(?!)")
 
 
@@ -209,10 +203,8 @@ def blanked(text: str, mentions_found: Iterable[Mention]) -> str:
 
 def _false_friend(text: str, start: int, end: int) -> bool:
     """Whether the name is but a part of a phrase with another meaning."""
-    return any(
-        other.start() <= start and end <= other.end() and end - start < other.end() - other.start()
-        for other in _PATTERN.false_friend.finditer(text)
-    )
+    phrases = (phrase.span() for phrase in _PATTERN.false_friend.finditer(text))
+    return any(first <= start and end <= last and (first, last) != (start, end) for first, last in phrases)
 
 
 def _negated(text: str, start: int, end: int) -> bool:

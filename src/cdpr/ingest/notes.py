@@ -235,9 +235,8 @@ def _is_part(name: str) -> bool:
 
 def outline(text: str) -> str:
     """The headings of a note, with letters in place of every word that headings of notes do not have."""
-    names = (
-        line.partition(":")[0].strip() for line in plain_text(text).split("\n") if ":" in line or _stands_out(line)
-    )
+    lines = plain_text(text).split("\n")
+    names = (line.partition(":")[0].strip() for line in lines if ":" in line or _stands_out(line))
     masked = (_ANY_WORD.sub(lambda word: word[0] if word[0].casefold() in _OF_HEADINGS else shape(word[0]), name)
               for name in names if 0 < len(name.split()) <= 6)  # fmt: skip
     return " / ".join(itertools.islice(masked, 40))

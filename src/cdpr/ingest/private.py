@@ -93,9 +93,8 @@ def doubts(export: Export) -> Iterator[IngestError]:
 def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
     """The rows of either layout, as far as they can be read; numbers by the ``decimal_mark`` of their locale."""
     export = Export(decimal_mark=decimal_mark)
-    cases, results, objects = (
-        _find(folder, name, export.problems) for name in ("cases.csv", "results.csv", "cases.jsonl")
-    )
+    names = ("cases.csv", "results.csv", "cases.jsonl")
+    cases, results, objects = (_find(folder, name, export.problems) for name in names)
     if file_type(objects) == "file":
         with collected(export.problems):
             if "file" in (file_type(cases), file_type(results)):
@@ -182,8 +181,7 @@ def _read_object(case: Row, export: Export) -> None:
         if placed["case_id"] == row["case_id"]:
             export.results.append(placed)
         else:
-            problem = placed.wrong("case_id", "differs from that of the case around it", "leave it out")
-            export.problems.append(problem)
+            export.problems.append(placed.wrong("case_id", "differs from that of the case around it", "leave it out"))
 
 
 def _as_text(row: Row, implied: Mapping[str, Any], columns: Sequence[str], export: Export) -> Row:
