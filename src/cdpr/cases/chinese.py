@@ -6,7 +6,7 @@ from ..files import parse_yaml, shipped_text
 
 
 def _key(word: str) -> str:
-    """A word without hyphens, spaces and capitals, as the table of words is looked up."""
+    """A word without hyphens, spaces and capitals: its key in :data:`_ENGLISH`."""
     return re.sub(r"[-\s]", "", word).casefold()
 
 

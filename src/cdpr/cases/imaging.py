@@ -22,10 +22,11 @@ _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITH
 
 @functools.lru_cache(maxsize=1 << 14)
 def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
-    """(region and modality as a set of words, contrast) of an imaging name; None for any other name.
+    """(words of region and modality, contrast) of an imaging name; None for any other name.
 
-    Side and views are left out: they do not change the code. A name with views but without a modality is an X-ray,
-    one with Doppler an ultrasound.
+    ``imaging_words("CT of the left knee w/o contrast")`` is ``({"ct", "knee"}, "without")``; contrast is empty where
+    the name does not say. Side and views are left out: they do not change the code. A name with views but without a
+    modality is an X-ray, one with Doppler an ultrasound.
     """
     text, contrast = _plain(name), ""
     for phrase, pattern in _CONTRAST:
@@ -34,39 +35,47 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
             contrast = contrast or phrase
     tokens = text.replace("+", " ").split()
     words = frozenset(_WORDS.get(token, token) for token in tokens if token not in _NOISE)
-    if not words & _MODALITIES:
-        words |= {"xray"} if _VIEWS.intersection(tokens) else {"ultrasound"} if "doppler" in words else set()
-    return (words, contrast) if words & _MODALITIES and words - _MODALITIES else None
+    if not words & _MODALITIES and _VIEWS.intersection(tokens):
+        words |= {"xray"}
+    elif not words & _MODALITIES and "doppler" in words:
+        words |= {"ultrasound"}
+    has_modality, has_region = bool(words & _MODALITIES), bool(words - _MODALITIES)
+    return (words, contrast) if has_modality and has_region else None
 
 
 @functools.lru_cache(maxsize=1 << 15)
 def modality(name: str) -> str | None:
-    """How the body is pictured (``ct``, ``mri``, ...), also where the name tells no region; None for other names."""
+    """The first modality (``ct``, ``mri``, ...) in a name, also where it has no region; None for other names."""
     words = {_WORDS.get(token, token) for token in _plain(name).replace("+", " ").split()}
-    # An abbreviation alone is a modality beside a place or a technique: "CT head", not "Metoprolol XR".
-    told = _SPELT_OUT.search(normalise(in_english(name))) or words & (_REGIONS | _TECHNIQUES | _MORE)
-    how = next((one for one in _TABLE["modalities"] if one in words), None)
-    return how if told or not words - _MODALITIES - _NOISE else None
+    found = next((modality for modality in _TABLE["modalities"] if modality in words), None)
+    # An abbreviation is a modality alone, or beside a place or a technique: "CT head", not "Metoprolol XR".
+    is_spelt_out = _SPELT_OUT.search(normalise(in_english(name))) is not None
+    is_sure = is_spelt_out or words & (_REGIONS | _TECHNIQUES | _MORE) or not words - _MODALITIES - _NOISE
+    return found if is_sure else None
 
 
 def regions(words: frozenset[str]) -> list[frozenset[str]]:
-    """An imaging name's words as it may be listed, one set for each region: only the words that name regions, those of
-    a smaller region within that which the modality pictures; empty where no region is known, and
-    where another technique makes another study of it."""
+    """One set of words (modality and region) per region in the ``words`` of an imaging name, as a study of it may be
+    listed; other words are left out.
+
+    A region within one that the modality pictures as a whole becomes that one: ``{"ct", "wrist", "tumor"}`` gives
+    ``[{"ct", "upper", "extremity"}]``. Empty where no region is known, and where a technique (perfusion, ...) makes
+    another study of it.
+    """
     if words & _TECHNIQUES:
         return []
     how = words & _MODALITIES
     known = (words - how) & _REGIONS
     if len(known) > 1:
         known -= {"softtissue"}  # of the neck: the neck
-    rest, places = known, []
+    unplaced, found = known, []
     for part, whole in _WITHIN.get(min(how), {}).items():
         # "Cervical and thoracic spine" says the spine of both once.
-        if known.issuperset(part.split()) and rest.intersection(part.split()):
-            rest = rest.difference(part.split())
-            places.append(how.union(whole.split()))
-    places += [how | {word} for word in sorted(rest.difference(_TABLE["qualifiers"]))]
-    return list(dict.fromkeys(places))
+        if known.issuperset(part.split()) and unplaced.intersection(part.split()):
+            unplaced = unplaced.difference(part.split())
+            found.append(how.union(whole.split()))
+    found += [how | {region} for region in sorted(unplaced.difference(_TABLE["qualifiers"]))]
+    return list(dict.fromkeys(found))
 
 
 def _plain(name: str) -> str:

@@ -39,9 +39,11 @@ _AXES = {axis: re.compile(pattern) for axis, pattern in _TABLE["axes"].items()}
 _SPECIMENS, _ANY_SPECIMEN = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
 _SIGNS = str.maketrans(_TABLE["signs"])
 _ORGANISM, _UNLISTED = re.compile(_TABLE["organism"]), compile_rewriting(_TABLE["unlisted"])
+_SAMPLED = re.compile(_TABLE["sampled"].replace(" )", ")"))  # a word for what is examined
 _WORD = re.compile("[a-z]{3,}")
 _COMPLETED, _CORRECTED = 4, 7  # letters from which a word is completed, and one letter of it corrected
 _LONGEST = 200  # characters; what is longer is no name
+_JOINED = 5  # examinations in one name at most
 
 
 @dataclass(frozen=True)
@@ -65,88 +67,288 @@ class Meaning:
         return self.terms[0] if len(self.terms) == 1 else None
 
 
+# The readers of a name, from the one that knows most to the one that guesses most.
+
+
 @functools.lru_cache(maxsize=1 << 15)
 def meaning(name: str) -> Meaning:
-    """What a name of an examination other than physical means; an empty meaning for what is not understood."""
-    result = _meaning(name)
+    """What a name of an examination means; an empty meaning for what is not understood, and for an item of the
+    physical examination that the vocabulary lists.
+
+    ``meaning("Serum Na+")`` is the Basic Metabolic Panel, which reports it (``how="analyte"``).
+    """
+    result = _read(name)
     if not result.terms or _known_words().issuperset(_WORD.findall(name.casefold())):
         return result
     return replace(result, whole=False)  # a rule left a word out
 
 
-@functools.cache
-def _known_words() -> frozenset[str]:
-    """The words of the vocabulary, and of the rules by which names are read."""
-    tables = (shipped_text(__package__, "data", f"{name}.yaml") for name in ("naming", "standard_names", "imaging"))
-    return _listed_words().union(_WORD.findall(" ".join(tables).casefold()))
-
-
-@functools.cache
-def _listed_words() -> frozenset[str]:
-    """The words of the vocabulary alone: those of the rules are cut."""
-    return frozenset(_WORD.findall(" ".join([*examinations().spellings, *examinations().parts]).casefold()))
-
-
-def _meaning(name: str) -> Meaning:
-    """What a name means, read in this order: as it is listed, as a standard name, as imaging, by its words, by its
-    parts."""
+def _read(name: str) -> Meaning:
+    """The meaning of a name by the first reader that understands it; its ``whole`` is that of the rewritten name."""
     if len(name) > _LONGEST:
         return Meaning()
+    name = _in_words_of_the_vocabulary(name)
+    if (listed := _listed(name)) is not None:
+        return listed
+    is_remark = no_examination(name)
+    if not is_remark and (kind := _physical_kind(name)):
+        return Meaning(kind=kind, whole=False)
+    if clinical_names(name):
+        return _read_standard_name(name)
+    if (study := _imaging(name) or _joined_listed(name)) is not None:
+        return study
+    if is_remark:
+        return Meaning()
+    certain = (_without_aside, _without_fillers, _by_words_that_agree, _joined, _regions)
+    guessing = (_by_head, _of_any_specimen, _by_target, _respelt, _by_kind)
+    for reader in certain + guessing:
+        if (found := reader(name)) is not None:
+            return found
+    return Meaning(kind=_class(name), whole=False)
+
+
+def _in_words_of_the_vocabulary(name: str) -> str:
+    """The name without signs, dots and codes, in English, and rewritten by the rules for its parts (``rewritten``);
+    a name that the vocabulary lists, or a standard name, is not rewritten."""
     name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))
     name = _PATTERN.initials.sub(lambda letters: re.sub("[. ]", "", letters[0]), name)
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
-    if not examinations().knows(name) and not clinical_names(name):
-        name = _rewritten(name if _listed(name) else in_english(name))
-    listed, remark, plain = _listed(name), no_examination(name), normalise(name)
-    if listed is None and not remark and (_PATTERN.vital_signs.fullmatch(plain) or _PATTERN.bedside.fullmatch(plain)):
-        return Meaning(kind=VITAL_SIGNS if _PATTERN.vital_signs.fullmatch(plain) else BEDSIDE, whole=False)
-    if listed is None and (standard := clinical_names(name)):
-        kind = _class(standard[0]) or "laboratory test"
-        own = next(filter(None, map(_by_name, standard)), None)
-        panel = next(filter(None, map(_by_name, reporting_names(name))), None)
-        found = own or (replace(panel, how="analyte") if panel else Meaning(kind=kind, whole=False))
-        return found if found.terms or (other := _rewritten(name)) == name else _meaning(other)
-    # "Total PSA + free PSA" are two, though the words of both are those of one.
-    whole = listed or _imaging(name)
-    if whole is None and " + " in name and (both := _joined(name)) is not None and not both.kind:
-        whole = both
-    if whole is not None or remark:
-        return whole or Meaning()
-    if (whole := _without_aside(name) or _agreeing(name, _by_words(name))) is not None:
-        return whole
-    loose = _joined(name) or _agreeing(name, _regions(name)) or _agreeing(name, _headed(name)) or _of_any_specimen(name)
-    if (loose := loose or _by_target(name)) is None:
-        respelt = _WORD.sub(lambda word: _nearest_word(word[0]), name.casefold())
-        loose = _meaning(respelt) if respelt != name.casefold() else None
-    return loose or _unlisted(name) or Meaning(kind=_class(name), whole=False)
+    name = _PATTERN.letter.sub(lambda specimen: _TABLE["specimen_letters"][specimen[1]], name)
+    if examinations().knows(name) or clinical_names(name):
+        return name
+    return _rewritten(name if _listed(name) else in_english(name))
 
 
 def _rewritten(name: str) -> str:
-    """The name in the words of the vocabulary, by the rules for its parts; as it is where none fits."""
-    plain = rewrite(before := normalise(name), _REWRITTEN)
-    return name if plain == before else plain
+    """The name after the rules ``rewritten``: "c diff toxin" as "c difficile test"; as it is where none fits."""
+    before = normalise(name)
+    after = rewrite(before, _REWRITTEN)
+    return name if after == before else after
 
 
-def _agreeing(name: str, found: Meaning | None) -> Meaning | None:
-    """The meaning, where its one examination knows every specimen, method and form in the name."""
+def _listed(name: str) -> Meaning | None:
+    """The examination that the vocabulary lists under this name, with a side or without; not a physical one."""
+    for spelling in dict.fromkeys((name, _PATTERN.side.sub(" ", name), _alike(name))):
+        plain = normalise(spelling)
+        term = examinations().spellings.get(plain)
+        if term is not None and term.kind != "physical":
+            return Meaning((term,), "name" if normalise(term.name) == plain else "alias")
+        if plain in examinations().parts:
+            return Meaning((examinations().parts[plain],), "analyte")
+    return None
+
+
+def _physical_kind(name: str) -> str:
+    """The kind of physical examination that a name means; empty for any other name."""
+    plain = normalise(name)
+    if _PATTERN.vital_signs.fullmatch(plain):
+        return VITAL_SIGNS
+    return BEDSIDE if _PATTERN.bedside.fullmatch(plain) else ""
+
+
+def _read_standard_name(name: str) -> Meaning:
+    """The meaning of a standard name (LOINC): its own examination, else the one that reports it as a quantity, else
+    that of the name as laboratories shorten it, else its class."""
+    names = clinical_names(name)
+    own = next(filter(None, map(_by_name, names)), None)
+    if own is not None:
+        return own
+    reporting = next(filter(None, map(_by_name, reporting_names(name))), None)
+    if reporting is not None:
+        return replace(reporting, how="analyte")
+    if (shortened := _rewritten(name)) != name:
+        return _read(shortened)
+    return Meaning(kind=_class(names[0]) or "laboratory test", whole=False)
+
+
+def _by_name(name: str) -> Meaning | None:
+    """The meaning of a name that is listed, or that has the words of a listed one in another order."""
+    return _listed(name) or _by_words(name)
+
+
+# Imaging.
+
+
+def _imaging(name: str) -> Meaning | None:
+    """The study that has the region, modality and contrast of a name; None for what is no imaging, or no such study."""
+    key = imaging_words(name)
+    if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(_alike(name)):
+        return None
+    if " + " in name and all(map(imaging_words, name.split(" + "))):
+        return None
+    words, contrast = key
+    # Colour is a mode of the ultrasound, where the vessels of a place have no study of their own.
+    study = _study(words, contrast) or _study(words - {"doppler"}, contrast)
+    return Meaning((study,), "alias") if study else None
+
+
+def _regions(name: str) -> Meaning | None:
+    """The imaging studies of the regions in a name that has other words too; None unless each region has one.
+
+    "CT of the chest and neck for staging" is the CT of the chest and that of the neck.
+    """
+    key = imaging_words(name)
+    if key is None or _CLASSES["biopsy"].search(_alike(name)):
+        return None
+    words, contrast = key
+    studies = [_study(region, contrast) for region in regions(words)]
+    if not studies or None in studies:
+        return None
+    terms = dict.fromkeys(study for study in studies if study)
+    return _if_axes_agree(name, Meaning(tuple(terms), "alias", whole=False))
+
+
+def _study(words: frozenset[str], contrast: str) -> Term | None:
+    """The study with these words and this contrast; where contrast makes no difference, the one that names none."""
+    study, general = _studies().get((words, contrast)), _studies().get((words, ""))
+    if study is None and general is not None:
+        study = examinations().find(f"{general.name} {contrast} Contrast") or general
+    return study
+
+
+@functools.cache
+def _studies() -> dict[tuple[frozenset[str], str], Term]:
+    """All imaging studies by (words, contrast); an alias has no contrast unless it is the name itself."""
+    studies: dict[tuple[frozenset[str], str], Term] = {}
+    names, aliases, _ = _names_by_rank()
+    for name, term, _ in names + aliases:
+        key = imaging_words(name)
+        if key is not None and not (key[1] and name != term.name):
+            studies.setdefault(key, term)
+    return studies
+
+
+def _names_by_rank() -> tuple[list[_Named], list[_Named], list[_Named]]:
+    """Names, aliases and parts of the examinations other than physical, in this order."""
+    terms = [term for term in examinations().terms.values() if term.kind != "physical"]
+    names: list[_Named] = [(term.name, term, "alias") for term in terms]
+    aliases: list[_Named] = [(alias, term, "alias") for term in terms for alias in term.aliases]
+    parts: list[_Named] = [(part, term, "analyte") for term in terms for part in term.parts]
+    return names, aliases, parts
+
+
+# Examinations by their words.
+
+
+def words_of(name: str) -> frozenset[str]:
+    """The words that tell an examination from others: no fillers, one spelling of each, in the singular.
+
+    ``words_of("Levels of ANA antibodies")`` is ``{"ana", "antibody"}``.
+    """
+    tokens = (_SYNONYMS.get(token, token) for token in _alike(name).replace("+", " ").split())
+    words = frozenset(_singular(token) for token in tokens if token not in _FILLERS)
+    # "Anti-CCP", "CCP antibodies", "CCP IgG": what is looked for is the antibody. In a fluid it is another quantity.
+    target = words - _ANTIBODY
+    has_target = any(len(word) > 1 for word in target - BLOOD) and not target & (_FLUIDS | {"csf"})
+    return target | {"antibody"} if has_target and words & _ANTIBODY else words
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _alike(name: str) -> str:
+    """The normalised name in American spelling, with one ending for what is done and what it gives."""
+    return rewrite(normalise(_PATTERN.possessive.sub("", name)), _SPELT)
+
+
+def _singular(word: str) -> str:
+    """The word without the s of its plural, or the word that it is a synonym of."""
+    return _SYNONYMS.get(word[:-1], word[:-1]) if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
+
+
+@functools.cache
+def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
+    """Examinations by the words of their names; None where two have the same words. Names come before aliases, these
+    before parts, and all of them before what is left without the word for blood."""
+    index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
+    for rank in _names_by_rank():
+        for left_out in (frozenset[str](), BLOOD):
+            new: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
+            for name, term, how in rank:
+                words = words_of(name)
+                shortened = words - left_out
+                is_new = not left_out or words != shortened
+                if not is_new or not _are_telling(shortened):
+                    continue
+                before = new.setdefault(shortened, (term, how))
+                if before is not None and before[0] is not term:
+                    new[shortened] = None
+            index = new | index
+    return index
+
+
+def _are_telling(words: frozenset[str]) -> bool:
+    """Whether any word says what is examined: not only "culture", "blood" or single letters."""
+    return any(len(word) > 1 for word in words - _HEADS - BLOOD)
+
+
+def _without_fillers(name: str) -> Meaning | None:
+    """The examination that is listed under the name without its fillers, in its order ("Haemoglobin estimation")."""
+    tokens = [token for token in _alike(name).split() if token not in _FILLERS]
+    is_generic = words_of(name) <= _GENERIC and not _PATTERN.says_test.search(_alike(name))
+    return None if is_generic else _if_axes_agree(name, _listed(" ".join(tokens)))
+
+
+def _by_words(name: str) -> Meaning | None:
+    """The examination with the words of a name in any order, with or without the word for blood."""
+    words = words_of(name)
+    fluids = _FLUIDS | {"csf"}
+    fluid = words - fluids | {"body", "fluid"} if words & fluids else words
+    # "Blood and urine cultures" are not those of urine.
+    bloodless = words if words & _HEADS and _PATTERN.specimen.search(_alike(name)) else words - BLOOD
+    wordings = (words, bloodless, fluid, words - {"virus"})
+    entry = next(filter(None, (_indexed(wording, name) for wording in wordings)), None)
+    return Meaning((entry[0],), entry[1]) if entry else None
+
+
+def _by_words_that_agree(name: str) -> Meaning | None:
+    """The examination with the words of a name, where it also has the specimen, method and form in the name."""
+    found = _by_words(name)
+    if found is None and "antibody" in (words := words_of(name)):  # "Typhidot IgM": the test looks for an antibody
+        entry = _indexed(words - {"antibody"}, name)
+        found = Meaning((entry[0],), "alias") if entry else None
+    return _if_axes_agree(name, found)
+
+
+def _indexed(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
+    """The examination in the index that has these words of a name; generic words count only where the name says that
+    they are a test ("liver function", not "liver")."""
+    says_test = not words <= _GENERIC or _PATTERN.says_test.search(_alike(name))
+    return _index().get(words) if says_test and _are_telling(words) else None
+
+
+# What a name says of specimen, method and form has to agree with the examination.
+
+
+def _if_axes_agree(name: str, found: Meaning | None) -> Meaning | None:
+    """The meaning ``found``, if its examination has every specimen, method and form that the name states; else None.
+
+    A meaning of several examinations is not checked.
+    """
     if found is None or found.term is None:
         return found
-    axes = _axes(_alike(name))
+    stated = _axes(_alike(name))
+    known = _axes_of(found.term)
     if _has_any_specimen(found.term):
-        axes -= _SPECIMENS
-    return found if axes <= _axes_of(found.term) else None
+        stated -= _SPECIMENS
+    elif "fluid" in known:
+        stated -= {"csf"}  # a body fluid too, where it has no code of its own
+    return found if stated <= known else None
+
+
+def _axes(text: str) -> set[str]:
+    """The specimens, methods and forms (keys of ``axes``) that a normalised text names."""
+    return {axis for axis, pattern in _AXES.items() if pattern.search(text)}
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _axes_of(term: Term) -> frozenset[str]:
-    """The specimens, methods and forms that an examination knows by any of its names; blood where it names no
-    specimen."""
-    known = _axes(_known_as(term))
-    elsewhere = _PATTERN.specimen.search(_alike(term.name))  # what is not said to be of another specimen is of blood
-    return frozenset(known if elsewhere else known | {"blood"})
+    """The specimens, methods and forms in any name of an examination; blood too where its name has no specimen."""
+    known = _axes(_all_names(term))
+    if not _PATTERN.specimen.search(_alike(term.name)):
+        known.add("blood")
+    return frozenset(known)
 
 
-def _known_as(term: Term) -> str:
+def _all_names(term: Term) -> str:
     """All names of an examination, of its parts and of what it holds, in one text."""
     return " / ".join(map(_alike, (term.name, *term.aliases, *term.parts, *term.holds)))
 
@@ -157,15 +359,250 @@ def _has_any_specimen(term: Term) -> bool:
     return alike and not _axes(_alike(term.name)) & _SPECIMENS
 
 
-def _axes(text: str) -> set[str]:
-    """The specimens, methods and forms (keys of ``axes``) that a normalised text names."""
-    return {axis for axis, pattern in _AXES.items() if pattern.search(text)}
+# Names with brackets.
 
 
-def no_examination(name: str) -> bool:
-    """Whether a name is that of a remark, an intervention, a history, ...: of nothing that is examined."""
-    is_known = examinations().knows(name) or modality(name) is not None
-    return not is_known and (_PATTERN.no_examination.fullmatch(normalise(name)) is not None or not normalise(name))
+def _without_aside(name: str) -> Meaning | None:
+    """The meaning of a name with brackets: they are its specimen or form ("Glucose (urine)"), a remark, or what the
+    name abbreviates. A letter or two behind a word are part of it ("Lp(a)")."""
+    aside = _PATTERN.aside.search(name)
+    if aside is None and (within := _PATTERN.within.search(name)):
+        # "Edrophonium (Tensilon) test": words in brackets within a name spell it out, as those at its end do.
+        before, after = name[: within.start()], name[within.end() :]
+        is_joined = _PATTERN.joint.match(after)  # "Electromyogram (EMG) and nerve conduction": only the first of two
+        return _joined(f"{before} {after}") if is_joined else _without_aside(f"{before} {after} ({within[1]})")
+    if aside is None:
+        return None
+    bare, remark = name[: aside.start()], aside[1]
+    # "Coombs test (direct and indirect)" are two.
+    joined = [_by_name(f"{part} {bare}") for part in joined_parts(remark)]
+    terms = dict.fromkeys(one.term for one in joined if one and one.term)
+    if len(terms) == len(joined) > 1:
+        return Meaning(tuple(term for term in terms if term), "alias", whole=False)
+    if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
+        known = map(_by_name, (f"{remark} {bare}", f"{bare} {remark}", bare))
+        found = next((one for one in known if one and one.term and _class(bare) == class_of(one.term)), None)
+    else:
+        found = _bare_or_aside(name, bare, remark)
+    return found and replace(found, whole=False)
+
+
+def _bare_or_aside(name: str, bare: str, remark: str) -> Meaning | None:
+    """The meaning of ``name``, which is ``bare (remark)``: that of both together, else of the bare name, else of the
+    remark where this is a name too."""
+    is_of_cells = _PATTERN.cells.fullmatch(remark) is not None
+    is_name = not names_specimen(remark) and not is_of_cells and _are_telling(words_of(remark) - _ANTIBODY)
+    wordings = [f"{remark} {bare}", f"{bare} {remark}", bare]
+    if is_name or (_abbreviates(bare, remark) and not is_of_cells):
+        wordings.append(remark)
+    agreeing = (_if_axes_agree(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
+    found = next(filter(None, agreeing), None)
+    # "Estrogen (Estradiol)": the brackets say which.
+    own = None if words_of(remark) <= _GENERIC | _ANTIBODY else _listed(remark)
+    if own and own.term and found and found.term and class_of(own.term) == class_of(found.term):
+        return found if own.how == "analyte" else own
+    return found
+
+
+def _abbreviates(name: str, remark: str) -> bool:
+    """Whether one of a name and the remark behind it abbreviates the other; a specimen, or the class of an antibody, is
+    no name."""
+    is_name = not names_specimen(remark) and not words_of(remark) <= _ANTIBODY
+    return is_name and bool(_PATTERN.short.match(name.strip()) or _PATTERN.short.match(remark))
+
+
+# Several examinations in one name.
+
+
+def joined_parts(name: str) -> list[str]:
+    """What a name joins: "CT + echocardiogram" a CT and an echocardiogram."""
+    return list(filter(str.strip, _PATTERN.joint.split(name)))
+
+
+def _joined_listed(name: str) -> Meaning | None:
+    """The examinations that a name joins by a plus, or that are listed one by one ("CSF analysis and cytology"): all
+    words together may be those of another examination. None for names of one examination."""
+    parts = joined_parts(name)
+    if " + " not in name and not (len(parts) > 1 and all(map(_listed, parts))):
+        return None
+    both = _joined(name)
+    if both is None or both.kind or (" + " not in name and (len(both.terms) < 2 or _is_listed_joined(name))):
+        return None
+    return both
+
+
+def _is_listed_joined(name: str) -> bool:
+    """Whether one examination is listed under what the name joins: "Complement C3 and C4" under "C3/C4"."""
+    words = words_of(name)
+    found = _by_words(name)
+    names = (found.term.name, *found.term.aliases) if found and found.term else ()
+    return any(words_of(known) == words and len(joined_parts(known)) > 1 for known in names)
+
+
+def _joined(name: str) -> Meaning | None:
+    """Several examinations in one name: "CRP and ESR", "EMG/NCS". Each has to be known by itself, with the specimen
+    before the first ("urine culture and sodium") or with the last word ("hip and knee X-ray"), or its class."""
+    parts = joined_parts(name)
+    if len(parts) > 1:
+        parts = parts[:1] + [part for part in parts[1:] if not _is_mode(part)]
+        if len(parts) == 1:
+            return _read(parts[0])
+    # "Glucose, CSF" is no glucose beside a puncture.
+    last = _PATTERN.aside.sub("", parts[-1]) if parts else ""
+    ends_in_specimen = "," in name and (is_specimen(last) or words_of(last) <= BLOOD)
+    # "CMV (IgM & IgG)" joins what is within the brackets.
+    aside = _PATTERN.aside.search(name)
+    if ends_in_specimen or not 2 <= len(parts) <= _JOINED or (aside and _PATTERN.joint.search(aside[1])):
+        return None
+    head = next((word for word in reversed(parts[-1].split()) if word.casefold() not in _FILLERS), "")
+    terms: list[Term] = []
+    kinds: set[str] = set()
+    for part in parts:
+        found = _one_of_joined(part, first=parts[0], head=head)
+        if found is not None:
+            terms += found.terms
+        elif kind := _class(part):
+            kinds.add(kind)
+        else:
+            return None
+    if not terms or len(kinds) > 1:
+        return None
+    # Whoever takes a biopsy by endoscope has looked.
+    held = {name for term in terms for name in term.holds}
+    terms = [term for term in dict.fromkeys(terms) if term.name not in held]
+    return Meaning(tuple(terms), "alias", "".join(kinds), whole=False)
+
+
+def _is_mode(part: str) -> bool:
+    """Whether the second part of a name says how the first is done: with Doppler, for which class of antibody."""
+    return _PATTERN.mode.fullmatch(normalise(part)) is not None or words_of(part) <= _ANTIBODY
+
+
+def _one_of_joined(part: str, first: str, head: str) -> Meaning | None:
+    """The meaning of one part of a name that joins several, whose ``first`` part and last word (``head``) may belong
+    to all of them."""
+    part = part if _listed(part) else _rewritten(part)
+    with_head = f"{part} {head}"
+    wordings = [part]
+    if words_of(part) <= BLOOD or is_specimen(part):
+        wordings.insert(0, with_head)
+    lead = _PATTERN.lead.match(normalise(first))
+    if lead and not _axes(_alike(part)) & _SPECIMENS:
+        wordings.insert(0, _rewritten(f"{lead[0]} {part}"))
+    found = next(filter(None, map(_by_name, wordings)), None)
+    return found or _imaging(part) or _regions(part) or _by_words(with_head)
+
+
+# What is left: fewer words, other words, a kind.
+
+
+def _by_head(name: str) -> Meaning | None:
+    """A biopsy, culture, ... of a place that the vocabulary lists under fewer words: of these the one with most."""
+    words = words_of(name)
+    heads = words & (_HEADS | {"antibody"} if _ORGANISM.search(_alike(name)) else _HEADS)
+    unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()  # of another virus it is another test
+    fitting = {
+        known: entry[0]
+        for known, entry in _index().items()
+        if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES - unsure
+    }
+    # A biopsy by endoscope is a biopsy.
+    best = max([known for known in fitting if "biopsy" in known] or fitting, key=len, default=None)
+    return _if_axes_agree(name, Meaning((fitting[best],), "alias", whole=False)) if best else None
+
+
+def _of_any_specimen(name: str) -> Meaning | None:
+    """The culture, stain, antibody, ... that a name means beside a specimen, where all specimens have one code."""
+    words = words_of(name)
+    rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not _SAMPLED.fullmatch(word))
+    entry = _indexed(rest, name) if rest < words and not rest <= _ANTIBODY else None
+    if entry and entry[1] != "analyte" and _has_any_specimen(entry[0]):
+        return Meaning((entry[0],), "alias", whole=False)
+    # A culture from a place that no culture is called by is that of "any other source".
+    called = frozenset[str]().union(*(known for known in _index() if "culture" in known)) - {"culture"}
+    is_other_culture = normalise(name).endswith((" culture", " cultures")) and words.isdisjoint(called)
+    return Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False) if is_other_culture else None
+
+
+def _by_target(name: str) -> Meaning | None:
+    """The one examination that looks for what the name says ("Rubella": its antibody, "HFE": the gene), or what is left
+    of the name without its purpose ("Amniocentesis for Rh sensitization")."""
+    words, plain = words_of(name), _alike(name)
+    targets = ["antibody", "virus antibody"] if "titer" in plain else ["antibody", "virus antibody", "antigen", "gene"]
+    if _are_telling(words) and not words <= _GENERIC:
+        senses = (_if_axes_agree(name, _by_words(f"{name} {target}")) for target in targets)
+        fitting = {
+            sense.terms for sense in senses if sense and (plain.startswith("anti") or _is_looked_for(sense.terms[0]))
+        }
+        if len(fitting) == 1:
+            return Meaning(fitting.pop(), "alias", whole=False)
+    if "titer" in plain and _ORGANISM.search(plain) and "antibody" not in words:
+        return _by_head(f"{name} antibody")
+    without_purpose = _PATTERN.purpose.sub("", name)
+    return None if is_specimen(without_purpose) else _if_axes_agree(name, _by_name(without_purpose))
+
+
+def _is_looked_for(term: Term) -> bool:
+    """Whether an examination looks for an organism or a gene, which gives it its name."""
+    return _ORGANISM.search(_all_names(term)) is not None or class_of(term) == "genetic test"
+
+
+def _respelt(name: str) -> Meaning | None:
+    """The meaning of the name with its unknown words completed or corrected; None where nothing is to be changed."""
+    respelt = _WORD.sub(lambda word: _nearest_word(word[0]), name.casefold())
+    return _read(respelt) if respelt != name.casefold() else None
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _nearest_word(word: str) -> str:
+    """The only word of the vocabulary that ``word`` begins, or that differs from it by one letter; else ``word``."""
+    words = _listed_words()
+    if word in _known_words() or len(word) < _COMPLETED:
+        return word
+    near = [known for known in words if known.startswith(word)]
+    if len(word) >= _CORRECTED:
+        near += [known for known, *_ in process.extract(word, words, scorer=OSA.distance, score_cutoff=1, limit=None)]
+    return min(near) if len({_singular(known) for known in near}) == 1 else word
+
+
+@functools.cache
+def _known_words() -> frozenset[str]:
+    """The words of the vocabulary, and of the rules by which names are read, some of which are cut ("gastro")."""
+    tables = (shipped_text(__package__, "data", f"{name}.yaml") for name in ("naming", "standard_names", "imaging"))
+    return _listed_words().union(_WORD.findall(" ".join(tables).casefold()))
+
+
+@functools.cache
+def _listed_words() -> frozenset[str]:
+    """The words of the vocabulary alone."""
+    return frozenset(_WORD.findall(" ".join([*examinations().spellings, *examinations().parts]).casefold()))
+
+
+def _by_kind(name: str) -> Meaning | None:
+    """The examination whose code bills all of a kind that have none of their own (``unlisted``): "Foovirus antibody".
+    Each is another quantity, so that none answers for another."""
+    plain = _alike(name)
+    term = next((examination for pattern, examination in _UNLISTED if pattern.match(plain)), None)
+    return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
+
+
+# Classes, and what is no examination.
+
+
+def class_of(term: Term) -> str:
+    """The class of an examination of the vocabulary, for the rate of its class."""
+    return _class(term.name) or {"laboratory": "laboratory test", "microbiology": "culture"}.get(term.kind, term.kind)
+
+
+def _class(name: str) -> str:
+    """The class of a name without a term: a modality, ``biopsy``, ``culture``, ...; empty for none."""
+    plain = _alike(name)
+    if (kind := whole_kind(name)) is not None:
+        return "laboratory test" if kind == "laboratory" else kind
+    # A biopsy that is guided by a modality is a biopsy.
+    if not _CLASSES["biopsy"].search(plain) and (how := modality(name)) is not None:
+        return how
+    return next((kind for kind, pattern in _CLASSES.items() if pattern.search(plain)), "")
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -177,12 +614,23 @@ def whole_kind(name: str) -> str | None:
     return next((kind for kind, pattern in _WHOLES.items() if pattern.fullmatch(normalise(name))), None)
 
 
+def no_examination(name: str) -> bool:
+    """Whether a name is that of a remark, an intervention, a history, ...: of nothing that is examined."""
+    if examinations().knows(name) or modality(name) is not None:
+        return False
+    plain = normalise(name)
+    return not plain or _PATTERN.no_examination.fullmatch(plain) is not None
+
+
 @functools.lru_cache(maxsize=1 << 15)
 def names_no_place(name: str) -> bool:
     """Whether a name says how something is examined but not what: "CT", "X-rays", "Biopsy"."""
     words = words_of(name)
     bare = imaging_words(name) is None if modality(name) else bool(words) and words <= _HEADS
     return bare and not meaning(name).terms and bool(meaning(name).kind)
+
+
+# Parts of a name that others compare.
 
 
 def plainer_names(name: str) -> Iterator[str]:
@@ -207,284 +655,3 @@ def is_specimen(words: str) -> bool:
 def quantity_words(name: str) -> frozenset[str]:
     """The words of a quantity, which is the same in serum, plasma and blood."""
     return words_of((clinical_names(name) or (name,))[0]) - BLOOD
-
-
-def class_of(term: Term) -> str:
-    """The class of an examination of the vocabulary, for the rate of its class."""
-    return _class(term.name) or {"laboratory": "laboratory test", "microbiology": "culture"}.get(term.kind, term.kind)
-
-
-def _class(name: str) -> str:
-    """The class of a name without a term: a modality, ``biopsy``, ``culture``, ...; empty for none."""
-    plain = _alike(name)
-    if (kind := whole_kind(name)) is not None:
-        return "laboratory test" if kind == "laboratory" else kind
-    # A biopsy that is guided by a modality is a biopsy.
-    if not _CLASSES["biopsy"].search(plain) and (how := modality(name)) is not None:
-        return how
-    return next((kind for kind, pattern in _CLASSES.items() if pattern.search(plain)), "")
-
-
-def _listed(name: str) -> Meaning | None:
-    """As the vocabulary has it, with a side or without; a physical examination is none."""
-    for spelling in dict.fromkeys((name, _PATTERN.side.sub(" ", name), _alike(name))):
-        plain = normalise(spelling)
-        term = examinations().spellings.get(plain)
-        if term is not None and term.kind != "physical":
-            return Meaning((term,), "name" if normalise(term.name) == plain else "alias")
-        if plain in examinations().parts:
-            return Meaning((examinations().parts[plain],), "analyte")
-    return None
-
-
-def _by_name(name: str) -> Meaning | None:
-    """The meaning of a name that is listed, or that has the words of a listed one in another order."""
-    return _listed(name) or _by_words(name)
-
-
-def _imaging(name: str) -> Meaning | None:
-    """The study whose region, modality and contrast a name has; None for any other name."""
-    key = imaging_words(name)
-    if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(_alike(name)):
-        return None
-    # Colour is a mode of the ultrasound, where the vessels of a place have no study of their own.
-    term = _study(*key) or _study(key[0] - {"doppler"}, key[1])
-    return Meaning((term,), "alias") if term else None
-
-
-def _regions(name: str) -> Meaning | None:
-    """Imaging by the regions that its name has beside other words; each of them has to be listed."""
-    key = imaging_words(name)
-    if key is None or _CLASSES["biopsy"].search(_alike(name)):
-        return None
-    studies = [_study(region, key[1]) for region in regions(key[0])]
-    terms = tuple(dict.fromkeys(filter(None, studies)))
-    return Meaning(terms, "alias", whole=False) if terms and None not in studies else None
-
-
-def _study(words: frozenset[str], contrast: str) -> Term | None:
-    """The term of these words; without one for its contrast the general one."""
-    study, general = _studies().get((words, contrast)), _studies().get((words, ""))
-    if study is None and general is not None:
-        study = examinations().find(f"{general.name} {contrast} Contrast") or general
-    return study
-
-
-@functools.cache
-def _studies() -> dict[tuple[frozenset[str], str], Term]:
-    """Imaging by its words; names come before aliases, and an alias says of contrast what its name does."""
-    studies: dict[tuple[frozenset[str], str], Term] = {}
-    names, aliases, _ = _ranks()
-    for name, term, _ in names + aliases:
-        key = imaging_words(name)
-        if key is not None and not (key[1] and name != term.name):
-            studies.setdefault(key, term)
-    return studies
-
-
-def _ranks() -> tuple[list[_Named], list[_Named], list[_Named]]:
-    """Names, aliases and parts of the examinations other than physical."""
-    terms = [term for term in examinations().terms.values() if term.kind != "physical"]
-    aliases: list[_Named] = [(alias, term, "alias") for term in terms for alias in term.aliases]
-    parts: list[_Named] = [(part, term, "analyte") for term in terms for part in term.parts]
-    return [(term.name, term, "alias") for term in terms], aliases, parts
-
-
-def _without_aside(name: str) -> Meaning | None:
-    """The name with a remark in brackets before it, as its specimen or form, without the remark, or what the brackets
-    spell out; a letter or two behind a word are part of it ("Lp(a)")."""
-    aside = _PATTERN.aside.search(name)
-    if aside is None and (within := _PATTERN.within.search(name)):
-        # "Edrophonium (Tensilon) test": words in brackets within a name spell it out, as those at its end do.
-        before, after = name[: within.start()], name[within.end() :]
-        is_joined = _PATTERN.joint.match(after)  # "Electromyogram (EMG) and nerve conduction": only the first of two
-        return _joined(f"{before} {after}") if is_joined else _without_aside(f"{before} {after} ({within[1]})")
-    if aside is None:
-        return None
-    bare, remark = name[: aside.start()], aside[1]
-    wordings = [f"{remark} {bare}", f"{bare} {remark}"]
-    if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
-        known = filter(None, map(_by_name, (*wordings, bare)))
-        result = next((one for one in known if one.term and _class(bare) == class_of(one.term)), None)
-    else:
-        telling = not names_specimen(remark) and _telling(words_of(remark) - _ANTIBODY)
-        wordings += [bare] + [remark] * (telling or _abbreviates(bare, remark))
-        agreeing = (_agreeing(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
-        result = next(filter(None, agreeing), None)
-        # "Estrogen (Estradiol)": the brackets say which.
-        own = None if words_of(remark) <= _GENERIC | _ANTIBODY else _listed(remark)
-        if own and own.term and result and result.term and class_of(own.term) == class_of(result.term):
-            result = result if own.how == "analyte" else own
-    return result and replace(result, whole=False)
-
-
-def _abbreviates(name: str, remark: str) -> bool:
-    """Whether one of a name and the remark behind it abbreviates the other; a specimen, or the class of an antibody, is
-    no name."""
-    is_name = not names_specimen(remark) and not words_of(remark) <= _ANTIBODY
-    return is_name and bool(_PATTERN.short.match(name.strip()) or _PATTERN.short.match(remark))
-
-
-def words_of(name: str) -> frozenset[str]:
-    """The words that tell an examination from others: no fillers, one spelling of each, in the singular."""
-    tokens = (_SYNONYMS.get(token, token) for token in _alike(name).replace("+", " ").split())
-    words = frozenset(_singular(token) for token in tokens if token not in _FILLERS)
-    # "Anti-CCP", "CCP antibodies", "CCP IgG": what is looked for is the antibody. In a fluid it is another quantity.
-    against = words - _ANTIBODY
-    telling = any(len(word) > 1 for word in against - BLOOD) and not against & (_FLUIDS | {"csf"})
-    return against | {"antibody"} if telling and words & _ANTIBODY else words
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _alike(name: str) -> str:
-    """The normalised name in American spelling, with one ending for what is done and what it gives."""
-    return rewrite(normalise(_PATTERN.possessive.sub("", name)), _SPELT)
-
-
-def _singular(word: str) -> str:
-    """The word without the s of its plural, in the one spelling that stands for its synonyms."""
-    return _SYNONYMS.get(word[:-1], word[:-1]) if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
-
-
-@functools.cache
-def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
-    """Examinations by the words of their names; None where two have the same words. Names come before aliases, these
-    before parts, and all of them before what is left without the word for blood."""
-    index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
-    for rank in _ranks():
-        for without in (frozenset[str](), BLOOD):
-            new: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
-            for name, term, how in rank:
-                words = words_of(name)
-                if (words & without or not without) and _telling(words - without):
-                    before = new.setdefault(words - without, (term, how))
-                    if before is not None and before[0] is not term:
-                        new[words - without] = None
-            index = new | index
-    return index
-
-
-def _telling(words: frozenset[str]) -> bool:
-    """Whether any word says what is examined: not only "culture", "blood" or single letters."""
-    return any(len(word) > 1 for word in words - _HEADS - BLOOD)
-
-
-def _by_words(name: str) -> Meaning | None:
-    """By the words in any order, with and without the word for blood."""
-    words = words_of(name)
-    fluid = words - _FLUIDS | {"body", "fluid"} if words & _FLUIDS else words
-    # "Blood and urine cultures" are not those of urine.
-    bloodless = words if words & _HEADS and _PATTERN.specimen.search(_alike(name)) else words - BLOOD
-    wordings = (words, bloodless, fluid, words - {"virus"})
-    entry = next(filter(None, (_entry(wording, name) for wording in wordings)), None)
-    return Meaning((entry[0],), entry[1]) if entry else None
-
-
-def _entry(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
-    """The examination that these words of a name tell."""
-    known = _telling(words) and (not words <= _GENERIC or _PATTERN.says_test.search(_alike(name)))
-    return _index().get(words) if known else None
-
-
-def _of_any_specimen(name: str) -> Meaning | None:
-    """The culture, stain, antibody, ... that a name means beside a specimen, where all specimens have one code."""
-    words = words_of(name)
-    rest = frozenset(word for word in words - {"body"} if not names_specimen(word))
-    entry = _entry(rest, name) if rest < words and not rest <= _ANTIBODY else None
-    if entry and entry[1] != "analyte" and _has_any_specimen(entry[0]):
-        return Meaning((entry[0],), "alias", whole=False)
-    # A culture from a place that no culture is called by is that of "any other source".
-    called = frozenset[str]().union(*(known for known in _index() if "culture" in known)) - {"culture"}
-    other = normalise(name).endswith((" culture", " cultures")) and words.isdisjoint(called)
-    return Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False) if other else None
-
-
-def _by_target(name: str) -> Meaning | None:
-    """The one examination that looks for what the name says ("Rubella": its antibody, "HFE": the gene), or what is left
-    of the name without its purpose ("Amniocentesis for Rh sensitization")."""
-    words, plain = words_of(name), _alike(name)
-    targets = ("antibody", "virus antibody", "antigen", "gene")[: 2 if "titer" in plain else None]
-    if _telling(words) and not words <= _GENERIC:
-        senses = filter(None, (_agreeing(name, _by_words(f"{name} {target}")) for target in targets))
-        fitting = {sense.terms for sense in senses if plain.startswith("anti") or _is_looked_for(sense.terms[0])}
-        if len(fitting) == 1:
-            return Meaning(fitting.pop(), "alias", whole=False)
-    if "titer" in plain and _ORGANISM.search(plain) and "antibody" not in words:
-        return _agreeing(name, _headed(f"{name} antibody"))
-    return _agreeing(name, _listed(_PATTERN.purpose.sub("", name)))
-
-
-def _is_looked_for(term: Term) -> bool:
-    """Whether an examination looks for an organism or a gene, which gives it its name."""
-    return _ORGANISM.search(_known_as(term)) is not None or class_of(term) == "genetic test"
-
-
-def _unlisted(name: str) -> Meaning | None:
-    """The examination by which a kind's members without a code of their own are billed; each is another quantity."""
-    plain = _alike(name)
-    term = next((examination for pattern, examination in _UNLISTED if pattern.match(plain)), None)
-    return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _nearest_word(word: str) -> str:
-    """The only known word that a word begins, or that differs from it by one letter; else the word itself."""
-    words = _listed_words()
-    if word in words or len(word) < _COMPLETED:
-        return word
-    near = [known for known in words if known.startswith(word)]
-    if len(word) >= _CORRECTED:
-        near += [known for known, *_ in process.extract(word, words, scorer=OSA.distance, score_cutoff=1, limit=None)]
-    return min(near) if len({_singular(known) for known in near}) == 1 else word
-
-
-def joined_parts(name: str) -> list[str]:
-    """What a name joins: "CT + echocardiogram" a CT and an echocardiogram."""
-    return list(filter(str.strip, _PATTERN.joint.split(name)))
-
-
-def _joined(name: str) -> Meaning | None:
-    """Several examinations in one name: "CRP and ESR", "EMG/NCS"; each part has to be known by itself, or with what the
-    last one says of its head ("hip and knee X-ray"), or at least its class."""
-    parts = joined_parts(name)
-    # "Glucose, CSF" is no glucose beside a puncture.
-    last = _PATTERN.aside.sub("", parts[-1]) if parts else ""
-    apart = "," in name and (is_specimen(last) or words_of(last) <= BLOOD)
-    # "CMV (IgM & IgG)" joins what is within the brackets.
-    aside = _PATTERN.aside.search(name)
-    if apart or not 2 <= len(parts) <= 5 or (aside and _PATTERN.joint.search(aside[1])):
-        return None
-    head = parts[-1].split()[-1]
-    terms: list[Term] = []
-    kinds: set[str] = set()
-    for part in parts:
-        whole = f"{part} {head}"
-        result = _by_name(whole) if words_of(part) <= BLOOD or is_specimen(part) else None
-        result = result or _by_name(part) or _imaging(part) or _regions(part) or _by_words(whole)
-        if result is None and (kind := _class(part)):
-            kinds.add(kind)
-        elif result is None:
-            return None
-        else:
-            terms += result.terms
-    if not terms or len(kinds) > 1:
-        return None
-    # Whoever takes a biopsy by endoscope has looked.
-    held = {name for term in terms for name in term.holds}
-    terms = [term for term in dict.fromkeys(terms) if term.name not in held]
-    return Meaning(tuple(terms), "alias", "".join(kinds), whole=False)
-
-
-def _headed(name: str) -> Meaning | None:
-    """A biopsy, culture, ... of a place that the vocabulary lists under fewer words: of these the one with most."""
-    words = words_of(name)
-    heads = words & (_HEADS | {"antibody"} if _ORGANISM.search(_alike(name)) else _HEADS)
-    unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()  # of another virus it is another test
-    fitting = {
-        known: entry[0]
-        for known, entry in _index().items()
-        if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES - unsure
-    }
-    # A biopsy by endoscope is a biopsy.
-    best = max([known for known in fitting if "biopsy" in known] or fitting, key=len, default=None)
-    return Meaning((fitting[best],), "alias", whole=False) if best else None

@@ -10,8 +10,11 @@ Rewriting = list[tuple[re.Pattern[str], str]]  # expressions, and what replaces 
 
 
 def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a table. A text is the alternatives of a regular expression, one or more a line; ``{name}`` in it
-    stands for the entry of this name above."""
+    """A table of regular expressions with its placeholders replaced, and the lines of each text joined by ``|``.
+
+    ``{name}`` in a text stands for the entry ``name`` above it: ``{"side": "left\\nright", "knee": "({side}) knee"}``
+    becomes ``{"side": "left|right", "knee": "(left|right) knee"}``. Unknown placeholders stay as they are.
+    """
     table: dict[str, Any] = {}
     for name, entry in entries.items():
         table[name] = _filled(entry, table)
@@ -19,26 +22,27 @@ def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
-    """An entry with its placeholders replaced by the ``known`` entries above it."""
+    """One entry of :func:`fill` (a text, or texts in lists and dictionaries), with the entries ``known`` so far."""
     if isinstance(entry, str):
-        return _PLACEHOLDER.sub(lambda name: known.get(name[1], name[0]), "|".join(entry.splitlines()))
+        return _PLACEHOLDER.sub(lambda match: known.get(match[1], match[0]), "|".join(entry.splitlines()))
     if isinstance(entry, list):
         return [_filled(part, known) for part in entry]
     return {name: _filled(part, known) for name, part in entry.items()} if isinstance(entry, dict) else entry
 
 
 def compile_patterns(texts: Mapping[str, str]) -> SimpleNamespace:
-    """Regular expressions by name."""
+    """A namespace with one compiled expression per name: ``patterns.side.search(text)``."""
     return SimpleNamespace(**{name: re.compile(text) for name, text in texts.items()})
 
 
 def compile_rewriting(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> Rewriting:
-    """A table of expressions and of what replaces them, in its order."""
-    return [(re.compile(pattern), text) for pattern, text in (rules.items() if isinstance(rules, Mapping) else rules)]
+    """Pairs of expression and replacement, for :func:`rewrite`, from a table or from pairs of texts."""
+    pairs = rules.items() if isinstance(rules, Mapping) else rules
+    return [(re.compile(pattern), replacement) for pattern, replacement in pairs]
 
 
 def rewrite(text: str, rules: Rewriting) -> str:
-    """The text after all replacements, each of which sees what the one before made of it."""
+    """The text after all replacements of ``rules``, in their order; each works on the result of the one before."""
     for pattern, replacement in rules:
         text = pattern.sub(replacement, text)
     return text

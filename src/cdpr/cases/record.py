@@ -53,8 +53,8 @@ class CaseRecord(BaseModel, frozen=True, extra="forbid"):
     credentialed: bool
 
     @property
-    def called(self) -> str:
-        """The case as errors may name it: a credentialed one has no name there."""
+    def name_in_errors(self) -> str:
+        """What error messages call the case: "a credentialed case", or "case" and its ``note_id``."""
         return "a credentialed case" if self.credentialed else f"case {self.note_id}"
 
     @model_validator(mode="after")

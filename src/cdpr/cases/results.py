@@ -66,7 +66,8 @@ class Analyte:
 
 
 def format_analytes(analytes: Iterable[Analyte]) -> str:
-    """Text of a laboratory result; the inverse of :func:`parse_analytes`."""
+    """The analytes as one text, in the layout above; the inverse of :func:`parse_analytes`. A reference range needs
+    both limits; a ``;`` in a comment becomes a comma."""
     parts = []
     for analyte in analytes:
         bounded = analyte.low is not None and analyte.high is not None
@@ -107,7 +108,8 @@ def _parse_list(text: str) -> list[Analyte]:
 
 
 def _read_field(fields: dict, name: str, text: str) -> None:
-    """Put the text of one field (``Value``, ``Units``, ...) under its name in ``Analyte``."""
+    """Add one field of the text (``Value``, ``Units``, ...) to ``fields``, the arguments of an ``Analyte``; a reference
+    range becomes ``low`` and ``high``, and the first value counts."""
     if name in ("Value", "Numeric Value"):
         fields.setdefault("value", text)
     elif name == "Reference Range":

@@ -76,15 +76,21 @@ class Vocabulary:
 
 
 def _load(name: str) -> Vocabulary:
-    """The vocabulary of a shipped table."""
+    """The vocabulary in a shipped table of ``cases/data``, one term a row."""
     rows = shipped_table("cdpr.cases", "data", name)
     return Vocabulary(
-        Term(r["name"], _listed(r["aliases"]), r["kind"], _listed(r.get("parts", "")), _listed(r.get("holds", "")))
-        for r in rows
+        Term(
+            name=row["name"],
+            aliases=_split_cell(row["aliases"]),
+            kind=row["kind"],
+            parts=_split_cell(row.get("parts", "")),
+            holds=_split_cell(row.get("holds", "")),
+        )
+        for row in rows
     )
 
 
-def _listed(cell: str) -> tuple[str, ...]:
+def _split_cell(cell: str) -> tuple[str, ...]:
     """The entries of a cell, which are separated by ``|``."""
     return tuple(filter(None, cell.split("|")))
 

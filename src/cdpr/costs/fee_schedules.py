@@ -58,17 +58,22 @@ class Table:
         start = next((i for i, (_, row) in enumerate(rows) if names <= {plain(cell) for cell in row}), None)
         if start is None:
             raise TableError(f"{path}: no header row with {' and '.join(header)}; is this {kind}?")
-        self.path, self.kind, (self.line, last) = path, kind, rows[start]
+        self.path, self.kind = path, kind
         self.titles = [row for _, row in rows[:start]]
-        code, width = [plain(cell) for cell in last].index(plain(header[-1])), len(last)
+        self.line, last_header = rows[start]
+        width, code = len(last_header), [plain(cell) for cell in last_header].index(plain(header[-1]))
         early = [line for line, row in rows[:start] if code < len(row) and CODE.fullmatch(row[code].upper())]
         if early:
             problem = f"{len(early)} rows of codes stand above the header (line {self.line})"
             raise TableError(f"{path}:{early[0]}: {problem}; use the file as published")
-        stacked = [row for row in self.titles if not _is_remark(row)] + [last]
+        stacked = [row for row in self.titles if not _is_remark(row)] + [last_header]
         self.names = [plain(" ".join(row[i] for row in stacked if i < len(row))) for i in range(width)]
-        padded = ((line, row + [""] * (width - len(row))) for line, row in rows[start + 1 :] if not _is_remark(row))
-        self.rows = [(line, row) for line, row in padded if row[code] != last[code]]
+        self.rows: list[Row] = []
+        for line, row in rows[start + 1 :]:
+            cells = row + [""] * (width - len(row))
+            is_repeated_header = cells[code] == last_header[code]
+            if not _is_remark(row) and not is_repeated_header:
+                self.rows.append((line, cells))
 
     def select(self, *names: str) -> list[tuple[int, Cells]]:
         """Lines and cells of these columns. Raises TableError for a column that is not there, or twice."""
@@ -83,7 +88,8 @@ class Table:
         return [(line, {name: row[place] for name, place in places.items()}) for line, row in self.rows]
 
     def find_part(self, part: str) -> str:
-        """The column whose name has this part, the one with the legal floor if there are two."""
+        """The name of the one column that has ``part`` in its name; of a work index with and without its legal floor,
+        that with it. Raises TableError for none and for several."""
         columns = [name for name in self.names if part in name]
         columns = [name for name in columns if "WITHOUT" not in name] or columns
         if len(columns) != 1:
@@ -393,16 +399,20 @@ def _decimal(text: str) -> Decimal | None:
 
 
 def _prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: str, advice: str) -> str:
-    """The cell of nearly all rows, empty without rows; other rows are bad (:func:`_check_same`). Raises
-    TableError when more than a few differ."""
+    """The most frequent cell of column ``name``, which nearly all rows share; empty without rows.
+
+    ``what`` (the year, ...) and ``advice`` are words for the message. Raises TableError when more than a tenth of the
+    rows differ; the few that do are rejected one by one (:func:`_check_same`).
+    """
     counts = Counter(cells[name] for _, cells in rows if cells[name])
     if not counts:
         return ""
-    (first, times), *others = counts.most_common()
+    ranked = counts.most_common()
+    prevailing, times = ranked[0]
     if counts.total() - times > _FEW * counts.total():
-        examples = ", ".join(sorted(value[:20] for value in (first, *(value for value, _ in others[:3]))))
+        examples = ", ".join(sorted(value[:20] for value, _ in ranked[:4]))
         raise TableError(f"{path}: rows of more than one {what} ({examples}); {advice}")
-    return first
+    return prevailing
 
 
 def _check_same(cells: Cells, name: str, expected: str) -> None:

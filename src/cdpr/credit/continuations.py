@@ -288,7 +288,7 @@ async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], retu
     Raises ModelFailure where all requests failed."""
     ends = await draws.follow(state, numbers)
     if not ends:
-        raise ModelFailure(f"{state.case.called}: no continuation of a state came back; is the model alive?")
+        raise ModelFailure(f"{state.case.name_in_errors}: no continuation of a state came back; is the model alive?")
     return {k: return_of(end.correct, end.effort) for k, end in ends.items()}
 
 

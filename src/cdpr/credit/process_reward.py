@@ -249,7 +249,7 @@ class GroupCredit:
             raw = 0.0 if reference is None else own - reference
             if not math.isfinite(raw):
                 raise FloatingPointError(
-                    f"{trajectory.case.called}: R_proc of decision {t} is {raw} (U_hat {own}, baseline "
+                    f"{trajectory.case.name_in_errors}: R_proc of decision {t} is {raw} (U_hat {own}, baseline "
                     f"{reference}); the step was stopped. Are lambdas and prices of a sensible size?"
                 )
             reward = max(-self.credit.clip, min(self.credit.clip, raw))

@@ -208,7 +208,7 @@ def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> 
             values = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in row)
             if not all(map(math.isfinite, values)):
                 raise FloatingPointError(
-                    f"{group[0].case.called}: the advantages {row} are not finite; the step was stopped"
+                    f"{group[0].case.name_in_errors}: the advantages {row} are not finite; the step was stopped"
                 )
 
 
