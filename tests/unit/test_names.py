@@ -309,7 +309,7 @@ def test_every_examination_and_every_part_can_be_ordered_under_all_its_names():
 
 # Read as another examination than they are, or into the wrong class.
 MISREAD = {
-    "Bronchoscopic lung biopsy", "Nasal swab for influenza", "Ultrasound of the kidneys and bladder",
+    "Bronchoscopic lung biopsy", "Ultrasound of the kidneys and bladder",
 }  # fmt: skip
 
 
@@ -454,4 +454,4 @@ def test_a_request_in_an_agents_words_finds_its_examination_and_never_another():
     answers = {row["request"]: matcher.match(row["request"], record)[0] for row in rows}
     assert not [row for row in rows if answers[row["request"]] not in ((), (row["answer"],))]
     found = [row["wording"] for row in rows if answers[row["request"]]]
-    assert (found.count("plain"), found.count("harder")) == (40, 33)  # at first sight 33 and 27
+    assert (found.count("plain"), found.count("harder")) == (40, 34)  # at first sight 33 and 27
