@@ -35,12 +35,9 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
             contrast = contrast or phrase
     tokens = text.replace("+", " ").split()
     words = frozenset(_WORDS.get(token, token) for token in tokens if token not in _NOISE)
-    if not words & _MODALITIES and _VIEWS.intersection(tokens):
-        words |= {"xray"}
-    elif not words & _MODALITIES and "doppler" in words:
-        words |= {"ultrasound"}
-    has_modality, has_region = bool(words & _MODALITIES), bool(words - _MODALITIES)
-    return (words, contrast) if has_modality and has_region else None
+    if not words & _MODALITIES:
+        words |= {"xray"} if _VIEWS.intersection(tokens) else {"ultrasound"} if "doppler" in words else set()
+    return (words, contrast) if words & _MODALITIES and words - _MODALITIES else None
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -49,9 +46,8 @@ def modality(name: str) -> str | None:
     words = {_WORDS.get(token, token) for token in _plain(name).replace("+", " ").split()}
     found = next((modality for modality in _TABLE["modalities"] if modality in words), None)
     # An abbreviation is a modality alone, or beside a place or a technique: "CT head", not "Metoprolol XR".
-    is_spelt_out = _SPELT_OUT.search(normalise(in_english(name))) is not None
-    is_sure = is_spelt_out or words & (_REGIONS | _TECHNIQUES | _MORE) or not words - _MODALITIES - _NOISE
-    return found if is_sure else None
+    is_told = _SPELT_OUT.search(normalise(in_english(name))) or words & (_REGIONS | _TECHNIQUES | _MORE)
+    return found if is_told or not words - _MODALITIES - _NOISE else None
 
 
 def regions(words: frozenset[str]) -> list[frozenset[str]]:

@@ -6,6 +6,7 @@ specimen x what is examined, whatever their order, number and fillers. ``data/na
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -95,16 +96,11 @@ def _read(name: str) -> Meaning:
         return Meaning(kind=kind, whole=False)
     if clinical_names(name):
         return _read_standard_name(name)
-    if (study := _imaging(name) or _joined_listed(name)) is not None:
-        return study
-    if is_remark:
-        return Meaning()
-    certain = (_without_aside, _without_fillers, _by_words_that_agree, _joined, _regions)
-    guessing = (_by_head, _of_any_specimen, _by_target, _respelt, _by_kind)
-    for reader in certain + guessing:
-        if (found := reader(name)) is not None:
-            return found
-    return Meaning(kind=_class(name), whole=False)
+    if (found := _imaging(name) or _joined_listed(name)) or is_remark:
+        return found or Meaning()
+    sure = _without_aside(name) or _without_fillers(name) or _if_axes_agree(name, _by_words(name)) or _joined(name)
+    likely = sure or _regions(name) or _by_head(name) or _of_any_specimen(name) or _by_target(name)
+    return likely or _respelt(name) or _by_kind(name) or Meaning(kind=_class(name), whole=False)
 
 
 def _in_words_of_the_vocabulary(name: str) -> str:
@@ -121,9 +117,8 @@ def _in_words_of_the_vocabulary(name: str) -> str:
 
 def _rewritten(name: str) -> str:
     """The name after the rules ``rewritten``: "c diff toxin" as "c difficile test"; as it is where none fits."""
-    before = normalise(name)
-    after = rewrite(before, _REWRITTEN)
-    return name if after == before else after
+    plain = normalise(name)
+    return name if (rewritten := rewrite(plain, _REWRITTEN)) == plain else rewritten
 
 
 def _listed(name: str) -> Meaning | None:
@@ -140,25 +135,21 @@ def _listed(name: str) -> Meaning | None:
 
 def _physical_kind(name: str) -> str:
     """The kind of physical examination that a name means; empty for any other name."""
-    plain = normalise(name)
-    if _PATTERN.vital_signs.fullmatch(plain):
-        return VITAL_SIGNS
-    return BEDSIDE if _PATTERN.bedside.fullmatch(plain) else ""
+    patterns = {VITAL_SIGNS: _PATTERN.vital_signs, BEDSIDE: _PATTERN.bedside}
+    return next((kind for kind, pattern in patterns.items() if pattern.fullmatch(normalise(name))), "")
 
 
 def _read_standard_name(name: str) -> Meaning:
     """The meaning of a standard name (LOINC): its own examination, else the one that reports it as a quantity, else
     that of the name as laboratories shorten it, else its class."""
     names = clinical_names(name)
-    own = next(filter(None, map(_by_name, names)), None)
-    if own is not None:
+    if own := next(filter(None, map(_by_name, names)), None):
         return own
-    reporting = next(filter(None, map(_by_name, reporting_names(name))), None)
-    if reporting is not None:
+    if reporting := next(filter(None, map(_by_name, reporting_names(name))), None):
         return replace(reporting, how="analyte")
-    if (shortened := _rewritten(name)) != name:
-        return _read(shortened)
-    return Meaning(kind=_class(names[0]) or "laboratory test", whole=False)
+    shortened = _rewritten(name)
+    unlisted = Meaning(kind=_class(names[0]) or "laboratory test", whole=False)
+    return unlisted if shortened == name else _read(shortened)
 
 
 def _by_name(name: str) -> Meaning | None:
@@ -174,12 +165,10 @@ def _imaging(name: str) -> Meaning | None:
     key = imaging_words(name)
     if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(_alike(name)):
         return None
-    if " + " in name and all(map(imaging_words, name.split(" + "))):
-        return None
-    words, contrast = key
+    are_two = " + " in name and all(map(imaging_words, name.split(" + ")))
     # Colour is a mode of the ultrasound, where the vessels of a place have no study of their own.
-    study = _study(words, contrast) or _study(words - {"doppler"}, contrast)
-    return Meaning((study,), "alias") if study else None
+    study = _study(*key) or _study(key[0] - {"doppler"}, key[1])
+    return Meaning((study,), "alias") if study and not are_two else None
 
 
 def _regions(name: str) -> Meaning | None:
@@ -190,12 +179,9 @@ def _regions(name: str) -> Meaning | None:
     key = imaging_words(name)
     if key is None or _CLASSES["biopsy"].search(_alike(name)):
         return None
-    words, contrast = key
-    studies = [_study(region, contrast) for region in regions(words)]
-    if not studies or None in studies:
-        return None
-    terms = dict.fromkeys(study for study in studies if study)
-    return _if_axes_agree(name, Meaning(tuple(terms), "alias", whole=False))
+    studies = [_study(region, key[1]) for region in regions(key[0])]
+    terms = tuple(dict.fromkeys(filter(None, studies)))
+    return _if_axes_agree(name, Meaning(terms, "alias", whole=False)) if terms and None not in studies else None
 
 
 def _study(words: frozenset[str], contrast: str) -> Term | None:
@@ -221,10 +207,9 @@ def _studies() -> dict[tuple[frozenset[str], str], Term]:
 def _names_by_rank() -> tuple[list[_Named], list[_Named], list[_Named]]:
     """Names, aliases and parts of the examinations other than physical, in this order."""
     terms = [term for term in examinations().terms.values() if term.kind != "physical"]
-    names: list[_Named] = [(term.name, term, "alias") for term in terms]
     aliases: list[_Named] = [(alias, term, "alias") for term in terms for alias in term.aliases]
     parts: list[_Named] = [(part, term, "analyte") for term in terms for part in term.parts]
-    return names, aliases, parts
+    return [(term.name, term, "alias") for term in terms], aliases, parts
 
 
 # Examinations by their words.
@@ -259,19 +244,12 @@ def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
     """Examinations by the words of their names; None where two have the same words. Names come before aliases, these
     before parts, and all of them before what is left without the word for blood."""
     index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
-    for rank in _names_by_rank():
-        for left_out in (frozenset[str](), BLOOD):
-            new: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
-            for name, term, how in rank:
-                words = words_of(name)
-                shortened = words - left_out
-                is_new = not left_out or words != shortened
-                if not is_new or not _are_telling(shortened):
-                    continue
-                before = new.setdefault(shortened, (term, how))
-                if before is not None and before[0] is not term:
-                    new[shortened] = None
-            index = new | index
+    for rank, left_out in itertools.product(_names_by_rank(), (frozenset[str](), BLOOD)):
+        found: dict[frozenset[str], dict[str, tuple[Term, MatchKind]]] = {}
+        for name, term, how in rank:
+            found.setdefault(words_of(name) - left_out, {}).setdefault(term.name, (term, how))
+        unambiguous = {words: next(iter(terms.values())) if len(terms) == 1 else None for words, terms in found.items()}
+        index = {words: entry for words, entry in unambiguous.items() if _are_telling(words)} | index
     return index
 
 
@@ -299,15 +277,6 @@ def _by_words(name: str) -> Meaning | None:
     return Meaning((entry[0],), entry[1]) if entry else None
 
 
-def _by_words_that_agree(name: str) -> Meaning | None:
-    """The examination with the words of a name, where it also has the specimen, method and form in the name."""
-    found = _by_words(name)
-    if found is None and "antibody" in (words := words_of(name)):  # "Typhidot IgM": the test looks for an antibody
-        entry = _indexed(words - {"antibody"}, name)
-        found = Meaning((entry[0],), "alias") if entry else None
-    return _if_axes_agree(name, found)
-
-
 def _indexed(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
     """The examination in the index that has these words of a name; generic words count only where the name says that
     they are a test ("liver function", not "liver")."""
@@ -326,12 +295,9 @@ def _if_axes_agree(name: str, found: Meaning | None) -> Meaning | None:
     if found is None or found.term is None:
         return found
     stated = _axes(_alike(name))
-    known = _axes_of(found.term)
     if _has_any_specimen(found.term):
         stated -= _SPECIMENS
-    elif "fluid" in known:
-        stated -= {"csf"}  # a body fluid too, where it has no code of its own
-    return found if stated <= known else None
+    return found if stated <= _axes_of(found.term) else None
 
 
 def _axes(text: str) -> set[str]:
@@ -341,11 +307,11 @@ def _axes(text: str) -> set[str]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _axes_of(term: Term) -> frozenset[str]:
-    """The specimens, methods and forms in any name of an examination; blood too where its name has no specimen."""
+    """The specimens, methods and forms in any name of an examination; blood too where its name has no specimen, and
+    CSF, which is a body fluid where it has no code of its own."""
     known = _axes(_all_names(term))
-    if not _PATTERN.specimen.search(_alike(term.name)):
-        known.add("blood")
-    return frozenset(known)
+    implied = set() if _PATTERN.specimen.search(_alike(term.name)) else {"blood"}
+    return frozenset(known | implied | ({"csf"} if "fluid" in known else set()))
 
 
 def _all_names(term: Term) -> str:
@@ -383,25 +349,15 @@ def _without_aside(name: str) -> Meaning | None:
         known = map(_by_name, (f"{remark} {bare}", f"{bare} {remark}", bare))
         found = next((one for one in known if one and one.term and _class(bare) == class_of(one.term)), None)
     else:
-        found = _bare_or_aside(name, bare, remark)
+        is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
+        wordings = [f"{remark} {bare}", f"{bare} {remark}", bare] + [remark] * (is_name or _abbreviates(bare, remark))
+        agreeing = (_if_axes_agree(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
+        found = next(filter(None, agreeing), None)
+        # "Estrogen (Estradiol)": the brackets say which.
+        own = None if words_of(remark) <= _GENERIC | _ANTIBODY else _listed(remark)
+        if own and own.term and found and found.term and class_of(own.term) == class_of(found.term):
+            found = found if own.how == "analyte" else own
     return found and replace(found, whole=False)
-
-
-def _bare_or_aside(name: str, bare: str, remark: str) -> Meaning | None:
-    """The meaning of ``name``, which is ``bare (remark)``: that of both together, else of the bare name, else of the
-    remark where this is a name too."""
-    is_of_cells = _PATTERN.cells.fullmatch(remark) is not None
-    is_name = not names_specimen(remark) and not is_of_cells and _are_telling(words_of(remark) - _ANTIBODY)
-    wordings = [f"{remark} {bare}", f"{bare} {remark}", bare]
-    if is_name or (_abbreviates(bare, remark) and not is_of_cells):
-        wordings.append(remark)
-    agreeing = (_if_axes_agree(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
-    found = next(filter(None, agreeing), None)
-    # "Estrogen (Estradiol)": the brackets say which.
-    own = None if words_of(remark) <= _GENERIC | _ANTIBODY else _listed(remark)
-    if own and own.term and found and found.term and class_of(own.term) == class_of(found.term):
-        return found if own.how == "analyte" else own
-    return found
 
 
 def _abbreviates(name: str, remark: str) -> bool:
@@ -422,60 +378,38 @@ def joined_parts(name: str) -> list[str]:
 def _joined_listed(name: str) -> Meaning | None:
     """The examinations that a name joins by a plus, or that are listed one by one ("CSF analysis and cytology"): all
     words together may be those of another examination. None for names of one examination."""
-    parts = joined_parts(name)
-    if " + " not in name and not (len(parts) > 1 and all(map(_listed, parts))):
+    if " + " not in name and not all(map(_listed, joined_parts(name))):
         return None
-    both = _joined(name)
-    if both is None or both.kind or (" + " not in name and (len(both.terms) < 2 or _is_listed_joined(name))):
-        return None
-    return both
-
-
-def _is_listed_joined(name: str) -> bool:
-    """Whether one examination is listed under what the name joins: "Complement C3 and C4" under "C3/C4"."""
-    words = words_of(name)
-    found = _by_words(name)
-    names = (found.term.name, *found.term.aliases) if found and found.term else ()
-    return any(words_of(known) == words and len(joined_parts(known)) > 1 for known in names)
+    both, one = _joined(name), _by_words(name)
+    # "Complement C3 and C4" is listed as one examination, which is neither of the two.
+    are_two = both and not both.kind and len(both.terms) > 1 and (one is None or one.term in both.terms)
+    return both if are_two else None
 
 
 def _joined(name: str) -> Meaning | None:
     """Several examinations in one name: "CRP and ESR", "EMG/NCS". Each has to be known by itself, with the specimen
     before the first ("urine culture and sodium") or with the last word ("hip and knee X-ray"), or its class."""
-    parts = joined_parts(name)
-    if len(parts) > 1:
-        parts = parts[:1] + [part for part in parts[1:] if not _is_mode(part)]
-        if len(parts) == 1:
-            return _read(parts[0])
+    first, *others = joined_parts(name) or [""]
+    parts = [first] + [part for part in others if not _PATTERN.mode.fullmatch(normalise(part))]
+    if others and len(parts) == 1:
+        return _read(first)
     # "Glucose, CSF" is no glucose beside a puncture.
-    last = _PATTERN.aside.sub("", parts[-1]) if parts else ""
+    last = _PATTERN.aside.sub("", parts[-1])
     ends_in_specimen = "," in name and (is_specimen(last) or words_of(last) <= BLOOD)
     # "CMV (IgM & IgG)" joins what is within the brackets.
     aside = _PATTERN.aside.search(name)
     if ends_in_specimen or not 2 <= len(parts) <= _JOINED or (aside and _PATTERN.joint.search(aside[1])):
         return None
     head = next((word for word in reversed(parts[-1].split()) if word.casefold() not in _FILLERS), "")
-    terms: list[Term] = []
-    kinds: set[str] = set()
-    for part in parts:
-        found = _one_of_joined(part, first=parts[0], head=head)
-        if found is not None:
-            terms += found.terms
-        elif kind := _class(part):
-            kinds.add(kind)
-        else:
-            return None
-    if not terms or len(kinds) > 1:
+    meanings = [_one_of_joined(part, first, head) or Meaning(kind=_class(part)) for part in parts]
+    terms = [term for one in meanings for term in one.terms]
+    kinds = {one.kind for one in meanings} - {""}
+    if not terms or len(kinds) > 1 or Meaning() in meanings:
         return None
     # Whoever takes a biopsy by endoscope has looked.
     held = {name for term in terms for name in term.holds}
     terms = [term for term in dict.fromkeys(terms) if term.name not in held]
     return Meaning(tuple(terms), "alias", "".join(kinds), whole=False)
-
-
-def _is_mode(part: str) -> bool:
-    """Whether the second part of a name says how the first is done: with Doppler, for which class of antibody."""
-    return _PATTERN.mode.fullmatch(normalise(part)) is not None or words_of(part) <= _ANTIBODY
 
 
 def _one_of_joined(part: str, first: str, head: str) -> Meaning | None:
@@ -528,12 +462,10 @@ def _by_target(name: str) -> Meaning | None:
     """The one examination that looks for what the name says ("Rubella": its antibody, "HFE": the gene), or what is left
     of the name without its purpose ("Amniocentesis for Rh sensitization")."""
     words, plain = words_of(name), _alike(name)
-    targets = ["antibody", "virus antibody"] if "titer" in plain else ["antibody", "virus antibody", "antigen", "gene"]
+    targets = ("antibody", "virus antibody", "antigen", "gene")[: 2 if "titer" in plain else None]
     if _are_telling(words) and not words <= _GENERIC:
-        senses = (_if_axes_agree(name, _by_words(f"{name} {target}")) for target in targets)
-        fitting = {
-            sense.terms for sense in senses if sense and (plain.startswith("anti") or _is_looked_for(sense.terms[0]))
-        }
+        senses = filter(None, (_if_axes_agree(name, _by_words(f"{name} {target}")) for target in targets))
+        fitting = {sense.terms for sense in senses if plain.startswith("anti") or _is_looked_for(sense.terms[0])}
         if len(fitting) == 1:
             return Meaning(fitting.pop(), "alias", whole=False)
     if "titer" in plain and _ORGANISM.search(plain) and "antibody" not in words:
@@ -616,10 +548,8 @@ def whole_kind(name: str) -> str | None:
 
 def no_examination(name: str) -> bool:
     """Whether a name is that of a remark, an intervention, a history, ...: of nothing that is examined."""
-    if examinations().knows(name) or modality(name) is not None:
-        return False
-    plain = normalise(name)
-    return not plain or _PATTERN.no_examination.fullmatch(plain) is not None
+    is_known = examinations().knows(name) or modality(name) is not None
+    return not is_known and (not normalise(name) or _PATTERN.no_examination.fullmatch(normalise(name)) is not None)
 
 
 @functools.lru_cache(maxsize=1 << 15)

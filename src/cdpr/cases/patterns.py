@@ -37,8 +37,7 @@ def compile_patterns(texts: Mapping[str, str]) -> SimpleNamespace:
 
 def compile_rewriting(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> Rewriting:
     """Pairs of expression and replacement, for :func:`rewrite`, from a table or from pairs of texts."""
-    pairs = rules.items() if isinstance(rules, Mapping) else rules
-    return [(re.compile(pattern), replacement) for pattern, replacement in pairs]
+    return [(re.compile(pattern), text) for pattern, text in (rules.items() if isinstance(rules, Mapping) else rules)]
 
 
 def rewrite(text: str, rules: Rewriting) -> str:

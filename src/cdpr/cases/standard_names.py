@@ -32,67 +32,49 @@ def _names(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Clinical names, and names of what reports the quantity, of a standard name; both empty for any other name."""
     plain = _PATTERN.noise.sub("", name).strip()
     if culture := _PATTERN.identified.fullmatch(plain):
-        return _culture_names(culture), ()
+        kind = _TABLE["cultures"].get(culture["what"].casefold(), "")
+        kind = "Anaerobic " if "anaerob" in (culture["method"] or "").casefold() else kind
+        return (f"{_specimen(culture['system']) or 'Blood'} {kind}culture", f"{kind or 'Bacterial '}culture"), ()
     match = next(filter(None, (pattern.fullmatch(plain) for pattern in _NAMES)), None)
     if match is None:
         return (), ()
     axes = dict.fromkeys(("property", "share", "panel", "system", "method"), "") | match.groupdict("")
     axes["challenge"] = name.partition(" post ")[2]
-    axes["specimen"] = _specimen(axes["system"])
-    axes["component"] = component = _component(axes)
-    axes["manner"] = axes["method"] + component
-    axes["pair"], axes["whole"] = f"{axes['share']}|{component}", axes["share"][1:].removesuffix(".total")
-    return _own_names(axes), tuple(_by_rule("wider", axes))
-
-
-def _culture_names(culture: re.Match[str]) -> tuple[str, ...]:
-    """The names of a culture: that of its specimen, then that of its kind (anaerobic, fungal, ...) alone."""
-    is_anaerobic = "anaerob" in (culture["method"] or "").casefold()
-    kind = "Anaerobic " if is_anaerobic else _TABLE["cultures"].get(culture["what"].casefold(), "")
-    return f"{_specimen(culture['system']) or 'Blood'} {kind}culture", f"{kind or 'Bacterial '}culture"
-
-
-def _component(axes: dict[str, str]) -> str:
-    """What is measured, in a clinician's words, with what property or method add: "HIV 1 RNA" counted per volume is
-    "HIV 1 viral load"."""
-    component = rewrite(axes["component"], _WORDS)
+    component, system = rewrite(axes["component"], _WORDS), _specimen(axes["system"])
     if axes["panel"] and not _PATTERN.genome.search(component):
-        return f"{_PATTERN.count.sub('', component)} panel"
-    if axes["property"] in ("Susceptibility", "Partial pressure"):
-        return f"{component} {axes['property'].casefold()}"
-    if "culture" in axes["method"]:
-        return f"{component} culture"
-    return _PATTERN.genome.sub("viral load" if "/" in axes["property"] else "PCR", component)
-
-
-def _own_names(axes: dict[str, str]) -> tuple[str, ...]:
-    """The clinical names of a quantity, the closest first: by rule, with its specimen, then with fewer words."""
-    component, specimen = axes["component"], axes["specimen"]
-    names = [*_by_rule("closer", axes), f"{specimen} {component}".strip()]
-    if not specimen:
+        component = f"{_PATTERN.count.sub('', component)} panel"
+    elif axes["property"] in ("Susceptibility", "Partial pressure"):
+        component += f" {axes['property'].casefold()}"
+    elif "culture" in axes["method"]:
+        component += " culture"
+    elif _PATTERN.genome.search(component):
+        component = _PATTERN.genome.sub("viral load" if "/" in axes["property"] else "PCR", component)
+    quantity = axes | {"component": component, "specimen": system, "manner": axes["method"] + component}
+    quantity |= {"pair": f"{axes['share']}|{component}", "whole": axes["share"][1:].removesuffix(".total")}
+    names = [*_by_rule("closer", quantity), f"{system} {component}".strip()]
+    if not system:
         names.append(f"Serum {component}")
     # A microbe is the same everywhere, and a panel mostly says itself of what it is.
-    is_panel = axes["panel"] and not specimen.endswith("fluid")
-    of_microbe = component.endswith(("Antibody", "Antigen", "PCR", "toxin", "viral load"))
-    if specimen.endswith(" blood") or is_panel or of_microbe:
+    own = axes["panel"] and not system.endswith("fluid")
+    if system.endswith(" blood") or own or component.endswith(("Antibody", "Antigen", "PCR", "toxin", "viral load")):
         names.append(component)
     if "actual" in axes["share"] or axes["system"] == "Platelet poor plasma":
         names.append(re.sub(r" (?:Antigen|activity)\b", "", component))
-    names += [_PATTERN.strain.sub("", name) for name in names]
-    names += [re.sub(r"\bvirus ", "", name) for name in names]
-    return tuple(dict.fromkeys(names))
+    names += [_PATTERN.strain.sub("", wording) for wording in names]
+    names += [re.sub(r"\bvirus ", "", wording) for wording in names]
+    return tuple(dict.fromkeys(names)), tuple(_by_rule("wider", quantity))
 
 
-def _by_rule(table: str, axes: dict[str, str]) -> list[str]:
-    """The names in the first rule of a table (``closer``, ``wider``) all of whose patterns are found in their axes."""
-    for patterns, names in _TABLE[table]:
-        if all(re.search(pattern, axes[axis]) for axis, pattern in patterns.items()):
-            return [name.format(**axes) for name in names]
+def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:
+    """The names that the first fitting rule of a table has for a quantity."""
+    for rule, wordings in _TABLE[table]:
+        if all(re.search(pattern, quantity[axis]) for axis, pattern in rule.items()):
+            return [wording.format(**quantity) for wording in wordings]
     return []
 
 
 def _specimen(system: str) -> str:
-    """A standard name's system as a clinician names the specimen: empty for blood, unless it says of which vessel."""
+    """The system as a clinician would name it; nothing for blood, whichever part of it."""
     if _PATTERN.blood.search(system):
         return f"{vessel[0]} blood" if (vessel := _PATTERN.vessel.search(system)) else ""
     return _TABLE["specimens"].get(system.casefold(), system)

@@ -77,15 +77,9 @@ class Vocabulary:
 
 def _load(name: str) -> Vocabulary:
     """The vocabulary in a shipped table of ``cases/data``, one term a row."""
-    rows = shipped_table("cdpr.cases", "data", name)
+    rows, more = shipped_table("cdpr.cases", "data", name), ("parts", "holds")
     return Vocabulary(
-        Term(
-            name=row["name"],
-            aliases=_split_cell(row["aliases"]),
-            kind=row["kind"],
-            parts=_split_cell(row.get("parts", "")),
-            holds=_split_cell(row.get("holds", "")),
-        )
+        Term(row["name"], _split_cell(row["aliases"]), row["kind"], *(_split_cell(row.get(key, "")) for key in more))
         for row in rows
     )
 

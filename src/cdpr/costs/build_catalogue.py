@@ -54,28 +54,25 @@ def examination_codes() -> list[SimpleNamespace]:
 def write_catalogue(
     folder: Path, schedules: Mapping[str, Schedule], before: Mapping[str, Price] | None = None
 ) -> list[str]:
-    """Write the tables of a catalogue to a folder, from ``schedules`` by kind; returns the examinations that keep their
-    price of ``before``.
+    """Write the tables of a catalogue to a folder; returns the examinations at their rate of ``before``.
 
-    An examination keeps it when its schedule is missing, or has no rate for its code. Raises TableError for one that
-    then has no price at all.
+    An examination keeps the rate of ``before`` (default: none) when its schedule is missing, or has no rate for its
+    code. Raises TableError for one that then has no rate at all.
     """
     unchanged: list[str] = []
     rows: list[dict[str, object]] = []
     for coded in examination_codes():
-        schedule, kept = schedules.get(coded.schedule), (before or {}).get(coded.examination)
+        schedule, price = schedules.get(coded.schedule), (before or {}).get(coded.examination)
         usd = schedule.rate(coded.hcpcs) if schedule else None
         if schedule and usd is not None:
             origin = schedule.source, schedule.year, coded.billing_group
-            price = Price(coded.examination, coded.hcpcs, usd, *origin, "name", schedule.locality, coded.confidence)
-        elif kept is not None:
-            price = kept
-            unchanged.append(coded.examination)
+            fit, office = (schedule.locality, coded.confidence), price.office if price else None
+            price = Price(coded.examination, coded.hcpcs, usd, *origin, "name", *fit, office)
         else:
+            unchanged.append(coded.examination)
+        if price is None:
             raise TableError(f"{coded.examination}: the {coded.schedule} has no rate for {coded.hcpcs}")
-        office = kept.office if kept else None
-        if coded.schedule == "OPPS" and "PFS" in schedules:
-            office = schedules["PFS"].rate(coded.hcpcs)
+        office = schedules["PFS"].rate(coded.hcpcs) if coded.schedule == "OPPS" and "PFS" in schedules else price.office
         usd_texts = {"rate_usd": f"{price.usd:.2f}", "office_usd": "" if office is None else f"{office:.2f}"}
         row = vars(price) | usd_texts | {"billing_group": price.group}
         rows.append({name: row[name] for name in COLUMNS})
@@ -95,8 +92,7 @@ def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
 
 
 def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, object]:
-    """The entry of ``schedules.json`` on a file that sets the price of ``priced`` of the ``examinations`` of its kind;
-    a line of it is printed too. Raises TableError for a file that prices none."""
+    """What a file gave, also printed: ``priced`` of the ``examinations`` of its kind."""
     kind, rates, left_out = schedule.kind, len(schedule.rates), dict(sorted(schedule.left_out.items()))
     locality = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
     if not priced:

@@ -58,8 +58,7 @@ class Table:
         start = next((i for i, (_, row) in enumerate(rows) if names <= {plain(cell) for cell in row}), None)
         if start is None:
             raise TableError(f"{path}: no header row with {' and '.join(header)}; is this {kind}?")
-        self.path, self.kind = path, kind
-        self.titles = [row for _, row in rows[:start]]
+        self.path, self.kind, self.titles = path, kind, [row for _, row in rows[:start]]
         self.line, last_header = rows[start]
         width, code = len(last_header), [plain(cell) for cell in last_header].index(plain(header[-1]))
         early = [line for line, row in rows[:start] if code < len(row) and CODE.fullmatch(row[code].upper())]
@@ -68,12 +67,8 @@ class Table:
             raise TableError(f"{path}:{early[0]}: {problem}; use the file as published")
         stacked = [row for row in self.titles if not _is_remark(row)] + [last_header]
         self.names = [plain(" ".join(row[i] for row in stacked if i < len(row))) for i in range(width)]
-        self.rows: list[Row] = []
-        for line, row in rows[start + 1 :]:
-            cells = row + [""] * (width - len(row))
-            is_repeated_header = cells[code] == last_header[code]
-            if not _is_remark(row) and not is_repeated_header:
-                self.rows.append((line, cells))
+        padded = [(line, row + [""] * (width - len(row))) for line, row in rows[start + 1 :] if not _is_remark(row)]
+        self.rows = [(line, row) for line, row in padded if row[code] != last_header[code]]  # no repeated header
 
     def select(self, *names: str) -> list[tuple[int, Cells]]:
         """Lines and cells of these columns. Raises TableError for a column that is not there, or twice."""
@@ -407,10 +402,9 @@ def _prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: 
     counts = Counter(cells[name] for _, cells in rows if cells[name])
     if not counts:
         return ""
-    ranked = counts.most_common()
-    prevailing, times = ranked[0]
+    prevailing, times = counts.most_common(1)[0]
     if counts.total() - times > _FEW * counts.total():
-        examples = ", ".join(sorted(value[:20] for value, _ in ranked[:4]))
+        examples = ", ".join(sorted(value[:20] for value, _ in counts.most_common(4)))
         raise TableError(f"{path}: rows of more than one {what} ({examples}); {advice}")
     return prevailing
 

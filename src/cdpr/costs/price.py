@@ -115,35 +115,28 @@ def coverage(
     note may be a patient's words. ``names`` is 1 except in a pooled row.
     """
     rows: list[dict[str, Any]] = []
-    pooled: dict[str, list[dict[str, Any]]] = {}
+    pools: dict[str, list[dict[str, Any]]] = {}
     for key in sorted(counts):
-        row = _coverage_row(key, counts[key], price_of(key, settings, catalogue), catalogue)
-        if pool_unknown and not _has_only_known_words(key):
-            pooled.setdefault(row["how"], []).append(row)
-        else:
-            rows.append(row)
-    for how, pool in sorted(pooled.items()):
+        price = price_of(key, settings, catalogue)
+        listed, fields = catalogue.prices.get(price.examination), vars(price)
+        row = {name: fields[name] for name in COVERAGE_COLUMNS if name in fields} | {
+            "exam_key": key,
+            "cases": counts[key],
+            "names": 1,
+            "price_usd": price.usd,
+            "catalogue_usd": "" if listed is None else listed.usd,
+            "paper_usd": catalogue.paper.get(price.examination, ""),
+            "billing_group": price.group or "",
+        }
+        (pools.setdefault(price.how, []) if pool_unknown and not _is_known(key) else rows).append(row)
+    for how, pool in sorted(pools.items()):
         cases = sum(row["cases"] for row in pool)
         usd = round(math.fsum(row["cases"] * row["price_usd"] for row in pool) / cases, 2)
         rows.append({"exam_key": POOLED, "cases": cases, "names": len(pool), "price_usd": usd, "how": how})
     return rows
 
 
-def _coverage_row(exam_key: str, cases: int, price: Price, catalogue: Catalogue) -> dict[str, Any]:
-    """The row of :data:`COVERAGE_COLUMNS` of one examination key, which so many cases have."""
-    listed = catalogue.prices.get(price.examination)
-    return {name: value for name, value in vars(price).items() if name in COVERAGE_COLUMNS} | {
-        "exam_key": exam_key,
-        "cases": cases,
-        "names": 1,
-        "price_usd": price.usd,
-        "catalogue_usd": "" if listed is None else listed.usd,
-        "paper_usd": catalogue.paper.get(price.examination, ""),
-        "billing_group": price.group or "",
-    }
-
-
-def _has_only_known_words(exam_key: str) -> bool:
+def _is_known(exam_key: str) -> bool:
     """Whether every word of a name is in the vocabulary, so that it cannot be a patient's words."""
     if is_physical(exam_key):
         term = examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
