@@ -98,7 +98,7 @@ REPLIES = [f"REQUEST_TEST: Examination {k}" for k in range(4)] + ["FINAL_DIAGNOS
 def successors(tokenizer: ChatTokenizer, toy: Toy) -> list[tuple[int, int]]:
     """Which token follows which in a reply: a thought of 48 words, one of two at each place, then an action."""
     words = list(dict.fromkeys(ids[-1] for word in toy.words if (ids := tokenizer.encode(f" {word}"))))
-    opening, line = tokenizer.opening([{"role": "user", "content": "?"}])[-1:], tokenizer.encode("\n")[-1:]
+    opening, line = tokenizer.encode_conversation([{"role": "user", "content": "?"}])[-1:], tokenizer.encode("\n")[-1:]
     places = [opening, *(words[k : k + 2] for k in range(0, 96, 2)), line]
     pairs = {(a, b): None for before, after in itertools.pairwise(places) for a in before for b in after}
     actions = [tokenizer.encode(reply) for reply in REPLIES]

@@ -74,7 +74,9 @@ def fit(model: torch.nn.Module, tokenizer: ChatTokenizer, toy: Toy, steps: int) 
 def play(sampler: InProcessSampler, toy: Toy) -> tuple[list[list[Request]], int, float]:
     """Play the dialogues; returns every turn's requests, the tokens generated, and the sampler's seconds."""
     tokenizer, sampling = sampler.tokenizer, Sampling(MAX_TOKENS)
-    openings = [tuple(tokenizer.opening([{"role": "user", "content": toy.presentation()}])) for _ in range(CASES)]
+    openings = [
+        tuple(tokenizer.encode_conversation([{"role": "user", "content": toy.presentation()}])) for _ in range(CASES)
+    ]
     prompts = [prompt for prompt in openings for _ in range(TRAJECTORIES)]
     waves, tokens, seconds = [], 0, 0.0
     for turn in range(TURNS):
@@ -87,7 +89,7 @@ def play(sampler: InProcessSampler, toy: Toy) -> tuple[list[list[Request]], int,
         for i, answer in enumerate(answers):
             said = answer[0].token_ids
             closed = said if answer[0].finish_reason == "stop" else (*said, tokenizer.end_of_turn)
-            prompts[i] = (*prompts[i], *closed, *tokenizer.followup(toy.result()))
+            prompts[i] = (*prompts[i], *closed, *tokenizer.encode_user_turn(toy.result()))
     return waves, tokens, seconds
 
 

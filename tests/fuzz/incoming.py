@@ -19,7 +19,8 @@ from cdpr.evaluation.metrics import read_evaluation
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.files import file_digest
 from cdpr.llm import Completion, ModelSpec, Sampling, open_model
-from cdpr.llm.recording import Recordings, canonical_json, export_recordings, import_recordings, read_answer
+from cdpr.llm.archive import export_recordings, import_recordings
+from cdpr.llm.recording import Recordings, canonical_json, read_answer
 from cdpr.llm.types import Usage
 from cdpr.metrics_log import read_metrics
 from cdpr.pipeline.cli import explain
@@ -114,7 +115,7 @@ def _check(answer: Completion) -> None:
     """An answer that every later step can use: as text of a file, and as a bill."""
     f"{answer.text}{answer.model}".encode()
     usage = answer.usage
-    assert usage is None or Usage.of(usage.prompt_tokens, usage.completion_tokens) == usage, usage
+    assert usage is None or Usage.from_counts(usage.prompt_tokens, usage.completion_tokens) == usage, usage
 
 
 # Recordings

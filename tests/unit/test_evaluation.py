@@ -172,7 +172,7 @@ def test_a_folder_is_one_line(policy, cases, tmp_path):
     rows = evaluated(settings, "mine", cases)
     assert {(row.calls, row.completion_tokens <= 10) for row in rows} == {(2, True)}
     full = opening_messages(settings.environment.prompt.model_copy(update={"style": "full"}), "")
-    assert min(row.prompt_tokens for row in rows) > 2 * len(ChatTokenizer(policy).opening(full))
+    assert min(row.prompt_tokens for row in rows) > 2 * len(ChatTokenizer(policy).encode_conversation(full))
 
 
 def test_a_trained_policy_is_evaluated_as_it_was_trained(policy, cases, tmp_path):

@@ -23,7 +23,7 @@ from cdpr.llm.types import Request, Sampling
 def test_the_model_writes_actions_that_differ_and_learns_from_them(tmp_path):
     policy = gpu_day.build("tiny", tmp_path, "cpu")
     sampler = InProcessSampler.from_folder(policy)
-    prompt = tuple(sampler.tokenizer.opening([{"role": "user", "content": "fever"}]))
+    prompt = tuple(sampler.tokenizer.encode_conversation([{"role": "user", "content": "fever"}]))
     [replies] = sampler.sample_batch([Request(prompt, tuple(range(32)), Sampling(64), 0)])
     actions = [parse_action(reply.text) for reply in replies]
     assert {type(action) for action in actions} >= {RequestTest, FinalDiagnosis}

@@ -15,7 +15,7 @@ from cdpr.agents.policy import PolicyAgent
 from cdpr.environment import PromptBuilder, State
 from cdpr.llm import Model, ModelSpec, Sampling, open_model
 from cdpr.llm.tokenizer import ChatTokenizer
-from cdpr.llm.types import CASE, UNREAD, Completion, ModelFailure
+from cdpr.llm.types import CASE, TOO_LONG, Completion, ModelFailure
 from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings, why_not_run
 
 SECRET = "zqsecret complaint"
@@ -45,12 +45,12 @@ def test_a_folder_answers_the_same_twice_and_says_when_there_is_no_room(folder):
 
     assert ask(6) == ask(6)
     assert len({ask(6, 2.0, seed) for seed in range(4)}) > 1
-    assert asyncio.run(model.chat(ASK, (0, 1), Sampling(10**6), 0)) == [UNREAD, UNREAD]
+    assert asyncio.run(model.chat(ASK, (0, 1), Sampling(10**6), 0)) == [TOO_LONG, TOO_LONG]
 
 
 def test_messages_are_the_prompt_that_the_tokenizer_makes_of_them(folder):
     model = open_model(spec_of(str(folder)))
-    prompt, drawn = model.tokenizer.opening(ASK), Sampling(5)
+    prompt, drawn = model.tokenizer.encode_conversation(ASK), Sampling(5)
     assert asyncio.run(model.chat(ASK, (0, 3), drawn, 7)) == asyncio.run(model.sample(prompt, (0, 3), drawn, 7))
 
 
@@ -59,7 +59,7 @@ def test_verls_servers_answer_through_the_client_that_is_handed_over(folder):
 
     server, drawn = LocalServer(folder), Sampling(5)
     model = open_model(spec_of("verl:cpu"), client=server, tokenizer=server.sampler.tokenizer)
-    prompt = model.tokenizer.opening(ASK)
+    prompt = model.tokenizer.encode_conversation(ASK)
     expected = asyncio.run(server.sampler.sample(prompt, (0, 3), drawn, 7))
     assert asyncio.run(model.sample(prompt, (0, 3), drawn, 7)) == expected
     assert asyncio.run(model.chat(ASK, (0, 3), drawn, 7)) == expected
@@ -101,7 +101,7 @@ def test_the_score_of_a_text_is_that_of_the_forward_pass(folder, door):
             "openai": lambda: open_model(ModelSpec(where=server.url, name="m", credentialed=False, tokens=str(folder))),
             "verl": lambda: open_model(spec_of("verl:cpu"), client=local, tokenizer=tokenizer),
         }[door]()
-        prompt, given = tokenizer.opening(ASK), [(5, 9, 4), (6,), tuple(tokenizer.encode("blood count"))]
+        prompt, given = tokenizer.encode_conversation(ASK), [(5, 9, 4), (6,), tuple(tokenizer.encode("blood count"))]
         for ids, scored in zip(given, asyncio.run(model.score(prompt, given)), strict=True):
             expected = forward_pass(folder, [*prompt, *ids])[-len(ids) :]
             assert scored == pytest.approx(expected, abs=1e-4) and len(set(expected)) == len(ids)

@@ -389,10 +389,10 @@ def test_a_conversation_is_its_template_token_by_token(folder):
     ours, theirs = ChatTokenizer(folder), AutoTokenizer.from_pretrained(folder)
     messages = [{"role": "system", "content": "cough"}, {"role": "user", "content": "fever pain\n- CT"}]
     said, result = "REQUEST_TEST: Complete Blood Count", "elevated  58"
-    ids = [*ours.opening(messages), *ours.encode(said), ours.end_of_turn, *ours.followup(result)]
+    ids = [*ours.encode_conversation(messages), *ours.encode(said), ours.end_of_turn, *ours.encode_user_turn(result)]
     whole = [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": result}]
     assert ids == theirs.apply_chat_template(whole, add_generation_prompt=True)["input_ids"]
-    assert ids == ours.opening(whole)
+    assert ids == ours.encode_conversation(whole)
     assert ours.decode(ours.encode(said)) == said and len(ours.encode("FINAL_DIAGNOSIS:")) == 1
     assert ours.eos_ids == {theirs.eos_token_id} == {ours.end_of_turn}
 

@@ -16,7 +16,7 @@ from served import Server
 from test_recording import ASK, GREEDY, NOWHERE, ask, spec_of
 
 from cdpr.llm import ModelFailure, ModelUnavailable, Usage, open_model
-from cdpr.llm.spending import Spending, most_prompt_tokens, render_spent, spent
+from cdpr.llm.spending import Spending, bound_prompt_tokens, render_spent, spent
 from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.cli import explain, main
 from cdpr.settings import ModelEntry, SettingsError
@@ -59,7 +59,7 @@ def test_what_may_have_been_billed_counts_in_its_worst_case(server, tmp_path, ki
         ask(priced(tmp_path, server.url, kind))
     [found] = spent(tmp_path)
     seen = server.count(kind)
-    worst = (most_prompt_tokens(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
+    worst = (bound_prompt_tokens(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
     assert found.calls == 0 and attempts <= found.unknown_calls <= 3
     assert found.unknown_calls <= seen or kind == "cut_off"  # where a request was lost with its connection
     assert found.usd == found.unknown_usd == pytest.approx(found.unknown_calls * worst)
@@ -87,7 +87,7 @@ def test_no_prompt_has_more_tokens_than_its_worst_case(tmp_path):
     bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     for text in ("fever", "Fieber über 39 °C", "发热三天", "\N{GRINNING FACE}" * 9, " " * 40):
         tokens = len(bytewise.encode(text).ids)
-        assert tokens >= len(text) and most_prompt_tokens([{"role": "user", "content": text}]) >= tokens
+        assert tokens >= len(text) and bound_prompt_tokens([{"role": "user", "content": text}]) >= tokens
 
 
 # The cap
@@ -171,7 +171,7 @@ def test_usage_that_no_call_can_have_is_unknown_and_priced_at_its_worst(server, 
     spec = priced(tmp_path, server.url, "odd_usage", mode="record")
     assert ask(spec) == ["paid for"] == ask(spec)
     [bill] = spent(tmp_path)
-    worst = (most_prompt_tokens(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
+    worst = (bound_prompt_tokens(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
     assert (bill.calls, bill.unknown_calls, bill.usd) == (0, 1, pytest.approx(worst))
 
 

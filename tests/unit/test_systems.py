@@ -201,7 +201,7 @@ def test_a_template_is_told_its_arguments_and_never_the_date(folder):
     model = open_model(ModelSpec.of_entry(entry, settings, credentialed=True))
     with metering() as meter:
         asyncio.run(model.chat(ask, (0,), Sampling(3), 0))
-    assert meter.prompt_tokens == len(ChatTokenizer(folder, {"enable_thinking": False}).opening(ask))
+    assert meter.prompt_tokens == len(ChatTokenizer(folder, {"enable_thinking": False}).encode_conversation(ask))
     assert model.tokenizer is None, "a model of the registry reads messages, wherever it is"
     unheard = entry.model_copy(update={"extra": {"skip_special_tokens": False}})
     with pytest.raises(SettingsError, match="does not understand skip_special_tokens"):

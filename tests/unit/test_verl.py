@@ -334,7 +334,10 @@ def test_a_frozen_server_by_url_answers_token_prompts(served, taught):
     from cdpr.seeding import derive_seed
 
     url, sampler = served
-    prompt, sampling = sampler.tokenizer.opening([{"role": "user", "content": "30 year old male"}]), Sampling(12)
+    prompt, sampling = (
+        sampler.tokenizer.encode_conversation([{"role": "user", "content": "30 year old male"}]),
+        Sampling(12),
+    )
     for name in ("policy", "plain"):
         server = open_model(ModelSpec(where=url, name=name, credentialed=True), tokenizer=sampler.tokenizer)
         drawn = asyncio.run(server.sample(prompt, (0, 5), sampling, 3))
@@ -882,7 +885,7 @@ def test_real_vllm_scores_a_text_as_the_forward_pass(taught, tmp_path, monkeypat
     for name, value in environment_variables(settings).items():
         monkeypatch.setenv(name, value)
     sampler = InProcessSampler.from_folder(taught / "policy")
-    prompt = sampler.tokenizer.opening([{"role": "user", "content": "30 year old male"}])
+    prompt = sampler.tokenizer.encode_conversation([{"role": "user", "content": "30 year old male"}])
     given = [tuple(sampler.tokenizer.encode(text)) for text in ("acute appendicitis", "pain", "a")]
     with frozen_server(settings, taught / "policy", tmp_path) as server:
         spec = ModelSpec(where=server.address, name="frozen", credentialed=True, server=server)

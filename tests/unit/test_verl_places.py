@@ -66,7 +66,7 @@ def test_a_frozen_server_beside_the_trainer_comes_back_and_ends_with_the_run(tmp
     policy = tmp_path / "policy"
     build_tiny_policy(policy, settings.policy.tiny, ["30 year old male with pain", "order blood count"])
     sampler = InProcessSampler.from_folder(policy)
-    prompt, sampling = sampler.tokenizer.opening([{"role": "user", "content": "30 year old"}]), Sampling(6)
+    prompt, sampling = sampler.tokenizer.encode_conversation([{"role": "user", "content": "30 year old"}]), Sampling(6)
     [expected] = asyncio.run(sampler.sample(prompt, (0,), sampling, derive_seed(3, 0)))
 
     def servers() -> list[psutil.Process]:

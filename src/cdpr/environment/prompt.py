@@ -103,7 +103,7 @@ class PromptBuilder:
     def __init__(self, settings: Prompt, tokenizer: Any, max_prompt_tokens: int):
         self.settings, self.max_prompt_tokens, self.tokenizer = settings, max_prompt_tokens, tokenizer
         self._opening = functools.lru_cache(maxsize=4096)(self._encode_opening)
-        self._followup = functools.lru_cache(maxsize=1 << 15)(lambda text: tuple(self.tokenizer.followup(text)))
+        self._followup = functools.lru_cache(maxsize=1 << 15)(lambda text: tuple(self.tokenizer.encode_user_turn(text)))
         self._encoded = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(self.tokenizer.encode(text)))
 
     def messages(self, state: State, forced: bool, whole: bool = False) -> Conversation:
@@ -167,7 +167,7 @@ class PromptBuilder:
             """The token ids of the prompt whose text keeps this many characters."""
             half = characters // 2
             cut = text if characters >= len(text) else f"{text[:half]} ... {text[len(text) - half :]}"
-            return tuple(self.tokenizer.opening(opening_messages(self.settings, cut)))
+            return tuple(self.tokenizer.encode_conversation(opening_messages(self.settings, cut)))
 
         if len(cut_ids(len(text))) <= limit:
             return cut_ids(len(text)), False

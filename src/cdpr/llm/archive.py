@@ -1,52 +1,216 @@
-"""Recorded answers out of a project and into one (``cdpr recordings``)."""
+"""Archives of recorded answers, which take them from one project to another (``cdpr recordings``).
 
-from collections.abc import Sequence
+An archive is a zip file with one line of JSON per answer about an open case, sorted by the key of the question. Equal
+recordings give equal bytes.
+"""
 
+import io
+import json
+import sqlite3
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from ..files import replacing
 from ..settings import Settings, SettingsError, value_at
 from ..settings.datasets import DATASETS
 from ..settings.judging import ASKERS
-from .recording import export_recordings, import_recordings, withheld
+from . import recording
+from .recording import AnswerRow, Recordings, canonical_json
+
+_MEMBER = "answers.jsonl"  # of the zip file
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the date of the member, always the same
+_IMPORTED = "imported"  # the data set of answers from an archive, which are about open cases
+# Errors of reading a damaged archive; RuntimeError: encrypted, or an unknown compression.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, RuntimeError, UnicodeDecodeError)
 
 
-def export(settings: Settings, file: str, systems: Sequence[str]) -> str:
+class ArchiveError(ValueError):
+    """An archive that cannot be written or read; the message says why and what to do."""
+
+
+@dataclass
+class Imported:
+    """The result of an import. Counts of its answers: ``new`` ones, those ``known`` already, and those ``conflicting``
+    with an existing answer, which stays. ``systems`` use them."""
+
+    new: int = 0
+    known: int = 0
+    conflicting: int = 0
+    systems: set[str] = field(default_factory=set)
+
+
+class _Line(BaseModel):
+    """A line of an archive: an answer, its question (the key ``question``, the fields ``asked``), and the systems that
+    use it."""
+
+    question: str
+    model: str
+    date: str
+    systems: list[str]
+    asked: dict[str, Any]
+    answer: dict[str, Any]
+
+
+def export_recordings(
+    state: str | Path, file: str | Path, systems: Sequence[str] = (), credentialed: Collection[str] = ()
+) -> int:
+    """Write the recorded answers about open cases to the archive ``file``; returns their number. With ``systems`` only
+    those that these systems use; :func:`withheld` ones, which may be about a data set in ``credentialed``, are left
+    out.
+
+    Raises ArchiveError where a recording is of a credentialed case, and where there is nothing to write.
+    """
+    users, private_users = (_users_by_question(state, private, systems) for private in (False, True))
+    for question in withheld(state, systems, credentialed):
+        private_users[question] = users.pop(question)
+    if not users:
+        raise ArchiveError(
+            f"nothing to export: {state}/recordings has no answers about open cases"
+            + (f" for {', '.join(systems)}" if systems else "")
+            + ("; answers about credentialed cases never leave it" if private_users else "")
+        )
+    for question in users.keys() & private_users.keys():
+        raise ArchiveError(
+            f"question {question[:16]} is also that of a credentialed case (its data set was marked otherwise "
+            f"once): its answer must not leave {state}. Export other systems (--system), or remove "
+            f"{recording.recordings_folder(state, credentialed=False)} if its cases are credentialed"
+        )
+    journal = Recordings(state, credentialed=False).journal
+    lines = []
+    for question, names in users.items():
+        [row] = journal.read("SELECT * FROM answers WHERE question = ?", (question,))
+        fields = AnswerRow(*row)._asdict() | {"systems": names}
+        fields |= {"asked": json.loads(fields["asked"]), "answer": json.loads(fields["answer"])}
+        lines.append(canonical_json(fields) + "\n")
+    member = zipfile.ZipInfo(_MEMBER, _EPOCH)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    with replacing(file) as partial, zipfile.ZipFile(partial, "w") as archive:
+        archive.writestr(member, "".join(lines))
+    return len(users)
+
+
+def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection[str]) -> list[str]:
+    """List the recorded questions (keys) that must not be exported: they were recorded as those of open cases, and are
+    about a data set that was marked as credentialed later, or about an unknown one. ``credentialed`` are the data sets
+    that are marked now; only questions of ``systems`` are listed, if any are named."""
+    users, datasets = _users_by_question(state, False, systems), defaultdict(set)
+    if not users or not credentialed:
+        return []
+    sources = Recordings(state, credentialed=False).journal.read("SELECT * FROM sources WHERE dataset != ''")
+    for dataset, question in sources:
+        datasets[question].add(dataset)
+    return [question for question in users if not datasets[question] or datasets[question] & {*credentialed}]
+
+
+def _users_by_question(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dict[str, list[str]]:
+    """The systems that use each recorded question, by its key, in the order of the keys; only ``systems``, if any are
+    named. Empty where nothing was recorded."""
+    users: dict[str, list[str]] = defaultdict(list)
+    if (recording.recordings_folder(state, credentialed) / "answers.sqlite").exists():
+        uses = Recordings(state, credentialed).journal.read("SELECT * FROM uses ORDER BY question, system")
+        for system, question in uses:
+            if not systems or system in systems:
+                users[question].append(system)
+    return users
+
+
+def import_recordings(state: str | Path, file: str | Path) -> Imported:
+    """Add the answers of the archive ``file`` to the recordings of open cases; returns their counts. Raises
+    ArchiveError for a file that is no archive and for a line whose answer does not belong to its question; nothing is
+    imported then."""
+    imported = Imported()
+
+    def add_all(database: sqlite3.Connection) -> None:
+        """Add all lines of the archive in one transaction."""
+        for number, text in enumerate(_read_lines(file), 1):
+            _import_line(database, text, f"{file}, line {number}", imported)
+
+    Recordings(state, credentialed=False).journal.write(add_all)
+    return imported
+
+
+def _read_lines(file: str | Path) -> Iterator[str]:
+    """Yield the lines of an archive. Raises ArchiveError for a file that is none."""
+    try:
+        with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
+            yield from io.TextIOWrapper(lines, encoding="utf-8")
+    except _DAMAGED as error:
+        if getattr(error, "filename", None):  # no such file
+            raise
+        raise ArchiveError(f"{file}: no archive of recordings ({type(error).__name__}); fetch it again") from error
+
+
+def _import_line(database: sqlite3.Connection, text: str, where: str, imported: Imported) -> None:
+    """Add a line of an archive to the database, and count it in ``imported``. Raises ArchiveError, which begins with
+    ``where``, for an answer that does not belong to its question."""
+    try:
+        line = _Line.model_validate_json(text)
+        asked, answer = (
+            canonical_json(line.asked),
+            recording.write_answer(recording.read_answer(canonical_json(line.answer))),
+        )
+        if line.question != recording.question_key(asked) or json.loads(answer) | line.answer != json.loads(answer):
+            raise ValueError("another question, or an answer that no server gave")
+    except ValueError as error:
+        raise ArchiveError(
+            f"{where}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
+        ) from error
+    row = AnswerRow(line.question, line.model, asked, answer, line.date)
+    earlier = recording.insert_answer(database, row, line.systems, _IMPORTED)
+    imported.new += earlier is None
+    imported.known += earlier == answer
+    imported.conflicting += earlier not in (None, answer)
+    imported.systems.update(line.systems)
+
+
+# The command
+
+
+def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
     """Write the recorded answers of ``systems`` (empty: all) about open cases to ``file``; returns a message. Raises
     SettingsError for an unknown system, and as :func:`export_recordings`."""
     unknown = [name for name in systems if name not in settings.agents and name not in ASKERS]
     if unknown:
-        raise SettingsError(f"{', '.join(unknown)}: no agent of workflow/agents.yaml has that name, nor is it one of "
-                            f"{', '.join(ASKERS)}; `cdpr systems`")  # fmt: skip
-    state, marked = settings.paths.state, [name for name in DATASETS if settings.data.source(name).credentialed]
-    written, left = export_recordings(state, file, systems, marked), len(withheld(state, systems, marked))
-    more = f"; {left:,} left out: their data set is credentialed by now, or was not recorded" if left else ""
-    return f"{file}: {written:,} answers about open cases{more}"
+        raise SettingsError(
+            f"{', '.join(unknown)}: no agent of workflow/agents.yaml has that name, nor is it one of "
+            f"{', '.join(ASKERS)}; `cdpr systems`"
+        )
+    state = settings.paths.state
+    credentialed = [name for name in DATASETS if settings.data.source(name).credentialed]
+    message = f"{file}: {export_recordings(state, file, systems, credentialed):,} answers about open cases"
+    if left_out := withheld(state, systems, credentialed):
+        message += f"; {len(left_out):,} left out: their data set is credentialed by now, or was not recorded"
+    return message
 
 
-def import_(settings: Settings, file: str) -> str:
-    """Read an archive; returns a message with the counts of its answers and how to replay them. Raises as
+def run_import(settings: Settings, file: str) -> str:
+    """Read an archive; returns a message with the counts of its answers and the settings to replay them. Raises as
     :func:`import_recordings`."""
     imported = import_recordings(settings.paths.state, file)
     message = (
         f"{file}: {imported.new:,} new answers, {imported.known:,} known ones, {imported.conflicting:,} conflicting"
     )
-    message += " (another answer was recorded here, and stays)" if imported.conflicting else ""
-    systems, models, folders, absent = sorted(imported.systems), [], [], []
-    for name in systems:
-        where = ASKERS.get(name)
-        model_name = value_at(settings, where) if where else getattr(settings.agents.get(name), "model", None)
-        if name in imported.of_weights:
-            folders.append(f"{name} ({model_name})" if model_name else name)
-        elif model_name is None:
-            absent.append(name)
-        elif model := settings.models.get(model_name):
+    if imported.conflicting:
+        message += " (another answer was recorded here, and stays)"
+    entries: dict[str, None] = {}  # lines of the registry of models, in order and without repetitions
+    for system in sorted(imported.systems):
+        is_agent = system not in ASKERS
+        name = getattr(settings.agents.get(system), "model", None) if is_agent else value_at(settings, ASKERS[system])
+        if model := settings.models.get(name):
             setting = "enabled: true" if model.where else 'at: "http://127.0.0.1/v1"'
-            models.append(f"{model_name}: {{{setting}}}")
-    if len(systems) > len(folders) + len(absent):
-        message += f"\nThey are of {', '.join(systems)}. To replay them without key, server or network:\n"
-        message += "calls: {mode: replay}" + (f"\nmodels: {{{', '.join(dict.fromkeys(models))}}}" if models else "")
-    if absent:
-        message += (f"\nOf {', '.join(absent)} these settings have no row or model: copy the lines of `agents`, "
-                 "`models`, `judge` and `matcher` with which the answers were recorded, and import again")  # fmt: skip
-    if folders:
-        message += (f"\nOf {', '.join(folders)} each question holds the digest of the model's weights: a replay needs "
-                 "the very same files, named as they were there (`at`, or `weights` and `serving`)")  # fmt: skip
+            entries[f"{name}: {{{setting}}}"] = None
+    if imported.systems:
+        message += (
+            f"\nThey are of {', '.join(sorted(imported.systems))}. To replay them without key, server or network, keep "
+            "the lines of `agents`, `models`, `judge` and `matcher`, and the weights of local models, with which they "
+            "were recorded, and set\ncalls: {mode: replay}"
+        )
+        message += f"\nmodels: {{{', '.join(entries)}}}" if entries else ""
     return message

@@ -47,8 +47,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def refuse_code(folder: Path) -> None:
     """Raise SettingsError for a folder whose configuration names Python code of its own (``auto_map``)."""
-    for path in sorted(folder.glob("*.json")):
-        if path.name.endswith("config.json") and (code := read_json(path).get("auto_map")):
+    for path in sorted(folder.glob("*config.json")):
+        code = read_json(path).get("auto_map")
+        if code:
             raise SettingsError(
                 f"{path}: auto_map names code of the model's own ({json.dumps(code)[:200]}), and no code of a model is "
                 "ever run; use a model whose architecture transformers knows, and remove auto_map from this file"
@@ -67,24 +68,32 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         )
     refuse_code(folder)
     config = read_json(path)
-    described = {f"{path}: {key}": config[key] for key in _QUANTISED_KEYS if config.get(key)}
-    described |= {f"{folder / name}": read_json(folder / name) for name in _QUANTISED_FILES if (folder / name).exists()}
-    for where, quantisation in described.items():
-        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
-        raise SettingsError(
-            f"{where}: the weights are quantised ({method or 'method not named'}), and a model in this process is not: "
-            "name the folder of the unquantised model, or serve this one (vLLM) and name the server's address"
-        )
+    _refuse_quantised(folder, config)
     if config.get("transformers_weights"):
         raise SettingsError(
             f"{path}: transformers_weights names another file than {_WHOLE}; rename the file and remove this key"
         )
-    if adapter := next((path for path in sorted(folder.glob("adapter_*")) if path.is_file()), None):
+    for adapter in sorted(folder.glob("adapter_*")):
         raise SettingsError(
             f"{adapter}: an adapter (LoRA) in the folder of a model; merge it (merge_and_unload of peft) and save the "
             "result into a folder of its own, or remove the adapter's files to use the model without it"
         )
     return config
+
+
+def _refuse_quantised(folder: Path, config: dict[str, Any]) -> None:
+    """Raise SettingsError for a folder that describes a quantisation, in ``config`` (the content of config.json) or in
+    a file of its own."""
+    quantisations = {f"{folder / 'config.json'}: {key}": config[key] for key in _QUANTISED_KEYS if config.get(key)}
+    for file in _QUANTISED_FILES:
+        if (folder / file).exists():
+            quantisations[f"{folder / file}"] = read_json(folder / file)
+    for where, quantisation in quantisations.items():
+        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
+        raise SettingsError(
+            f"{where}: the weights are quantised ({method or 'method not named'}), and a model in this process is not: "
+            "name the folder of the unquantised model, or serve this one (vLLM) and name the server's address"
+        )
 
 
 def check_folder(folder: str | Path) -> None:
@@ -97,58 +106,70 @@ def check_folder(folder: str | Path) -> None:
 def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
     """List all tensors of a folder by name: those of ``model.safetensors``, or of the shards that its index lists.
 
-    Raises SettingsError for a file or tensor that the index lists and that is missing; for a file or tensor beside
-    those of the index, or a file of an unfinished save; for a damaged file; and for a tensor of integers or of 8-bit
-    numbers.
+    Raises SettingsError for a missing file; for a file beside those of the index, or one of an unfinished save; for a
+    damaged file; for a tensor that the index and the shards do not place in the same file; and for a tensor of integers
+    or of 8-bit numbers.
     """
     folder = Path(folder)
-    index = folder / _INDEX
-    if index.is_file():
-        weight_map = read_json(index).get("weight_map")
-        if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-            raise SettingsError(f"{index}: no weight_map from tensors to files; {_REMEDY}")
-        files = sorted(set(weight_map.values()))
-    else:
-        weight_map, files = None, [_WHOLE]
-    present = {path.name for path in folder.glob("*.safetensors*")} - {_INDEX}
-    if missing := [name for name in files if name not in present]:
-        other = f"; it has {', '.join(sorted(present)[:3])}" if present else ""
-        reason = f", which {_INDEX} lists" if weight_map else f", and there is no {_INDEX}"
-        pickled = " (.bin files are not read: save the model with save_pretrained)" * any(folder.glob("*.bin"))
-        raise SettingsError(f"{folder}: {missing[0]} is missing{reason}{other}; {_REMEDY}{pickled}")
-    if further := sorted(present - {*files}):
-        raise SettingsError(
-            f"{folder / further[0]}: not a file of these weights ({index.name if weight_map else _WHOLE} does not list "
-            "it): an earlier or unfinished save left it over. Remove it if the rest is whole, else " + _REMEDY
-        )
+    index = _read_index(folder / _INDEX)
+    files = [_WHOLE] if index is None else sorted(set(index.values()))
+    _check_files(folder, files, listed_by=_WHOLE if index is None else _INDEX)
     tensors: dict[str, StoredTensor] = {}
-    for name in files:
-        header = _header(folder / name)
-        if twice := sorted(tensors.keys() & header.keys()):
-            raise SettingsError(f"{folder / name}: {twice[0]} is also in {tensors[twice[0]].file.name}; {_REMEDY}")
-        tensors |= header
-    for name, file in (weight_map or {}).items():
-        if name not in tensors or tensors[name].file.name != file:
+    for file in files:
+        for name, tensor in _read_header(folder / file).items():
+            if name in tensors:
+                raise SettingsError(f"{folder / file}: {name} is also in {tensors[name].file.name}; {_REMEDY}")
+            if tensor.dtype not in _FLOATS:
+                raise SettingsError(
+                    f"{tensor.file}: {name} has the type {tensor.dtype}: the weights are quantised, or not those of a "
+                    "language model; name the folder of the unquantised model"
+                )
+            tensors[name] = tensor
+    if index is not None:
+        found = {(name, tensor.file.name) for name, tensor in tensors.items()}
+        for name, file in sorted(index.items() - found):
             raise SettingsError(f"{folder / file}: {name} is missing, which {_INDEX} lists there; {_REMEDY}")
-    if weight_map and (further := sorted(tensors.keys() - weight_map.keys())):
-        raise SettingsError(f"{tensors[further[0]].file}: {further[0]} is not listed in {_INDEX}; {_REMEDY}")
-    for name, tensor in tensors.items():
-        if tensor.dtype not in _FLOATS:
-            raise SettingsError(
-                f"{tensor.file}: {name} has the type {tensor.dtype}: the weights are quantised, or not those of a "
-                "language model; name the folder of the unquantised model"
-            )
+        for name, file in sorted(found - index.items()):
+            raise SettingsError(f"{folder / file}: {name} is not listed in {_INDEX}; {_REMEDY}")
     return tensors
 
 
-def _header(path: Path) -> dict[str, StoredTensor]:
+def _read_index(path: Path) -> dict[str, str] | None:
+    """Read the index of a sharded model: the file of each tensor. Returns None where there is no index. Raises
+    SettingsError for a damaged one."""
+    if not path.is_file():
+        return None
+    index = read_json(path).get("weight_map")
+    if not isinstance(index, dict) or not all(isinstance(file, str) for file in index.values()):
+        raise SettingsError(f"{path}: no weight_map from tensors to files; {_REMEDY}")
+    return index
+
+
+def _check_files(folder: Path, files: list[str], listed_by: str) -> None:
+    """Raise SettingsError where one of the weights' ``files`` is missing, or further safetensors files are beside them.
+    ``listed_by`` is the index, or the single file."""
+    present = {path.name for path in folder.glob("*.safetensors*")} - {_INDEX}
+    missing, further = sorted({*files} - present), sorted(present - {*files})
+    if missing:
+        reason = f"which {_INDEX} lists" if listed_by == _INDEX else f"and there is no {_INDEX}"
+        beside = f"; it has {', '.join(further[:3])}" if further else ""
+        pickled = " (.bin files are not read: save the model with save_pretrained)" if any(folder.glob("*.bin")) else ""
+        raise SettingsError(f"{folder}: {missing[0]} is missing, {reason}{beside}; {_REMEDY}{pickled}")
+    if further:
+        raise SettingsError(
+            f"{folder / further[0]}: not a file of these weights ({listed_by} does not list it): an earlier or "
+            f"unfinished save left it over. Remove it if the rest is whole, else {_REMEDY}"
+        )
+
+
+def _read_header(path: Path) -> dict[str, StoredTensor]:
     """Read the names, types and shapes of the tensors of a safetensors file from its header. Raises SettingsError for a
     damaged file."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "numpy") as file:
-            slices = {name: file.get_slice(name) for name in file.offset_keys()}
-            return {name: StoredTensor(path, s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()}
+            tensors = {name: file.get_slice(name) for name in file.offset_keys()}
+            return {name: StoredTensor(path, t.get_dtype(), tuple(t.get_shape())) for name, t in tensors.items()}
     except (SafetensorError, OSError) as error:
         raise SettingsError(f"{path}: no whole safetensors file ({error}); {_REMEDY}") from error

@@ -19,7 +19,7 @@ from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .transformer import Transformer
-from .types import UNREAD, Completion, Messages, Model, Request, Sampling, Usage
+from .types import TOO_LONG, Completion, Messages, Model, Request, Sampling, Usage
 
 _CPU_CACHES = 3 * 2**29  # bytes; the demo's whole evaluation fits
 _CHUNK = 768  # completions decoded at a time, fewer when their keys and values exceed their share of the memory
@@ -105,10 +105,10 @@ class InProcessSampler(Model):
         return await future
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Sample answers to a conversation; :data:`~.types.UNREAD` where it leaves no room for one."""
-        prompt_ids = self.tokenizer.opening(messages)
+        """Sample answers to a conversation; :data:`~.types.TOO_LONG` where it leaves no room for one."""
+        prompt_ids = self.tokenizer.encode_conversation(messages)
         if len(prompt_ids) + sampling.max_tokens > self.max_positions:
-            return [UNREAD] * len(samples)
+            return [TOO_LONG] * len(samples)
         return await self.sample(prompt_ids, samples, sampling, seed)
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:

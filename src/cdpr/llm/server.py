@@ -25,7 +25,7 @@ from . import answers
 from .agent_model import current_meter
 from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
-from .spending import Outcome, Spending, most_prompt_tokens
+from .spending import Outcome, Spending, bound_prompt_tokens
 from .tokenizer import ChatTokenizer
 from .types import (
     CASE,
@@ -123,7 +123,7 @@ class ServedModel(Model):
             return self.send(client, messages, sampling, derive_seed(seed, k))
 
         harmless = [{**message, "content": "Hello."} for message in messages]
-        question = _Question(send, type(self).read, (most_prompt_tokens(messages), sampling.max_tokens))
+        question = _Question(send, type(self).read, (bound_prompt_tokens(messages), sampling.max_tokens))
         return await self._ask_all(samples, question, lambda client, _: send(client, 0, harmless))
 
     async def _ask_all(

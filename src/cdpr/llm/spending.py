@@ -6,15 +6,13 @@ billed: it counts with its highest cost.
 """
 
 import asyncio
-import functools
 import json
 import logging
 import os
 import platform
 import sqlite3
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
@@ -33,7 +31,8 @@ CREATE TABLE IF NOT EXISTS reserved (
     id INTEGER PRIMARY KEY AUTOINCREMENT, system TEXT, model TEXT, usd REAL, until REAL);
 CREATE TABLE IF NOT EXISTS holders (id INTEGER PRIMARY KEY, process TEXT);
 """
-# All calls, booked or in progress, by system, model, and whether their usage is known.
+# All calls, by system, model, and whether their usage is known: those booked, and those in progress. A reservation
+# counts as ``reserved`` until its time ``until``, then as spent for an unknown usage.
 _COSTS = """(
 SELECT system, model, known, calls, prompt_tokens, completion_tokens, usd, 0 AS reserved FROM spent UNION ALL
 SELECT system, model, 0, until < :now, 0, 0, usd * (until < :now), usd * (until >= :now) FROM reserved)
@@ -42,8 +41,7 @@ Outcome = Usage | Literal["free", "unknown"]
 _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # most tokens that a provider's template adds to a prompt, and to a message
 _GRACE = 60.0  # seconds after its time-out until a reservation counts as that of a dead process
 _POLL = 0.25  # seconds
-_POLLS_BEFORE_CHECK = 8  # polls between two checks whether the processes that hold reservations still run
-_CLOCK = 2.0  # seconds by which two readings of the same start time may differ
+_POLLS_PER_CHECK = 8  # polls between two checks whether the processes that hold reservations still run
 _log = logging.getLogger(__name__)
 
 
@@ -67,22 +65,22 @@ class Spent:
 
 
 class Spending:
-    """The account of one model, in the database of the folder ``spec.state``: a call is reserved before it is sent and
-    booked after it. ``label`` names the model in errors."""
+    """The costs of one model, in the database of the folder ``spec.state``. :meth:`reserve` is called before each call
+    of the model, :meth:`book` after it. ``label`` names the model in errors."""
 
     def __init__(self, spec: ModelSpec, prices: Prices, label: str) -> None:
         self.label, self.model, self.prices = label, spec.name, prices
         self.budget = spec.calls.budget_usd if spec.calls else None
         self._lifetime = spec.timeout + _GRACE
-        self._journal = open_journal(_path(spec.state), _SCHEMA)
+        self._journal = open_journal(database_path(spec.state), _SCHEMA)
 
     @classmethod
     def open(cls, spec: ModelSpec, label: str) -> Self | None:
-        """Open the account of a model; None for a model without prices. Raises SettingsError where a budget is set, and
+        """Open the costs of a model; None for a model without prices. Raises SettingsError where a budget is set, and
         the model has no prices though its calls may cost money."""
         if spec.entry and spec.entry.prices:
             return cls(spec, spec.entry.prices, label)
-        if spec.calls and spec.calls.budget_usd is not None and unpriced(spec.entry, spec.address):
+        if spec.calls and spec.calls.budget_usd is not None and has_unknown_cost(spec.entry, spec.address):
             raise SettingsError(
                 f"{label}: calls.budget_usd is set, but not what a call of this model costs; name `prices` in its "
                 "entry of workflow/models.yaml ({input: 0, output: 0} where calls are free), or set calls.budget_usd "
@@ -94,46 +92,47 @@ class Spending:
         """Reserve the highest possible cost of a call, with at most these tokens of prompt and answer; returns the
         number of the reservation. Waits while calls in progress hold the rest of the budget. Raises ModelUnavailable
         where the budget is used up."""
-        needed, system, waits = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get(), 0
+        needed, system = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get()
+        waits = 0
         while True:
-            number, spent, reserved = self._journal.write(lambda database: self._reserve(database, system, needed))
+            number = self._journal.write(lambda database: self._reserve(database, system, needed))
             if number is not None:
                 return number
-            if self.budget is not None and spent + needed > self.budget:
-                raise ModelUnavailable(
-                    f"{self.label}: the budget is used up: {spent:.4f} USD are spent, {reserved:.4f} reserved for "
-                    f"calls under way, this call may cost {needed:.4f}, and calls.budget_usd is {self.budget:g}; raise "
-                    "it to continue (answers so far are kept and not paid again), and see `cdpr spend`"
-                )
+            if waits % _POLLS_PER_CHECK == 0:
+                self._journal.write(_release_dead)
             if waits == 0:
                 _log.warning(
-                    "%s: %.4f of the budget of %g USD are left, and calls under way hold %.4f of it: waiting for their "
-                    "end, at most %.0f seconds",
-                    self.label, (self.budget or 0.0) - spent, self.budget, reserved, self._lifetime,
+                    "%s: calls under way hold the rest of the budget of %g USD: waiting for their end, at most %.0f "
+                    "seconds", self.label, self.budget, self._lifetime,
                 )  # fmt: skip
-            if waits % _POLLS_BEFORE_CHECK == 0:
-                self._journal.write(_release_dead)
             waits += 1
             await asyncio.sleep(_POLL)
 
-    def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
-        """Insert a reservation of ``needed`` US dollars for ``system`` if the budget allows it. Returns its number
-        (None: it does not), and the US dollars that were spent and reserved before."""
+    def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> int | None:
+        """Insert a reservation of ``needed`` US dollars for ``system``; returns its number, or None while other
+        reservations leave no room in the budget. Raises ModelUnavailable where the budget is used up."""
         now = time.time()
         query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"
-        ((spent, reserved),) = database.execute(query, {"now": now})
+        [(spent, reserved)] = database.execute(query, {"now": now})
+        if self.budget is not None and spent + needed > self.budget:
+            raise ModelUnavailable(
+                f"{self.label}: the budget is used up: {spent:.4f} USD are spent, {reserved:.4f} reserved for "
+                f"calls under way, this call may cost {needed:.4f}, and calls.budget_usd is {self.budget:g}; raise "
+                "it to continue (answers so far are kept and not paid again), and see `cdpr spend`"
+            )
         if self.budget is not None and spent + reserved + needed > self.budget:
-            return None, spent, reserved
+            return None
         row = (system, self.model, needed, now + self._lifetime)
         number = database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
-        database.execute("INSERT INTO holders VALUES (?, ?)", (number, _describe_process(os.getpid())))
-        return number, spent, reserved
+        holder = json.dumps([platform.node(), os.getpid()])
+        database.execute("INSERT INTO holders VALUES (?, ?)", (number, holder))
+        return number
 
     def book(self, number: int, outcome: Outcome) -> None:
         """Replace the reservation ``number`` by the cost of its call: that of the usage ``outcome``, 0 if it is
         ``free``, the reserved cost if it is ``unknown``."""
 
-        def move(database: sqlite3.Connection) -> None:
+        def replace_reservation(database: sqlite3.Connection) -> None:
             """Delete the reservation and add its cost to ``spent``."""
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"
             system, model, usd = database.execute(query, (number,)).fetchone()
@@ -151,97 +150,80 @@ class Spending:
                 (system, model, isinstance(outcome, Usage), *tokens, usd),
             )
 
-        self._journal.write(move)
-
-
-@functools.cache
-def _describe_process(number: int) -> str:
-    """Write machine, number and start time of a process as JSON; together they identify it."""
-    import psutil
-
-    return json.dumps([platform.node(), number, psutil.Process(number).create_time()])
-
-
-def _is_dead(holder: str) -> bool:
-    """Whether a process, as :func:`_describe_process` writes it, has ended. False for one of another machine, about
-    which this is unknown."""
-    import psutil
-
-    node, *_, number, start = json.loads(holder)
-    if node != platform.node():
-        return False
-    try:
-        process = psutil.Process(number)
-        return abs(process.create_time() - start) > _CLOCK or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+        self._journal.write(replace_reservation)
 
 
 def _release_dead(database: sqlite3.Connection) -> None:
-    """End the reservations of dead processes: they count as spent from now on, because their calls may have been
-    billed."""
+    """End the reservations of processes of this machine that have ended. They count as spent from now on, because their
+    calls may have been billed."""
+    import psutil
+
     query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"
-    dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
-    database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)
+    for number, holder in database.execute(query).fetchall():
+        node, process, *_ = json.loads(holder)
+        if node == platform.node() and not psutil.pid_exists(process):
+            database.execute("UPDATE reserved SET until = 0 WHERE id = ?", (number,))
 
 
-def unpriced(entry: ModelEntry | None, address: str | None) -> bool:
+def has_unknown_cost(entry: ModelEntry | None, address: str | None) -> bool:
     """Whether the cost of a call of a model is unknown: it has no prices and is not free. Models in this process
     (``address`` None) and on servers of this machine are free, unless their ``entry`` says that they are paid."""
     if address is None or (entry and entry.prices):
         return False
-    return (entry is not None and entry.paid) or not is_local(address)
+    is_paid = entry is not None and entry.paid
+    return is_paid or not is_local(address)
 
 
-def most_prompt_tokens(messages: Messages) -> int:
+def bound_prompt_tokens(messages: Messages) -> int:
     """Compute an upper bound of the tokens of a conversation: one for each byte, and those of the template."""
     return _TEMPLATE_TOKENS + sum(_MESSAGE_TOKENS + len(message["content"].encode()) for message in messages)
 
 
 def spent(state: str | Path) -> list[Spent]:
     """Read all costs in the folder ``state``: one entry for each system and model."""
-    if not _path(state).exists():
+    if not database_path(state).exists():
         return []
     query = (
         "SELECT system, model, SUM(known * calls), SUM(prompt_tokens), SUM(completion_tokens), TOTAL(usd), "
         "SUM((1 - known) * calls), TOTAL((1 - known) * usd), TOTAL(reserved) "
         f"FROM {_COSTS} GROUP BY system, model ORDER BY system, model"
     )
-    return [Spent(*row) for row in open_journal(_path(state), _SCHEMA).read(query, {"now": time.time()})]
+    journal = open_journal(database_path(state), _SCHEMA)
+    return [Spent(*row) for row in journal.read(query, {"now": time.time()})]
 
 
-def _path(state: str | Path) -> Path:
-    """The file of the database in a folder of state."""
+def database_path(state: str | Path) -> Path:
+    """The file of the database of all costs in the folder ``state``."""
     return Path(state) / "recordings" / "spending.sqlite"
 
 
 def render_spent(state: str, budget: float | None) -> str:
     """Write what was spent as a table. ``state`` is the folder of state, ``budget`` is ``calls.budget_usd`` (USD, None
     where it is not set)."""
-    bills = spent(state)
-    if not bills:
+    import pandas as pd  # here, for it would slow every call of a model
+
+    bills = pd.DataFrame(spent(state))
+    if bills.empty:
         return f"Nothing was spent: {state} holds no call of a model with prices; other models are not listed."
-    counted = [field.name for field in fields(Spent) if field.name not in ("system", "model")]
-    total = Spent("total", "", *(sum(getattr(bill, name) for bill in bills) for name in counted))
-    head = ("system", "model", "calls", "tokens in", "tokens out", "USD", "of it unknown", "under way")
-    rows = [(s.system or "-", s.model, f"{s.calls:,}", f"{s.prompt_tokens:,}", f"{s.completion_tokens:,}",
-             f"{s.usd:,.4f}", f"{s.unknown_usd:,.4f} ({s.unknown_calls:,})", f"{s.reserved_usd:,.4f}")
-            for s in [*bills, total]]  # fmt: skip
-    lines = [*_aligned([head, *rows]), ""]
+    total = bills.sum(numeric_only=True)
+    bills.loc[len(bills)] = {"system": "total", "model": "", **total}
+    count, dollars = "{:,.0f}".format, "{:,.4f}".format
+    columns = {
+        "calls": bills.calls.map(count),
+        "tokens in": bills.prompt_tokens.map(count),
+        "tokens out": bills.completion_tokens.map(count),
+        "USD": bills.usd.map(dollars),
+        "of it unknown": bills.unknown_usd.map(dollars) + bills.unknown_calls.map(" ({:,.0f})".format),
+        "under way": bills.reserved_usd.map(dollars),
+    }
+    table = pd.DataFrame(columns).set_index([bills.system.replace("", "-"), bills.model])
+    text = table.to_string(index_names=False, sparsify=False) + "\n\n"
     if total.unknown_calls:
-        lines.append(f"Unknown: {total.unknown_calls:,} calls timed out, or their process was killed; they may have "
-                    "been billed, and count as spent in their worst case.")  # fmt: skip
-    left = "" if budget is None else f"; {max(0.0, budget - total.usd - total.reserved_usd):,.2f} USD are left"
-    return "\n".join([*lines, f"{_budget(budget)}{left}."])
-
-
-def _budget(usd: float | None) -> str:
-    """Write the budget in words."""
-    return f"calls.budget_usd is {'not set' if usd is None else f'{usd:,.2f}'}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Write the lines of a table; all columns but the first two are right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) if n < 2 else cell.rjust(width) for n, (cell, width) in
-                      enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]  # fmt: skip
+        text += (
+            f"Unknown: {total.unknown_calls:,.0f} calls timed out, or their process was killed; they may have been "
+            "billed, and count as spent in their worst case.\n"
+        )
+    if budget is None:
+        return text + "calls.budget_usd is not set."
+    left = max(0.0, budget - total.usd - total.reserved_usd)
+    return text + f"calls.budget_usd is {budget:,.2f}; {left:,.2f} USD are left."

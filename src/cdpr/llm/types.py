@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 Messages = Sequence[Mapping[str, str]]
 """A conversation: ``role`` (system, user, assistant) and ``content`` of each message."""
 
-# Context variables for errors, recordings and bills; never sent to the model.
+# On whose behalf a model is called. Errors, recordings and bills name it; it is never sent to the model.
 SYSTEM: ContextVar[str] = ContextVar("system", default="")
-"""The calling system: the evaluated agent, or another payer of the call."""
+"""The name of the evaluated agent, or ``judge``, ``matcher``, ...: the system that pays for the call."""
 CASE: ContextVar[str] = ContextVar("case", default="")
-"""The number of its case. Errors about credentialed cases use a pseudonym instead."""
+"""The identifier of the diagnosed case. Errors about credentialed cases use a pseudonym instead."""
 DATASET: ContextVar[str] = ContextVar("dataset", default="")
-"""The data set of its case."""
+"""The data set of the diagnosed case."""
 
 
 class ModelFailure(Exception):
@@ -35,12 +35,11 @@ class ModelUnavailable(ModelFailure):
 
 @pydantic.dataclasses.dataclass(frozen=True)
 class Sampling:
-    """The parameters of sampling. ``temperature`` 0 is greedy, None the server's own; ``top_p`` 1 and ``top_k`` 0 cut
-    nothing.
+    """The parameters of sampling. Temperature 0 decodes greedily; None leaves the temperature to the server.
 
-    ``top_k`` is applied before ``top_p``, which keeps the smallest set of tokens that reaches it. With ``first_line``
-    only the first line of the completion is used, so a server may stop there. Raises :class:`ValueError` for values
-    outside their range.
+    ``top_k`` and ``top_p`` restrict the tokens that may be sampled, ``top_k`` first; 0 and 1 restrict nothing. With
+    ``first_line`` the caller uses only the first line of a completion, so a server may stop there. Raises ValueError
+    for values outside their range.
     """
 
     max_tokens: PositiveInt
@@ -61,12 +60,16 @@ class Usage:
     completion_tokens: TokenCount
 
     @classmethod
-    def of(cls, *counts: Any) -> "Usage | None":
-        """The usage with these counts of prompt and completion tokens; None where one is no possible count."""
-        return cls(*counts) if all(type(n) is int and 0 <= n < 2**53 for n in counts) else None
+    def from_counts(cls, prompt_tokens: Any, completion_tokens: Any) -> "Usage | None":
+        """Make the usage of the counts that a server reported. Returns None where one is not an integer from 0 to
+        2**53."""
+        counts = prompt_tokens, completion_tokens
+        if all(type(count) is int and 0 <= count < 2**53 for count in counts):
+            return cls(*counts)
+        return None
 
 
-def clean_text(text: str) -> str:
+def repair_text(text: str) -> str:
     """Replace unpaired surrogates in a text, which UTF-8 cannot encode, by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -75,12 +78,15 @@ def clean_text(text: str) -> str:
 class Completion:
     """One assistant turn.
 
-    ``token_ids`` ends with the end-of-turn token when ``finish_reason`` is ``stop``, and is empty for models that
-    return only text; ``text`` leaves special tokens out. ``logprobs`` (one per token id, nats; empty where unknown) are
-    taken under the temperature-scaled softmax before top-p and top-k, and at temperature 1 when decoding is greedy.
-    ``refusal``: the model, or a filter before it, declined; ``too_long``: conversation and answer exceed what the model
-    reads; ``failed``: the server does not answer this conversation, although it answers others. ``usage`` and ``model``
-    (the server's name of the model) are None where unknown.
+    - ``text``: without special tokens.
+    - ``token_ids``: end with the end-of-turn token if ``finish_reason`` is ``stop``; empty for models that return only
+      text.
+    - ``logprobs``: one per token id, in nats, under the temperature-scaled softmax before top-k and top-p (of greedy
+      decoding at temperature 1); empty where unknown.
+    - ``finish_reason``: ``length``: cut at ``max_tokens``; ``refusal``: the model, or a filter before it, declined;
+      ``too_long``: the conversation does not fit into the context; ``failed``: the server does not answer this
+      conversation, although it answers others.
+    - ``usage``, and ``model``, the name under which the server answered: None where unknown.
     """
 
     text: str
@@ -92,27 +98,29 @@ class Completion:
 
     @property
     def is_answer(self) -> bool:
-        """Whether this is an answer, perhaps a refusal. False for an empty text and for a conversation that the server
-        cannot answer: the same request may then have another result later."""
-        return self.finish_reason in ("length", "refusal") or (self.finish_reason == "stop" and bool(self.text.strip()))
+        """Whether the model answered, perhaps by refusing. False for an empty text, ``too_long`` and ``failed``: the
+        same request may have another result later."""
+        if self.finish_reason == "stop":
+            return bool(self.text.strip())
+        return self.finish_reason in ("length", "refusal")
 
 
-UNREAD = Completion("", (), (), "too_long", Usage(0, 0))
-"""The result for a conversation that is too long for the model."""
+TOO_LONG = Completion("", (), (), "too_long", Usage(0, 0))
+"""The completion of a conversation that is too long for the model."""
 REFUSED = Completion("", (), (), "refusal", Usage(0, 0))
-"""The result for a conversation that the server refuses as content."""
+"""The completion of a conversation that the server refuses as content."""
 FAILED = Completion("", (), (), "failed", Usage(0, 0))
-"""The result for a conversation that the server does not answer, for a reason that is not known."""
+"""The completion of a conversation that the server does not answer, for a reason that is not known."""
 
 
 def continuation_logprobs(
     continuation: Sequence[int], start: int, ids: Sequence[int], logprobs: Sequence[float]
 ) -> tuple[float, ...]:
-    """Select the log-probabilities of a ``continuation``'s tokens, behind a prompt of ``start`` tokens, from the answer
-    of a server.
+    """Cut the log-probabilities of a continuation out of those of the whole sequence, as a server reports them.
 
-    ``ids`` and ``logprobs`` are the server's rows for all tokens of prompt and continuation but the first; verl's
-    server adds one row. Raises ModelFailure where the server scored other tokens.
+    The sequence is a prompt of ``start`` tokens and then ``continuation``. ``ids`` and ``logprobs`` have one entry for
+    every token of the sequence except the first (verl's server adds an entry at the end). Raises ModelFailure where
+    ``ids`` does not hold the continuation: the server scored other tokens.
     """
     rows = slice(start - 1, start - 1 + len(continuation))
     if tuple(ids[rows]) != tuple(continuation):
@@ -122,10 +130,10 @@ def continuation_logprobs(
 
 @dataclass(frozen=True)
 class Request:
-    """A request for completions of one prompt, one for each of the indices ``samples``.
+    """A request for several completions of one prompt of token ids: one for each index in ``samples``.
 
-    Completion k depends on (prompt, sampling, seed, k) alone, not on the rest of the batch. With ``given`` no token is
-    sampled: completion k is ``given[k]``, with its log-probabilities.
+    The index enters the random numbers: completion k depends on (prompt, sampling, seed, k) alone, not on the rest of
+    the batch. With ``given`` no token is sampled: completion k is ``given[k]``, with its log-probabilities.
     """
 
     prompt: tuple[int, ...]
@@ -138,9 +146,10 @@ class Request:
 class Model(Protocol):
     """A language model. Each kind overrides the methods that it supports; the others raise SettingsError.
 
-    ``tokenizer`` is None for models that take only messages. There is one completion for each index of ``samples``, in
-    their order; for models in this process and servers with seeds, completion k depends on (prompt, sampling, seed, k)
-    alone. Calls raise :class:`ModelFailure` or :class:`ModelUnavailable`, whose messages quote no prompt and no answer.
+    ``tokenizer`` is None for models that take only messages. :meth:`sample` and :meth:`chat` return one completion for
+    each index in ``samples``, in their order. For models in this process and servers with seeds, completion k depends
+    on (prompt, sampling, seed, k) alone. Calls raise :class:`ModelFailure` or :class:`ModelUnavailable`, whose messages
+    quote no prompt and no answer.
     """
 
     tokenizer: "ChatTokenizer | None" = None
@@ -154,11 +163,11 @@ class Model(Protocol):
         )
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Sample answers to a conversation; one that gets no answer has :data:`UNREAD`, :data:`REFUSED` or
-        :data:`FAILED`."""
+        """Sample answers to a conversation. Where the model cannot answer, the completion is :data:`TOO_LONG`,
+        :data:`REFUSED` or :data:`FAILED`."""
         if self.tokenizer is None:
             raise SettingsError(f"{self!r} cannot answer messages: it has no tokenizer")
-        return await self.sample(self.tokenizer.opening(messages), samples, sampling, seed)
+        return await self.sample(self.tokenizer.encode_conversation(messages), samples, sampling, seed)
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         """Compute the log-probabilities of the tokens of each continuation of a prompt (nats, at temperature 1).

@@ -271,7 +271,7 @@ def _recordings(args: argparse.Namespace) -> None:
 
     settings = load_settings(*args.settings)
     export = args.action == "export"
-    print(archive.export(settings, args.file, args.system) if export else archive.import_(settings, args.file))
+    print(archive.run_export(settings, args.file, args.system) if export else archive.run_import(settings, args.file))
 
 
 @_command(_argument("name", metavar="JOB", help="a job of `serving` (config.yaml): the name of a model, a run, ..."))

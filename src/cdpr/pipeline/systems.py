@@ -139,12 +139,12 @@ def _lacks(settings: Settings, key: str, name: str, model: ModelEntry, environme
 def _address(settings: Settings, key: str, name: str, model: ModelEntry, where: str) -> list[str]:
     """What the address asks for: a price for the budget, and an agreement for the text of credentialed cases."""
     from ..llm.guard import GovernanceError, is_local
-    from ..llm.spending import unpriced
+    from ..llm.spending import has_unknown_cost
 
     credentialed = [name for name in BENCHMARKS if settings.data.source(name).credentialed]
     agreed, lacks = (settings.governance.remote_agreement or "").strip(), []
     try:
-        if settings.calls.budget_usd is not None and unpriced(model, where):
+        if settings.calls.budget_usd is not None and has_unknown_cost(model, where):
             own = f"an entry of `models` for {name}, with `prices`"
             lacks.append(f"{f'models.{name}.prices' if name in settings.models else own}: what its answers cost "
                          "({input: 0, output: 0} where they are free), since calls.budget_usd is set")  # fmt: skip
