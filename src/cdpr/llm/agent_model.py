@@ -12,14 +12,17 @@ from .types import Completion, Messages, Model, Sampling
 
 @dataclass
 class Meter:
-    """Counts of the model calls of an agent: ``calls`` (one for each answer), and their tokens (None from the first
-    answer on for which a server did not report them).
+    """Counts of the model calls of an agent.
 
-    ``silent``: answers without a word, among them conversations that were ``too_long``, ``refused``, or ``failed`` for
-    an unknown reason. ``cut``: calls whose prompt lost a part, here (``policy.max_prompt_tokens``) or at the server.
-    ``unmarked``: answers without the mark that :func:`cut_answer` looks for. ``retries``: repeated requests, those of
-    judges and matchers included. ``models``: the names under which servers answered. ``prompts``: the number of prompt
-    tokens of each conversation so far, by the contents of its messages.
+    - ``calls``: the answers. ``prompt_tokens``, ``completion_tokens``: their tokens; None once a server has not
+      reported them.
+    - ``silent``: answers without text. Some of these conversations were ``too_long``, ``refused``, or ``failed`` for an
+      unknown reason.
+    - ``cut``: calls whose prompt lost a part, here (``policy.max_prompt_tokens``) or at the server.
+    - ``unmarked``: answers in which :func:`cut_answer` found no mark.
+    - ``retries``: repeated requests, those of judges and matchers included.
+    - ``models``: the names under which servers answered.
+    - ``prompts``: the number of prompt tokens of each conversation so far, by the contents of its messages.
     """
 
     calls: int = 0
@@ -44,7 +47,8 @@ class Meter:
             self.refused += completion.finish_reason == "refusal"
             self.failed += completion.finish_reason == "failed"
             self.cut += self._is_cut(messages, completion)
-            self.models |= {completion.model} if completion.model else set()
+            if completion.model:
+                self.models.add(completion.model)
             if completion.usage is None or self.prompt_tokens is None or self.completion_tokens is None:
                 self.prompt_tokens = self.completion_tokens = None
             else:
@@ -52,18 +56,17 @@ class Meter:
                 self.completion_tokens += completion.usage.completion_tokens
 
     def _is_cut(self, messages: Messages, completion: Completion) -> bool:
-        """Whether the server read only a part of the conversation: it reports fewer prompt tokens than the messages
-        must have, or than it reported two messages ago plus those of the last message. Assistant messages are not
-        counted, since templates remove the thoughts in them."""
+        """Whether the server read only a part of the conversation. Then it reports fewer prompt tokens than the
+        messages must have, or than it reported two messages ago plus those of the last message. Assistant messages are
+        not counted, since templates remove the thoughts in them."""
         if not messages or completion.usage is None or completion.finish_reason not in ("stop", "length"):
             return False
-        tokens = completion.usage.prompt_tokens
         contents = tuple(message["content"] for message in messages)
         fewest = sum(_fewest_tokens(m["content"]) for m in messages if m["role"] != "assistant")
-        if before := self.prompts.get(contents[:-2]):
-            fewest = max(fewest, before + _fewest_tokens(contents[-1]))
-        self.prompts[contents] = tokens
-        return tokens < fewest
+        if contents[:-2] in self.prompts:
+            fewest = max(fewest, self.prompts[contents[:-2]] + _fewest_tokens(contents[-1]))
+        self.prompts[contents] = completion.usage.prompt_tokens
+        return completion.usage.prompt_tokens < fewest
 
 
 def _fewest_tokens(text: str) -> int:
@@ -77,8 +80,8 @@ _SNAPSHOT = re.compile(r"([-@:.](\d+|latest|preview|exp))*")
 
 
 def is_same_model(name: str, other: str) -> bool:
-    """Whether a server that answers under the name ``other`` ran the requested model ``name``. Folders before a name,
-    and a date or version behind it, do not count."""
+    """Whether a server that answers under the name ``other`` ran the requested model ``name``: "gpt-5" may answer as
+    "gpt-5-2026-01-31", "org/Qwen3" as "qwen3". Folders before a name, and a date or version behind it, do not count."""
     requested, answered = (full.casefold().rstrip("/").rpartition("/")[2] for full in (name, other))
     return answered.startswith(requested) and _SNAPSHOT.fullmatch(answered[len(requested) :]) is not None
 
@@ -107,8 +110,8 @@ def current_meter() -> Meter:
 class AgentModel(Model):
     """A wrapper of ``model`` that counts its answers in the current meter, also recorded ones.
 
-    For a model of the registry it has the ``entry`` and takes only messages: the entry says how to sample, whether to
-    fold the system message into the first user message, and how to cut the answer out of a reply.
+    With an ``entry`` (a model of the registry) it takes only messages. The entry says how to sample, whether to fold
+    the system message into the first user message, and how to cut the answer out of a reply.
     """
 
     def __init__(self, model: Model, entry: ModelEntry | None = None) -> None:
@@ -130,16 +133,23 @@ class AgentModel(Model):
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Sample answers to a conversation and add them to the current meter; returns them without the model's thoughts
-        before the answer. Sampling parameters of the model's entry in models.yaml replace those of ``sampling``; of the
-        two ``max_tokens`` the larger counts."""
+        before the answer."""
         messages = _fold_system(messages) if self.entry.system == "fold" else messages
-        own = self.entry.sampling.model_dump(exclude_none=True) | {"temperature": self.entry.sampling.temperature}
-        if own["temperature"] == "evaluation":
-            del own["temperature"]
-        own["max_tokens"] = max(sampling.max_tokens, own.get("max_tokens", 0))  # room for the thoughts of the model
-        completions = await self.model.chat(messages, samples, replace(sampling, **own), seed)
+        completions = await self.model.chat(messages, samples, self._merge_sampling(sampling), seed)
         current_meter().count(completions, messages)
         return [self._cut_answer(completion) for completion in completions]
+
+    def _merge_sampling(self, sampling: Sampling) -> Sampling:
+        """Replace sampling parameters by those that the model's entry sets; of the two ``max_tokens`` the larger
+        counts, so that the model has room for its thoughts."""
+        own = self.entry.sampling
+        return Sampling(
+            max_tokens=max(sampling.max_tokens, own.max_tokens or 0),
+            temperature=sampling.temperature if own.temperature == "evaluation" else own.temperature,
+            top_p=own.top_p or sampling.top_p,
+            top_k=own.top_k or sampling.top_k,
+            first_line=sampling.first_line,
+        )
 
     def refresh(self) -> None:
         """Clear the caches of the model."""
@@ -153,15 +163,17 @@ class AgentModel(Model):
 
 
 def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
-    """Find the answer in a reply; returns it, and whether one of ``expressions`` marked it.
+    """Find the answer in a reply that begins with thoughts; returns it, and whether one of ``expressions`` marked it.
 
-    These are the regular expressions of :attr:`~cdpr.settings.ModelEntry.answer`. The answer is the text behind the
-    last match of the first one that matches, or the group of that match. Without a match it is the whole text: the
-    model's thoughts were cut off, or the server had removed them. Without expressions every reply counts as marked.
+    These are the regular expressions of :attr:`~cdpr.settings.ModelEntry.answer`, such as ``</think>``. The answer is
+    the text behind the last match of the first one that matches, or the group of that match. Without a match it is the
+    whole text: the model's thoughts were cut off, or the server had removed them. Without expressions every reply
+    counts as marked.
     """
     for expression in expressions:
-        *_, last = [None, *re.finditer(expression, text)]
-        if last is not None:
+        matches = list(re.finditer(expression, text))
+        if matches:
+            last = matches[-1]
             answer = last[1] if last.re.groups else text[last.end() :]
             return answer.strip(), True
     return text, not expressions

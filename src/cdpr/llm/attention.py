@@ -6,7 +6,7 @@ The keys and values of a prompt are read from the prefix cache once (:class:`Pro
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -51,27 +51,39 @@ class Prompts:
     def __len__(self) -> int:
         return len(self.bias)
 
-    def span(self, start: int, stop: int) -> "Prompts":
-        """The prompts from ``start`` to before ``stop``, in the same memory."""
+    def slice(self, start: int, stop: int) -> "Prompts":
+        """Slice the prompts from ``start`` to before ``stop``; the result is in the same memory."""
         keys, values = ([layer[start:stop] for layer in layers] for layers in (self.keys, self.values))
         return Prompts(keys, values, self.bias[start:stop])
 
     def select(self, rows: Tensor) -> "Prompts":
-        """Move the prompts ``rows`` (int64, ascending) to the front of the memory; returns them. The other prompts are
-        overwritten."""
+        """Keep only the prompts ``rows`` (int64, ascending), by moving them to the front of the memory; returns them.
+        The other prompts are overwritten."""
         for tensor in (*self.keys, *self.values):
             for start in range(0, len(rows), _MOVED):
                 some = rows[start : start + _MOVED]
                 tensor[start : start + len(some)] = tensor.index_select(0, some)
-        selection = self.span(0, len(rows))
+        selection = self.slice(0, len(rows))
         selection.bias = self.bias.index_select(0, rows)
         return selection
 
 
+class _Run(NamedTuple):
+    """Prompts ``start`` to before ``stop``, whose queries are padded to the same number for one matrix product.
+    ``query`` int64 ``[prompts * padded queries]`` has the packed token of each padded query, ``bias`` ``[prompts,
+    padded queries, T]`` the mask."""
+
+    start: int
+    stop: int
+    query: Tensor
+    bias: Tensor
+
+
 class Prefill:
-    """The attention of a prefill: it stores the keys and values of the new tokens of some prompts in the prefix cache,
-    reads those of the whole prompts from there into ``prompts``, and lets every new token attend to all tokens before
-    it.
+    """The attention of a prefill, which computes the prompts' tokens that are not in the prefix cache.
+
+    It stores the keys and values of these new tokens in the cache, reads those of the whole prompts from there into
+    ``prompts``, and lets every new token attend to all tokens before it.
 
     The forward pass has the new tokens of all prompts packed in one row. ``slots`` int ``[P, T]`` are the cache slots
     of the prompts (0: padding), ``write`` int64 ``[packed tokens]`` those of the packed tokens (0: not stored). Prompt
@@ -92,18 +104,19 @@ class Prefill:
         arch, device = transformer.architecture, transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
         self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
-        # Prompts with similar numbers of new tokens are padded together, in runs: (start, stop, the packed query of
-        # every padded one, mask). ``padded_query`` has the padded query of every packed one.
-        self.runs: list[tuple[int, int, Tensor, Tensor]] = []
-        begins, padded_query, offset = np.cumsum(fresh) - fresh, np.zeros(len(write), dtype=np.int64), 0
-        for a, b in _runs(fresh, arch.heads * slots.shape[1]):
+        # Prompts with similar numbers of new tokens are padded together. ``padded_query`` has the padded query of every
+        # packed token, so that results can be packed again.
+        self.runs: list[_Run] = []
+        begins = np.cumsum(fresh) - fresh  # the first packed token of each prompt
+        padded_query, padded_before = np.zeros(len(write), dtype=np.int64), 0
+        for a, b in _divide_into_runs(fresh, arch.heads * slots.shape[1]):
             column = np.arange(int(fresh[a:b].max()))
             is_query = column < fresh[a:b, None]
             query = np.where(is_query, begins[a:b, None] + column, 0)
             visible = np.arange(slots.shape[1]) <= (known[a:b, None] + column)[:, :, None]
-            self.runs.append((a, b, torch.from_numpy(query.reshape(-1)).to(device), _bias(visible, transformer)))
-            padded_query[begins[a] : begins[b - 1] + fresh[b - 1]] = offset + np.flatnonzero(is_query)
-            offset += is_query.size
+            self.runs.append(_Run(a, b, torch.from_numpy(query.reshape(-1)).to(device), _bias(visible, transformer)))
+            padded_query[begins[a] : begins[b - 1] + fresh[b - 1]] = padded_before + np.flatnonzero(is_query)
+            padded_before += is_query.size
         self.padded_query = torch.from_numpy(padded_query).to(device)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -118,18 +131,19 @@ class Prefill:
             return out
         parts = []
         for a, b, packed_query, bias in self.runs:
-            run_query = query.index_select(0, packed_query).view(b - a, -1, query.shape[1])
-            parts.append(_attend(run_query, keys[a:b], values[a:b], bias).flatten(0, 1))
+            padded = query.index_select(0, packed_query).view(b - a, -1, query.shape[1])
+            parts.append(_attend(padded, keys[a:b], values[a:b], bias).flatten(0, 1))
         return torch.cat(parts).index_select(0, self.padded_query)
 
 
 class Branches:
-    """The attention of a decoding step. A branch is a continuation of a prompt; all branches have ``length`` tokens.
+    """The attention of a decoding step. A branch is a continuation of a prompt that one or more completions share; all
+    branches have ``length`` tokens.
 
     Branches are numbered prompt by prompt; at first every prompt has one branch without tokens. The keys and values of
     their own tokens are in a grid with ``width`` cells per prompt, so that one matrix product serves all branches of a
-    prompt. A cell without a branch computes with arbitrary values, and its result is not used. ``prompt[b]`` and
-    ``cell[b]`` are those of branch b.
+    prompt. A cell without a branch computes with arbitrary values, and its result is not used. Branch b continues the
+    prompt ``prompt[b]`` and is in the cell ``cell[b]`` of the grid.
     """
 
     def __init__(self, transformer: Transformer, prompts: Prompts) -> None:
@@ -146,6 +160,7 @@ class Branches:
         """Replace the branches by longer ones: new branch b continues the old branch ``parent[b]`` by one token.
         ``parent`` is ascending; an old branch without a new one ends."""
         prompt = self.prompt[parent]
+        # The prompts that still have branches, and the first new branch of each.
         alive, first = np.unique(prompt, return_index=True)
         if len(alive) < _ALIVE * len(self.prompts):
             self.prompts = self.prompts.select(self._on_device(alive))
@@ -155,10 +170,11 @@ class Branches:
         width = int(count.max())
         cell = prompt * width + np.arange(len(prompt)) - np.repeat(first, count)
         grid = len(self.prompts) * width
+        # Of each new cell: the old cell with its keys and values, and its branch.
         source, gather = np.zeros((2, grid), dtype=np.int64)
         source[cell], gather[cell] = self.cell[parent], np.arange(len(cell))
-        moved = grid != len(self.keys[0]) or not np.array_equal(source[cell], cell)
-        self._make_room(self._on_device(source) if moved else None)
+        moves = grid != len(self.keys[0]) or not np.array_equal(source[cell], cell)
+        self._make_room(self._on_device(source) if moves else None)
         scatter = np.zeros(self.transformer.padded(len(cell)), dtype=np.int64)
         scatter[: len(cell)] = cell
         is_full = grid == len(cell)
@@ -214,10 +230,11 @@ class Branches:
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, own: list[Tensor] | None = None) -> Tensor:
-    """Compute softmax attention of ``query`` ``[P, N, heads * head_dim]`` over the keys of its prompt.
+    """Compute softmax attention of N queries per prompt over the keys of the prompt, and over keys of their own.
 
-    ``keys`` and ``values`` are ``[P, kv_heads, T, head_dim]``, ``bias`` ``[P, N or 1, T]``. ``own`` are keys and values
-    ``[P * N, kv_heads, S, head_dim]`` that each query sees besides. Returns the shape of ``query``.
+    ``query`` is ``[P, N, heads * head_dim]``, as is the result. ``keys`` and ``values`` of the prompts are ``[P,
+    kv_heads, T, head_dim]``, ``bias`` ``[P, N or 1, T]``. ``own`` are keys and values ``[P * N, kv_heads, S,
+    head_dim]`` that a single query sees besides.
     """
     prompts, heads, length, dim = keys.shape
     count = query.shape[1]
@@ -245,7 +262,7 @@ def _bias(visible: np.ndarray, transformer: Transformer) -> Tensor:
     return torch.zeros(mask.shape, dtype=transformer.dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
 
 
-def _runs(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
+def _divide_into_runs(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
     """Divide prompts into ranges (start, stop) that are padded together: their numbers of new tokens ``fresh`` are
     similar, and their attention, with ``scores`` numbers per query, fits the processor's cache."""
     runs, start, least, width = [], 0, fresh[0], fresh[0]

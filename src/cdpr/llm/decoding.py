@@ -7,6 +7,7 @@ completion samples its next token with its own random number.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,13 +19,13 @@ from .transformer import Transformer
 from .types import Sampling
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_SPARSE = 4  # cells of the grid of branches, as a multiple of the rows, up to which prompts are decoded together
+_SPARSE = 4  # cells of the grid of branches per row up to which prompts are decoded together
 _PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefilled in another pass
 
 
 def uniforms(seeds: Sequence[int] | np.ndarray, samples: Sequence[int] | np.ndarray, positions: int) -> np.ndarray:
-    """Draw uniform numbers in [0, 1), float64 ``[rows, positions]``, by splitmix64. A row depends on its 64-bit seed
-    and its sample index alone."""
+    """Draw uniform numbers in [0, 1), float64 ``[rows, positions]``, by the generator splitmix64. A row depends on its
+    64-bit seed and its sample index alone."""
     with np.errstate(over="ignore"):
         if not isinstance(seeds, np.ndarray):
             seeds = np.array([value % 2**64 for value in seeds], dtype=np.uint64)
@@ -43,11 +44,12 @@ def _mix(z: np.ndarray) -> np.ndarray:
 
 
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-    """Sample one token per row: int64 ``[R]``, with float32 log-probabilities ``[R]``.
+    """Sample one token per row. Returns tokens, int64 ``[R]``, and their log-probabilities, float32 ``[R]``.
 
-    ``logits`` is float32 ``[B, V]`` (may be overwritten), ``uniform`` float64 ``[R]``; row r samples from the
-    distribution ``source[r]`` (int64 ``[R]``). The log-probability is that of the temperature-scaled softmax before
-    top-k and top-p. At temperature 0 it is the first largest logit, with its log-probability at temperature 1.
+    ``logits`` are those of B distributions, float32 ``[B, V]`` (may be overwritten). Row r samples from the
+    distribution ``source[r]`` (int64 ``[R]``) by its uniform number ``uniform[r]`` (float64 ``[R]``). The
+    log-probability is that of the temperature-scaled softmax before top-k and top-p. At temperature 0 the token is the
+    first with the largest logit, and its log-probability that at temperature 1.
     """
     if sampling.temperature not in (None, 0, 1):
         logits /= sampling.temperature
@@ -60,17 +62,18 @@ def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) ->
 
 
 def _sample_by_inversion(mass: Tensor, uniform: Tensor, source: Tensor) -> Tensor:
-    """The first index at which the running sum of ``mass[source]`` exceeds ``uniform`` times its total.
+    """Sample tokens, int64 ``[R]``, by inversion of the cumulative distribution: the first token at which the running
+    sum of ``mass[source[r]]`` exceeds ``uniform[r]`` times its total.
 
-    ``mass`` is ``[B, V]``. Two levels, blocks and then the tokens of one block: a running sum over a whole vocabulary
-    is the slowest operation of a decoding step. Within a block the sums are in float64, so that a token without mass
-    is never drawn.
+    ``mass`` ``[B, V]`` are probabilities, not normalised. The search has two levels, blocks of tokens and then the
+    tokens of one block: a running sum over a whole vocabulary is the slowest operation of a decoding step. Within a
+    block the sums are in float64, so that a token without mass is never drawn.
     """
     rows, vocabulary = mass.shape
     width = max(16, int(vocabulary**0.5))
-    spare = -vocabulary % width
-    if spare:
-        mass = torch.nn.functional.pad(mass, (0, spare))
+    padding = -vocabulary % width
+    if padding:
+        mass = torch.nn.functional.pad(mass, (0, padding))
     blocks = mass.view(-1, width)
     # A product with ones sums short rows several times faster than a reduction does.
     running = (blocks @ blocks.new_ones(width)).view(rows, -1).double().cumsum(-1).index_select(0, source)
@@ -101,9 +104,9 @@ class Batch:
     """Completions to sample together, one per row, with the temperature, top-p and top-k of ``sampling``.
 
     ``paths`` are the prompts as :func:`~cdpr.llm.prefix_cache.as_path` makes them. Each row has an entry in ``prompt``
-    (index into ``paths``; rows of one prompt are adjacent), ``limit`` (most tokens), ``seed`` and ``sample``. With
-    ``given`` ``[rows, longest]`` no token is sampled: those of the rows are these, and their log-probabilities are
-    computed.
+    (index into ``paths``; rows of one prompt are adjacent), ``limit`` (most tokens), ``seed`` and ``sample`` (its
+    index, for :func:`uniforms`). With ``given`` ``[rows, longest]`` no token is sampled: the log-probabilities of these
+    tokens are computed.
     """
 
     sampling: Sampling
@@ -135,6 +138,15 @@ class SamplerCounters:
     waves: int = 0
 
 
+class DecodedBatch(NamedTuple):
+    """The completions of a batch: ``tokens`` int32 and ``logprobs`` float64, both ``[rows, longest]``, and ``count``
+    int64 ``[rows]``, the number of tokens of each row. Entries behind them are 0."""
+
+    tokens: np.ndarray
+    logprobs: np.ndarray
+    count: np.ndarray
+
+
 class BatchDecoder:
     """Decodes batches with one transformer and one prefix cache.
 
@@ -149,35 +161,38 @@ class BatchDecoder:
         self.work = SamplerCounters()
         self.workspace: list[Tensor] = []  # memory for the keys and values of the prompts of one chunk after the other
 
-    def run(self, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Decode a batch: returns tokens (int32) and log-probabilities of all completions, both ``[rows, longest]``,
-        and the number of tokens of each ``[rows]``; entries behind them are 0."""
+    def run(self, batch: Batch) -> DecodedBatch:
+        """Decode a batch, in chunks that fit the memory."""
         longest = int(batch.limit.max())
         shape = len(batch.prompt), longest
-        tokens, logprobs, count = np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64)
+        decoded = DecodedBatch(np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64))
         self.transformer.reserve(max(map(len, batch.paths)) // 4 + longest)
         start = 0
         try:
             while start < len(batch.prompt):
                 stop, cached = self._next_rows(batch, start, longest)
-                _Chunk(self, batch, start, stop, cached).run(tokens, logprobs, count)
+                _Chunk(self, batch, start, stop, cached).run(decoded)
                 start = stop
         except BaseException:  # the prefix cache may hold slots that were never filled
             self.prefixes.clear()
             raise
         if batch.given is None:
-            self.work.generated_tokens += int(count.sum())
+            self.work.generated_tokens += int(decoded.count.sum())
         else:
-            self.work.scored_tokens += int(count.sum())
-        return tokens, logprobs, count
+            self.work.scored_tokens += int(decoded.count.sum())
+        return decoded
 
     def _next_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
-        """Choose the rows to decode next, from ``start`` on, and put their prompts into the prefix cache; returns the
-        index behind the last row, and the prompts in the cache. ``longest`` is the most tokens of a completion."""
+        """Choose the rows of the next chunk, from ``start`` on, and put their prompts into the prefix cache. Returns
+        the index behind the last row, and the prompts in the cache. ``longest`` is the most tokens of a completion.
+
+        Prompts are added as long as the chunk stays within ``rows`` and ``tokens``. One prompt with more completions
+        than fit is split."""
         self.prefixes.tick()
         cached: list[CachedPath] = []
         ends = np.flatnonzero(np.diff(batch.prompt[start:], append=-1)) + start + 1  # behind the rows of each prompt
-        stop, length, most = start, 0, 0
+        stop = start
+        length = most = 0  # of the chunk so far: tokens of the longest prompt, most completions of a prompt
         for end in ends.tolist():
             path = batch.paths[batch.prompt[stop]]
             length, most = max(length, len(path) // 4), max(most, end - stop)
@@ -203,8 +218,8 @@ class BatchDecoder:
 
 
 class _Chunk:
-    """The rows ``start`` to ``stop`` of a batch, which are decoded together; ``cached`` are their prompts in the prefix
-    cache."""
+    """The rows ``start`` to before ``stop`` of a batch, which are decoded together. ``cached`` are their prompts, whose
+    slots in the prefix cache :meth:`run` fills."""
 
     def __init__(self, decoder: BatchDecoder, batch: Batch, start: int, stop: int, cached: list[CachedPath]) -> None:
         self.decoder, self.batch, self.start = decoder, batch, start
@@ -225,42 +240,51 @@ class _Chunk:
         self.limit = batch.limit[start:stop]
         self.uniforms = uniforms(batch.seed[start:stop], batch.sample[start:stop], int(self.limit.max()))
 
-    def run(self, tokens: np.ndarray, logprobs: np.ndarray, count: np.ndarray) -> None:
-        """Decode until all rows have ended, and write their part of the three arrays of :meth:`BatchDecoder.run`."""
+    def run(self, decoded: DecodedBatch) -> None:
+        """Decode until all rows have ended, and write their rows of ``decoded``."""
         prompts, logits = self._prefill()
         branches = Branches(self.transformer, prompts)
         node = [path.node for path in self.cached]
-        live, branch = np.arange(len(self.prompt)), self.prompt
+        live, branch = np.arange(len(self.prompt)), self.prompt  # the rows that have not ended, and the branch of each
         prompt = np.arange(len(self.cached))  # of each branch
-        history = np.zeros((len(prompt), 0), dtype=np.int32)  # its tokens
+        history = np.zeros((len(prompt), 0), dtype=np.int32)  # the tokens of each branch
         vocabulary = self.transformer.architecture.vocab_size
         for step in range(self.uniforms.shape[1]):
-            uniform, source = (torch.from_numpy(a).to(logits.device) for a in (self.uniforms[live, step], branch))
-            if self.batch.given is None:
-                sampled = draw(logits, self.batch.sampling, uniform, source)
-            else:
-                given = torch.from_numpy(self.batch.given[self.start + live, step]).to(logits.device)
-                sampled = given, logits.log_softmax(-1)[source, given]
-            token, logprob = torch.stack([t.double() for t in sampled]).cpu().numpy()
-            token = token.astype(np.int64)
+            token, logprob = self._next_tokens(logits, live, branch, step)
             rows = self.start + live
-            tokens[rows, step], logprobs[rows, step], count[rows] = token, logprob, step + 1
+            decoded.tokens[rows, step], decoded.logprobs[rows, step], decoded.count[rows] = token, logprob, step + 1
             stay = self.limit[live] > step + 1
             if self.batch.given is None:
                 stay &= ~self.decoder.ends[token]
             live = live[stay]
-            following, branch = np.unique(branch[stay] * vocabulary + token[stay], return_inverse=True)
-            parent, token = np.divmod(following, vocabulary)
+            # Rows of one branch with the same token form one longer branch.
+            longer_branches, branch = np.unique(branch[stay] * vocabulary + token[stay], return_inverse=True)
+            parent, token = np.divmod(longer_branches, vocabulary)
             if step:
-                leaf = np.ones(len(prompt), dtype=bool)
-                leaf[parent] = False
-                self._store_branches(branches, [node[i] for i in prompt[leaf]], history[leaf], np.flatnonzero(leaf))
+                ends = np.ones(len(prompt), dtype=bool)  # whether no row continues a branch
+                ends[parent] = False
+                self._store_branches(branches, [node[i] for i in prompt[ends]], history[ends], np.flatnonzero(ends))
             if not len(live):
                 break
             prompt = prompt[parent]
             history = np.concatenate([history[parent], token[:, None].astype(np.int32)], 1)
             branches.advance(parent)
             logits = self._step(branches, token, self.lengths[prompt] + step)
+
+    def _next_tokens(
+        self, logits: Tensor, live: np.ndarray, branch: np.ndarray, step: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Sample the next token of the rows ``live``, or take the given one. ``logits`` are those of the branches,
+        ``branch`` the branch of each of these rows. Returns tokens int64 and log-probabilities."""
+        source = torch.from_numpy(branch).to(logits.device)
+        if self.batch.given is None:
+            uniform = torch.from_numpy(self.uniforms[live, step]).to(logits.device)
+            sampled = draw(logits, self.batch.sampling, uniform, source)
+        else:
+            given = torch.from_numpy(self.batch.given[self.start + live, step]).to(logits.device)
+            sampled = given, logits.log_softmax(-1)[source, given]
+        token, logprob = torch.stack([t.double() for t in sampled]).cpu().numpy()  # one transfer for both
+        return token.astype(np.int64), logprob
 
     def _step(self, branches: Branches, token: np.ndarray, position: np.ndarray) -> Tensor:
         """Run the model on the last ``token`` of each branch, at its ``position``; returns the logits behind it
@@ -274,12 +298,13 @@ class _Chunk:
     def _store_branches(self, branches: Branches, nodes: list, history: np.ndarray, index: np.ndarray) -> None:
         """Store the keys and values of finished branches in the prefix cache, for later prompts that continue them.
         Each has an entry in ``nodes`` (of its prompt), ``history`` (its tokens) and ``index`` (its number)."""
-        tokens = []
+        stored: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # per token: its branch, position, slot
         for i, node, path in zip(index, nodes, history, strict=True):
             start, slots = self.prefixes.grow(node, path.tobytes())
-            tokens.append((np.full(len(slots), i), np.arange(start, start + len(slots)), slots))
-        if tokens:
-            branches.store(self.prefixes, *map(np.concatenate, zip(*tokens, strict=True)))
+            stored.append((np.full(len(slots), i), np.arange(start, start + len(slots)), slots))
+        if stored:
+            branch, position, slot = (np.concatenate(arrays) for arrays in zip(*stored, strict=True))
+            branches.store(self.prefixes, branch, position, slot)
 
     def _prefill(self) -> tuple[Prompts, Tensor]:
         """Run the model on all tokens of the prompts that are not cached; returns the keys and values of the prompts,
@@ -291,19 +316,19 @@ class _Chunk:
         slots = np.zeros((len(fresh), int(self.lengths.max())), dtype=np.int32)
         for row, path in zip(slots, self.cached, strict=True):
             row[: len(path.slots)] = path.slots
-        passes = (np.cumsum(fresh) - 1) // _PREFILL_TOKENS
-        cuts = [*np.flatnonzero(np.diff(passes, prepend=-1)).tolist(), len(fresh)]
-        logits = [self._prefill_some(prompts.span(a, b), slots, a, b, fresh) for a, b in pairwise(cuts)]
+        forward_pass = (np.cumsum(fresh) - 1) // _PREFILL_TOKENS  # of each prompt
+        cuts = [*np.flatnonzero(np.diff(forward_pass, prepend=-1)).tolist(), len(fresh)]
+        logits = [self._prefill_some(prompts.slice(a, b), slots, a, b, fresh) for a, b in pairwise(cuts)]
         return prompts, torch.cat(logits)
 
     def _prefill_some(self, prompts: Prompts, slots: np.ndarray, a: int, b: int, fresh: np.ndarray) -> Tensor:
         """Run the model once on the new tokens of the prompts ``a`` to ``b``, packed in one row; returns the logits
         behind each. ``slots`` and ``fresh`` are those of all prompts (:class:`~.attention.Prefill`)."""
         slots, begin, fresh = slots[a:b], self.begin[a:b], fresh[a:b]
-        behind = np.cumsum(fresh)
-        row = np.repeat(np.arange(b - a), fresh)
+        behind = np.cumsum(fresh)  # the packed index behind the tokens of each prompt
+        row = np.repeat(np.arange(b - a), fresh)  # of each packed token: its prompt
         position = np.arange(behind[-1]) - np.repeat(behind - fresh, fresh) + begin[row]
-        packed = np.zeros((3, self.transformer.padded(len(row))), dtype=np.int64)
+        packed = np.zeros((3, self.transformer.padded(len(row))), dtype=np.int64)  # tokens, positions, slots to write
         tokens = [np.frombuffer(p, np.int32)[k:] for p, k in zip(self.paths[a:b], begin, strict=True)]
         packed[0, : len(row)], packed[1, : len(row)] = np.concatenate(tokens), position
         packed[2, : len(row)] = np.where(position < self.known[a:b][row], 0, slots[row, position])

@@ -129,7 +129,7 @@ class InProcessSampler(Model):
             batch, owners = _make_batch(requests, by_parameters[parameters])
             with torch.inference_mode():
                 tokens, logprobs, count = (array.tolist() for array in self._decoder.run(batch))
-            ids = [tuple(row[:n]) for row, n in zip(tokens, count, strict=True)]
+            ids = [tuple(row[:n]) for row, n in zip(tokens, count, strict=True)]  # of each completion
             distinct = list(dict.fromkeys(ids))
             texts = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
             for owner, row, row_logprobs in zip(owners, ids, logprobs, strict=True):

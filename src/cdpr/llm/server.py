@@ -1,8 +1,8 @@
 """Models on servers: connection, key, time-outs, retries, and errors that quote no text of a case.
 
 The official clients (``openai``, ``anthropic``) send the requests; connection, key and retries are ours, so that
-credentialed text goes only to the checked host. :mod:`.answers` reads answers and errors. An error of unknown cause is
-tested by sending the same request with harmless words. If the server answers that one, the conversation is the cause,
+credentialed text goes only to the checked host. :mod:`.answers` reads answers and errors. After an error of unknown
+cause the same request is sent with harmless words. If the server answers that one, the conversation is the cause,
 and only this reply is lost; otherwise the request is wrong, or the server has a problem.
 """
 
@@ -47,27 +47,33 @@ _SILENCE = 60.0  # seconds without any answer of the server until the log says t
 _log = logging.getLogger(__name__)
 
 
-class _Attempt(NamedTuple):
-    """How one attempt to send a request ended: with a completion, or with an error to raise (``result``). ``outcome``
-    says what it cost. ``retry``: another attempt may succeed, after at least ``wait`` seconds. ``timed_out``: no answer
-    came in time. ``may_be_text``: the text of the conversation may be the cause of the error."""
+class _Request(NamedTuple):
+    """A request for completions, which may be sent several times.
 
-    result: Completion | ModelFailure
+    ``send(client)`` sends it; ``read`` reads the completions in the answer (see the readers of :mod:`.answers`);
+    ``most_tokens`` are upper bounds of the tokens of prompt and answer. ``send_harmless`` sends the same request with
+    other words, to test whether the text of the conversation causes an error; None for token prompts.
+    """
+
+    send: Callable[[Any], Awaitable[Any]]
+    read: Callable[[Any], list[Completion]]
+    most_tokens: tuple[int, int]
+    send_harmless: Callable[[Any], Awaitable[Any]] | None = None
+
+
+class _Attempt(NamedTuple):
+    """How one attempt to send a request ended: with completions, or with an error to raise (``result``).
+
+    ``outcome`` says what it cost. ``retry``: another attempt may succeed, after at least ``wait`` seconds.
+    ``timed_out``: no answer came in time. ``may_be_text``: the text of the conversation may be the cause of the error.
+    """
+
+    result: list[Completion] | ModelFailure
     outcome: Outcome
     retry: bool = False
     wait: float = 0.0
     timed_out: bool = False
     may_be_text: bool = False
-
-
-class _Question(NamedTuple):
-    """A request that may be sent several times: ``send(client, k)`` sends it for sample k, ``read`` turns the answer
-    into a completion (see the readers of :mod:`.answers`), ``most_tokens`` are upper bounds of the tokens of prompt and
-    answer."""
-
-    send: Callable[[Any, int], Awaitable[Any]]
-    read: Callable[[Any], Completion]
-    most_tokens: tuple[int, int]
 
 
 class ServedModel(Model):
@@ -89,9 +95,9 @@ class ServedModel(Model):
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._answered, self._is_silent = 0.0, False
+        self._last_answer, self._is_silent = 0.0, False  # the time of the last answer; whether its absence was logged
         self._ranks: dict[str, int] = {}  # of cases: the server's replica that answers
-        self._problems: set[str] = set()
+        self._problems: set[str] = set()  # that were logged
         try:
             self._sdk = importlib.import_module(self.package)
         except ModuleNotFoundError:
@@ -106,78 +112,79 @@ class ServedModel(Model):
         return f"<{self._label}>"
 
     @abstractmethod
-    def client(self, connection: httpx2.AsyncClient) -> Any:
+    def make_client(self, connection: httpx2.AsyncClient) -> Any:
         """Make the package's client over ``connection``, without retries and keys of its own."""
 
     @abstractmethod
     def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
-        """Send a conversation; returns the package's answer, for ``read``."""
+        """Send a conversation; returns the package's answer, for :meth:`read`."""
 
-    read: ClassVar[Callable[[Any], Completion]]
+    @staticmethod
+    @abstractmethod
+    def read(answer: Any) -> Completion:
+        """Read the completion in the package's answer to a conversation."""
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Sample answers to a conversation, one request for each."""
-
-        def send(client: Any, k: int, messages: Messages = messages) -> Awaitable[Any]:
-            """Send the conversation for sample k."""
-            return self.send(client, messages, sampling, derive_seed(seed, k))
-
         harmless = [{**message, "content": "Hello."} for message in messages]
-        question = _Question(send, type(self).read, (bound_prompt_tokens(messages), sampling.max_tokens))
-        return await self._ask_all(samples, question, lambda client, _: send(client, 0, harmless))
 
-    async def _ask_all(
-        self, samples: Sequence[int], question: _Question, control: Callable[[Any, int], Awaitable[Any]] | None = None
-    ) -> list[Completion]:
-        """Send a request for all ``samples`` at the same time; returns their completions. Raises ModelFailure for an
-        error.
+        def make_request(k: int) -> _Request:
+            """Make the request for sample k."""
+            own_seed = derive_seed(seed, k)
+            return _Request(
+                send=lambda client: self.send(client, messages, sampling, own_seed),
+                read=lambda answer: [self.read(answer)],
+                most_tokens=(bound_prompt_tokens(messages), sampling.max_tokens),
+                send_harmless=lambda client: self.send(client, harmless, sampling, own_seed),
+            )
 
-        ``control`` sends the same request with harmless words. Where the server answers that after an error, the text
-        of the conversation was the cause, and the completion is :data:`FAILED`.
-        """
+        batches = await asyncio.gather(*(self._complete(make_request(k)) for k in samples))
+        return [completion for [completion] in batches]
+
+    async def _complete(self, request: _Request) -> list[Completion]:
+        """Send a request, again if need be; returns its completions. Raises ModelFailure for an error. Where the server
+        answers the same request with harmless words, the text of the conversation was the cause of the error, and the
+        completion is :data:`FAILED`."""
         self.spec.check()
-        client, limit = self._connect()
+        client, open_requests = self._connect()
+        async with open_requests:
+            last = await self._try_repeatedly(client, request, self.spec.retries)
+            if isinstance(last.result, ModelFailure) and last.may_be_text and request.send_harmless:
+                retries = 0 if last.retry else self.spec.retries
+                harmless = request._replace(send=request.send_harmless)
+                control = await self._try_repeatedly(client, harmless, retries)
+                if not isinstance(control.result, ModelFailure):
+                    return [FAILED]
+        if isinstance(last.result, ModelFailure):
+            raise last.result
+        return last.result
 
-        async def ask(k: int) -> Completion:
-            """The completion for sample k."""
-            async with limit:
-                last = await self._try_repeatedly(client, question, k, self.spec.retries)
-                if control and last.may_be_text and isinstance(last.result, ModelFailure):
-                    retries = 0 if last.retry else self.spec.retries
-                    harmless = await self._try_repeatedly(client, question._replace(send=control), k, retries)
-                    if isinstance(harmless.result, Completion):
-                        return FAILED
-            if isinstance(last.result, ModelFailure):
-                raise last.result
-            return last.result
-
-        return list(await asyncio.gather(*map(ask, samples)))
-
-    async def _try_repeatedly(self, client: Any, question: _Question, k: int, retries: int) -> _Attempt:
+    async def _try_repeatedly(self, client: Any, request: _Request, retries: int) -> _Attempt:
         """Send a request until an attempt succeeds or retrying does not help, at most ``retries`` + 1 times; returns
         the last attempt. The cost of each is booked."""
         begin, timeouts = time.monotonic(), 0
         for number in range(retries + 1):
             if self.spec.server:
                 self.spec.server.ready()  # blocks all requests, which need the server too
-            bill = await self._spending.reserve(*question.most_tokens) if self._spending else None
-            last = await self._attempt(question.send(client, k), question.read)
-            if self._spending and bill is not None:
-                self._spending.book(bill, last.outcome)
+            reservation = await self._spending.reserve(*request.most_tokens) if self._spending else None
+            last = await self._attempt(request.send(client), request.read)
+            if self._spending and reservation is not None:
+                self._spending.book(reservation, last.outcome)
             timeouts += last.timed_out
-            if not last.retry or number == retries or timeouts > (self._answered > begin):
+            most_timeouts = 1 if self._last_answer > begin else 0
+            if not last.retry or number == retries or timeouts > most_timeouts:
                 break
             current_meter().retries += 1
             await asyncio.sleep(max(last.wait, min(self.spec.pause * 2**number, _LONGEST_PAUSE)))
         return last
 
-    async def _attempt(self, request: Awaitable[Any], read: Callable[[Any], Completion]) -> _Attempt:
-        """Await a request and read its answer. Errors are returned, not raised: raised here, they would have the
+    async def _attempt(self, sent: Awaitable[Any], read: Callable[[Any], list[Completion]]) -> _Attempt:
+        """Await the answer to a request and read it. Errors are returned, not raised: raised here, they would have the
         package's error as context, which may quote the text of a case."""
         notice = asyncio.get_running_loop().call_later(_SILENCE, self._log_silence, time.monotonic())
         try:
-            async with asyncio.timeout(self.spec.timeout):  # for the whole answer, which may arrive in pieces
-                answer = await request
+            async with asyncio.timeout(self.spec.timeout):  # for the whole answer, which may arrive in parts
+                answer = await sent
         except TimeoutError:
             advice = "it hangs, or is too slow; see to the server, then start again: answers so far are kept"
             error = ModelUnavailable(f"{self._label}: no answer within {self.spec.timeout:g} seconds; {advice}")
@@ -187,57 +194,62 @@ class ServedModel(Model):
             is_sent = not isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout))
             return self._retryable(f"no connection ({type(cause).__name__})", "unknown" if is_sent else "free")
         except self._sdk.APIStatusError as error:
-            return self._status_error(error.status_code, error.body, error.response.headers)
+            return self._interpret_error(error.status_code, error.body, error.response.headers)
         except (self._sdk.APIError, ValueError, RecursionError):
             return self._retryable("the response is no JSON", "unknown", may_be_text=True)
         finally:
             notice.cancel()
+        return self._read_answer(answer, read)
+
+    def _read_answer(self, answer: Any, read: Callable[[Any], list[Completion]]) -> _Attempt:
+        """Read the completions in an answer of the server; an answer without a text is to be retried."""
         try:
-            if inner_error := answers.error_in(answer):  # sent as an answer, with status 200
-                return self._status_error(*inner_error, {})._replace(outcome="unknown")
-            completion = read(answer)
+            inner_error = answers.find_error(answer)
+            if inner_error:  # sent as an answer, with status 200
+                return self._interpret_error(*inner_error, {})._replace(outcome="unknown")
+            completions = read(answer)
         except answers.UnfinishedAnswer as error:
             outcome: Outcome = answers.read_usage(answer) or "unknown"
             return self._retryable(f"the answer ended with {error} as its reason", outcome, may_be_text=True)
         except (AttributeError, LookupError, TypeError):
             return self._retryable("the response has not the form of an answer", "unknown", may_be_text=True)
-        self._answered = time.monotonic()
+        self._last_answer = time.monotonic()
         if self._is_silent:
             self._is_silent = False
             _log.warning("%s: answers again", self._label)
-        # An empty completion of a token prompt is a sample like any other.
-        is_empty = not completion.token_ids and not completion.is_answer
-        return _Attempt(completion, completion.usage or "unknown", retry=is_empty)
+        # An empty text with an end-of-turn token is a sample like any other.
+        is_empty = any(not completion.token_ids and not completion.is_answer for completion in completions)
+        return _Attempt(completions, completions[0].usage or "unknown", retry=is_empty)
 
     def _log_silence(self, begin: float) -> None:
         """Log, once, that the server has answered nothing since ``begin``."""
-        if not self._is_silent and self._answered < begin:
+        if not self._is_silent and self._last_answer < begin:
             self._is_silent = True
             _log.warning("%s: waiting for an answer, at most %g seconds", self._label, self.spec.timeout)
 
-    def _status_error(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
+    def _interpret_error(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
         """Decide what an error of the server means, by its status, body and headers; returns the attempt."""
-        problem, result = f"status {status}", answers.classify_error(status, body)
-        if result == "no money":
+        problem, meaning = f"status {status}", answers.classify_error(status, body)
+        if meaning == "no money":
             advice = "the account has no money left, or reached its limit; answers so far are kept"
             return _Attempt(ModelUnavailable(f"{self._label}: {problem}; {advice}"), "free")
-        if result is not None:
-            return _Attempt(result, "free")
+        if meaning is not None:
+            return _Attempt([meaning], "free")
         hint = headers.get("x-should-retry")
         if hint == "true" or (hint != "false" and (status in _RETRIED or status >= 500)):
-            seconds = answers.seconds_to_wait(headers)
+            seconds = answers.parse_retry_after(headers)
             if seconds <= _LONGEST_WAIT:
                 return self._retryable(problem, "free", seconds, may_be_text=status in (500, 502))
             advice = f"the server asks to wait {seconds:.0f} seconds; start again then: answers so far are kept"
             return _Attempt(ModelUnavailable(f"{self._label}: {problem}, and {advice}"), "free")
         if status in (400, 422):
-            named = answers.named_fields(body)
-            why = f"; it names {', '.join(named)}, see `sampling` and `extra` of the model's entry" if named else ""
+            fields = ", ".join(answers.find_named_fields(body))
+            why = f"; it names {fields}, see `sampling` and `extra` of the model's entry" if fields else ""
             error = ModelFailure(f"{self._label}: {problem}, the server does not accept the request{why}")
         else:
             advice = f"check address, model name and key ({self.keys[0]})"
             error = ModelUnavailable(f"{self._label}: {problem}; {advice}")
-        return _Attempt(error, "free", may_be_text=status in answers.OWN_FAULT)
+        return _Attempt(error, "free", may_be_text=status in answers.CONVERSATION_ERRORS)
 
     def _retryable(self, problem: str, outcome: Outcome, wait: float = 0.0, may_be_text: bool = False) -> _Attempt:
         """Make the attempt that ended with a ``problem`` which may pass; logs each kind of problem once."""
@@ -253,17 +265,17 @@ class ServedModel(Model):
         because a new connection pool costs more than a request."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            socket, unlimited = unix_socket(self.address), httpx2.Limits()  # the semaphore limits open requests
+            socket, no_limits = unix_socket(self.address), httpx2.Limits()  # the semaphore limits open requests
             connection = httpx2.AsyncClient(
-                transport=httpx2.AsyncHTTPTransport(uds=socket, limits=unlimited) if socket else None,
-                limits=unlimited,
+                transport=httpx2.AsyncHTTPTransport(uds=socket, limits=no_limits) if socket else None,
+                limits=no_limits,
                 timeout=None,
                 follow_redirects=False,
                 trust_env=not (self.spec.credentialed or is_local(self.address)),
                 auth=self._add_key,
             )
             self._loop = loop
-            self._pool = self.client(connection), asyncio.Semaphore(self.spec.at_once)
+            self._pool = self.make_client(connection), asyncio.Semaphore(self.spec.at_once)
         return self._pool
 
     def _add_key(self, request: httpx2.Request) -> httpx2.Request:
@@ -284,10 +296,10 @@ class OpenAIServer(ServedModel):
     into other tokens than the sampled ones. There are no log-probabilities: replies are not trained on.
     """
 
-    package, read = "openai", answers.read_openai
+    package, read = "openai", staticmethod(answers.read_openai)
     key_names = ("CDPR_API_KEY", "OPENAI_API_KEY")
 
-    def client(self, connection: httpx2.AsyncClient) -> Any:
+    def make_client(self, connection: httpx2.AsyncClient) -> Any:
         """Make the client of the package ``openai``."""
         url = "http://localhost/v1" if unix_socket(self.address) else self.address
         return self._sdk.AsyncOpenAI(
@@ -299,67 +311,76 @@ class OpenAIServer(ServedModel):
     ) -> list[Completion]:
         """Sample completions of a token prompt: one request for each run of successive numbers in ``samples``. At
         temperature 0 one for each number, since vLLM then gives only one reply per request."""
-        if (tokenizer := self.tokenizer) is None:
+        tokenizer = self.tokenizer
+        if tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
-        # In `extra_body`, which the package sends as it is; it would look at every token of `prompt`.
-        extra = {"prompt": list(prompt_ids), "top_k": sampling.top_k or -1, "return_token_ids": True}
-        fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
-        fields |= {"top_p": sampling.top_p, "extra_body": extra} | ({"stop": ["\n"]} if sampling.first_line else {})
+        runs = [[k] for k in samples] if sampling.temperature == 0 else split_runs(samples)
+        requests = (self._token_request(tokenizer, prompt_ids, run, sampling, seed) for run in runs)
+        batches = await asyncio.gather(*map(self._complete, requests))
+        return self._check_sampled([completion for batch in batches for completion in batch])
+
+    def _token_request(
+        self, tokenizer: ChatTokenizer, prompt_ids: Sequence[int], numbers: Sequence[int], sampling: Sampling, seed: int
+    ) -> _Request:
+        """Make the request for the completions ``numbers`` (successive ones) of a token prompt."""
+        fields: dict[str, Any] = {
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": (derive_seed(seed, 0) + numbers[0]) % 2**63,  # vLLM samples reply i with the seed + i
+            # In `extra_body`, which the package sends as it is; it would look at every token of `prompt`.
+            "extra_body": {"prompt": list(prompt_ids), "top_k": sampling.top_k or -1, "return_token_ids": True},
+        }
+        if len(numbers) > 1:
+            fields["n"] = len(numbers)
+        if sampling.first_line:
+            fields["stop"] = ["\n"]
         if self.spec.replicas > 1:  # one replica reads all prompts of a case, whose prefixes it has cached
             rank = self._ranks.setdefault(CASE.get(), len(self._ranks) % self.spec.replicas)
             fields["extra_headers"] = {"X-data-parallel-rank": str(rank)}
-        base = derive_seed(seed, 0)
-
-        async def request(numbers: Sequence[int]) -> list[Completion]:
-            """Sample successive numbers by one request: vLLM samples reply i with the seed + i."""
-            own = {"seed": (base + numbers[0]) % 2**63} | ({"n": len(numbers)} if len(numbers) > 1 else {})
-            completions: list[Completion] = []
-
-            def send(client: Any, _: int) -> Awaitable[Any]:
-                """Send the request."""
-                return client.completions.create(model=self.spec.name, prompt="", **fields, **own)
-
-            def read(answer: Any) -> Completion:
-                """Put all completions of the answer into ``completions``; returns the shortest."""
-                # The caller expects one completion a request. It gets the shortest: where that has no token, the
-                # request is sent again.
-                completions[:] = self._continuations(tokenizer, answer, len(numbers))
-                return min(completions, key=lambda completion: len(completion.token_ids))
-
-            bounds = len(prompt_ids), len(numbers) * sampling.max_tokens
-            self._check_sampled(await self._ask_all((0,), _Question(send, read, bounds)))
-            return self._check_sampled(completions)
-
-        runs = [(k,) for k in samples] if sampling.temperature == 0 else split_runs(samples)
-        return [completion for row in await asyncio.gather(*map(request, runs)) for completion in row]
+        return _Request(
+            send=lambda client: client.completions.create(model=self.spec.name, prompt="", **fields),
+            read=lambda answer: self._read_continuations(tokenizer, answer, len(numbers)),
+            most_tokens=(len(prompt_ids), len(numbers) * sampling.max_tokens),
+        )
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         """Score given continuations of a token prompt, one request for each (vLLM)."""
         if self.tokenizer is None:
             return await super().score(prompt_ids, continuations)
 
-        def send(client: Any, k: int) -> Awaitable[Any]:
-            """Send the prompt with continuation k, and ask for the log-probabilities of all its tokens."""
-            extra = {"prompt": [*prompt_ids, *continuations[k]], "prompt_logprobs": 0}  # of the prompt's own tokens
-            return client.completions.create(model=self.spec.name, prompt="", max_tokens=1, extra_body=extra)
+        async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
+            """The log-probabilities of one continuation's tokens."""
+            tokens = [*prompt_ids, *continuation]
+            fields: dict[str, Any] = {"max_tokens": 1, "extra_body": {"prompt": tokens, "prompt_logprobs": 0}}
+            request = _Request(
+                send=lambda client: client.completions.create(model=self.spec.name, prompt="", **fields),
+                read=lambda answer: [answers.read_prompt_logprobs(answer)],
+                most_tokens=(len(tokens), 1),
+            )
+            [scored] = self._check_sampled(await self._complete(request))
+            return continuation_logprobs(continuation, len(prompt_ids), scored.token_ids, scored.logprobs)
 
-        most = len(prompt_ids) + max(map(len, continuations), default=0)
-        question = _Question(send, answers.read_prompt_logprobs, (most, 1))
-        whole = self._check_sampled(await self._ask_all(range(len(continuations)), question))
-        pairs = zip(whole, continuations, strict=True)
-        return [continuation_logprobs(given, len(prompt_ids), rows.token_ids, rows.logprobs) for rows, given in pairs]
+        return list(await asyncio.gather(*map(score_one, continuations)))
 
     def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
         """Send a conversation, with the fields that the provider of the model understands."""
         entry = self.spec.entry
         provider = PROVIDERS[entry.provider if entry else "own"]
-        extra = {"top_k": sampling.top_k} if sampling.top_k else {}
-        extra |= entry.extra if entry else {}
         fields: dict[str, Any] = {provider.limit: sampling.max_tokens}
-        fields |= {} if sampling.temperature is None else {"temperature": sampling.temperature}
-        fields |= {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
-        fields |= {"extra_body": extra} if extra else {}
-        fields |= {"seed": seed} if provider.seeds else {}
+        extra: dict[str, Any] = {}
+        if sampling.temperature is not None:
+            fields["temperature"] = sampling.temperature
+        if sampling.top_p < 1:
+            fields["top_p"] = sampling.top_p
+        if provider.seeds:
+            fields["seed"] = seed
+        if sampling.top_k:
+            extra["top_k"] = sampling.top_k
+        if entry:
+            extra |= entry.extra
+        if extra:
+            fields["extra_body"] = extra
         turns = [dict(message) for message in messages]
         return client.chat.completions.create(model=self.spec.name, messages=turns, **fields)
 
@@ -367,13 +388,13 @@ class OpenAIServer(ServedModel):
         """Return the completions unchanged. Raises ModelFailure where one was not sampled, because the prompt was too
         long or refused."""
         for completion in completions:
+            if completion.finish_reason == "too_long":
+                raise ModelFailure(f"{self._label}: the prompt exceeds what the server reads")
             if completion.finish_reason not in ("stop", "length"):
-                is_long = completion.finish_reason == "too_long"
-                problem = "exceeds what the server reads" if is_long else "was refused"
-                raise ModelFailure(f"{self._label}: the prompt {problem}")
+                raise ModelFailure(f"{self._label}: the prompt was refused")
         return completions
 
-    def _continuations(self, tokenizer: ChatTokenizer, answer: Any, count: int) -> list[Completion]:
+    def _read_continuations(self, tokenizer: ChatTokenizer, answer: Any, count: int) -> list[Completion]:
         """Read the ``count`` completions in an answer to a token prompt; the first one gets the usage of all. Raises
         TypeError for another number of completions, and for token ids that are no numbers."""
         choices = answer.choices
@@ -383,9 +404,9 @@ class OpenAIServer(ServedModel):
             choices = sorted(choices, key=lambda choice: choice.index)
         completions: list[Completion] = []
         for choice in choices:
-            ids, finish = getattr(choice, "token_ids", None), answers.ending(choice.finish_reason)
+            ids, finish = getattr(choice, "token_ids", None), answers.parse_finish_reason(choice.finish_reason)
             if ids is None:
-                text = answers.plain_text(choice.text)
+                text = answers.read_content(choice.text)
                 ids = tokenizer.encode(text) + [tokenizer.end_of_turn] * (finish == "stop")
             elif isinstance(ids, list) and all(isinstance(i, int) for i in ids):
                 text = tokenizer.decode(ids)
@@ -406,10 +427,10 @@ class AnthropicServer(ServedModel):
     """Anthropic's own API. It answers messages. Since its version of 2026-10-21 it takes neither temperature nor seed:
     only ``max_tokens`` of the sampling counts, and answers cannot be repeated."""
 
-    package, read = "anthropic", answers.read_anthropic
+    package, read = "anthropic", staticmethod(answers.read_anthropic)
     key_names = ("CDPR_API_KEY", "ANTHROPIC_API_KEY")
 
-    def client(self, connection: httpx2.AsyncClient) -> Any:
+    def make_client(self, connection: httpx2.AsyncClient) -> Any:
         """Make the client of the package ``anthropic``."""
         return self._sdk.AsyncAnthropic(
             api_key="unused",
