@@ -52,7 +52,7 @@ def arms(settings: Settings) -> dict[str, Settings]:
 
 
 def steps(arms: dict[str, Settings], cases: Path, policy: Path, count: int) -> dict[str, float]:
-    """Mean seconds, tokens and waves of a step of each arm, after one step that does not count."""
+    """Mean seconds, tokens and rounds of a step of each arm, after one step that does not count."""
     trainers = {name: Trainer(TrainingRun(s, iterate_records(cases), policy, 0)) for name, s in arms.items()}
     gc.freeze()
     gc.disable()
@@ -77,8 +77,8 @@ def steps(arms: dict[str, Settings], cases: Path, policy: Path, count: int) -> d
 
 
 def _work(trainer: Trainer) -> dict[str, int]:
-    """Tokens and waves of all samplers of a trainer so far."""
-    kinds = ("generated_tokens", "scored_tokens", "prefilled_tokens", "decoded_tokens", "waves")
+    """Tokens and rounds of all samplers of a trainer so far."""
+    kinds = ("generated_tokens", "scored_tokens", "prefilled_tokens", "decoded_tokens", "rounds")
     return {kind: sum(getattr(sampler.counters, kind) for sampler in trainer.samplers) for kind in kinds}
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from served import Server, answering
 
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
-from cdpr.llm.guard import Disclosure, GovernanceError, allow, disclosed, host_of, is_local
+from cdpr.llm.guard import Disclosure, GovernanceError, check_disclosure, disclosure_tags, host_of, is_local
 from cdpr.llm.types import TOO_LONG
 from cdpr.pipeline.cli import explain
 from cdpr.seeding import derive_seed
@@ -69,22 +69,22 @@ NO_ADDRESS = ["http://127.0.0.1@evil.example/v1", "http://user:zqkey@127.0.0.1/v
 
 @pytest.mark.parametrize("endpoint", LOCAL)
 def test_loopback_is_local(endpoint):
-    assert is_local(endpoint) and allow(endpoint, True, CLOSED) is None
+    assert is_local(endpoint) and check_disclosure(endpoint, True, CLOSED) is None
 
 
 @pytest.mark.parametrize("endpoint", REMOTE)
 def test_everything_else_is_another_machine(endpoint):
     assert not is_local(endpoint)
-    assert allow(endpoint, False, CLOSED) is None
+    assert check_disclosure(endpoint, False, CLOSED) is None
     with pytest.raises(GovernanceError):
-        allow(endpoint, True, CLOSED)
+        check_disclosure(endpoint, True, CLOSED)
 
 
 @pytest.mark.parametrize("endpoint", NO_ADDRESS)
 def test_what_is_no_address_is_refused_without_repeating_it(endpoint):
     for governance in (CLOSED, AGREED):
         with pytest.raises(GovernanceError) as caught:
-            allow(endpoint, True, governance)
+            check_disclosure(endpoint, True, governance)
         assert "zqkey" not in str(caught.value) and "evil" not in str(caught.value)
 
 
@@ -105,7 +105,7 @@ def test_what_is_local_connects_to_loopback(rest, scheme):
 
 def test_a_refusal_says_which_data_which_host_and_what_to_set():
     with pytest.raises(GovernanceError) as caught:
-        allow("https://api.example.org:8443/v1?api-key=zqkey", True, CLOSED, "mimic_iv")
+        check_disclosure("https://api.example.org:8443/v1?api-key=zqkey", True, CLOSED, "mimic_iv")
     message = explain(caught.value)
     assert message is not None and all(
         part in message for part in ("data.mimic_iv", "api.example.org:8443", "governance.remote_agreement")
@@ -114,12 +114,12 @@ def test_a_refusal_says_which_data_which_host_and_what_to_set():
 
 
 def test_an_agreement_opens_the_way_and_is_told():
-    told = allow("https://api.example.org/v1", True, AGREED)
+    told = check_disclosure("https://api.example.org/v1", True, AGREED)
     assert told == Disclosure("DUA 17", "api.example.org")
-    assert disclosed([told, told]) == {"remote_agreement": "DUA 17", "remote_host": "api.example.org"}
-    assert allow("https://api.example.org/v1", False, AGREED) is None, "open cases: nothing to tell"
+    assert disclosure_tags([told, told]) == {"remote_agreement": "DUA 17", "remote_host": "api.example.org"}
+    assert check_disclosure("https://api.example.org/v1", False, AGREED) is None, "open cases: nothing to tell"
     with pytest.raises(GovernanceError):
-        allow("https://api.example.org/v1", True, Governance(remote_agreement="  "))
+        check_disclosure("https://api.example.org/v1", True, Governance(remote_agreement="  "))
     assert host_of("https://api.example.org/v1/secret-path") == "api.example.org"
 
 

@@ -209,7 +209,7 @@ def test_order_of_coroutines_does_not_matter(model, folder):
     async def play(order, delays):
         sampler = InProcessSampler.from_model(model, ChatTokenizer(folder))
         answers = await asyncio.gather(*(ask(sampler, wave[i], d) for i, d in zip(order, delays, strict=True)))
-        assert sampler.counters.waves == 1
+        assert sampler.counters.rounds == 1
         return {i: answer for i, answer in zip(order, answers, strict=True)}
 
     rng = random.Random(4)

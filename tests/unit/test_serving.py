@@ -94,10 +94,10 @@ def test_it_starts_when_it_is_needed_and_ends_with_the_job(tmp_path, monkeypatch
     with server(tmp_path, "--late 1", f"--child {tmp_path / 'pids'}") as own:
         own.secrets = parse_settings({"models": {"lab": {"id": "m", "keys": ["MY_LAB_KEY"]}}}).key_names
         assert not own.log.exists(), "nothing runs before the first question"
-        own.ready()
+        own.ensure_ready()
         pids = pids_of(tmp_path / "pids")
         assert all(map(alive, pids))
-        own.ready()  # and is not started twice
+        own.ensure_ready()  # and is not started twice
     assert gone(*pids, within=1.0), "the server, and what it had started"
     assert own.log.read_text().count("has a key: False False") == 1 and stat.S_IMODE(own.log.stat().st_mode) == 0o600
 
@@ -114,17 +114,17 @@ def test_one_that_does_not_come_up_is_told_with_its_last_words(tmp_path, flags, 
     with server(tmp_path, f"--child {tmp_path / 'pids'}", *flags, patience=patience) as own:
         began = time.monotonic()
         with pytest.raises(ModelUnavailable, match=says) as first:
-            own.ready()
+            own.ensure_ready()
         assert time.monotonic() - began < patience + 5
         with pytest.raises(ModelUnavailable) as second:
-            own.ready()
+            own.ensure_ready()
         assert str(first.value) == str(second.value), "nobody waits for it again"
         assert flags == ["--fails"] or gone(*pids_of(tmp_path / "pids"))
 
 
 def test_one_that_does_not_listen_is_killed_with_all_that_it_started(tmp_path):
     with server(tmp_path, "--stubborn", f"--child {tmp_path / 'pids'}", grace=0.5) as own:
-        own.ready()
+        own.ensure_ready()
         pids = pids_of(tmp_path / "pids")
         began = time.monotonic()
     assert gone(*pids, within=0.5) and time.monotonic() - began < 5
@@ -134,13 +134,13 @@ def test_one_that_ends_is_told_and_not_waited_for(tmp_path):
     """What it said may hold the text of cases: of credentialed ones it is not quoted."""
     for private in (False, True):
         with server(tmp_path, f"--child {tmp_path / f'{private}'}", private=private) as own:
-            own.ready()
+            own.ensure_ready()
             pids = pids_of(tmp_path / f"{private}")
             os.kill(pids[0], signal.SIGKILL)
             assert gone(*pids), "its child too"
             time.sleep(0.5)
             with pytest.raises(ModelUnavailable, match="ended by SIGKILL during a request; its log is") as caught:
-                own.ready()
+                own.ensure_ready()
             assert ("stub:" in str(caught.value)) != private
 
 
@@ -150,7 +150,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from test_serving import server
 own = server(Path(sys.argv[2]), f"--stubborn --child {sys.argv[2]}/pids", grace=0.5)
-own.ready()
+own.ensure_ready()
 print("ready", flush=True)
 time.sleep(600)
 """
@@ -171,13 +171,13 @@ def test_it_ends_with_a_job_that_is_killed(tmp_path, number):
 
 def test_it_ends_with_its_keeper(tmp_path):
     with server(tmp_path, f"--child {tmp_path / 'pids'}") as own:
-        own.ready()
+        own.ensure_ready()
         served, child = pids_of(tmp_path / "pids")
         assert own._process is not None
         own._process.kill()
         assert gone(served)
         with pytest.raises(ModelUnavailable, match="ended by SIGKILL"):
-            own.ready()
+            own.ensure_ready()
         os.kill(child, signal.SIGKILL)
 
 

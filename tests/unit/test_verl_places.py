@@ -73,7 +73,7 @@ def test_a_frozen_server_beside_the_trainer_comes_back_and_ends_with_the_run(tmp
         return [p for p in psutil.Process().children(recursive=True) if p.cmdline()[1:2] == [str(tmp_path / "vllm.py")]]
 
     with frozen_server(settings, policy, tmp_path, patience=60) as beside:
-        beside.ready()
+        beside.ensure_ready()
         spec = ModelSpec(where=beside.address, name="frozen", credentialed=True, retries=8, pause=0.5)
         server = open_model(spec, tokenizer=sampler.tokenizer)
         for _ in range(2):
@@ -98,7 +98,7 @@ def test_a_frozen_server_that_cannot_be_used_stops_the_run(tmp_path, command, sa
     start = time.monotonic()
     server = frozen_server(settings_with(command), tmp_path, tmp_path, patience=2)
     with server, pytest.raises(ModelUnavailable, match=says):
-        server.ready()
+        server.ensure_ready()
     assert time.monotonic() - start < 30
 
 
@@ -112,11 +112,11 @@ def test_vllm_of_a_job_compiles_nothing_at_its_start(tmp_path, monkeypatch):
     serving = Serving(program="vllm", command="sh -c env {port}")
     for server in (frozen, OwnServer(serving, "weights", "model", tmp_path / "evaluation.log")):
         with server, pytest.raises(ModelUnavailable):
-            server.ready()
+            server.ensure_ready()
         assert set(server.log.read_text().splitlines()) >= WITHOUT_TOOLKIT
     monkeypatch.setenv("VLLM_USE_DEEP_GEMM", "1")
     with OwnServer(serving, "weights", "model", tmp_path / "own.log") as server, pytest.raises(ModelUnavailable):
-        server.ready()
+        server.ensure_ready()
     assert "VLLM_USE_DEEP_GEMM=1" in server.log.read_text().splitlines()
 
 

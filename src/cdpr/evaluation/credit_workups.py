@@ -28,7 +28,7 @@ from ..environment.utility import count_tests, utility
 from ..files import write_gz
 from ..job import Job
 from ..llm import ModelSpec
-from ..llm.guard import disclosed
+from ..llm.guard import disclosure_tags
 from ..seeding import derive_seed, stratified_sample
 from ..settings import Settings
 from ..settings.credit import Credit
@@ -93,7 +93,7 @@ def credit_workups(settings: Settings, job: Job) -> None:
     """
     cases = chosen_cases(settings, job.inputs["cases"])
     credentialed = any(case.credentialed for case in cases)
-    job.tags.update(disclosed(check_judges(settings, cases[0].dataset, credentialed=credentialed)))
+    job.tags.update(disclosure_tags(check_judges(settings, cases[0].dataset, credentialed=credentialed)))
     own, start = (ModelSpec.of_folder(job.inputs[name], settings.policy) for name in ("policy", "init_policy"))
     frozen = settings.credit.continuation.policy == "frozen_init" and own != start
     continues = PolicyAgent.build(settings, start, settings.training.temperature) if frozen else None

@@ -27,7 +27,7 @@ from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job
 from ..llm.agent_model import Meter, is_same_model, metering
-from ..llm.guard import disclosed
+from ..llm.guard import disclosure_tags
 from ..llm.types import SYSTEM
 from ..settings import Settings
 from ..settings.datasets import FURTHER
@@ -54,7 +54,7 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     disclosures += check_judges(settings, dataset, (*DECIDING, *SECOND), credentialed=credentialed)
     metrics = evaluate(settings, run, cases, job.out["evaluation"], job.state, policy, job.server)
     job.metrics.update(metrics)
-    job.tags.update(disclosed(disclosures))
+    job.tags.update(disclosure_tags(disclosures))
     rows = list(read_rows(job.out["evaluation"]))
     answered = {name for row in rows for name in row.models or ()}
     if spec and (others := sorted(name for name in answered if not is_same_model(spec.name, name))):

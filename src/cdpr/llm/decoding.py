@@ -125,7 +125,7 @@ class SamplerCounters:
     Tokens of prompts: ``prefilled_tokens`` were computed, ``reused_tokens`` came from the cache. Tokens of completions:
     ``generated_tokens`` were sampled, ``scored_tokens`` were given. ``decoded_tokens`` are the rows of all decoding
     steps: a branch counts once for all its completions, and the first token, which the prefill yields, does not count.
-    ``completions`` were returned, in ``waves``: the times that all waiting requests were answered together, with one
+    ``completions`` were returned, in ``rounds``: the times that all waiting requests were answered together, with one
     :class:`Batch` for every set of sampling parameters.
     """
 
@@ -135,7 +135,7 @@ class SamplerCounters:
     scored_tokens: int = 0
     decoded_tokens: int = 0
     completions: int = 0
-    waves: int = 0
+    rounds: int = 0
 
 
 class DecodedBatch(NamedTuple):

@@ -33,26 +33,26 @@ class Disclosure:
     host: str
 
 
-def disclosed(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
-    """The tags of ``run.json`` for these disclosures: the agreement, and the hosts that get credentialed text. Empty
-    where all text stays on the machine."""
+def disclosure_tags(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
+    """Make the tags of ``run.json`` for these disclosures: the agreement, and the hosts that get credentialed text.
+    Returns an empty dictionary where all are None, because all text stays on the machine."""
     remote = [disclosure for disclosure in disclosures if disclosure]
     if not remote:
         return {}
-    hosts = ", ".join(dict.fromkeys(disclosure.host for disclosure in remote))
-    return {"remote_agreement": remote[0].agreement, "remote_host": hosts}
+    hosts = dict.fromkeys(disclosure.host for disclosure in remote)  # without repetitions, in order
+    return {"remote_agreement": remote[0].agreement, "remote_host": ", ".join(hosts)}
 
 
-def unix_socket(endpoint: str) -> str | None:
-    """The path of the socket in an endpoint ``unix:/path`` or ``unix:///path``; None for any other endpoint."""
+def parse_unix_socket(endpoint: str) -> str | None:
+    """Read the path of the socket in an endpoint ``unix:/path`` or ``unix:///path``; None for any other endpoint."""
     path = endpoint.removeprefix("unix:").removeprefix("//")
     return path if endpoint.startswith("unix:") and path.startswith("/") else None
 
 
 def host_of(endpoint: str) -> str:
-    """The host of an endpoint, with its port if it has one: a text that is safe to show, without user names, keys and
-    paths. Raises GovernanceError for an unusable address."""
-    return "unix socket" if unix_socket(endpoint) is not None else _parse_url(endpoint).netloc.decode("ascii")
+    """The host of an endpoint, with its port if it has one: ``api.example.org:8443``, or ``unix socket``. This text is
+    safe to show, since it has no user name, key or path. Raises GovernanceError for an unusable address."""
+    return "unix socket" if parse_unix_socket(endpoint) is not None else _parse_url(endpoint).netloc.decode("ascii")
 
 
 def _parse_url(endpoint: str) -> "httpx2.URL":
@@ -79,7 +79,7 @@ def is_local(endpoint: str) -> bool:
 
     The client must use no proxy and follow no redirect.
     """
-    if unix_socket(endpoint) is not None:
+    if parse_unix_socket(endpoint) is not None:
         return True
     host = _parse_url(endpoint).host
     with contextlib.suppress(ValueError):
@@ -88,8 +88,9 @@ def is_local(endpoint: str) -> bool:
     return host == "localhost"
 
 
-def allow(endpoint: str, credentialed: bool, governance: Governance, dataset: str = "") -> Disclosure | None:
-    """Check that text may be sent to ``endpoint``; every client calls this before every request.
+def check_disclosure(endpoint: str, credentialed: bool, governance: Governance, dataset: str = "") -> Disclosure | None:
+    """Check that text may be sent to ``endpoint``; every client calls this before every request. ``credentialed``: the
+    text is under a data use agreement.
 
     Returns None for open cases and local endpoints, a :class:`Disclosure` for credentialed text that goes to another
     machine under the agreement of ``governance``. Raises :class:`GovernanceError`, naming ``dataset``, where there is

@@ -1,4 +1,5 @@
-"""An SQLite file that many processes of a machine write at the same time. A kill or power cut loses nothing."""
+"""An SQLite file that many processes of a machine write at the same time. What was written survives a kill of the
+process and a power cut."""
 
 import functools
 import os
@@ -19,7 +20,7 @@ class JournalError(RuntimeError):
 
 
 class Journal:
-    """A database in the file ``path``, created with the tables of ``schema`` if missing.
+    """A database in the file ``path``, created with the tables of ``schema`` (SQL statements) if missing.
 
     A change is on the disk when :meth:`write` returns; other processes can read during a write. Raises JournalError for
     a file that is no such database, or on a file system without locks of records.

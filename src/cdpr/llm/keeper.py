@@ -19,7 +19,12 @@ _TICK = 0.1  # seconds
 
 
 def main(grace: float, restarts: int, command: list[str]) -> int:
-    """Run the server until it ends for the last time, the job ends, or a signal arrives. Returns its exit code."""
+    """Run a server until the job ends, a signal arrives, or the server has ended by itself ``restarts`` + 1 times.
+
+    ``command`` starts the server. When it has to end, its process group gets SIGTERM, and after ``grace`` seconds
+    SIGKILL. Returns its exit code as shells do: 128 plus the number of the signal that ended it; 127 where it cannot
+    be started.
+    """
     signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: signals.append(number))

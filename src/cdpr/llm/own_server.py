@@ -41,17 +41,19 @@ _LOG_LINES = 8  # last lines of the log that an error quotes
 def server_command(
     serving: Serving, weights: str, name: str, port: int, gpus: int, flags: Sequence[str] = ()
 ) -> list[str]:
-    """Build the command that starts a server of the model in ``weights``, under this ``name``; ``flags`` replace
-    ``{serve}``."""
+    """Build the command line that starts a server of the model in ``weights``, under this ``name``; ``flags`` replace
+    ``{serve}``. Returns its words."""
     values = {"weights": weights, "name": name, "host": HOST, "port": port, "gpus": max(1, gpus), "serve": ""}
-    parts = shlex.split(serving.command or PROGRAMS[serving.program])
-    return [word for part in parts for word in (flags if part == "{serve}" else [part.format(**values)])]
+    command: list[str] = []
+    for word in shlex.split(serving.command or PROGRAMS[serving.program]):
+        command += flags if word == "{serve}" else [word.format(**values)]
+    return command
 
 
 @dataclass(eq=False)
 class OwnServer(contextlib.AbstractContextManager):
-    """A server of the model in ``weights``, under the ``name`` that requests use. The first :meth:`ready` starts it. It
-    ends with the context, and with this process, even if that is killed (:mod:`.keeper`).
+    """A server of the model in ``weights``, under the ``name`` that requests use. The first :meth:`ensure_ready` starts
+    it. It ends with the context, and with this process, even if that is killed (:mod:`.keeper`).
 
     The operating system chooses a port that no other job has. The output goes to ``log``, readable by the owner alone.
     ``private``: requests hold credentialed text, so errors quote the log of the start alone. ``secrets``: further
@@ -81,9 +83,9 @@ class OwnServer(contextlib.AbstractContextManager):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def ready(self) -> None:
-        """Make sure that the server runs; to be called before every request. The first call starts it and waits until
-        it answers.
+    def ensure_ready(self) -> None:
+        """Make sure that the server runs; called before every request. The first call starts it and waits until it
+        answers.
 
         Raises ModelUnavailable, with the end of the log, where it does not start in time or has ended, and again at
         every later call. Raises SettingsError for a folder of weights with code of its own.
@@ -122,8 +124,8 @@ class OwnServer(contextlib.AbstractContextManager):
         self.log.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         secrets = {name for provider in PROVIDERS.values() for name in provider.keys} | {*self.secrets}
-        own = {name: value for name, value in os.environ.items() if name not in secrets}
-        environment = WITHOUT_TOOLKIT | own | NO_TELEMETRY
+        without_secrets = {name: value for name, value in os.environ.items() if name not in secrets}
+        environment = WITHOUT_TOOLKIT | without_secrets | NO_TELEMETRY
         # By path and isolated, so that modules of this folder do not replace Python's own.
         command = [sys.executable, "-I", keeper.__file__, str(self.grace), str(self.restarts), *self.command]
         with open(descriptor, "ab") as out:
@@ -133,7 +135,7 @@ class OwnServer(contextlib.AbstractContextManager):
             )
         start = time.monotonic()
         while (code := self._process.poll()) is None:
-            if self._answers():
+            if self._is_ready():
                 print(f"server {self.name}: ready after {time.monotonic() - start:.0f} seconds at {self.address}")
                 return
             if time.monotonic() - start > self.patience:
@@ -141,7 +143,7 @@ class OwnServer(contextlib.AbstractContextManager):
             time.sleep(0.25)
         raise ModelUnavailable(self._error(f"ended {_describe_exit(code)} before it was ready"))
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         """Whether the server answers requests now. Raises ModelUnavailable where its model has another name."""
         import httpx2  # here, for it would slow every reading of the workflow
 
@@ -161,7 +163,8 @@ class OwnServer(contextlib.AbstractContextManager):
         return True
 
     def _error(self, event: str, quote: bool = True) -> str:
-        """Write the message of an error: what happened (``event``), and with ``quote`` the last lines of the log."""
+        """Write the message of an error: what happened (``event``, such as "ended by SIGKILL"), and with ``quote`` the
+        last lines of the log."""
         text = f"the server of {self.name} {event}; its log is {self.log}"
         if not quote:
             return f"{text} (not quoted here: the requests held credentialed cases)"
@@ -171,8 +174,8 @@ class OwnServer(contextlib.AbstractContextManager):
         return "\n".join([f"{text}, which ends:", *lines]) if lines else text
 
 
-def program_missing(serving: Serving) -> str:
-    """The message that the program of the server is not installed; empty where it is."""
+def describe_missing_program(serving: Serving) -> str:
+    """Write the message that the program of the server is not installed; empty where it is."""
     program = server_command(serving, "", "", 0, 1)[0]
     if shutil.which(program):
         return ""

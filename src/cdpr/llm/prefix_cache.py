@@ -1,4 +1,8 @@
-"""The prefix cache: a radix tree over tokens, whose nodes own slots of a pool of keys and values."""
+"""The prefix cache: a radix tree over token ids, whose nodes own slots of a pool of keys and values.
+
+A *path* is a sequence of token ids, encoded as bytes. Each slot of the pool has room for the keys and values of one
+token, in all layers.
+"""
 
 from array import array
 from collections.abc import Sequence
@@ -15,7 +19,7 @@ _BYTES = 4  # for each token of a path
 
 
 def as_path(tokens: Sequence[int]) -> bytes:
-    """Encode tokens as bytes, four each, so that prefixes are compared by the C library."""
+    """Encode token ids as bytes, four each. Comparing bytes is much faster than comparing sequences of integers."""
     return array("i", tokens).tobytes()
 
 
@@ -85,8 +89,8 @@ class PrefixCache:
         self._filled = self._created
 
     def insert(self, path: bytes) -> CachedPath | None:
-        """Put a path into the tree and allocate slots for its new tokens, which the caller fills (those behind
-        ``known``). Returns None when the pool is full."""
+        """Put a path into the tree, and allocate slots for the tokens that it did not have: those behind
+        :attr:`CachedPath.known`. The caller fills them by :meth:`write`. Returns None when the pool is full."""
         node, at, level, slots_so_far = self._descend(self._root, path)
         known = at // _BYTES
         if at < len(path):
@@ -99,7 +103,7 @@ class PrefixCache:
 
     def grow(self, node: CacheNode, path: bytes) -> tuple[int, np.ndarray]:
         """Put ``path`` into the tree below ``node``. Returns the number of its tokens that were there before, and the
-        slots of the others, which the caller fills; no slots when the pool is full."""
+        slots of the others, which the caller fills by :meth:`write`; no slots when the pool is full."""
         node, at, level, _ = self._descend(node, path)
         slots = self._allocate((len(path) - at) // _BYTES)
         if slots is None:
@@ -127,10 +131,11 @@ class PrefixCache:
         return torch.from_numpy((slots[:, None] * self._heads + heads).reshape(-1)).to(self._keys[0].device)
 
     def _descend(self, node: CacheNode, path: bytes) -> tuple[CacheNode, int, int, list[np.ndarray]]:
-        """Follow ``path`` from ``node`` down as far as the tree goes, and split an edge that the path leaves.
+        """Follow ``path`` down from ``node`` as far as the tree has it. Where the path ends or turns off within an
+        edge, the edge is split.
 
-        Returns the last node, the number of bytes of the path that were followed, the :attr:`CachedPath.level`, and the
-        slots of the followed nodes.
+        Returns the last node on the path, the number of bytes of the path up to it, the :attr:`CachedPath.level`, and
+        the slots of each node on the way.
         """
         at, level, slots, clock, filled = 0, 0, [], self._clock, self._filled
         while (child := node.children.get(path[at : at + _BYTES])) is not None:

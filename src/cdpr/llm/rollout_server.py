@@ -12,7 +12,8 @@ from .tokenizer import ChatTokenizer
 from .types import Completion, Model, ModelFailure, Sampling, Usage, continuation_logprobs
 
 CONVERSATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("conversation", default=None)
-"""Requests with the same name go to the same server, so that its prefix cache serves all of them."""
+"""The name of the conversation that requests belong to. Those of one name go to the same server, which has their
+prefix in its cache."""
 
 
 class RolloutServer(Model):
@@ -41,13 +42,13 @@ class RolloutServer(Model):
             "logprobs": True,
         }
 
-        def own_seed(k: int) -> dict[str, int]:
+        def seed_fields(k: int) -> dict[str, int]:
             """The fields of a request that make sample k differ from others."""
-            if self.rollout == "sglang":  # takes none outside of its deterministic mode: no draw can be repeated
+            if self.rollout == "sglang":  # takes none outside of its deterministic mode
                 return {}
             return {"seed": derive_seed(seed, k)} if self.rollout == "vllm" else {"seed": seed, "sample": k}
 
-        return list(await asyncio.gather(*(self._complete(prompt_ids, fields | own_seed(k)) for k in samples)))
+        return list(await asyncio.gather(*(self._complete(prompt_ids, fields | seed_fields(k)) for k in samples)))
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         """Score given continuations of a token prompt, one request for each. Raises SettingsError with SGLang."""
@@ -58,7 +59,8 @@ class RolloutServer(Model):
         async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
             """The log-probabilities of one continuation's tokens."""
             output = await self._generate([*prompt_ids, *continuation], fields)
-            ids, logprobs = ([row[0] for row in output.extra_fields[f"prompt_{name}"]] for name in ("ids", "logprobs"))
+            ids = [row[0] for row in output.extra_fields["prompt_ids"]]
+            logprobs = [row[0] for row in output.extra_fields["prompt_logprobs"]]
             return continuation_logprobs(continuation, len(prompt_ids), ids, logprobs)
 
         return list(await asyncio.gather(*map(score_one, continuations)))

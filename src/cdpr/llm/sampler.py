@@ -41,11 +41,12 @@ class InProcessSampler(Model):
         self.max_positions = arch.max_positions
         token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
         caches = cache_memory(transformer.device, memory_share)
-        if wrong := [i for i in (tokenizer.largest_id, *tokenizer.eos_ids) if not 0 <= i < arch.vocab_size]:
-            raise SettingsError(
-                f"{tokenizer.folder}: tokenizer.json or an eos_token_id has the token {wrong[0]}, but the model's "
-                f"embedding has {arch.vocab_size} rows: these files are not of the same model"
-            )
+        for token in (tokenizer.largest_id, *tokenizer.eos_ids):
+            if not 0 <= token < arch.vocab_size:
+                raise SettingsError(
+                    f"{tokenizer.folder}: tokenizer.json or an eos_token_id has the token {token}, but the model's "
+                    f"embedding has {arch.vocab_size} rows: these files are not of the same model"
+                )
         ends = np.zeros(arch.vocab_size, dtype=bool)
         ends[sorted(tokenizer.eos_ids)] = True
         self._prefixes = PrefixCache(transformer, caches // 3 // token_bytes)
@@ -80,22 +81,22 @@ class InProcessSampler(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """Sample completions of a prompt, in one batch with all waiting requests. Raises ValueError for an empty
-        prompt, a token id outside the vocabulary, no sample index or a negative one, and a prompt that leaves no room
-        for ``sampling.max_tokens``."""
+        """Sample completions of a prompt of token ids, in one batch with the requests of other coroutines. Raises
+        ValueError for an empty prompt, a token id outside the vocabulary, no sample index or a negative one, and a
+        prompt that leaves no room for ``sampling.max_tokens``."""
         return await self._enqueue(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """Compute the log-probabilities of each continuation's tokens, in one batch with all waiting requests. Raises
-        ValueError as :meth:`sample`, and for an empty continuation."""
+        """Compute the log-probabilities of each continuation's tokens, in one batch with the requests of other
+        coroutines. Raises ValueError as :meth:`sample`, and for an empty continuation."""
         given = tuple(map(tuple, continuations))
-        sampling = Sampling(max(map(len, given), default=0) or 1)
-        request = Request(tuple(prompt_ids), tuple(range(len(given))), sampling, 0, given)
+        longest = max(map(len, given), default=0)
+        request = Request(tuple(prompt_ids), tuple(range(len(given))), Sampling(max(longest, 1)), 0, given)
         return [completion.logprobs for completion in await self._enqueue(request)]
 
     async def _enqueue(self, request: Request) -> list[Completion]:
-        """Wait until a request is answered in a batch; returns its completions. Raises ValueError as :meth:`sample`."""
-        self._check(request)
+        """Add a request to the waiting ones, and wait for its completions. Raises ValueError as :meth:`sample`."""
+        self._check_request(request)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
         if self._loop is not loop:  # no request is waiting, or they belonged to an earlier loop
@@ -115,10 +116,10 @@ class InProcessSampler(Model):
         """Sample completions of many requests at once, without an event loop; returns them in the order of the
         requests. Raises ValueError as :meth:`sample`."""
         for request in requests:
-            self._check(request)
-        return self._answer(requests)
+            self._check_request(request)
+        return self._decode(requests)
 
-    def _answer(self, requests: Sequence[Request]) -> list[list[Completion]]:
+    def _decode(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """Compute the completions of all requests, in one batch for each set of sampling parameters."""
         results: list[list[Completion]] = [[] for _ in requests]
         by_parameters: dict[tuple[Any, ...], list[int]] = defaultdict(list)
@@ -137,14 +138,16 @@ class InProcessSampler(Model):
                 usage = Usage(len(requests[owner].prompt), len(row))
                 results[owner].append(Completion(texts[row], row, tuple(row_logprobs[: len(row)]), finish, usage))
         self.counters.completions += sum(map(len, results))
-        self.counters.waves += 1
+        self.counters.rounds += 1
         return results
 
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:
-        """Answer the waiting requests once :data:`_QUIET_TURNS` turns of the event loop have brought no new one;
-        until then call this again in the next turn. ``known`` requests were waiting in the last turn, ``quiet``
-        turns brought none. An episode needs several turns between two requests, and all episodes that are ready
-        should share a batch."""
+        """Answer the waiting requests once :data:`_QUIET_TURNS` turns of the event loop have brought no new one; until
+        then this method is scheduled again for the next turn.
+
+        ``known`` requests were waiting in the last turn, and the last ``quiet`` turns brought no new one. The wait lets
+        all episodes share a batch: an episode needs several turns of the event loop between two of its requests.
+        """
         if len(self._pending) > known or quiet < _QUIET_TURNS:
             quiet = 0 if len(self._pending) > known else quiet + 1
             loop.call_soon(self._wait_for_quiet, loop, len(self._pending), quiet)
@@ -152,7 +155,7 @@ class InProcessSampler(Model):
         pending = [(request, future) for request, future in self._pending if not future.done()]
         self._loop, self._pending = None, []
         try:
-            results = self._answer([request for request, _ in pending])
+            results = self._decode([request for request, _ in pending])
         except Exception as error:  # for every waiting coroutine
             for _, future in pending:
                 future.set_exception(error)
@@ -160,7 +163,7 @@ class InProcessSampler(Model):
         for (_, future), completions in zip(pending, results, strict=True):
             future.set_result(completions)
 
-    def _check(self, request: Request) -> None:
+    def _check_request(self, request: Request) -> None:
         """Raise ValueError for a request that :meth:`sample` or :meth:`score` refuses."""
         size = self.transformer.architecture.vocab_size
         if not request.prompt:
@@ -195,9 +198,10 @@ def open_folder(spec: ModelSpec) -> InProcessSampler:
     """Open the model in a Hugging Face folder, with the stored data type. Raises SettingsError where its registry entry
     has request fields other than ``chat_template_kwargs``, or no temperature."""
     extra = spec.entry.extra if spec.entry else {}
-    if further := sorted(k for k, value in extra.items() if value is not None and k != "chat_template_kwargs"):
+    unknown = sorted(name for name, value in extra.items() if value is not None and name != "chat_template_kwargs")
+    if unknown:
         raise SettingsError(
-            f"{spec.where}: a model in this process does not understand {', '.join(further)} (`extra` of its entry in "
+            f"{spec.where}: a model in this process does not understand {', '.join(unknown)} (`extra` of its entry in "
             "workflow/models.yaml); set them to null, or name a server in `at`"
         )
     if spec.entry and spec.entry.sampling.temperature is None:
@@ -206,7 +210,8 @@ def open_folder(spec: ModelSpec) -> InProcessSampler:
 
 
 def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Batch, np.ndarray]:
-    """Make a batch of the requests ``indices``; returns it, and for each of its rows the index of the request.
+    """Make a batch of the requests ``indices``, which have equal sampling parameters. Returns the batch, and for each
+    of its rows (completions) the index of its request.
 
     Rows have a canonical order, so that results do not depend on the order of the requests: short prompts come first,
     which saves padding, and equal prompts are adjacent. The order of equal requests does not matter, since their
@@ -220,9 +225,10 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
         return len(paths[i]), paths[i], request.seed, request.sampling.max_tokens, request.samples, request.given
 
     order = sorted(indices, key=sort_key)
-    prompts = {path: n for n, path in enumerate(dict.fromkeys(paths[i] for i in order))}
+    distinct = list(dict.fromkeys(paths[i] for i in order))
+    number = {path: n for n, path in enumerate(distinct)}
     counts = [len(requests[i].samples) for i in order]
-    prompt = np.repeat([prompts[paths[i]] for i in order], counts)
+    prompt = np.repeat([number[paths[i]] for i in order], counts)
     limit = np.repeat([requests[i].sampling.max_tokens for i in order], counts)
     given = None
     if requests[order[0]].given:
@@ -233,5 +239,5 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
             given[n, : len(row)] = row
     seed = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
     sample = np.concatenate([requests[i].samples for i in order])
-    batch = Batch(requests[order[0]].sampling, list(prompts), prompt, limit, seed, sample, given)
+    batch = Batch(requests[order[0]].sampling, distinct, prompt, limit, seed, sample, given)
     return batch, np.repeat(order, counts)

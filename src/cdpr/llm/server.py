@@ -23,7 +23,7 @@ from ..settings import SettingsError
 from ..settings.models import PROVIDERS
 from . import answers
 from .agent_model import current_meter
-from .guard import host_of, is_local, unix_socket
+from .guard import host_of, is_local, parse_unix_socket
 from .spec import ModelSpec
 from .spending import Outcome, Spending, bound_prompt_tokens
 from .tokenizer import ChatTokenizer
@@ -165,7 +165,7 @@ class ServedModel(Model):
         begin, timeouts = time.monotonic(), 0
         for number in range(retries + 1):
             if self.spec.server:
-                self.spec.server.ready()  # blocks all requests, which need the server too
+                self.spec.server.ensure_ready()  # blocks all requests, which need the server too
             reservation = await self._spending.reserve(*request.most_tokens) if self._spending else None
             last = await self._attempt(request.send(client), request.read)
             if self._spending and reservation is not None:
@@ -265,7 +265,7 @@ class ServedModel(Model):
         because a new connection pool costs more than a request."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            socket, no_limits = unix_socket(self.address), httpx2.Limits()  # the semaphore limits open requests
+            socket, no_limits = parse_unix_socket(self.address), httpx2.Limits()  # the semaphore limits open requests
             connection = httpx2.AsyncClient(
                 transport=httpx2.AsyncHTTPTransport(uds=socket, limits=no_limits) if socket else None,
                 limits=no_limits,
@@ -301,7 +301,7 @@ class OpenAIServer(ServedModel):
 
     def make_client(self, connection: httpx2.AsyncClient) -> Any:
         """Make the client of the package ``openai``."""
-        url = "http://localhost/v1" if unix_socket(self.address) else self.address
+        url = "http://localhost/v1" if parse_unix_socket(self.address) else self.address
         return self._sdk.AsyncOpenAI(
             api_key="unused", base_url=url, http_client=connection, max_retries=0, timeout=None
         )

@@ -35,13 +35,13 @@ def kind_of(where: str) -> str:
 
 
 def module_of(where: str) -> str:
-    """The name of the Python module that opens the model at the folder or address ``where``."""
+    """The name of the Python module that opens the model at the folder or address ``where``: "cdpr.llm.server"."""
     return _KINDS[kind_of(where)].partition(":")[0]
 
 
 def modules_of(entry: ModelEntry | None, served: bool = False) -> tuple[str, ...]:
-    """List the Python modules that call a model: that of a registry ``entry``, or, with None, the run's policy;
-    ``served``: the job starts a server for the policy. They are part of run keys."""
+    """List the names of the Python modules that call a model, whose code is part of run keys. The model is that of a
+    registry ``entry``, or, with None, the run's policy; ``served``: the job starts a server for the policy."""
     if entry is None:
         return module_of("http:" if served else ""), _AGENT_MODEL
     return module_of(entry.where or "http:"), _AGENT_MODEL, _RECORDING
@@ -70,14 +70,18 @@ class ModelSpec:
     the model's name on a server. ``credentialed``: requests hold text under a data use agreement; without a default, so
     that no caller forgets it.
 
-    Of a server: ``timeout`` in seconds for a whole answer, ``retries`` beside the first attempt, ``pause`` in seconds
-    before the first retry (doubled up to 30), ``at_once`` open requests at most; all requests of a case go to one of
-    its ``replicas`` (vLLM's data parallel ranks). ``server`` is one that this process starts; with ``tokens``, the
-    folder of a tokenizer, it takes token prompts. Of a folder: its ``device``, and further arguments ``template`` of
-    the chat template.
+    For a server:
 
-    ``entry`` is the model's entry in the registry. Calls are counted with an entry or if ``metered``. ``calls`` says
-    whether answers are recorded in ``state``, and what they may cost (None: neither).
+    - ``timeout``: seconds for a whole answer; ``at_once``: most open requests.
+    - ``retries``: attempts after the first; ``pause``: seconds before the first retry, doubled each time up to 30.
+    - ``replicas``: all requests of a case go to one of them (vLLM's data parallel ranks).
+    - ``server``: set for a server that this process starts.
+    - ``tokens``: the folder of a tokenizer, with which the server takes token prompts.
+
+    For a folder: its ``device``, and further arguments ``template`` of the chat template.
+
+    ``entry`` is the model's entry in the registry. Calls are counted if there is an entry, or if ``metered``. ``calls``
+    says whether answers are recorded in the folder ``state``, and what they may cost (None: neither).
     """
 
     where: str
@@ -128,41 +132,42 @@ class ModelSpec:
                 "a server is set as model, but not which model of it: set the key beside it that names it (`id` of a "
                 "model, `served_as` of an agent)"
             )
-        from .guard import allow
+        from .guard import check_disclosure
 
-        return allow(self.address, self.credentialed, self.governance, dataset)
+        return check_disclosure(self.address, self.credentialed, self.governance, dataset)
 
     @classmethod
     def of_entry(cls, entry: ModelEntry, settings: Settings, *, credentialed: bool) -> Self:
-        """The specification of the model of a registry ``entry``. Raises SettingsError where it has no address or
+        """Make the specification of the model of a registry ``entry``. Raises SettingsError where it has no address or
         folder."""
         if entry.where is None:
             raise SettingsError(
                 f"model {entry.label or entry.id!r}: set `at` to its address or folder; see `cdpr systems`"
             )
         if entry.folder:
-            own = {"model": entry.folder, "chat_template_kwargs": entry.extra.get("chat_template_kwargs") or {}}
-            spec = cls.of_folder(entry.folder, settings.policy.model_copy(update=own))
+            template = entry.extra.get("chat_template_kwargs") or {}
+            policy = settings.policy.model_copy(update={"model": entry.folder, "chat_template_kwargs": template})
+            spec = cls.of_folder(entry.folder, policy)
         else:
             spec = cls(where=entry.where, name=entry.id, credentialed=credentialed, governance=settings.governance)
         state = settings.paths.state
         return replace(spec, credentialed=credentialed, entry=entry, calls=settings.calls, state=state)
 
     def served(self, server: "OwnServer") -> Self:
-        """The specification of the same model on ``server``, which this process starts. A policy takes token prompts
-        there."""
+        """Make the specification of the same model on ``server``, which this process starts. Of a policy, which has no
+        ``entry``, the server takes token prompts."""
         tokens = None if self.entry else self.where
         return replace(self, where=server.address, name=server.name, server=server, tokens=tokens)
 
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> Self:
-        """The specification of the model in a Hugging Face folder, in this process; ``policy`` names the device and the
+        """Make the specification of the model in a Hugging Face folder, in this process; ``policy`` names the device and the
         arguments of the chat template."""
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod
     def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> Self:
-        """The specification of the frozen initial policy on the server at ``training.verl.frozen.url``."""
+        """Make the specification of the frozen initial policy on the server at ``training.verl.frozen.url``."""
         frozen = settings.training.verl.frozen
         return cls(
             where=str(frozen.url),
@@ -176,25 +181,27 @@ class ModelSpec:
 
     @classmethod
     def of_rollouts(cls, settings: Settings) -> Self:
-        """The specification of the policy on verl's rollout servers, which are on the machines of the run."""
+        """Make the specification of the policy on verl's rollout servers, which are on the machines of the run."""
         return cls(where=f"verl:{settings.training.verl.server}", credentialed=True)
 
 
 def open_model(spec: ModelSpec, **parts: Any) -> Model:
     """Open the model of a specification: the weights of a folder are read; a server gets no request yet.
 
-    ``parts`` are the ``tokenizer`` of a server that takes token prompts, or verl's ``client`` and its ``tokenizer``.
-    With ``spec.calls`` answers are recorded or replayed. Raises SettingsError and GovernanceError as
-    :meth:`ModelSpec.check`.
+    ``parts`` are further arguments of the model's class: the ``tokenizer`` of a server that takes token prompts, or
+    verl's ``client`` and its ``tokenizer``. With ``spec.calls`` answers are recorded or replayed; with ``spec.entry``
+    or ``spec.metered`` calls are counted. Raises SettingsError and GovernanceError as :meth:`ModelSpec.check`.
     """
     spec.check()
     if spec.tokens:
         from .tokenizer import ChatTokenizer
 
-        parts |= {"tokenizer": ChatTokenizer(spec.tokens, spec.template)}
-
-    # A replay does not open the model, so it needs no package, key or server.
-    model: Any = None if spec.is_replay else resolve_name(_KINDS[spec.kind])(spec, **parts)
+        parts["tokenizer"] = ChatTokenizer(spec.tokens, spec.template)
+    model: Any = None
+    if not spec.is_replay:  # a replay needs no package, key or server
+        model = resolve_name(_KINDS[spec.kind])(spec, **parts)
     if spec.calls is not None and spec.calls.mode != "live":
         model = resolve_name(f"{_RECORDING}:RecordedModel")(spec, model)
-    return resolve_name(f"{_AGENT_MODEL}:AgentModel")(model, spec.entry) if spec.metered or spec.entry else model
+    if spec.metered or spec.entry:
+        model = resolve_name(f"{_AGENT_MODEL}:AgentModel")(model, spec.entry)
+    return model

@@ -31,15 +31,20 @@ _ONEDNN_LEAST = 2**20  # multiplications from which a call of oneDNN is faster
 
 
 def padded(tokens: int) -> int:
-    """Round a number of tokens up to one of eight sizes between powers of two, since oneDNN compiles a kernel per
-    shape."""
+    """Round a number of tokens up to one of the eight sizes between two powers of two: 100 to 104, 1000 to 1024. OneDNN
+    compiles a kernel per shape, so few shapes save time."""
     step = max(8, 2 ** (tokens.bit_length() - 4))
     return -(-tokens // step) * step
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The fields of ``config.json`` that the forward pass depends on."""
+    """The fields of ``config.json`` that the forward pass depends on.
+
+    ``rope`` has the parameters of the rotary positions, ``tied`` says that the output head is the embedding,
+    ``head_norms`` that queries and keys are normalised (Qwen3), ``biased`` names the linear maps with a bias. ``dtype``
+    is None where the file names none.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -84,11 +89,13 @@ class DecoderConfig:
         }
         for name, (value, values) in supported.items():
             if value not in values:
-                only = " and ".join(str(value) for value in values if value)
-                raise SettingsError(f"{where}: {name} {value!r} is not supported{only and f'; only {only}'}")
-        needed = ("factor", "low_freq_factor", "high_freq_factor") if rope["rope_type"] == "llama3" else ()
-        if missing := [name for name in needed if name not in rope]:
-            raise SettingsError(f"{where}: {missing[0]} of the rotary positions (llama3) is missing")
+                names = " and ".join(str(value) for value in values if value)
+                raise SettingsError(
+                    f"{where}: {name} {value!r} is not supported" + (f"; only {names}" if names else "")
+                )
+        for name in ("factor", "low_freq_factor", "high_freq_factor"):
+            if rope["rope_type"] == "llama3" and name not in rope:
+                raise SettingsError(f"{where}: {name} of the rotary positions (llama3) is missing")
         attention = [f"self_attn.{name}_proj" for name in "qkvo"]
         biased = attention[:3] if family == "qwen2" else attention if config.get("attention_bias") else []
         biased += [f"mlp.{name}_proj" for name in ("gate", "up", "down")] if llama and config.get("mlp_bias") else []
@@ -111,21 +118,27 @@ class DecoderConfig:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every weight, by the name that transformers gives it."""
-        hidden, inner, query, pair = self.hidden_size, self.intermediate_size, self.heads, self.kv_heads
-        sizes = {"q": (query, None), "k": (pair, None), "v": (pair, None), "o": (None, query)}
-        wide = {
-            f"self_attn.{name}_proj": tuple(hidden if n is None else n * self.head_dim for n in shape)
-            for name, shape in sizes.items()
+        hidden, inner = self.hidden_size, self.intermediate_size
+        query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        linear = {
+            "self_attn.q_proj": (query, hidden),
+            "self_attn.k_proj": (key, hidden),
+            "self_attn.v_proj": (key, hidden),
+            "self_attn.o_proj": (hidden, query),
+            "mlp.gate_proj": (inner, hidden),
+            "mlp.up_proj": (inner, hidden),
+            "mlp.down_proj": (hidden, inner),
         }
-        wide |= {"mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
-        layer = {f"{name}.weight": shape for name, shape in wide.items()}
-        layer |= {f"{name}.bias": wide[name][:1] for name in self.biased}
+        layer: dict[str, tuple[int, ...]] = {f"{name}.weight": shape for name, shape in linear.items()}
+        layer |= {f"{name}.bias": linear[name][:1] for name in self.biased}
         layer |= dict.fromkeys(("input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,))
         if self.head_norms:
             layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (self.head_dim,))
-        ends = {"model.embed_tokens.weight": (self.vocab_size, hidden), "model.norm.weight": (hidden,)}
-        ends |= {} if self.tied else {_HEAD: (self.vocab_size, hidden)}
-        return ends | {f"model.layers.{k}.{name}": shape for k in range(self.layers) for name, shape in layer.items()}
+        shapes = {f"model.layers.{k}.{name}": shape for k in range(self.layers) for name, shape in layer.items()}
+        shapes |= {"model.embed_tokens.weight": (self.vocab_size, hidden), "model.norm.weight": (hidden,)}
+        if not self.tied:
+            shapes[_HEAD] = self.vocab_size, hidden
+        return shapes
 
 
 def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTensor]]:
@@ -141,12 +154,13 @@ def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTens
     shapes = architecture.shapes()
     if architecture.tied and _HEAD in stored:
         shapes[_HEAD] = shapes["model.embed_tokens.weight"]
-    if missing := sorted(shapes.keys() - stored.keys()):
+    missing, further = sorted(shapes.keys() - stored.keys()), sorted(stored.keys() - shapes.keys())
+    if missing:
         raise SettingsError(
             f"{folder}: {len(missing)} of the {len(shapes)} tensors of the model in config.json are missing, the first "
             f"is {missing[0]}; download or save the model again"
         )
-    if further := sorted(stored.keys() - shapes.keys()):
+    if further:
         raise SettingsError(
             f"{stored[further[0]].file}: {further[0]} is no weight of the model in config.json: the weights are "
             "quantised, of another model, or left over from another save; download or save the model again"
@@ -164,9 +178,9 @@ class Attention(Protocol):
     """The part of a forward pass that depends on the sequences: it stores keys and values, and computes attention."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Store the keys and values of a layer and compute its attention, ``[N, heads * head_dim]``. ``query`` (scaled)
-        has this shape, with one row for each token whose output is needed; ``key`` and ``value`` ``[T, kv_heads *
-        head_dim]`` are those of all new tokens."""
+        """Store the keys and values of a layer, and compute its attention. ``query`` ``[N, heads * head_dim]``, already
+        scaled, has a row for each token whose output is needed; ``key`` and ``value`` ``[T, kv_heads * head_dim]`` are
+        those of all new tokens. Returns the shape of ``query``."""
         ...
 
 
@@ -209,9 +223,9 @@ class Transformer:
         return padded(tokens) if self._onednn else tokens
 
     def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:
-        """Compute the logits, float32 ``[N, vocab_size]``, behind the tokens with the indices ``last`` (int64 ``[N]``;
-        None: all). ``tokens`` and ``positions`` are int64 ``[T]``. For other tokens the last layer computes only keys
-        and values, which ``attention`` stores."""
+        """Compute the logits of the next tokens, float32 ``[N, vocab_size]``. ``tokens`` and ``positions`` are int64
+        ``[T]``; ``last`` int64 ``[N]`` are the indices of the tokens behind which logits are needed (None: all). For
+        other tokens the last layer computes only keys and values, which ``attention`` stores."""
         arch = self.architecture
         cos, sin = self._cos[positions, None], self._sin[positions, None]  # [T, 1, head_dim]
         hidden = F.embedding(tokens, self.embedding)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..agents.build import agent_entry
 from ..files import file_type
 from ..llm.model_folder import check_folder, refuse_code
-from ..llm.own_server import program_missing
+from ..llm.own_server import describe_missing_program
 from ..llm.spec import kind_of
 from ..report import methods
 from ..settings import ModelEntry, Settings, SettingsError, judging_models, model_of, served, value_at
@@ -85,7 +85,7 @@ def _policy(settings: Settings, served: bool = False) -> tuple[str, ...]:
         wrong = (f"policy.model: there is no folder {folder}; {get}",)
     elif folder != "tiny":  # a server may read what this process does not
         wrong = _unfit("policy.model", refuse_code if served else check_folder, folder)
-    program = program_missing(settings.serving) if served else ""
+    program = describe_missing_program(settings.serving) if served else ""
     return (*wrong, program) if program else wrong
 
 
@@ -103,7 +103,7 @@ def _server(settings: Settings, key: str, model: ModelEntry) -> tuple[str, ...]:
     loaded, serving = model.weights or model.id, settings.serving
     reads_file = serving.program == "llama_cpp" and not serving.command and not Path(loaded).is_file()
     file = f"{key}: {loaded!r} is no file; name the GGUF file that llama.cpp reads" if reads_file else ""
-    lacks = tuple(text for text in (program_missing(serving), file) if text)
+    lacks = tuple(text for text in (describe_missing_program(serving), file) if text)
     return () if settings.calls.mode == "replay" else lacks
 
 

@@ -23,7 +23,7 @@ from ..environment.once import all_ended
 from ..evaluation.replay import state_after
 from ..evaluation.row import public_text
 from ..job import Job
-from ..llm.guard import disclosed
+from ..llm.guard import disclosure_tags
 from ..llm.types import CASE
 from ..seeding import derive_seed
 from ..settings import AgentEntry, Settings, model_of
@@ -61,7 +61,7 @@ def propose_actions(settings: Settings, job: Job) -> None:
         proposals += asyncio.run(_decisions(settings, environment, agent, run, states, cases))
     own = names(settings, entry)
     proposals = [line.model_copy(update={"reasoning": blanked(line.reasoning, own)}) for line in proposals]
-    job.tags.update(disclosed(disclosures))
+    job.tags.update(disclosure_tags(disclosures))
     job.metrics["proposals"] = len(proposals)
     write_lines(job.out["proposals"], proposals)
     kinds = [proposal.kind for proposal in proposals]

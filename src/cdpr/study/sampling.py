@@ -22,7 +22,7 @@ from ..environment import (
 from ..environment.opening import check_judges, open_environment
 from ..evaluation.row import public_text
 from ..job import Job
-from ..llm.guard import Disclosure, disclosed
+from ..llm.guard import Disclosure, disclosure_tags
 from ..llm.types import SYSTEM
 from ..seeding import derive_seed
 from ..settings import Settings
@@ -53,7 +53,7 @@ def sample_states(settings: Settings, job: Job) -> None:
         print(f"{dataset}: {len(states)} states of {len({s.case.note_id for s in states})} cases; by turn: "
               + ", ".join(f"{turn}: {strata[turn]}" for turn in sorted(strata)))  # fmt: skip
     job.metrics["states"] = len(study_states)
-    job.tags.update(disclosed(disclosures))
+    job.tags.update(disclosure_tags(disclosures))
     write_lines(job.out["states"], study_states)
 
 

@@ -16,7 +16,7 @@ from ..environment.opening import check_judges, open_environment
 from ..files import write_gz
 from ..job import Job
 from ..llm import Model
-from ..llm.guard import allow, disclosed
+from ..llm.guard import check_disclosure, disclosure_tags
 from ..llm.tokenizer import ChatTokenizer
 from ..metrics_log import MetricsLog, read_metrics, write_apart
 from ..seeding import derive_seed
@@ -67,8 +67,8 @@ class TrainingRun:
         servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
         url = self.settings.training.verl.frozen.url
         if url and uses_frozen_policy(self.settings):
-            return disclosed([allow(url, self.credentialed, self.settings.governance), *servers])
-        return disclosed(servers)
+            return disclosure_tags([check_disclosure(url, self.credentialed, self.settings.governance), *servers])
+        return disclosure_tags(servers)
 
     def count_cut_prompts(self, job: Job) -> None:
         """Count the cases that lose text because their first prompt exceeds ``policy.max_prompt_tokens``

@@ -70,7 +70,7 @@ def _train(session: Session) -> None:
         stack.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", devices))
         if uses_frozen_policy(settings) and verl.frozen.beside:
             server = stack.enter_context(frozen_server(settings, session.policy, session.state))
-            server.ready()
+            server.ensure_ready()
             frozen = {"url": server.address, "name": _FROZEN, "beside": False, "replicas": verl.gpus_per_node}
             with_address = merge(settings.model_dump(), {"training": {"verl": {"frozen": frozen}}})
             session = dataclasses.replace(session, settings=parse_settings(with_address))
