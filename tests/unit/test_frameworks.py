@@ -16,7 +16,7 @@ from cdpr.agents.diag_agent import RESULT, SUFFICES, DiagAgent
 from cdpr.agents.framework import prompts
 from cdpr.agents.md_agents import MDAgents
 from cdpr.agents.med_agents import MedAgents
-from cdpr.agents.tree_of_reasoning import TreeOfReasoning, field_of, sections
+from cdpr.agents.tree_of_reasoning import TreeOfReasoning, divide_evidence, field_of
 from cdpr.environment import (
     DiagnosticEnvironment,
     FinalDiagnosis,
@@ -427,7 +427,7 @@ def test_tor_sections_hold_what_was_observed(full_case):
         "x",
         "ACTION: REQUEST_TEST\nTest needed: MRI Brain",
     )
-    found = sections(state)
+    found = divide_evidence(state)
     assert list(found) == ["chief complaint", "laboratory", "imaging", "pathology"]
     assert "Tender" in found["chief complaint"] and full_case.case_summary in found["chief complaint"]
     assert found["laboratory"].startswith("Complete Blood Count: White") and found["laboratory"].count("\n") == 0

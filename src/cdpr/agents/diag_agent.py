@@ -13,7 +13,7 @@ from ..environment.prompt import NO_ANSWER, observation_text
 from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Turn, render_action
 from ..llm import Model
 from ..settings import Settings, SettingsError
-from .framework import Framework, decision, fill_prompt, with_action
+from .framework import Framework, append_action, complete_turn, fill_prompt
 
 _PROMPT = partial(fill_prompt, "diag_agent")
 MAX_TOKENS = 2048  # of one reply, as in the published code
@@ -34,7 +34,8 @@ class DiagAgent(Framework):
     def __init__(self, model: Model, settings: Settings, temperature: float):
         super().__init__(model, settings, temperature)
         path = settings.frameworks.diag_agent.instruction
-        self.instruction = (path and _read_instruction(path)) or _PROMPT("instruction", suffices=SUFFICES)
+        instruction = _read_instruction(path) if path else ""
+        self.instruction = instruction or _PROMPT("instruction", suffices=SUFFICES)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Continue the conversation with the model; the turn is its reply, with the action appended in our grammar. A
@@ -51,23 +52,24 @@ class DiagAgent(Framework):
         if forced:
             messages[-1]["content"] += "\n\n" + _PROMPT("forced", suffices=SUFFICES)
         reply = await self.ask(messages, MAX_TOKENS, seed)
-        action = self.action(reply)
-        if not forced or isinstance(action, FinalDiagnosis):
-            return with_action(reply, action) if action else Turn(reply)
-        working = _WORKING.search(reply)
-        return with_action(reply, FinalDiagnosis(working.group(1))) if working else decision(reply, forced)
+        action = self.parse_reply(reply)
+        if forced and not isinstance(action, FinalDiagnosis):
+            working = _WORKING.search(reply)
+            return append_action(reply, FinalDiagnosis(working.group(1))) if working else complete_turn(reply, forced)
+        return append_action(reply, action) if action else Turn(reply)
 
-    def action(self, reply: str) -> Action | None:
+    def parse_reply(self, reply: str) -> Action | None:
         """Read the action in a reply in the model's own format; None where it has none."""
         text = _FENCE.sub("", reply).strip()
         diagnosis = _DIAGNOSIS.search(text)
         if diagnosis and (SUFFICES in text or not _EXAM.search(text)):
             name = " ".join(diagnosis.group(1).split())
             return FinalDiagnosis(name) if name.strip(".*") else None
-        requests = filter(None, map(_EXAM.search, text.splitlines()))
-        # The first of several examinations; a comma inside brackets does not separate.
-        exam = next((re.split(r"[,;](?![^(]*\))", request.group(1))[0].strip(" .*[]") for request in requests), "")
-        return RequestTest(exam) if exam else None
+        for request in filter(None, map(_EXAM.search, text.splitlines())):
+            first = re.split(r"[,;](?![^(]*\))", request.group(1))[0]  # a comma inside brackets does not separate
+            exam = first.strip(" .*[]")
+            return RequestTest(exam) if exam else None
+        return None
 
 
 def _read_instruction(path: str) -> str:

@@ -23,15 +23,15 @@ _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 @functools.cache
 def prompts(file: str) -> dict[str, str]:
-    """Read the prompts in ``prompts/FILE.txt``, by name. In the file, a line with the name in brackets begins a
-    prompt."""
+    """Read the prompts in ``prompts/FILE.txt``, by name. In the file, a line ``[name]`` begins a prompt."""
     _, *parts = _PROMPT_NAME.split(shipped_text(__package__, "prompts", f"{file}.txt"))
-    return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    names, bodies = parts[::2], parts[1::2]
+    return {name: body.strip() for name, body in zip(names, bodies, strict=True)}
 
 
 def fill_prompt(file: str, name: str, /, **parts: object) -> str:
-    """Fill in the prompt ``name`` of a file: ``parts`` replace the names in braces. Raises KeyError for an unknown
-    prompt or a missing part."""
+    """Fill in the prompt ``name`` of a file: ``parts`` replace the names in braces. Returns the text. Raises KeyError
+    for an unknown prompt or a missing part."""
     return prompts(file)[name].format(**parts)
 
 
@@ -41,8 +41,8 @@ _SHARED = functools.partial(fill_prompt, "shared")
 class Framework(Agent):
     """An agent that decides by one or several conversations with ``model``; subclasses implement :meth:`act`.
 
-    ``temperature`` is that of the evaluated decoding, ``talk_temperature`` that of discussions (None: the same). Every
-    request has its own seed, derived from the seed of the turn.
+    ``temperature`` is that of the evaluated decoding, ``talk_temperature`` that of discussions (None: the same).
+    Subclasses give every request its own seed, derived from the seed of the turn.
     """
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
@@ -68,47 +68,47 @@ class Framework(Agent):
         [answer] = await self.model.chat(messages, (0,), sampling, seed)
         return answer.text.strip()
 
-    def record(self, state: State, forced: bool) -> str:
+    def describe_state(self, state: State, forced: bool) -> str:
         """Write all that is known about the patient at a state: presentation, examinations in order, and how many more
-        may follow."""
-        results = numbered_lines(observation_text(self.prompt, step, False) for step in state.history) or "None yet."
+        may follow (none if ``forced``)."""
+        results = number_lines(observation_text(self.prompt, step, False) for step in state.history) or "None yet."
         left = self.environment.max_turns - (self.environment.forced_turn == "within") - len(state.history)
         possible = _SHARED("none_left") if forced else _SHARED("left", left=max(left, 1))
         return _SHARED("record", summary=state.case.case_summary, examinations=results, possible=possible)
 
-    def task(self, forced: bool) -> str:
-        """Write the instruction to decide, with the format of the answer, in the words of the prompt that other models
-        get. With ``forced`` it asks for a diagnosis."""
+    def describe_task(self, forced: bool) -> str:
+        """Write the instruction to decide, with the format of the answer. The words are those of the prompt that other
+        models get. With ``forced`` it asks for a diagnosis."""
         words = opening_messages(self.prompt, "")[0]["content"]
         return _SHARED("task", words=words, which=_SHARED("must_diagnose" if forced else "may_examine"))
 
 
-def with_action(reply: str, action: Action) -> Turn:
-    """Make the turn of a reply in another format: its text with ``action`` appended in our grammar."""
+def append_action(reply: str, action: Action) -> Turn:
+    """Make the turn of a reply that is not in our grammar: its text, and ``action`` in our grammar below it."""
     return Turn(f"{reply}\n\n{render_action(action, 'full')}".lstrip())
 
 
-def decision(reply: str, forced: bool) -> Turn:
-    """Make the turn of a reply in our grammar. To a forced reply without an action a diagnosis is appended: the text
-    behind "Diagnosis:", or the first line (D21)."""
+def complete_turn(reply: str, forced: bool) -> Turn:
+    """Make the turn of a reply. To a forced reply without an action a diagnosis is appended: the text behind
+    "Diagnosis:", or the first line (D21)."""
     if not forced or not isinstance(parse_action(reply), Invalid):
         return Turn(reply)
-    label = _DIAGNOSIS.search(reply)
-    diagnosis = label.group(1) if label else next((line for line in reply.splitlines() if line.strip()), "")
-    return with_action(reply, FinalDiagnosis(diagnosis.strip())) if diagnosis else Turn(reply)
+    match = _DIAGNOSIS.search(reply)
+    diagnosis = match.group(1).strip() if match else reply.strip().partition("\n")[0].strip()
+    return append_action(reply, FinalDiagnosis(diagnosis)) if diagnosis else Turn(reply)
 
 
-def yes_or_no(reply: str) -> bool | None:
+def parse_yes_no(reply: str) -> bool | None:
     """Whether the first "yes" or "no" in a reply is "yes"; None where it has neither."""
     word = _YES_NO.search(reply)
     return word.group().lower() == "yes" if word else None
 
 
-def numbered_lines(items: Iterable[str]) -> str:
+def number_lines(items: Iterable[str]) -> str:
     """Write the items as numbered lines: "1. ...", "2. ..."."""
     return "\n".join(f"{n}. {item}" for n, item in enumerate(items, 1))
 
 
-def signed_texts(names: Iterable[str], texts: Iterable[str]) -> str:
+def join_by_author(names: Iterable[str], texts: Iterable[str]) -> str:
     """Join the texts, each below the name of its author; an empty one becomes "(no answer)"."""
     return "\n\n".join(f"{name}:\n{text or NO_ANSWER}" for name, text in zip(names, texts, strict=True))

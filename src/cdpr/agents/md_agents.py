@@ -18,7 +18,7 @@ from ..environment.prompt import NO_ANSWER
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Framework, decision, fill_prompt, numbered_lines, signed_texts, yes_or_no
+from .framework import Framework, complete_turn, fill_prompt, join_by_author, number_lines, parse_yes_no
 
 _PROMPT = partial(fill_prompt, "md_agents")
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
@@ -78,8 +78,10 @@ class MDAgents(Framework):
         start, first_seed = State(case), derive_seed("roster", case.note_id)
         roster = await self._rosters.get(case.note_id, lambda: self._recruit(start, first_seed))
         # A copy, because clinicians do not remember the meetings at earlier states.
-        meeting = Meeting(self, copy.deepcopy(roster), self.record(state, forced), self.task(forced), seed)
-        return decision(await meeting.decision(), forced)
+        meeting = Meeting(
+            self, copy.deepcopy(roster), self.describe_state(state, forced), self.describe_task(forced), seed
+        )
+        return complete_turn(await meeting.decide(), forced)
 
     async def tell(self, clinician: Participant, text: str, seed: int, temperature: float | None = None) -> str:
         """Send ``text`` to a clinician and return the answer; both are added to the clinician's conversation."""
@@ -93,9 +95,9 @@ class MDAgents(Framework):
 
     async def _recruit(self, state: State, seed: int) -> Roster:
         """Let the model rate the difficulty of a case and recruit its clinicians; returns them."""
-        question = self.record(state, False)
+        question = self.describe_state(state, False)
         triage = await self._introduce("triage", _PROMPT("triage"), seed)
-        level = _read_level(await self.tell(triage, _PROMPT("difficulty", question=question), seed))
+        level = _parse_level(await self.tell(triage, _PROMPT("difficulty", question=question), seed))
         if level == "basic":
             return Roster(await self._introduce("clinician", _PROMPT("clinician"), seed))
         recruiter = await self._introduce("recruiter", _PROMPT("recruiter"), seed)
@@ -103,46 +105,47 @@ class MDAgents(Framework):
         reply = await self.tell(recruiter, request, seed)
         if level == "advanced":
             chair = await self._introduce("decision maker", _PROMPT("decision_maker"), seed)
-            teams = (self._team(number, *team, seed) for number, team in enumerate(_read_teams(reply)))
+            teams = (self._form_team(n, goal, roles, seed) for n, (goal, roles) in enumerate(_parse_teams(reply)))
             return Roster(chair, teams=await gather(*teams))
-        roles = _read_experts(reply)
         chair, writer, group = await gather(
             self._introduce("moderator", _PROMPT("moderator"), seed),
             self._introduce("writer", _PROMPT("writer"), seed),
-            self._team(0, "", roles, seed),
+            self._form_team(0, "", _parse_experts(reply), seed),
         )
         return Roster(chair, writer, [group])
 
-    async def _team(self, number: int, goal: str, roles: Roles, seed: int) -> Team:
-        """Make a team of clinicians with these ``roles``, who know them; ``number`` is that of the team."""
-        prompts = [(role, _PROMPT("member", role=role, skill=skill)) for role, skill in roles]
-        members = [self._introduce(*role, derive_seed(seed, number, n)) for n, role in enumerate(prompts)]
+    async def _form_team(self, number: int, goal: str, roles: Roles, seed: int) -> Team:
+        """Make a team with a clinician for each of ``roles``. ``number`` is that of the team among those of the case."""
+        members = []
+        for n, (role, skill) in enumerate(roles):
+            prompt = _PROMPT("member", role=role, skill=skill)
+            members.append(self._introduce(role, prompt, derive_seed(seed, number, n)))
         return Team(goal, await gather(*members))
 
     async def _introduce(self, name: str, role: str, seed: int) -> Participant:
-        """Make a new clinician, who gets the ``role`` as system message and, as in the published code, as first
-        question."""
+        """Make a new clinician with this ``name``. The prompt ``role`` is the system message and, as in the published
+        code, the first question."""
         clinician = Participant(name, [{"role": "system", "content": role}])
         await self.tell(clinician, role, seed)
         return clinician
 
 
-def _read_level(reply: str) -> str:
-    """Read the first level of difficulty in a reply, by name or number ("2)"); "intermediate" where it has none."""
-    text = reply.lower()
-    names = [(word, level) for n, level in enumerate(_LEVELS, 1) for word in (level, f"{n})")]
-    occurrences = [(text.find(word), level) for word, level in names if word in text]
-    return min(occurrences)[1] if occurrences else "intermediate"
+def _parse_level(reply: str) -> str:
+    """Read the first level of difficulty in a reply, by name or number: "2) intermediate", "advanced", "1)". Returns
+    "intermediate" where it has none."""
+    words = {level: level for level in _LEVELS} | {f"{n})": level for n, level in enumerate(_LEVELS, 1)}
+    first = re.search("|".join(map(re.escape, words)), reply.lower())
+    return words[first.group()] if first else "intermediate"
 
 
-def _read_experts(reply: str) -> Roles:
+def _parse_experts(reply: str) -> Roles:
     """Read role and skill of the clinicians in a reply; those in our default prompt where it has fewer than two."""
     matches = filter(None, map(_EXPERT.match, reply.splitlines()))
     roles = [(match["role"], match["skill"]) for match in matches]
-    return roles[:EXPERTS] if len(roles) > 1 else _read_experts(_PROMPT("default_experts"))
+    return roles[:EXPERTS] if len(roles) > 1 else _parse_experts(_PROMPT("default_experts"))
 
 
-def _read_teams(reply: str) -> list[tuple[str, Roles]]:
+def _parse_teams(reply: str) -> list[tuple[str, Roles]]:
     """Read goal and members of the teams in a reply; those in our default prompt where it has fewer than two."""
     teams: list[tuple[str, Roles]] = []
     for line in reply.splitlines():
@@ -152,7 +155,7 @@ def _read_teams(reply: str) -> list[tuple[str, Roles]]:
         elif match := _TEAM.match(line):
             teams.append((match["goal"], []))
     teams = [(goal, roles[:MEMBERS]) for goal, roles in teams if roles][:TEAMS]
-    return teams if len(teams) > 1 else _read_teams(_PROMPT("default_teams"))
+    return teams if len(teams) > 1 else _parse_teams(_PROMPT("default_teams"))
 
 
 @dataclass
@@ -167,7 +170,7 @@ class Meeting:
     seed: int
     log: list[str] = field(default_factory=list)
 
-    async def decision(self) -> str:
+    async def decide(self) -> str:
         """Hold the discussion; returns the reply in which the chair decides, at temperature 0."""
         if not self.roster.teams:
             request = _PROMPT("answer", question=self.question, task=self.task)
@@ -185,50 +188,51 @@ class Meeting:
         for _ in range(self.agents.settings.rounds):
             report = await self._tell(writer, _PROMPT("sum_up", question=self.question, opinions=answers))
             for _ in range(self.agents.settings.turns):
-                wants_to_talk = False
+                somebody_talks = False
                 for n in range(len(group)):
-                    wants_to_talk |= await self._speak(n, group, "\n\n".join([report, *self.log]).strip())
-                if not wants_to_talk:
+                    somebody_talks |= await self._let_talk(n, group, "\n\n".join([report, *self.log]).strip())
+                if not somebody_talks:
                     break
             answers = await self._tell_all(group, _PROMPT("final_answer", question=self.question))
-            if not wants_to_talk:
+            if not somebody_talks:
                 break
         return answers
 
-    async def _speak(self, n: int, group: Sequence[Participant], log: str) -> bool:
-        """Let clinician ``n`` of a group read the ``log`` and send messages to colleagues, which are added to it;
-        returns whether the clinician wanted to talk."""
+    async def _let_talk(self, n: int, group: Sequence[Participant], log: str) -> bool:
+        """Let clinician ``n`` of a group read the ``log`` of the debate and write messages to colleagues, which are
+        added to :attr:`log`; returns whether the clinician wanted to talk."""
         speaker = group[n]
-        if not yes_or_no(await self._tell(speaker, _PROMPT("talk", heard=log))):
+        if not parse_yes_no(await self._tell(speaker, _PROMPT("talk", heard=log))):
             return False
-        names = numbered_lines(clinician.name for clinician in group)
+        names = number_lines(clinician.name for clinician in group)
         reply = await self._tell(speaker, _PROMPT("whom", names=names))
         indices = dict.fromkeys(int(number) - 1 for number in re.findall(r"\b[0-9]{1,3}\b", reply))
         for index in indices:
             if 0 <= index < len(group) and index != n:
                 name = group[index].name
-                self.log.append(f"{speaker.name} to {name}: {await self._tell(speaker, _PROMPT('message', name=name))}")
+                message = await self._tell(speaker, _PROMPT("message", name=name))
+                self.log.append(f"{speaker.name} to {name}: {message}")
         return True
 
     async def _reports(self) -> str:
         """Let all teams investigate; returns their reports. The team for the initial assessment comes first; that for
         the final review comes last and reads the other reports."""
         teams = self.roster.teams
-        first = next((n for n, team in enumerate(teams) if re.search(r"initial|\bIAT\b", team.goal, re.I)), 0)
-        last = next((n for n, team in enumerate(teams) if re.search(r"final|\bFRDT\b", team.goal, re.I)), -1)
-        last = len(teams) - 1 if last in (-1, first) else last
-        order = [first, *(n for n in range(len(teams)) if n not in (first, last)), last]
-        goals = [teams[n].goal for n in order]
-        reports = await gather(*(self._investigate(teams[n], "") for n in order[:-1]))
-        review = await self._investigate(teams[last], signed_texts(goals[:-1], reports))
-        return signed_texts(goals, [*reports, review])
+        first = next((team for team in teams if re.search(r"initial|\bIAT\b", team.goal, re.I)), teams[0])
+        others = [team for team in teams if team is not first]
+        last = next((team for team in others if re.search(r"final|\bFRDT\b", team.goal, re.I)), others[-1])
+        earlier = [first, *(team for team in others if team is not last)]
+        goals = [team.goal for team in earlier]
+        reports = await gather(*(self._investigate(team, "") for team in earlier))
+        review = await self._investigate(last, join_by_author(goals, reports))
+        return join_by_author([*goals, last.goal], [*reports, review])
 
     async def _investigate(self, team: Team, earlier_reports: str) -> str:
-        """Let a team investigate: its lead asks questions, the other members answer, the lead writes the report, which
-        is returned."""
+        """Let a team investigate: its lead asks questions, the other members answer, and the lead writes the report.
+        Returns the report. ``earlier_reports`` are those of other teams; empty where the team reads none."""
         lead = next((member for member in team.members if "(lead)" in member.name.lower()), team.members[0])
         others = [member for member in team.members if member is not lead]
-        names = numbered_lines(member.name for member in others)
+        names = number_lines(member.name for member in others)
         request = await self._tell(
             lead, _PROMPT("investigate", question=self.question, goal=team.goal, names=names, before=earlier_reports)
         )
@@ -239,7 +243,7 @@ class Meeting:
     async def _tell_all(self, group: Sequence[Participant], text: str) -> str:
         """Send one text to all clinicians of a group; returns their answers, each below the name of its author."""
         answers = await gather(*(self._tell(clinician, text, n) for n, clinician in enumerate(group)))
-        return signed_texts((clinician.name for clinician in group), answers)
+        return join_by_author((clinician.name for clinician in group), answers)
 
     async def _tell(self, clinician: Participant, text: str, *call: object) -> str:
         """Send ``text`` to a clinician and return the answer. The seed of the request is derived from that of the

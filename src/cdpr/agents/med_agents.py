@@ -14,7 +14,7 @@ from functools import partial
 from ..cases import normalise
 from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Turn, parse_action
 from ..seeding import derive_seed
-from .framework import Framework, decision, fill_prompt, signed_texts, with_action, yes_or_no
+from .framework import Framework, append_action, complete_turn, fill_prompt, join_by_author, parse_yes_no
 
 QUESTION_EXPERTS, OPTION_EXPERTS = 5, 2  # NUM_QD, NUM_OD of the published code
 VOTES = 3  # on the report, at most (max_attempt_vote)
@@ -36,24 +36,25 @@ class MedAgents(Framework):
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Hold the discussion of the module's docstring about a state; the turn is the option that the model chooses,
         or, without proposed options, its decision in our grammar."""
-        question = self.record(state, forced)
-        options = await self._propose(question, forced, seed)
-        lines = "\n".join(f"{letter}. {_in_words(option)}" for letter, option in zip(_LETTERS, options, strict=False))
-        experts, analyses = await self._analyse(question, lines, seed)
-        report = await self._agree(question, lines, experts, analyses, seed)
+        question = self.describe_state(state, forced)
+        options = await self._propose_options(question, forced, seed)
+        lettered = zip(_LETTERS, options, strict=False)
+        lines = "\n".join(f"{letter}. {_describe_option(option)}" for letter, option in lettered)
+        analyses = await self._analyse(question, lines, seed)
+        report = await self._agree_on_report(question, lines, analyses, seed)
         if not options:
-            prompt = _PROMPT("decide_openly", question=question, report=report, task=self.task(forced))
-            return decision(await self._ask("", prompt, DECISION, seed, "decision"), forced)
+            prompt = _PROMPT("decide_openly", question=question, report=report, task=self.describe_task(forced))
+            return complete_turn(await self._ask(prompt, DECISION, seed, "decision"), forced)
         prompt = _PROMPT("decide", question=question, options=lines, report=report)
-        reply = await self._ask("", prompt, DECISION, seed, "decision")
-        choice = _choice(reply, options) or (options[0] if forced else None)
-        return with_action(reply, choice) if choice else Turn(reply)
+        reply = await self._ask(prompt, DECISION, seed, "decision")
+        choice = _parse_choice(reply, options) or (options[0] if forced else None)
+        return append_action(reply, choice) if choice else Turn(reply)
 
-    async def _propose(self, question: str, forced: bool, seed: int) -> tuple[Action, ...]:
-        """Let the model propose options, in a forced turn only diagnoses; returns at most :data:`CANDIDATES` different
-        ones, none where the reply has no action."""
-        prompt = _PROMPT("propose", question=question, task=self.task(forced), most=CANDIDATES)
-        reply = await self._ask("", prompt, DECISION, seed, "options")
+    async def _propose_options(self, question: str, forced: bool, seed: int) -> tuple[Action, ...]:
+        """Let the model propose actions, in a forced turn only diagnoses; returns at most :data:`CANDIDATES` different
+        ones, none where the reply has no action. ``question`` is what is known about the patient."""
+        prompt = _PROMPT("propose", question=question, task=self.describe_task(forced), most=CANDIDATES)
+        reply = await self._ask(prompt, DECISION, seed, "options")
         actions: dict[tuple[type, str], Action] = {}
         for line in (*reply.splitlines(), reply):  # some models answer in the format of the task: one action
             action = parse_action(_LIST_MARK.sub("", line, count=1))
@@ -62,72 +63,74 @@ class MedAgents(Framework):
                 actions.setdefault((type(action), normalise(name)), action)
         return tuple(actions.values())[:CANDIDATES]
 
-    async def _analyse(self, question: str, options: str, seed: int) -> tuple[list[str], list[str]]:
-        """Let the experts of the case and of the options write analyses; returns the roles of all experts, and their
-        analyses in the same order."""
-        fields, option_fields = await gather(
-            self._fields("question_fields", QUESTION_EXPERTS, seed, question=question),
-            self._fields("option_fields", OPTION_EXPERTS, seed, question=question, options=options),
-        )
+    async def _analyse(self, question: str, options: str, seed: int) -> dict[str, str]:
+        """Let the experts of the case and of the options (one per line) write analyses; returns the analysis of each
+        expert, by the expert's role. There are no experts of options where there are none."""
+        fields = await self._name_fields("question_fields", QUESTION_EXPERTS, seed, question=question)
         prompt = _PROMPT("analyse_question", question=question)
-        readers, analyses = await self._panel("question", fields, prompt, seed)
-        texts = "\n\n".join(analyses)
+        analyses = await self._ask_experts("question", fields, prompt, seed)
+        if not options:
+            return analyses
+        fields = await self._name_fields("option_fields", OPTION_EXPERTS, seed, question=question, options=options)
+        texts = "\n\n".join(analyses.values())
         prompt = _PROMPT("analyse_options", question=question, options=options, analyses=texts)
-        judges, judgements = await self._panel("option", option_fields, prompt, seed)
-        return readers + judges, analyses + judgements
+        return analyses | await self._ask_experts("option", fields, prompt, seed)
 
-    async def _panel(self, kind: str, fields: list[str], prompt: str, seed: int) -> tuple[list[str], list[str]]:
-        """Let one expert for each of ``fields`` write an analysis; returns the roles of the experts, and their signed
-        analyses. An unfinished last sentence is left out. ``kind`` is ``question`` or ``option``."""
-        experts = [_PROMPT(f"{kind}_expert", field=field) for field in fields]
-        replies = await gather(*(self._ask(e, prompt, ANALYSIS, seed, kind, n) for n, e in enumerate(experts)))
-        texts = (match.group() if (match := _SENTENCES.match(text)) else text for text in replies)
-        return experts, [signed_texts([f"Expert in {name}"], [text]) for name, text in zip(fields, texts, strict=True)]
-
-    async def _fields(self, prompt: str, most: int, seed: int, **parts: str) -> list[str]:
-        """Let the model name fields of medicine in answer to ``prompt``; returns at most ``most`` of them, none where
-        there are no options to judge."""
-        if not parts.get("options", "any"):
-            return []
-        reply = await self._ask("", _PROMPT(prompt, most=most, **parts), FIELDS, seed, prompt)
+    async def _name_fields(self, prompt: str, most: int, seed: int, **parts: str) -> list[str]:
+        """Let the model name fields of medicine in answer to the prompt of the name ``prompt``, filled with ``parts``;
+        returns at most ``most`` different ones."""
+        reply = await self._ask(_PROMPT(prompt, most=most, **parts), FIELDS, seed, prompt)
         names = re.split(r"[|,;\n]", reply.rpartition(":")[2])
-        fields = [field for text in names if (field := re.sub(r"^[\W\d]+|[\W]+$", "", text))]
-        return list(dict.fromkeys(fields))[:most] or [_GENERAL]
+        fields = [re.sub(r"^[\W\d]+|[\W]+$", "", name) for name in names]
+        return list(dict.fromkeys(filter(None, fields)))[:most] or [_GENERAL]
 
-    async def _agree(self, question: str, options: str, experts: list[str], analyses: list[str], seed: int) -> str:
-        """Write a report and revise it until all experts agree, at most :data:`VOTES` times; returns it. A vote is an
-        objection only if its first "yes" or "no" is "no"."""
-        ask = self._ask
-        prompt = _PROMPT("report", question=question, options=options, analyses="\n\n".join(analyses))
-        report = await ask("", prompt, REPORT, seed, "report")
+    async def _ask_experts(self, kind: str, fields: list[str], prompt: str, seed: int) -> dict[str, str]:
+        """Let one expert for each of ``fields`` answer ``prompt`` with an analysis; returns the signed analysis of each
+        expert, by the expert's role. An unfinished last sentence is left out. ``kind`` is ``question`` or
+        ``option``."""
+        experts = [_PROMPT(f"{kind}_expert", field=field) for field in fields]
+        calls = (self._ask(prompt, ANALYSIS, seed, kind, n, expert=expert) for n, expert in enumerate(experts))
+        analyses = {}
+        for field, expert, reply in zip(fields, experts, await gather(*calls), strict=True):
+            whole_sentences = _SENTENCES.match(reply)
+            text = whole_sentences.group() if whole_sentences else reply
+            analyses[expert] = join_by_author([f"Expert in {field}"], [text])
+        return analyses
+
+    async def _agree_on_report(self, question: str, options: str, analyses: dict[str, str], seed: int) -> str:
+        """Write a report and revise it until all experts agree, at most :data:`VOTES` times; returns it. ``analyses``
+        are by the role of their experts. A vote is an objection only if its first "yes" or "no" is "no"."""
+        ask, experts = self._ask, list(analyses)
+        prompt = _PROMPT("report", question=question, options=options, analyses="\n\n".join(analyses.values()))
+        report = await ask(prompt, REPORT, seed, "report")
         for r in range(VOTES):
             prompt = _PROMPT("vote", question=question, options=options, report=report)
-            votes = await gather(*(ask(e, prompt, VOTE, seed, "vote", r, n) for n, e in enumerate(experts)))
-            against = [n for n, vote in enumerate(votes) if yes_or_no(vote) is False]
+            votes = await gather(*(ask(prompt, VOTE, seed, "vote", r, n, expert=e) for n, e in enumerate(experts)))
+            against = [n for n, vote in enumerate(votes) if parse_yes_no(vote) is False]
             if not against:
                 break
             prompt = _PROMPT("advise", question=question, options=options, report=report)
-            advice = await gather(*(ask(experts[n], prompt, ADVICE, seed, "advice", r, n) for n in against))
+            advice = await gather(*(ask(prompt, ADVICE, seed, "advice", r, n, expert=experts[n]) for n in against))
             prompt = _PROMPT("revise", question=question, options=options, report=report, advice="\n\n".join(advice))
-            report = await ask("", prompt, REPORT, seed, "revision", r)
+            report = await ask(prompt, REPORT, seed, "revision", r)
         return report
 
-    async def _ask(self, expert: str, prompt: str, max_tokens: int, seed: int, *call: object) -> str:
+    async def _ask(self, prompt: str, max_tokens: int, seed: int, *call: object, expert: str = "") -> str:
         """Send ``prompt`` to an expert with the role ``expert`` (empty: the assistant who leads the discussion);
         returns the answer. Experts do not remember earlier calls. The seed is derived from ``seed`` and ``call``."""
         messages = [{"role": "system", "content": expert or _PROMPT("assistant")}, {"role": "user", "content": prompt}]
         return await self.ask(messages, max_tokens, derive_seed(seed, *call))
 
 
-def _choice(reply: str, options: Sequence[Action]) -> Action | None:
-    """Read the chosen option in a reply, whose letter comes last in it; None without a letter, or for a letter without
-    an option."""
+def _parse_choice(reply: str, options: Sequence[Action]) -> Action | None:
+    """Read the chosen option in a reply: that of the last letter. None without a letter, or for a letter without an
+    option."""
     letters = _OPTION.findall(reply) or _LINE.findall(reply)
     number = _LETTERS.index(letters[-1]) if letters else len(options)
     return options[number] if number < len(options) else None
 
 
-def _in_words(option: Action) -> str:
+def _describe_option(option: Action) -> str:
     """Write an option as a sentence for the experts."""
     if isinstance(option, RequestTest):
         return f"Request the examination: {option.name}"

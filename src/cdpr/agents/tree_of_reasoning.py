@@ -13,7 +13,7 @@ from asyncio import gather
 from ..cases import examinations, imaging_words, is_physical, parse_analytes
 from ..environment import State, Turn
 from ..seeding import derive_seed
-from .framework import Framework, decision, fill_prompt, signed_texts, yes_or_no
+from .framework import Framework, complete_turn, fill_prompt, join_by_author, parse_yes_no
 
 _PROMPT = functools.partial(fill_prompt, "tree_of_reasoning")
 ADDRESSES = 0.7  # probability with which a doctor in the discussion addresses each of the others (published code)
@@ -31,47 +31,50 @@ class TreeOfReasoning(Framework):
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Let the doctors draw and revise their trees about a state; the turn is the decision of the head."""
-        record, known = self.record(state, forced), sections(state)
-        trees = await gather(*(self._draw(field, known[field], record, seed) for field in FIELDS))
-        trees = await self._discuss(list(known.values()), trees, derive_seed(seed, "round", 0))
-        head = _PROMPT("decide", task=self.task(forced), case=record.strip(), trees=signed_texts(DOCTORS, trees))
-        return decision(await self._ask(head, seed, "head"), forced)
+        record, evidence = self.describe_state(state, forced), divide_evidence(state)
+        trees = await gather(*(self._draw_tree(field, evidence[field], record, seed) for field in FIELDS))
+        trees = await self._discuss(list(evidence.values()), trees, derive_seed(seed, "round", 0))
+        head = _PROMPT(
+            "decide", task=self.describe_task(forced), case=record.strip(), trees=join_by_author(DOCTORS, trees)
+        )
+        return complete_turn(await self._ask(head, seed, "head"), forced)
 
-    async def _draw(self, field: str, section: str, record: str, seed: int) -> str:
-        """Let the doctor of a field draw a tree from the evidence ``section``; returns it. Where the section is empty,
-        the doctor advises what to examine."""
+    async def _draw_tree(self, field: str, evidence: str, record: str, seed: int) -> str:
+        """Let the doctor of a field draw a tree from the ``evidence`` of this field; returns it. Where there is none,
+        the doctor reads the whole ``record`` and advises what to examine."""
         doctor = DOCTORS[FIELDS.index(field)]
-        if section:
-            prompt = _PROMPT("tree", doctor=doctor, field=field, section=section)
+        if evidence:
+            prompt = _PROMPT("tree", doctor=doctor, field=field, section=evidence)
         else:
             prompt = _PROMPT("nothing_known", doctor=doctor, field=field, record=record)
         return await self._ask(prompt, seed, "tree", field)
 
-    async def _discuss(self, known: list[str], trees: list[str], seed: int) -> list[str]:
-        """Let the doctors exchange opinions about their trees; returns the trees, each revised by its doctor. ``known``
-        is the evidence of each."""
+    async def _discuss(self, evidence: list[str], trees: list[str], seed: int) -> list[str]:
+        """Let the doctors exchange opinions about their trees; returns the trees, each revised by its doctor.
+        ``evidence`` and ``trees`` have one text per doctor."""
         turn = derive_seed(seed, "turn", 0)
-        replies = await gather(*(self._address(n, section, trees, turn) for n, section in enumerate(known)))
+        opinions = await gather(*(self._give_opinions(n, text, trees, turn) for n, text in enumerate(evidence)))
         prompts = []
         for m, doctor in enumerate(DOCTORS):
-            opinions = {DOCTORS[n]: reply[m] for n, reply in enumerate(replies) if m in reply}
-            feedback = signed_texts(opinions, opinions.values()) or _PROMPT("no_feedback")
+            received = {DOCTORS[n]: given[m] for n, given in enumerate(opinions) if m in given}
+            feedback = join_by_author(received, received.values()) or _PROMPT("no_feedback")
             prompts.append(_PROMPT("revise", doctor=doctor, tree=trees[m], feedback=feedback))
         return await gather(*(self._ask(prompt, seed, "revision", m) for m, prompt in enumerate(prompts)))
 
-    async def _address(self, n: int, section: str, trees: list[str], seed: int) -> dict[int, str]:
-        """Let doctor ``n`` decide whether to join the discussion; returns the doctor's opinions about the trees of
-        others, by the number of the other doctor."""
-        doctor, section = DOCTORS[n], section or _PROMPT("no_section")
-        prompt = _PROMPT("join", doctor=doctor, case=section, trees=signed_texts(DOCTORS, trees))
-        joins = yes_or_no(await self._ask(prompt, seed, "join", n))
+    async def _give_opinions(self, n: int, evidence: str, trees: list[str], seed: int) -> dict[int, str]:
+        """Ask doctor ``n`` whether to join the discussion, and for opinions about the trees of some other doctors,
+        drawn at random. Returns the opinions by the number of the other doctor; none where the doctor does not join."""
+        doctor, evidence = DOCTORS[n], evidence or _PROMPT("no_section")
+        prompt = _PROMPT("join", doctor=doctor, case=evidence, trees=join_by_author(DOCTORS, trees))
+        if not parse_yes_no(await self._ask(prompt, seed, "join", n)):
+            return {}
         rng = random.Random(derive_seed(seed, "addresses", n))
-        others = [m for m in range(len(DOCTORS)) if m != n]
-        addressed = [m for m in others if rng.random() < ADDRESSES] if joins else []
-        opinion = functools.partial(_PROMPT, "opinion", doctor=doctor, case=section, tree=trees[n])
-        prompts = {m: opinion(other=DOCTORS[m], theirs=trees[m]) for m in addressed}
-        replies = await gather(*(self._ask(prompt, seed, "opinion", n, m) for m, prompt in prompts.items()))
-        return dict(zip(addressed, replies, strict=True))
+        addressed = [m for m in range(len(DOCTORS)) if m != n and rng.random() < ADDRESSES]
+        calls = []
+        for m in addressed:
+            parts = {"doctor": doctor, "case": evidence, "tree": trees[n], "other": DOCTORS[m], "theirs": trees[m]}
+            calls.append(self._ask(_PROMPT("opinion", **parts), seed, "opinion", n, m))
+        return dict(zip(addressed, await gather(*calls), strict=True))
 
     async def _ask(self, prompt: str, seed: int, *call: object) -> str:
         """Send a prompt to the model and return the answer. The seed is derived from ``seed`` and ``call``."""
@@ -79,9 +82,9 @@ class TreeOfReasoning(Framework):
         return await self.ask(messages, MAX_TOKENS, derive_seed(seed, *call), self.talk_temperature)
 
 
-def sections(state: State) -> dict[str, str]:
-    """Divide the evidence of a state among the doctors, by their fields: the presentation goes to the first field, a
-    result to the field of its examination (:func:`field_of`). Steps without a new result go to no doctor."""
+def divide_evidence(state: State) -> dict[str, str]:
+    """Divide the evidence of a state among the doctors; returns it by their fields. The presentation goes to the first
+    field, a result to the field of its examination (:func:`field_of`). Steps without a new result go to no doctor."""
     results: dict[str, list[str]] = {name: [] for name in FIELDS}
     results[FIELDS[0]].append(state.case.case_summary)
     for step in state.history:

@@ -161,8 +161,8 @@ class ModelSpec:
 
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> Self:
-        """Make the specification of the model in a Hugging Face folder, in this process; ``policy`` names the device and the
-        arguments of the chat template."""
+        """Make the specification of the model in a Hugging Face folder, in this process; ``policy`` names the device
+        and the arguments of the chat template."""
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod
