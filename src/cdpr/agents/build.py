@@ -60,16 +60,18 @@ def model_spec(
     *,
     credentialed: bool = True,
 ) -> ModelSpec | None:
-    """The specification of the model by which an agent acts; None for an agent without a model.
+    """Make the specification of the model by which an agent acts; None for an agent without a model.
 
     It is the model that the registry ``entry`` names, or the policy in the folder ``policy``; on ``server`` if the job
     has one. Its calls are counted. Raises SettingsError where an agent that acts by a policy gets no folder.
     """
     if entry.model is None:
         return None
-    if (model := model_of(settings, entry)) is not None:
-        at_server = model.model_copy(update={"at": server.address}) if server else model
-        spec = ModelSpec.of_entry(at_server, settings, credentialed=credentialed)
+    model = model_of(settings, entry)
+    if model is not None:
+        if server:
+            model = model.model_copy(update={"at": server.address})
+        spec = ModelSpec.of_entry(model, settings, credentialed=credentialed)
     elif policy is None:
         raise SettingsError("this run acts by a policy of its own: name its folder (--policy)")
     else:
@@ -99,13 +101,15 @@ def build_agent(
     if spec is None and not kind.one_decoding:
         raise SettingsError(f"{entry.acts} acts by a language model: name its `model` (a folder, a server, policy), or "
                             "write `one_decoding = True` in the class if it needs none")  # fmt: skip
-    line = f"reads = {(*kind.reads, 'KEY')}".replace("'", '"')
-    remedy = f"write `{line}` in the class {entry.acts}, or its evaluations would not change with the setting"
-    return kind.build(restrict(settings, (*ACTING, *kind.reads), remedy), spec, temperature, dataset)
+    declaration = f"reads = {(*kind.reads, 'KEY')}".replace("'", '"')
+    remedy = f"write `{declaration}` in the class {entry.acts}, or its evaluations would not change with the setting"
+    readable = restrict(settings, (*ACTING, *kind.reads), remedy)
+    return kind.build(readable, spec, temperature, dataset)
 
 
 def own_reads(settings: Settings, run: str) -> tuple[str, ...]:
     """The dotted keys of the settings that the agent of a run reads beside :data:`ACTING`, which all agents read."""
-    acts = agent_entry(settings, run).acts
-    # Reference policies read no more, and are slow to import.
-    return () if acts.startswith("cdpr.agents.reference:") else tuple(agent_class(agent_entry(settings, run)).reads)
+    entry = agent_entry(settings, run)
+    if entry.acts.startswith("cdpr.agents.reference:"):  # they read no more, and are slow to import
+        return ()
+    return tuple(agent_class(entry).reads)

@@ -115,7 +115,7 @@ class MDAgents(Framework):
         return Roster(chair, writer, [group])
 
     async def _form_team(self, number: int, goal: str, roles: Roles, seed: int) -> Team:
-        """Make a team with a clinician for each of ``roles``. ``number`` is that of the team among those of the case."""
+        """Make a team with a clinician for each of ``roles``; ``number`` is that of the team within the case."""
         members = []
         for n, (role, skill) in enumerate(roles):
             prompt = _PROMPT("member", role=role, skill=skill)

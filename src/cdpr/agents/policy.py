@@ -13,10 +13,10 @@ from ..settings.schema import Settings
 
 
 def longest_sequence(settings: Settings) -> int:
-    """Bound the number of tokens of a prompt with its reply, for all agents of this module. Replies and observations
-    may exceed ``policy.max_response_tokens`` by the last turn and observation."""
+    """Compute the most tokens of a prompt with its reply, for all agents of this module. The last turn and its
+    observation may exceed ``policy.max_response_tokens``."""
     policy = settings.policy
-    excess = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
+    excess = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2  # at two characters a token
     return policy.max_prompt_tokens + policy.max_response_tokens + excess
 
 
@@ -65,7 +65,8 @@ class PolicyAgent(Policy):
         sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=first_line)
         if self.model.tokenizer is None:
             messages = self.prompts.messages(state, forced, self.whole_record)
-            return [Turn(c.text) for c in await self.model.chat(messages, numbers, sampling, seed)]
+            completions = await self.model.chat(messages, numbers, sampling, seed)
+            return [Turn(completion.text) for completion in completions]
         prompt = self.prompts.prompt_ids(state, forced, self.whole_record)
         current_meter().cut += len(numbers) * self.prompts.is_cut(state.case, self.whole_record)
         prefix = self._verb if forced else ""
@@ -73,27 +74,37 @@ class PolicyAgent(Policy):
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """Score given diagnoses at a state: returns one reply for each of ``names`` that gives this diagnosis, with its
+        """Score given diagnoses at a state: returns for each of ``names`` the reply that gives this diagnosis, with its
         end-of-turn token and the log-probability of every token (nats, at temperature 1). Raises SettingsError for a
         model that cannot score."""
         return await self.score_replies(state, [f"{self._verb} {name}" for name in names], forced)
 
     async def score_replies(self, state: State, texts: Sequence[str], forced: bool) -> list[Turn]:
-        """Score given replies at a state: returns each with its tokens, as :meth:`score_diagnoses`."""
+        """Score given replies at a state: returns each with its tokens and their log-probabilities, as
+        :meth:`score_diagnoses`."""
         prompt, tokenizer = self.prompts.prompt_ids(state, forced), self.prompts.tokenizer
-        prefix = self._verb if forced else ""
-        ids = [(*tokenizer.encode(text.removeprefix(prefix)), tokenizer.end_of_turn) for text in texts]
-        logprobs = await self.model.score(prompt, ids)
-        return [Turn(text, prompt, *scored) for text, *scored in zip(texts, ids, logprobs, strict=True)]
+        prefix = self._verb if forced else ""  # a forced prompt already has the verb
+        replies = [(*tokenizer.encode(text.removeprefix(prefix)), tokenizer.end_of_turn) for text in texts]
+        logprobs = await self.model.score(prompt, replies)
+        scored = zip(texts, replies, logprobs, strict=True)
+        return [Turn(text, prompt, token_ids, values) for text, token_ids, values in scored]
 
     def name_start(self, turn: Turn) -> int:
-        """The index of the token in which the name of the disease begins; 0 where the prompt has the words before."""
-        if turn.prompt_ids[-len(self.prompts.forced_prefix_ids) :] == self.prompts.forced_prefix_ids:
+        """Find the index of the token in which the name of the disease begins; 0 where the prompt ends with the words
+        before the name, and the number of tokens where the reply is no diagnosis."""
+        prefix = self.prompts.forced_prefix_ids
+        if turn.prompt_ids[-len(prefix) :] == prefix:
             return 0
         action = parse_action(turn.text)  # not the verb itself, which a model may spell in other ways
-        start = turn.text.rfind(action.text) if isinstance(action, FinalDiagnosis) else len(turn.text)
-        ids, decode = turn.token_ids, self.prompts.tokenizer.decode
-        return bisect.bisect_left(range(len(ids)), True, key=lambda k: len(decode(ids[: k + 1])) > start)
+        if not isinstance(action, FinalDiagnosis):
+            return len(turn.token_ids)
+        start = turn.text.rfind(action.text)
+
+        def reaches_name(k: int) -> bool:
+            """Whether the text of the tokens up to index k has a character of the name."""
+            return len(self.prompts.tokenizer.decode(turn.token_ids[: k + 1])) > start
+
+        return bisect.bisect_left(range(len(turn.token_ids)), True, key=reaches_name)
 
     @property
     def _verb(self) -> str:

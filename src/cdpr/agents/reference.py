@@ -26,8 +26,12 @@ _EFFORT = 0.01  # utility lost to any request when prices are ignored
 
 
 class ReferenceAgent(Agent):
-    """An agent that knows the posterior probability of each disease; subclasses choose the examination. ``dataset`` is
-    the hospital whose probabilities it knows."""
+    """An agent that knows the posterior probability of each disease; subclasses choose the examination.
+
+    ``dataset`` is the synthetic hospital whose probabilities it knows. ``doctor`` computes them; arrays over diseases
+    and examinations are in the order of ``doctor.diseases`` and ``doctor.exams``. ``physical`` says which examinations
+    are items of the physical examination.
+    """
 
     one_decoding = True
 
@@ -36,7 +40,7 @@ class ReferenceAgent(Agent):
         self.doctor = doctor = Diagnostician(dataset=dataset)
         self.price = functools.cache(lambda key: price_of(key, settings.costs))
         self.physical = np.array([doctor.hospital.examinations[e].kind == "physical" for e in doctor.exams])
-        self._known: LRUCache[tuple, np.ndarray] = LRUCache(_CACHE)
+        self._posteriors: LRUCache[tuple, np.ndarray] = LRUCache(_CACHE)
 
     @classmethod
     def build(cls, settings: Settings, spec: None, temperature: float, dataset: str) -> Self:
@@ -57,26 +61,29 @@ class ReferenceAgent(Agent):
         """Choose the next action: returns the index of the examination to request (in ``doctor.exams``), or None to
         diagnose."""
 
-    @cachedmethod(lambda self: self._known, key=lambda self, state: state.key)
+    @cachedmethod(lambda self: self._posteriors, key=lambda self, state: state.key)
     def posterior(self, state: State) -> np.ndarray:
         """Compute P(disease | state), shape [diseases]. Posteriors are cached, so that a new state takes one update."""
         if not state.history:
             return self.doctor.prior(state.case.case_summary)
-        p = self.posterior(State(state.case, state.history[:-1]))
+        before = self.posterior(State(state.case, state.history[:-1]))
         answer = state.history[-1].observation
         if answer.kind != "result" or answer.exam_key is None:
-            return p
-        return self.doctor.update(p, answer.exam_key, answer.text)
+            return before
+        return self.doctor.update(before, answer.exam_key, answer.text)
 
     def is_requested(self, state: State) -> np.ndarray:
         """Whether each examination was requested before, bool of shape [examinations]."""
-        requests = [step.action.name for step in state.history if isinstance(step.action, RequestTest)]
-        matches = [key for step in state.history if (key := step.observation.exam_key) is not None]
-        names = {canonical_name(name) for name in (*requests, *matches)}
+        names = set()
+        for step in state.history:
+            if isinstance(step.action, RequestTest):
+                names.add(canonical_name(step.action.name))
+            if step.observation.exam_key is not None:
+                names.add(canonical_name(step.observation.exam_key))
         return np.array([exam in names for exam in self.doctor.exams])
 
-    def requests(self, state: State) -> int:
-        """The number of examinations requested so far, without items of the physical examination."""
+    def count_requests(self, state: State) -> int:
+        """Count the examinations requested so far, without items of the physical examination."""
         return int((self.is_requested(state) & ~self.physical).sum())
 
     def prices(self, state: State) -> np.ndarray:
@@ -91,7 +98,7 @@ class ZeroTest(ReferenceAgent):
     """Names the likeliest disease at once."""
 
     def choose(self, state: State, seed: int) -> int | None:
-        """Always diagnose."""
+        """Return None: diagnose."""
         return None
 
 
@@ -101,7 +108,7 @@ class AllTests(ReferenceAgent):
     unlimited_turns = True
 
     def choose(self, state: State, seed: int) -> int | None:
-        """The first examination that was not requested yet; None where all were."""
+        """Choose the first examination that was not requested yet; None where all were."""
         left = np.flatnonzero(~self.is_requested(state))
         return int(left[0]) if left.size else None
 
@@ -112,8 +119,8 @@ class RandomTests(ReferenceAgent):
     limit = 3
 
     def choose(self, state: State, seed: int) -> int | None:
-        """A random examination that was not requested; None after ``limit`` requests."""
-        if self.requests(state) >= self.limit:
+        """Choose a random examination that was not requested; None after ``limit`` requests."""
+        if self.count_requests(state) >= self.limit:
             return None
         left = np.flatnonzero(~self.is_requested(state) & ~self.physical)
         return int(np.random.default_rng(seed).choice(left))
@@ -125,7 +132,8 @@ class CheapestFirst(ReferenceAgent):
     confidence = 0.8
 
     def choose(self, state: State, seed: int) -> int | None:
-        """The cheapest examination that was not requested; None once the likeliest disease is probable enough."""
+        """Choose the cheapest examination that was not requested; None once the likeliest disease is probable
+        enough."""
         if self.posterior(state).max() >= self.confidence:
             return None
         left = np.flatnonzero(~self.is_requested(state) & ~self.physical)
@@ -137,8 +145,8 @@ class ValueOfInformation(ReferenceAgent):
     followed; diagnoses when no examination has a gain. It assumes the average availability of results."""
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
-        """The utility lost to the result of each examination, shape [examinations], and that lost to an unavailable
-        request."""
+        """Compute what requests cost in units of utility. Returns the utility lost to the result of each examination,
+        shape [examinations], and that lost to a request whose result is unavailable."""
         physical: Any = self.physical.astype(int)
         usd: Any = self.prices(state)
         results = Effort(issued=1 - physical, available=1 - physical, physical=physical, cost_usd=usd)
@@ -149,18 +157,20 @@ class ValueOfInformation(ReferenceAgent):
         return 0.0 - utility(0.0, effort, self.settings.utility, self.settings.environment.tests)
 
     def choose(self, state: State, seed: int) -> int | None:
-        """The examination with the highest expected gain in utility; None where none exceeds the price of a request."""
+        """Choose the examination with the highest expected gain in utility; None where no gain exceeds
+        :data:`_NEGLIGIBLE`."""
         gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.is_requested(state))
         return int(gain.argmax()) if gain.max() > _NEGLIGIBLE else None
 
 
 class DiscountedInformation(ValueOfInformation):
-    """As :class:`ValueOfInformation`, with all losses divided by four: the accuracy that more money would buy."""
+    """As :class:`ValueOfInformation`, but examinations cost a quarter of their utility: the accuracy that more money
+    would buy."""
 
     part = 0.25
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
-        """As those of :class:`ValueOfInformation`, divided by four."""
+        """Compute what requests cost as :class:`ValueOfInformation` does, times :attr:`part`."""
         charge, miss = super().charges(state)
         return self.part * charge, self.part * miss
 
@@ -209,21 +219,23 @@ class Clinician(ValueOfInformation):
         return Turn(f"THINKING: {thinking}\n{turn.text}\nReason: {reason}")
 
     def choose(self, state: State, seed: int) -> int | None:
-        """The examination with the highest expected gain, by the prices that the habit of the case considers. None to
-        diagnose: when the likeliest disease is probable enough, or when the habit allows no further examination."""
-        habits, uniform = self.habits, derive_seed("habit", state.case.note_id) / 2**63
+        """Choose the examination with the highest expected gain, by the prices that the habit of the case considers.
+        None to diagnose: when the likeliest disease is probable enough, or when the habit allows no further
+        examination."""
+        habits = self.habits
+        uniform = derive_seed("habit", state.case.note_id) / 2**63  # in [0, 1), it draws the habit of the case
         patience, stop_at, charges = habits.patience, habits.confidence, self.charges
         if uniform < habits.premature:
             patience = 0 if uniform < habits.premature * habits.at_once else 1
         elif uniform < habits.premature + habits.defensive:
             stop_at, charges = habits.certainty, self.equal_charges
         p = self.posterior(state)
-        if self.requests(state) >= patience or p.max() >= stop_at:
+        if self.count_requests(state) >= patience or p.max() >= stop_at:
             return None
         gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(p, *charges(state)))
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
 
     def equal_charges(self, state: State) -> tuple[np.ndarray, float]:
-        """As :meth:`charges`, but the same small loss for every examination with a price, however high; 0 for items of
+        """As :meth:`charges`, but with the same small loss for every examination, whatever its price; 0 for items of
         the physical examination."""
         return np.where(self.physical, 0.0, _EFFORT), _EFFORT

@@ -1,9 +1,9 @@
 """Reads whether a text affirms or denies the diagnosis that it names, and whether a request declines an examination.
 
-A text is cut into clauses, and the words of each are read by class (``denial.yaml``). A clause that denies without a
-subject of its own ("ruled out by CT", "not confirmed") denies the diagnosis before it; one with another subject
-("without perforation", "sepsis excluded") is a detail. What the classes leave open is a doubt, which the tables do not
-decide.
+A text is cut into clauses, and each word of a clause has a class (``denial.yaml``): negation, doubt, medical word, ...
+A clause that denies without a subject of its own ("ruled out by CT", "not confirmed") denies the diagnosis before it.
+One with another subject ("without perforation", "sepsis excluded") is a detail. What the classes leave open is a doubt:
+then the tables of names do not find the diagnosis right.
 """
 
 import functools
@@ -18,7 +18,7 @@ Clause = Literal["plain", "denial", "other", "doubt", "empty"]
 """What a clause does: it names a diagnosis (``plain``), denies the one before it, or without one the next
 (``denial``), denies another subject (``other``), leaves it open (``doubt``), or names nothing (``empty``)."""
 
-# Letters by which the classes of words are written in the pattern of a clause.
+# The letter of each class of words, by which :func:`_classify_clause` spells a clause.
 _LETTER = {"negators": "n", "ruling_out": "r", "set_aside": "s", "past": "h", "doubts": "d", "support": "p",
            "remarks": "c", "generic": "g", "medical": "m"}  # fmt: skip
 
@@ -33,7 +33,7 @@ def _word_classes() -> dict[str, list[str]]:
 
 
 def _class_regex(name: str) -> str:
-    """Write a regular expression that matches any word of the class ``name``; words in Latin letters match as whole
+    """Write a regular expression that matches any word of the class ``name``. Words in Latin letters match as whole
     words only."""
     words = _word_classes()[name]
     latin = [text for text in words if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
@@ -49,7 +49,7 @@ def _pattern(*classes: str) -> re.Pattern[str]:
 
 @functools.cache
 def _word_pattern() -> re.Pattern[str]:
-    """Compile a pattern that matches any word; the name of the matched group is the class of the word, ``other`` for a
+    """Compile a pattern that matches any word. The name of the matched group is the class of the word, ``other`` for a
     word without a class."""
     classes = "|".join(f"(?P<{name}>{_class_regex(name)})" for name in _LETTER)
     return re.compile(classes + r"|(?P<other>[一-鿿]|[^\W一-鿿]+)", re.IGNORECASE)
@@ -77,7 +77,7 @@ _NOT_ONLY = re.compile(
 
 
 def normalise_punctuation(text: str) -> str:
-    """Write full-width punctuation in ASCII, and "not only a but b" as "a, b"."""
+    """Write full-width punctuation in ASCII, spaces as single ones, and "not only a but b" as "a, b"."""
     text = " ".join(text.translate(_FULL_WIDTH).split())
     both = _NOT_ONLY.match(text)
     return ", ".join(filter(None, both.groups())) if both else text
@@ -86,23 +86,25 @@ def normalise_punctuation(text: str) -> str:
 @functools.lru_cache(maxsize=1 << 14)
 def read_stance(text: str) -> tuple[Stance, str]:
     """Read whether a text affirms a diagnosis, denies it or leaves it open; returns this stance and the affirmed name,
-    the first that the text does not deny.
+    the first that the text does not deny. "Pneumonia, not pulmonary embolism" gives ``("affirmed", "Pneumonia")``.
 
     The name is empty where the text denies every diagnosis. It is also empty for a text without any word of denial or
     doubt, which is affirmed as a whole.
     """
-    plain = _pattern("setting_aside").sub(", not ", _pattern("neutral").sub(" ", _CROSSED_OUT.sub(" ", text)))
+    plain = _CROSSED_OUT.sub(" ", text)
+    plain = _pattern("neutral").sub(" ", plain)
+    plain = _pattern("setting_aside").sub(", not ", plain)
     if _CROSS.search(plain) or not plain.strip(" ,;.:"):
         return "denied", ""
     if plain == text and not _pattern(*_DENYING).search(plain):
         return "affirmed", ""
-    # ``name``: the affirmed diagnosis so far; ``revoked``: one that a later clause denied ("pneumonia, ruled out");
-    # ``denies_next``: the next name is denied ("excluded: pneumonia").
-    name, revoked, denied, doubtful, denies_next = "", "", False, False, False
+    name = revoked = ""  # the affirmed diagnosis so far; one that a later clause denied ("pneumonia, ruled out")
+    denied = doubtful = False  # whether a diagnosis was denied, or left open
+    denies_next = False  # whether the next name is denied ("excluded: pneumonia")
     for clause in filter(None, map(str.strip, _CLAUSE.split(plain))):
         if denied and not name:
             clause = _REPLACEMENT.sub("", clause)
-        kind = _clause_kind(clause, name)
+        kind = _classify_clause(clause, name)
         # A name behind a revoked diagnosis may be the true diagnosis, or the reason of the denial.
         doubtful |= kind == "doubt" or (kind == "plain" and revoked != "")
         denied |= kind in ("denial", "other") and not name
@@ -114,14 +116,18 @@ def read_stance(text: str) -> tuple[Stance, str]:
             denies_next = True
         elif kind == "denial":
             name, revoked = "", name
-    return ("doubtful" if doubtful else "affirmed" if name else "denied"), name
+    if doubtful:
+        return "doubtful", name
+    return ("affirmed" if name else "denied"), name
 
 
-def _clause_kind(clause: str, head: str) -> Clause:
-    """Classify a clause by the classes of its words; ``head`` is the diagnosis before it (empty: there is none).
+def _classify_clause(clause: str, head: str) -> Clause:
+    """Classify a clause (see :data:`Clause`) by the classes of its words; ``head`` is the diagnosis before it (empty:
+    there is none).
 
     The local variable ``classes`` spells the clause with one letter per word: n negation, r ruling out, s setting
-    aside, h past, d doubt, p support, c remark, g generic word, m medical word, x any other word.
+    aside, h past, d doubt, p support, c remark, g generic word, m medical word, x any other word. "No evidence of
+    pneumonia" is "npgm".
     """
     classes, subject = "", []
     for word in _word_pattern().finditer(clause):
@@ -130,10 +136,12 @@ def _clause_kind(clause: str, head: str) -> Clause:
         if letter in "xm":
             subject.append(word[0])
     named = bool(subject)
-    if "d" in classes or re.search("n.*[rs]|[rs].*n", classes):
+    if "d" in classes or re.search("n.*[rs]|[rs].*n", classes):  # a doubt, or a double negation
         return "doubt"
-    if not re.search("[nrsh]", classes):
-        return "doubt" if head and "c" in classes else "plain" if named else "empty"
+    if not re.search("[nrsh]", classes):  # nothing is denied
+        if head and "c" in classes:
+            return "doubt"
+        return "plain" if named else "empty"
     if not named:
         return "denial" if head or "p" not in classes else "empty"
     if not head:

@@ -76,13 +76,14 @@ class Policy(Agent, Protocol):
 
 
 class DiagnosticEnvironment:
-    """The transition T(s, a) of the decision process (paper, section "Problem Formulation"): it matches a requested
-    examination, charges it in US dollars, and ends the episode at a diagnosis, at the turn cap or when the budget is
-    used up.
+    """The transition T(s, a) of the decision process (paper, section "Problem Formulation"). It matches a requested
+    examination with the record of the case, charges it in US dollars, and ends the episode at a diagnosis, at the turn
+    cap or when the budget is used up.
 
     ``settings`` is the section ``environment``; ``judge`` and ``matcher`` use tables of names by default. Where
     language models judge or match, :meth:`respond` waits for them; all other methods return at once. ``calls`` counts
-    the requests to matcher and judge, and by source those that a model answered.
+    the calls of ``matcher`` and ``judge``, and by source (``matcher_model``, ``judge_invalid``, ...) those that a model
+    answered.
     """
 
     def __init__(
@@ -102,16 +103,18 @@ class DiagnosticEnvironment:
     def must_diagnose(self, state: State, agent: Agent | None = None) -> bool:
         """Whether the next reply at a state has to be a diagnosis: because the turn cap is reached, the last request
         exceeded the budget, or ``agent`` has room for one reply only. False for an agent with unlimited turns."""
-        if agent is not None and (agent.unlimited_turns or agent.must_diagnose(state)):
-            return not agent.unlimited_turns
+        if agent is not None and agent.unlimited_turns:
+            return False
+        if agent is not None and agent.must_diagnose(state):
+            return True
         if state.history and state.history[-1].observation.kind == "over_budget":
             return True
         free_turns = self.settings.max_turns - (self.settings.forced_turn == "within")
         return len(state.history) >= free_turns
 
     async def respond(self, state: State, turn: Turn) -> Step:
-        """Answer a reply as :meth:`step` does, after waiting for the models that judge or match. Raises ModelFailure
-        where such a model gives no answer."""
+        """Answer a reply of an agent, as :meth:`step` does, after waiting for the models that judge or match. Raises
+        ModelFailure where such a model gives no answer."""
         match parse_action(turn.text):
             case RequestTest(name):
                 await self.matcher.prepare(name, state.case.key_pertinent_results_dict)
@@ -120,8 +123,8 @@ class DiagnosticEnvironment:
         return self.step(state, turn)
 
     def step(self, state: State, turn: Turn) -> Step:
-        """Parse the reply ``turn`` and answer it: returns the step with its action and the observation. The observation
-        of a diagnosis is empty, of kind ``end``. Raises LookupError where a model has to judge or match and
+        """Parse the reply ``turn`` at a state and answer it: returns the step with its action and the observation. The
+        observation of a diagnosis is empty, of kind ``end``. Raises LookupError where a model has to judge or match and
         :meth:`respond` has not asked it."""
         match action := parse_action(turn.text):
             case RequestTest(name):
@@ -131,8 +134,8 @@ class DiagnosticEnvironment:
         return Step(turn, action, Observation("invalid"))
 
     def _answer(self, state: State, name: str) -> Observation:
-        """Answer the request of the examination ``name``: returns the observation with result and price. A billing
-        group is charged once per case."""
+        """Answer the request of the examination ``name``: returns the observation with its result and the US dollars
+        charged. A billing group is charged once per case."""
         keys, source = self.matcher.match(name, state.case.key_pertinent_results_dict)
         self._count("matcher", self.matcher, source)
         if not keys:
@@ -154,8 +157,8 @@ class DiagnosticEnvironment:
         return Trajectory(state.case, (*state.history, step), diagnosis, correct, forced)
 
     def conclude(self, state: State, step: Step) -> tuple[Step, bool]:
-        """Judge the last step of an episode: returns the step and whether its diagnosis is right. A step without a
-        diagnosis becomes an invalid one, and is wrong."""
+        """Judge the last step of an episode: returns the step, and whether its diagnosis is right. A step without a
+        diagnosis is returned as an invalid one, and is wrong."""
         if not isinstance(step.action, FinalDiagnosis):
             return Step(step.turn, Invalid(step.turn.text), Observation("invalid")), False
         return step, self.is_correct(step.action.text, state.case.diagnosis_results)
@@ -167,8 +170,8 @@ class DiagnosticEnvironment:
         return verdict.correct
 
     def _count(self, name: str, judging: TableJudge | TableMatcher, *sources: str) -> None:
-        """Count a call of the judge or matcher (``name``), and those of the ``sources`` of its answer that are among
-        its ``counters``."""
+        """Count a call of the judge or matcher (``name``) in :attr:`calls`, and those of the ``sources`` of its answer
+        that are among its ``counters``."""
         self.calls.update([name, *(f"{name}_{source}" for source in sources if source in judging.counters)])
 
     def _result(self, state: State, key: str) -> str:

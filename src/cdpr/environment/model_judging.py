@@ -13,7 +13,7 @@ from ..llm.types import SYSTEM
 from .denial import declines_examination
 from .once import Once
 from .prompt import text_file
-from .table_judging import Source, TableJudge, TableMatcher, Verdict, read_diagnosis, spellings, table_verdict
+from .table_judging import Source, TableJudge, TableMatcher, Verdict, group_by_spelling, read_diagnosis, table_verdict
 
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 128, 96  # most tokens of an answer; some judges think first, and names may be long
@@ -45,11 +45,11 @@ _DECORATION = " \t\r\n`*\"'"
 
 
 class Questions:
-    """Puts questions to ``model``, each once, with ``rules`` as system message and greedy decoding, and keeps the
-    answers.
+    """Sends questions to ``model``, each once, with ``rules`` as system message and greedy decoding, and keeps the
+    answers, of at most ``max_tokens`` tokens.
 
     ``asker`` (``judge``, ``matcher``) is the calling system in recordings and bills, so that the evaluated agent is not
-    charged. Answers have at most ``max_tokens`` tokens.
+    charged.
     """
 
     def __init__(self, model: Model, rules: str, asker: str, max_tokens: int) -> None:
@@ -141,7 +141,7 @@ class ModelMatcher(TableMatcher):
         answer = self.questions.answer(_matcher_question(requested, names)).strip(_DECORATION)
         if answer.removesuffix(".") == NO_MATCH:
             return (), "model"
-        matches = spellings(names).get(normalise(answer), ())
+        matches = group_by_spelling(names).get(normalise(answer), ())
         return matches, "model" if matches else "invalid"
 
 
@@ -155,18 +155,25 @@ def read_verdict(answer: str) -> bool | None:
     if "<think>" in answer:
         return None
     verdicts: set[bool] = set()
-    lines = [" ".join(line.split()) for line in _MARKUP.sub(" ", answer).splitlines() if line.strip()]
+    lines = [_one_line(line) for line in _MARKUP.sub(" ", answer).splitlines() if line.strip()]
     for number, line in enumerate(lines):
-        verdict = _VERDICT.match(line)
-        if verdict is None or (number and verdict["reason"].strip(" .!,;:")):
-            closing = _CLOSING.search(line)
-            verdict = closing and _VERDICT.match(line, closing.start())
+        verdict = _match_verdict(line, is_first=number == 0)
         if verdict is not None:
             right = bool(verdict["right"] or verdict["yes"])
             if _REVOKED[right].search(verdict["reason"]):
                 return None
             verdicts.add(right)
     return verdicts.pop() if len(verdicts) == 1 else None
+
+
+def _match_verdict(line: str, is_first: bool) -> re.Match[str] | None:
+    """Match the verdict in a line of an answer (:data:`_VERDICT`): at its beginning, in later lines only if nothing
+    follows it, or at its end. Returns None where there is none."""
+    verdict = _VERDICT.match(line)
+    if verdict is not None and (is_first or not verdict["reason"].strip(" .!,;:")):
+        return verdict
+    closing = _CLOSING.search(line)
+    return _VERDICT.match(line, closing.start()) if closing else None
 
 
 def _judge_question(predicted: str, truth: str) -> str:

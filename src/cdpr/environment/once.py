@@ -19,9 +19,9 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
         return pool.submit(asyncio.run, coroutine).result()
 
 
-async def all_ended(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Run calls at the same time and return their results in order. Raises the first error, but only after all calls
-    have ended: their requests to a model are paid for and have to be recorded."""
+async def gather_all(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """Run calls at the same time and return their results in order. As :func:`asyncio.gather`, but the first error is
+    raised only after all calls have ended: their requests to a model are paid for and have to be recorded."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -38,7 +38,7 @@ class Once(Generic[T]):
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def get(self, key: str, compute: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of ``key``, which ``compute()`` makes on first use. Raises what ``compute`` raises."""
+        """Return the result of ``key``; the first call computes it by ``compute()``. Raises what ``compute`` raises."""
         if key not in self.results:
             if key not in self._tasks:
                 self._tasks[key] = asyncio.create_task(self._compute(key, compute))
@@ -46,7 +46,7 @@ class Once(Generic[T]):
         return self.results[key]
 
     async def _compute(self, key: str, compute: Callable[[], Awaitable[T]]) -> None:
-        """Compute the result of a key and keep it; removes the task of this call from the running ones."""
+        """Compute the result of a key and store it in :attr:`results`; ends the task of the key."""
         try:
             self.results[key] = await compute()
         finally:

@@ -24,11 +24,14 @@ def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnv
     use agreement, so their diagnoses and requests go to another machine only under ``governance.remote_agreement``.
     Raises SettingsError for a model that cannot be opened and GovernanceError for one that the agreement forbids, both
     before any request."""
-    judge, matcher, fuzzy_cutoff = None, None, settings.environment.fuzzy_cutoff
-    if spec := _spec(settings, "judge.model", credentialed):
-        judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))
-    if spec := _spec(settings, "matcher.model", credentialed):
-        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), fuzzy_cutoff)
+    judge = matcher = None
+    judge_spec = _judge_spec(settings, "judge.model", credentialed)
+    if judge_spec:
+        judge = importlib.import_module(_JUDGING).ModelJudge(open_model(judge_spec))
+    matcher_spec = _judge_spec(settings, "matcher.model", credentialed)
+    if matcher_spec:
+        cutoff = settings.environment.fuzzy_cutoff
+        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(matcher_spec), cutoff)
     return DiagnosticEnvironment(settings.environment, judge, matcher)
 
 
@@ -37,7 +40,7 @@ def open_second_judge(settings: Settings, *, credentialed: bool) -> TableJudge |
     names, so that their errors show too. Raises as :func:`open_environment`."""
     if settings.judge.second == TABLES:
         return TableJudge()
-    spec = _spec(settings, "judge.second", credentialed)
+    spec = _judge_spec(settings, "judge.second", credentialed)
     if spec is None:
         return None
     return importlib.import_module(_JUDGING).ModelJudge(open_model(spec), "second_judge", tables_first=False)
@@ -49,13 +52,13 @@ def check_judges(
     """Check the models that the settings ``which`` name (``judge.model``, ...) before any work; returns the disclosures
     of those on other machines, to which text of credentialed cases will go. ``dataset`` is named in errors. Raises as
     :meth:`ModelSpec.check`."""
-    specs = (_spec(settings, key, credentialed) for key in which)
-    return [disclosure for spec in specs if spec and (disclosure := spec.check(dataset))]
+    specs = [_judge_spec(settings, key, credentialed) for key in which]
+    return list(filter(None, (spec.check(dataset) for spec in specs if spec)))
 
 
-def _spec(settings: Settings, key: str, credentialed: bool) -> ModelSpec | None:
-    """The specification of the model that the setting ``key`` names; None where it names none. Raises SettingsError for
-    a model that costs money and is not enabled."""
+def _judge_spec(settings: Settings, key: str, credentialed: bool) -> ModelSpec | None:
+    """Make the specification of the model that the setting ``key`` names; None where it names none. Raises
+    SettingsError for a model that costs money and is not enabled."""
     entry = judging_models(settings).get(key)
     if entry is None:
         return None

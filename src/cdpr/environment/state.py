@@ -115,8 +115,8 @@ class Step:
 
     @cached_property
     def evidence(self) -> tuple[str, str]:
-        """What the step adds to the identity of a state: the kind of its observation, and the key of the examination
-        (without a match the normalised request; empty for other actions)."""
+        """What the step adds to the identity of a state: the kind of its observation, and the key of the examination,
+        such as ``("result", "CBC")``. Without a match it is the normalised request, for other actions empty."""
         if self.observation.exam_key is not None:
             return self.observation.kind, self.observation.exam_key
         name = self.action.name if isinstance(self.action, RequestTest) else ""
@@ -137,13 +137,14 @@ class State:
 
     @cached_property
     def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """The identity of the state: its case and its evidence in order, whatever the words of the replies."""
+        """The identity of the state: its case and the :attr:`Step.evidence` of its steps in order, whatever the words
+        of the replies."""
         return self.case.note_id, tuple(step.evidence for step in self.history)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The identity of the prompt that a policy reads at the state: the case and the exact texts of all replies.
-        States with one :attr:`key` may differ in it."""
+        """The identity of the prompt that a policy reads at the state: the case and the exact texts of all replies. Two
+        states with the same :attr:`key` may have different prompts."""
         return self.case.note_id, *(step.turn.text for step in self.history)
 
     def after(self, step: Step) -> "State":
@@ -205,6 +206,7 @@ class Effort:
         return self.unavailable + self.invalid
 
     def __add__(self, other: "Effort") -> "Effort":
+        """Add the counts and costs of two efforts."""
         return Effort(*map(operator.add, vars(self).values(), vars(other).values()))
 
 

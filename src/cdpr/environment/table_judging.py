@@ -60,15 +60,17 @@ def table_verdict(predicted: str, truth: str) -> Verdict:
     Only the first disease of a list counts. Words after it may add details (rule 3). A broader category is another
     disease, and therefore wrong (rule 4). Source: paper, "Diagnosis Evaluation".
     """
-    reading = read_diagnosis(predicted)
-    right = reading.stance == "affirmed" and not _names(reading.name).isdisjoint(_names(truth))
-    return Verdict(right or _spelling(predicted) == _spelling(truth), "table", reading.several)
+    diagnosis = read_diagnosis(predicted)
+    has_same_name = not _canonical_names(diagnosis.name).isdisjoint(_canonical_names(truth))
+    is_same_text = predicted.casefold().strip(" .") == truth.casefold().strip(" .")
+    right = is_same_text or (diagnosis.stance == "affirmed" and has_same_name)
+    return Verdict(right, "table", diagnosis.several)
 
 
-class Reading(NamedTuple):
-    """A text of an agent about a diagnosis, as read by :func:`read_diagnosis`. ``name`` is its first diagnosis,
-    ``stance`` whether the text affirms it; ``several``: it has further alternatives. ``question`` is the text to put to
-    a judging model: the name, or the whole text where that denies or doubts."""
+class ParsedDiagnosis(NamedTuple):
+    """What :func:`read_diagnosis` finds in a text of an agent. ``name`` is the first diagnosis, ``stance`` whether the
+    text affirms it; ``several``: it has further alternatives. ``question`` is the text that a judging model is asked
+    about: the name, or the whole text where that denies or doubts."""
 
     name: str
     several: bool
@@ -77,17 +79,14 @@ class Reading(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def read_diagnosis(text: str) -> Reading:
-    """Read the diagnosis in a text of an agent: the first one that the text affirms, or else the first one."""
+def read_diagnosis(text: str) -> ParsedDiagnosis:
+    """Read the diagnosis in a text of an agent: the first one that the text affirms, or else the first one. Of
+    "Sepsis or pneumonia" it is "Sepsis", of "Not sepsis but pneumonia" it is "pneumonia"."""
     plain = normalise_punctuation(text)
     first, several = first_diagnosis(plain)
     stance, name = read_stance(plain)
-    return Reading(name or first, several, stance, text if name or stance != "affirmed" else first)
-
-
-def _spelling(text: str) -> str:
-    """The text in lower case, without spaces and full stops at its ends."""
-    return text.casefold().strip(" .")
+    denies_nothing = stance == "affirmed" and not name
+    return ParsedDiagnosis(name or first, several, stance, question=first if denies_nothing else text)
 
 
 def first_diagnosis(diagnosis: str) -> tuple[str, bool]:
@@ -96,20 +95,24 @@ def first_diagnosis(diagnosis: str) -> tuple[str, bool]:
     Alternatives are a numbered list, "a or b", "a vs b", "a; b", or at least three known diseases in a row. (Two in a
     row may be a disease and its complication.)
     """
-    parts = [part for piece in _ALTERNATIVE.split(diagnosis) if (part := piece.strip(" ,."))]
-    if len(parts) > 1:
-        return parts[0], True
-    row = [part.strip(" .") for part in _COMMA.split(diagnosis.strip())]
-    if len(row) > 2 and all(diagnoses().find(part) for part in row):
+    stripped = (alternative.strip(" ,.") for alternative in _ALTERNATIVE.split(diagnosis))
+    alternatives = list(filter(None, stripped))
+    if len(alternatives) > 1:
+        return alternatives[0], True
+    row = [name.strip(" .") for name in _COMMA.split(diagnosis.strip())]
+    if len(row) > 2 and all(map(diagnoses().find, row)):
         return row[0], True
-    return (parts or [diagnosis])[0], False
+    return (alternatives[0] if alternatives else diagnosis), False
 
 
-def _names(text: str) -> frozenset[str]:
-    """The normalised names under which a diagnosis is compared: the whole text and its leading disease, each by its
+def _canonical_names(text: str) -> frozenset[str]:
+    """The normalised names by which two diagnoses are compared: the whole text and its leading disease, each by its
     canonical name if it is known."""
-    terms = ((diagnoses().find(spelling), spelling) for spelling in (text, leading_disease(text)))
-    return frozenset(filter(None, (normalise(term.name if term else spelling) for term, spelling in terms)))
+    names = set()
+    for spelling in (text, leading_disease(text)):
+        term = diagnoses().find(spelling)
+        names.add(normalise(term.name if term else spelling))
+    return frozenset(names - {""})
 
 
 Source = Literal["table", "model", "invalid"]
@@ -145,8 +148,8 @@ class TableMatcher:
         return self._match(requested, tuple(keys)), "table"
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """The keys that a request names by the first rule that finds any; the class lists the rules."""
-        known, plain = spellings(keys), normalise(requested)
+        """Find the keys that a request names, by the first rule that finds any; the class lists the rules."""
+        known, plain = group_by_spelling(keys), normalise(requested)
         if plain in known:
             return known[plain]
         if declines_examination(requested):
@@ -154,39 +157,52 @@ class TableMatcher:
         request = meaning(requested)
         term = examinations().find("Vital Signs" if request.kind == naming.VITAL_SIGNS else requested)
         if whole_kind(requested) == "physical" or (term is not None and term.kind == "physical"):
-            return _physical_items(term, keys, known)
+            return _find_physical(term, keys, known)
         if request.term is not None and request.how != "analyte":
-            same = [key for key in keys if _examination(key) is request.term]
+            same = [key for key in keys if _find_examination(key) is request.term]
             # The key that bears the canonical name comes before keys that are a part of it.
             canonical = normalise(request.terms[0].name)
             same.sort(key=lambda key: normalise(key) != canonical)
             if same and (not request.terms[0].parts or normalise(same[0]) == canonical):
                 return known[normalise(same[0])]
-        if related := _related(requested, request, keys):
+        if related := _find_related(requested, request, keys):
             return related
-        region, contrast = imaging_words(requested) or (None, "")
-        named = {key: words for key in keys if region and (words := imaging_words(key)) and words[0] == region}
-        alike = [key for key, words in named.items() if words[1] == contrast]
-        # Without contrast named on one side, studies of either kind are the same.
-        if studies := alike or [key for key, words in named.items() if not (contrast and words[1])]:
-            return known[normalise(studies[0])]
+        study = _find_study(requested, keys)
+        if study:
+            return known[normalise(study)]
         # A standard name is not misspelled: "IgA [Mass/volume] in Serum" is not IgG.
         may_be_misspelled = term is None and not clinical_names(requested)
         similar = self._fuzzy_match(plain, known) if may_be_misspelled and self.fuzzy_cutoff < 100 else ()
-        return similar or _collective_keys(requested, request, keys)
+        return similar or _find_collective(requested, request, keys)
 
     def _fuzzy_match(self, requested: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-        """The keys whose spelling is most similar to the request and has the same digits; none below the cutoff.
+        """Find the keys whose spelling is most similar to the request and has the same digits; none below the cutoff.
         ``known`` are the keys by spelling."""
-        same_digits = [name for name in known if _digits(name) == _digits(requested)]
+        same_digits = [name for name in known if _extract_digits(name) == _extract_digits(requested)]
         best = process.extractOne(requested, same_digits, scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
         return known[best[0]] if best else ()
 
 
-def _physical_items(system: Term | None, keys: tuple[str, ...], known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The keys of the items of the physical examination that a request for ``system`` names. For a system of the body:
-    its item, or else the items that describe the whole examination. For None, the whole examination: all items.
-    ``known`` are the keys by spelling (:func:`spellings`)."""
+def _find_study(requested: str, keys: tuple[str, ...]) -> str | None:
+    """Find the key of an imaging study of the requested modality and region: one that agrees about contrast, or else
+    one where request or key does not mention contrast. None where there is none."""
+    words, contrast = imaging_words(requested) or (frozenset(), "")
+    contrast_of_study: dict[str, str] = {}
+    for key in keys:
+        study = imaging_words(key)
+        if words and study and study[0] == words:
+            contrast_of_study[key] = study[1]
+    alike = [key for key, other in contrast_of_study.items() if other == contrast]
+    compatible = [key for key, other in contrast_of_study.items() if not (contrast and other)]
+    return next(iter(alike or compatible), None)
+
+
+def _find_physical(system: Term | None, keys: tuple[str, ...], known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Find the keys of the items of the physical examination that a request for ``system`` names.
+
+    For a system of the body: its item, or else the items that describe the whole examination. For None, the whole
+    examination: all items. ``known`` are the keys by spelling (:func:`group_by_spelling`).
+    """
     items = {key: key.removesuffix(PHYSICAL_SUFFIX) for key in keys if is_physical(key)}
     if system is None:
         return tuple(items)
@@ -200,8 +216,8 @@ def _physical_items(system: Term | None, keys: tuple[str, ...], known: dict[str,
     return tuple(key for key in whole if is_single or terms[key] is None)
 
 
-def _related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The keys whose examination answers a request by the vocabulary's relations of panels, parts and quantities.
+def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Find the keys whose examination answers a request by the vocabulary's relations of panels, parts and quantities.
 
     For a quantity ("potassium"): the key of this quantity, else of a panel that reports it. For an examination: keys
     that name it among others, else its quantities and parts, else the panel that contains it. Empty where there is
@@ -221,17 +237,17 @@ def _related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[s
             return same or reporting[:1]
         # A laboratory may report it with a smaller panel: potassium with the kidney function.
         smaller_panels = tuple(
-            k for k, terms in panels.items() if any(t.parts and t.name in first.holds for t in terms)
+            key for key, terms in panels.items() if any(term.parts and term.name in first.holds for term in terms)
         )
         return larger_panels[:1] + smaller_panels[:1]
-    naming_it = tuple(key for key, sense in meanings.items() if set(request.terms) & set(sense.terms))
-    parts = {name for term in request.terms for name in term.holds}
-    naming_parts = tuple(key for key, sense in meanings.items() if any(term.name in parts for term in sense.terms))
-    return naming_it or naming_parts or larger_panels[:1]
+    same = tuple(key for key, sense in meanings.items() if set(request.terms) & set(sense.terms))
+    part_names = {name for term in request.terms for name in term.holds}
+    parts = tuple(key for key, sense in meanings.items() if any(term.name in part_names for term in sense.terms))
+    return same or parts or larger_panels[:1]
 
 
-def _collective_keys(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The keys that stand for many examinations of the requested kind: a whole ("Laboratory Tests"), or the kind
+def _find_collective(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Find the keys that stand for many examinations of the requested kind: a whole ("Laboratory Tests"), or the kind
     without a region ("CT")."""
     kind = request.terms[0].kind if request.terms else request.kind
     classes = {naming.class_of(term) for term in request.terms} or {request.kind}
@@ -253,23 +269,23 @@ def _collective_keys(requested: str, request: Meaning, keys: tuple[str, ...]) ->
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _examination(key: str) -> Term | None:
-    """The vocabulary's term of the examination that a key names; None for a quantity, a physical item or an unknown
-    name."""
+def _find_examination(key: str) -> Term | None:
+    """Find the vocabulary's term of the examination that a key names; None for a quantity, a physical item or an
+    unknown name."""
     sense = meaning(key)
     return sense.term if not is_physical(key) and sense.how != "analyte" else None
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _digits(text: str) -> str:
-    """The digits in a text, in order: "12" for "Vitamin B12"."""
+def _extract_digits(text: str) -> str:
+    """Extract the digits of a text, in order: "12" of "Vitamin B12"."""
     return "".join(filter(str.isdigit, text))
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def spellings(keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Group the keys of a record by their normalised spelling. An item of the physical examination is also listed
-    without its suffix, unless another examination has that name."""
+def group_by_spelling(keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Group the keys of a record by their normalised spelling: ("CBC", "cbc") gives {"cbc": ("CBC", "cbc")}. An item of
+    the physical examination is also listed without its suffix, unless another examination has that name."""
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(normalise(key), []).append(key)

@@ -35,7 +35,7 @@ class Term:
     unit: str = ""
 
     def value(self, effort: Effort, weights: Utility, tests: Tests) -> float:
-        """The term's part of the utility U of an effort."""
+        """Compute what the term adds to the utility U of an effort."""
         weighted = self.sign * getattr(weights, self.weight) * self.amount(effort, tests)
         return weighted / getattr(weights, self.unit) if self.unit else weighted
 
@@ -46,8 +46,8 @@ class Term:
 
 
 def declared_terms(section: type[Section]) -> list[Term]:
-    """The utility's terms that the weights of a section declare (:func:`~cdpr.settings.section.weight`), in order.
-    Raises SettingsError for a key that is neither a weight nor the unit of one, AttributeError for an amount that
+    """List the utility's terms that the weights of a section declare (:func:`~cdpr.settings.section.weight`). Raises
+    SettingsError for a key that is neither a weight nor the unit of one, AttributeError for an amount that
     :class:`Effort` does not count."""
     extras = ((name, field.json_schema_extra) for name, field in section.model_fields.items())
     terms: Any = {name: extra["term"] for name, extra in extras if isinstance(extra, dict) and "term" in extra}
@@ -55,14 +55,17 @@ def declared_terms(section: type[Section]) -> list[Term]:
     if odd := sorted((section.model_fields.keys() - terms.keys()) ^ units):
         raise SettingsError(f"the section `{section.__name__}` has {', '.join(odd)}, neither weight nor unit of one; "
                             "declare each with `weight(...)`, or name it as the `unit` of a weight")  # fmt: skip
-    return [Term(**{**term, "weight": name, "amount": _amount(term["amount"])}) for name, term in terms.items()]
+    return [
+        Term(**{**term, "weight": name, "amount": _amount_function(term["amount"])}) for name, term in terms.items()
+    ]
 
 
-def _amount(name: str) -> Callable[[Effort, Tests], float]:
-    """The function that returns the amount ``name`` of an effort. Raises AttributeError for an unknown name."""
+def _amount_function(name: str) -> Callable[[Effort, Tests], float]:
+    """Make the function that returns the amount ``name`` of an effort: a count of :class:`Effort`, or ``tests``. Raises
+    AttributeError for an unknown name."""
     if name == "tests":
         return count_tests
-    getattr(Effort(), name)
+    getattr(Effort(), name)  # raises for an unknown name
     return lambda effort, _: getattr(effort, name)
 
 
@@ -92,7 +95,7 @@ ReturnOf = Callable[[float, Effort], float]
 
 
 def weighted_utility(settings: Settings) -> ReturnOf:
-    """The return function of the utility-based algorithms: U with correctness weighted by
+    """Make the return function of the utility-based algorithms: U with correctness weighted by
     ``comparators.correctness_weight``. It applies to one decision, to a suffix, or to a whole trajectory."""
     weight, tests = settings.comparators.correctness_weight, settings.environment.tests
     return lambda correct, effort: utility(weight * correct, effort, settings.utility, tests)

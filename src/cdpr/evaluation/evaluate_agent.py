@@ -19,7 +19,7 @@ from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import whole_record_usd
 from ..environment.episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
-from ..environment.once import all_ended, run_async
+from ..environment.once import gather_all, run_async
 from ..environment.opening import check_judges, open_environment, open_second_judge
 from ..environment.state import Effort, RequestTest, Trajectory
 from ..environment.table_judging import TableJudge
@@ -176,7 +176,7 @@ async def work_up(
             await second.prepare(workup.diagnosis, case.diagnosis_results)
         return workup, meter
 
-    return await all_ended(map(one, cases))
+    return await gather_all(map(one, cases))
 
 
 def evaluate_cases(agent: Agent, cases: Sequence[CaseRecord], settings: Settings | None = None) -> list[EvaluationRow]:

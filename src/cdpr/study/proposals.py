@@ -19,7 +19,7 @@ from ..environment import (
     State,
     parse_action,
 )
-from ..environment.once import all_ended
+from ..environment.once import gather_all
 from ..evaluation.replay import state_after
 from ..evaluation.row import public_text
 from ..job import Job
@@ -83,7 +83,7 @@ async def _decisions(
     done: list[Proposal] = []
     for start in range(0, len(states), EPISODES_AT_ONCE):
         agent.refresh()
-        done += await all_ended(map(one, states[start : start + EPISODES_AT_ONCE]))
+        done += await gather_all(map(one, states[start : start + EPISODES_AT_ONCE]))
     return done
 
 
