@@ -16,7 +16,7 @@ def longest_sequence(settings: Settings) -> int:
     """Compute the most tokens of a prompt with its reply, for all agents of this module. The last turn and its
     observation may exceed ``policy.max_response_tokens``."""
     policy = settings.policy
-    excess = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2  # at two characters a token
+    excess = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
     return policy.max_prompt_tokens + policy.max_response_tokens + excess
 
 
