@@ -281,8 +281,6 @@ BROKEN = {
                      r"quantised \(bitsandbytes\)"),
     "compressed-tensors": (configured(compression_config={"quant_method": "compressed-tensors"}),
                            r"quantised \(compressed-tensors\)"),
-    "GPTQ beside": (put("quantize_config.json", {"bits": 4}), "quantize_config.json: the weights are quantised"),
-    "ModelOpt beside": (put("hf_quant_config.json", {"quantization": {}}), "the weights are quantised"),
     "adapter": (put("adapter_config.json", {"peft_type": "LORA"}), "adapter"),
     "code": (configured(auto_map={"AutoModelForCausalLM": "modeling_x.X"}), "config.json: auto_map names code"),
     "code of a tokenizer": (put("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["t.T", None]}}),

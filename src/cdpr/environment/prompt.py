@@ -24,14 +24,18 @@ def opening_text(settings: Prompt, case: CaseRecord, whole: bool = False) -> str
     """Write the first user message: the presentation of a case and, with ``whole``, every result on record."""
     results = case.key_pertinent_results_dict.items() if whole else ()
     if settings.style == "compact":
-        parts = [f"{exam}: {compact_result(text)}" for exam, text in results]
-        return " | ".join([compact_presentation(case.case_summary), *parts])
-    lines = [f"- {exam}: {text}" for exam, text in results]
-    return "\n".join([case.case_summary, *(["Examination results:"] if whole else []), *lines])
+        parts = [compact_presentation(case.case_summary)]
+        parts += [f"{exam}: {compact_result(text)}" for exam, text in results]
+        return " | ".join(parts)
+    lines = [case.case_summary]
+    if whole:
+        lines.append("Examination results:")
+    lines += [f"- {exam}: {text}" for exam, text in results]
+    return "\n".join(lines)
 
 
 def opening_messages(settings: Prompt, text: str) -> Conversation:
-    """The messages before the first reply: a system message with the agent prompt of the paper (appendix, "Prompt
+    """Make the messages before the first reply: a system message with the agent prompt of the paper (appendix, "Prompt
     Templates"), which the compact style lacks, and a user message with ``text``."""
     if settings.style == "compact":
         return [{"role": "user", "content": text}]
@@ -41,8 +45,8 @@ def opening_messages(settings: Prompt, text: str) -> Conversation:
 
 
 def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
-    """Write the user message after a step: the observation in words. With ``forced`` it adds that a diagnosis must
-    follow; the compact style never does."""
+    """Write the user message after a step: the observation in words, such as "Result of CBC: WBC high". With
+    ``forced`` it adds that a diagnosis must follow; the compact style never does."""
     answer, name = step.observation, getattr(step.action, "name", "")
     if settings.style == "compact":
         return compact_result(answer.text) if answer.kind in ("result", "repeat") else answer.kind.replace("_", " ")
@@ -71,8 +75,9 @@ def compact_presentation(summary: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 15)
 def compact_result(text: str) -> str:
-    """Shorten a laboratory result: only the analytes out of range, with their level and grade
-    (:attr:`~cdpr.cases.Analyte.grade`), or "normal" where there are none. A report in words is returned unchanged."""
+    """Shorten a laboratory result to the analytes out of range, with their level and grade
+    (:attr:`~cdpr.cases.Analyte.grade`): "WBC high 2, Sodium low 1". Returns "normal" where there are none. A report in
+    words is returned unchanged."""
     analytes = parse_analytes(text)
     if not analytes:
         return text
@@ -102,9 +107,10 @@ class PromptBuilder:
 
     def __init__(self, settings: Prompt, tokenizer: Any, max_prompt_tokens: int):
         self.settings, self.max_prompt_tokens, self.tokenizer = settings, max_prompt_tokens, tokenizer
-        self._opening = functools.lru_cache(maxsize=4096)(self._encode_opening)
-        self._followup = functools.lru_cache(maxsize=1 << 15)(lambda text: tuple(self.tokenizer.encode_user_turn(text)))
-        self._encoded = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(self.tokenizer.encode(text)))
+        # The same texts are encoded again and again: in every episode of a case, and at every turn of an episode.
+        self._encode_opening = functools.lru_cache(maxsize=4096)(self._cut_opening)
+        self._encode_user_turn = functools.lru_cache(maxsize=1 << 15)(lambda s: tuple(tokenizer.encode_user_turn(s)))
+        self._encode = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(tokenizer.encode(text)))
 
     def messages(self, state: State, forced: bool, whole: bool = False) -> Conversation:
         """The messages before the next reply at a state; with ``forced`` the last one asks for a diagnosis."""
@@ -120,7 +126,7 @@ class PromptBuilder:
         """The token ids of everything before the next reply at a state. With ``forced`` they end with the first words
         of a diagnosis, which the reply continues."""
         if whole:
-            ids = self._opening(opening_text(self.settings, state.case, whole=True))[0]
+            ids = self._encode_opening(opening_text(self.settings, state.case, whole=True))[0]
         else:
             ids = self.context_ids(state, forced)
         return (*ids, *self.forced_prefix_ids) if forced else ids
@@ -129,12 +135,12 @@ class PromptBuilder:
         """The token ids of the first prompt and of all replies and observations so far. With ``forced`` the last
         observation says that a diagnosis must follow."""
         if not state.history:
-            return self._opening(opening_text(self.settings, state.case))[0]
+            return self._encode_opening(opening_text(self.settings, state.case))[0]
         last = state.history[-1]
         # A sampled reply carries its prompt; other histories are built from the start.
         before = last.turn.prompt_ids or self.context_ids(State(state.case, state.history[:-1]))
-        followup = self._followup(observation_text(self.settings, last, forced))
-        return (*before, *self.reply_ids(last), *followup)
+        observation = self._encode_user_turn(observation_text(self.settings, last, forced))
+        return (*before, *self.reply_ids(last), *observation)
 
     def response_length(self, state: State) -> int:
         """The number of tokens of all replies and observations so far: :meth:`context_ids` without the first prompt."""
@@ -142,23 +148,23 @@ class PromptBuilder:
 
     def reply_ids(self, step: Step) -> tuple[int, ...]:
         """The token ids of the reply of a step: the sampled ones, or those of its text; the last is an end token."""
-        ids = step.turn.token_ids or self._encoded(step.turn.text)
+        ids = step.turn.token_ids or self._encode(step.turn.text)
         return ids if ids and ids[-1] in self.tokenizer.eos_ids else (*ids, self.tokenizer.end_of_turn)
 
     @property
     def forced_prefix_ids(self) -> tuple[int, ...]:
         """The token ids of the first words of a diagnosis, with which a forced prompt ends."""
-        return self._encoded(FORCED_PREFIX[self.settings.style])
+        return self._encode(FORCED_PREFIX[self.settings.style])
 
     def is_cut(self, case: CaseRecord, whole: bool = False) -> bool:
         """Whether the first prompt leaves out a part of the case, because it would exceed ``max_prompt_tokens``."""
-        return self._opening(opening_text(self.settings, case, whole))[1]
+        return self._encode_opening(opening_text(self.settings, case, whole))[1]
 
-    def _encode_opening(self, text: str) -> tuple[tuple[int, ...], bool]:
+    def _cut_opening(self, text: str) -> tuple[tuple[int, ...], bool]:
         """Encode the first prompt with the user message ``text``: returns its token ids, and whether the text was cut.
 
-        A text with which the prompt exceeds ``max_prompt_tokens`` loses its middle; room is left for
-        :attr:`forced_prefix_ids`. Raises SettingsError where even an empty text exceeds the limit.
+        A text with which the prompt exceeds ``max_prompt_tokens`` loses as much of its middle as necessary; room is
+        left for :attr:`forced_prefix_ids`. Raises SettingsError where even an empty text exceeds the limit.
         """
         limit = self.max_prompt_tokens - len(self.forced_prefix_ids)
 

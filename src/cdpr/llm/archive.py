@@ -203,7 +203,7 @@ def run_import(settings: Settings, file: str) -> str:
     for system in sorted(imported.systems):
         is_agent = system not in ASKERS
         name = getattr(settings.agents.get(system), "model", None) if is_agent else value_at(settings, ASKERS[system])
-        if model := settings.models.get(name):
+        if model := settings.models.get(name or ""):
             setting = "enabled: true" if model.where else 'at: "http://127.0.0.1/v1"'
             entries[f"{name}: {{{setting}}}"] = None
     if imported.systems:

@@ -139,12 +139,12 @@ class SamplerCounters:
 
 
 class DecodedBatch(NamedTuple):
-    """The completions of a batch: ``tokens`` int32 and ``logprobs`` float64, both ``[rows, longest]``, and ``count``
-    int64 ``[rows]``, the number of tokens of each row. Entries behind them are 0."""
+    """The completions of a batch: ``tokens`` int32 and ``logprobs`` float64, both ``[rows, longest]``, and
+    ``lengths`` int64 ``[rows]``, the number of tokens of each row. Entries behind them are 0."""
 
     tokens: np.ndarray
     logprobs: np.ndarray
-    count: np.ndarray
+    lengths: np.ndarray
 
 
 class BatchDecoder:
@@ -177,9 +177,9 @@ class BatchDecoder:
             self.prefixes.clear()
             raise
         if batch.given is None:
-            self.work.generated_tokens += int(decoded.count.sum())
+            self.work.generated_tokens += int(decoded.lengths.sum())
         else:
-            self.work.scored_tokens += int(decoded.count.sum())
+            self.work.scored_tokens += int(decoded.lengths.sum())
         return decoded
 
     def _next_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
@@ -252,7 +252,7 @@ class _Chunk:
         for step in range(self.uniforms.shape[1]):
             token, logprob = self._next_tokens(logits, live, branch, step)
             rows = self.start + live
-            decoded.tokens[rows, step], decoded.logprobs[rows, step], decoded.count[rows] = token, logprob, step + 1
+            decoded.tokens[rows, step], decoded.logprobs[rows, step], decoded.lengths[rows] = token, logprob, step + 1
             stay = self.limit[live] > step + 1
             if self.batch.given is None:
                 stay &= ~self.decoder.ends[token]

@@ -14,9 +14,7 @@ from ..settings import SettingsError
 
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _FLOATS = ("F16", "BF16", "F32", "F64")
-# Keys of config.json, and files beside it, in which a quantisation describes itself.
-_QUANTISED_KEYS = ("quantization_config", "compression_config")
-_QUANTISED_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+_QUANTISED_KEYS = ("quantization_config", "compression_config")  # of config.json
 _REMEDY = "download or save the model again into an empty folder"
 
 
@@ -68,7 +66,14 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         )
     refuse_code(folder)
     config = read_json(path)
-    _refuse_quantised(folder, config)
+    for key in _QUANTISED_KEYS:
+        if config.get(key):
+            method = config[key].get("quant_method") if isinstance(config[key], dict) else config[key]
+            raise SettingsError(
+                f"{path}: {key}: the weights are quantised ({method or 'method not named'}), and a model in this "
+                "process is not: name the folder of the unquantised model, or serve this one (vLLM) and name the "
+                "server's address"
+            )
     if config.get("transformers_weights"):
         raise SettingsError(
             f"{path}: transformers_weights names another file than {_WHOLE}; rename the file and remove this key"
@@ -79,21 +84,6 @@ def read_config(folder: str | Path) -> dict[str, Any]:
             "result into a folder of its own, or remove the adapter's files to use the model without it"
         )
     return config
-
-
-def _refuse_quantised(folder: Path, config: dict[str, Any]) -> None:
-    """Raise SettingsError for a folder that describes a quantisation, in ``config`` (the content of config.json) or in
-    a file of its own."""
-    quantisations = {f"{folder / 'config.json'}: {key}": config[key] for key in _QUANTISED_KEYS if config.get(key)}
-    for file in _QUANTISED_FILES:
-        if (folder / file).exists():
-            quantisations[f"{folder / file}"] = read_json(folder / file)
-    for where, quantisation in quantisations.items():
-        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
-        raise SettingsError(
-            f"{where}: the weights are quantised ({method or 'method not named'}), and a model in this process is not: "
-            "name the folder of the unquantised model, or serve this one (vLLM) and name the server's address"
-        )
 
 
 def check_folder(folder: str | Path) -> None:

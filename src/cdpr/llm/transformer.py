@@ -89,13 +89,12 @@ class DecoderConfig:
         }
         for name, (value, values) in supported.items():
             if value not in values:
-                names = " and ".join(str(value) for value in values if value)
-                raise SettingsError(
-                    f"{where}: {name} {value!r} is not supported" + (f"; only {names}" if names else "")
-                )
-        for name in ("factor", "low_freq_factor", "high_freq_factor"):
-            if rope["rope_type"] == "llama3" and name not in rope:
-                raise SettingsError(f"{where}: {name} of the rotary positions (llama3) is missing")
+                allowed = " and ".join(str(value) for value in values if value)
+                only = f"; only {allowed}" if allowed else ""
+                raise SettingsError(f"{where}: {name} {value!r} is not supported{only}")
+        for factor in ("factor", "low_freq_factor", "high_freq_factor"):
+            if rope["rope_type"] == "llama3" and factor not in rope:
+                raise SettingsError(f"{where}: {factor} of the rotary positions (llama3) is missing")
         attention = [f"self_attn.{name}_proj" for name in "qkvo"]
         biased = attention[:3] if family == "qwen2" else attention if config.get("attention_bias") else []
         biased += [f"mlp.{name}_proj" for name in ("gate", "up", "down")] if llama and config.get("mlp_bias") else []
