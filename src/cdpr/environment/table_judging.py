@@ -149,38 +149,48 @@ class TableMatcher:
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
         """Find the keys that a request names, by the first rule that finds any; the class lists the rules."""
-        known, plain = group_by_spelling(keys), normalise(requested)
-        if plain in known:
-            return known[plain]
+        by_spelling, plain = group_by_spelling(keys), normalise(requested)
+        if plain in by_spelling:
+            return by_spelling[plain]
         if declines_examination(requested):
             return ()
         request = meaning(requested)
         term = examinations().find("Vital Signs" if request.kind == naming.VITAL_SIGNS else requested)
         if whole_kind(requested) == "physical" or (term is not None and term.kind == "physical"):
-            return _find_physical(term, keys, known)
-        if request.term is not None and request.how != "analyte":
-            same = [key for key in keys if _find_examination(key) is request.term]
-            # The key that bears the canonical name comes before keys that are a part of it.
-            canonical = normalise(request.terms[0].name)
-            same.sort(key=lambda key: normalise(key) != canonical)
-            if same and (not request.terms[0].parts or normalise(same[0]) == canonical):
-                return known[normalise(same[0])]
-        if related := _find_related(requested, request, keys):
+            return _find_physical(term, keys, by_spelling)
+        same = _find_same_term(request, keys)
+        if same:
+            return by_spelling[normalise(same)]
+        related = _find_related(requested, request, keys)
+        if related:
             return related
         study = _find_study(requested, keys)
         if study:
-            return known[normalise(study)]
+            return by_spelling[normalise(study)]
         # A standard name is not misspelled: "IgA [Mass/volume] in Serum" is not IgG.
         may_be_misspelled = term is None and not clinical_names(requested)
-        similar = self._fuzzy_match(plain, known) if may_be_misspelled and self.fuzzy_cutoff < 100 else ()
+        similar = self._fuzzy_match(plain, by_spelling) if may_be_misspelled and self.fuzzy_cutoff < 100 else ()
         return similar or _find_collective(requested, request, keys)
 
-    def _fuzzy_match(self, requested: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    def _fuzzy_match(self, requested: str, by_spelling: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
         """Find the keys whose spelling is most similar to the request and has the same digits; none below the cutoff.
-        ``known`` are the keys by spelling."""
-        same_digits = [name for name in known if _extract_digits(name) == _extract_digits(requested)]
+        ``by_spelling`` are the keys by spelling."""
+        same_digits = [name for name in by_spelling if _extract_digits(name) == _extract_digits(requested)]
         best = process.extractOne(requested, same_digits, scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
-        return known[best[0]] if best else ()
+        return by_spelling[best[0]] if best else ()
+
+
+def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:
+    """Find the key of the examination that a request means; of several the one with the canonical name. None where
+    there is none, and for a panel whose canonical name no key has: a key may be only a part of it."""
+    if request.term is None or request.how == "analyte":
+        return None
+    first, canonical = request.terms[0], normalise(request.terms[0].name)
+    same = [key for key in keys if _find_examination(key) is request.term]
+    with_canonical_name = [key for key in same if normalise(key) == canonical]
+    if with_canonical_name:
+        return with_canonical_name[0]
+    return same[0] if same and not first.parts else None
 
 
 def _find_study(requested: str, keys: tuple[str, ...]) -> str | None:
@@ -197,11 +207,13 @@ def _find_study(requested: str, keys: tuple[str, ...]) -> str | None:
     return next(iter(alike or compatible), None)
 
 
-def _find_physical(system: Term | None, keys: tuple[str, ...], known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _find_physical(
+    system: Term | None, keys: tuple[str, ...], by_spelling: dict[str, tuple[str, ...]]
+) -> tuple[str, ...]:
     """Find the keys of the items of the physical examination that a request for ``system`` names.
 
     For a system of the body: its item, or else the items that describe the whole examination. For None, the whole
-    examination: all items. ``known`` are the keys by spelling (:func:`group_by_spelling`).
+    examination: all items. ``by_spelling`` are the keys by spelling (:func:`group_by_spelling`).
     """
     items = {key: key.removesuffix(PHYSICAL_SUFFIX) for key in keys if is_physical(key)}
     if system is None:
@@ -209,7 +221,7 @@ def _find_physical(system: Term | None, keys: tuple[str, ...], known: dict[str, 
     terms = {key: examinations().find(name) for key, name in items.items()}
     same = next((key for key, term in terms.items() if term is system), None)
     if same is not None:
-        return known[normalise(same)]
+        return by_spelling[normalise(same)]
     # A record without headings has everything in one item, the general appearance.
     is_single = sum(term is None or term.name != "Vital Signs" for term in terms.values()) == 1
     whole = (key for key, name in items.items() if whole_kind(name) == "physical")

@@ -152,10 +152,8 @@ def _import_line(database: sqlite3.Connection, text: str, where: str, imported: 
     ``where``, for an answer that does not belong to its question."""
     try:
         line = _Line.model_validate_json(text)
-        asked, answer = (
-            canonical_json(line.asked),
-            recording.write_answer(recording.read_answer(canonical_json(line.answer))),
-        )
+        asked = canonical_json(line.asked)
+        answer = recording.write_answer(recording.read_answer(canonical_json(line.answer)))
         if line.question != recording.question_key(asked) or json.loads(answer) | line.answer != json.loads(answer):
             raise ValueError("another question, or an answer that no server gave")
     except ValueError as error:
@@ -185,7 +183,8 @@ def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
     state = settings.paths.state
     credentialed = [name for name in DATASETS if settings.data.source(name).credentialed]
     message = f"{file}: {export_recordings(state, file, systems, credentialed):,} answers about open cases"
-    if left_out := withheld(state, systems, credentialed):
+    left_out = withheld(state, systems, credentialed)
+    if left_out:
         message += f"; {len(left_out):,} left out: their data set is credentialed by now, or was not recorded"
     return message
 
