@@ -76,7 +76,7 @@ def compact_presentation(summary: str) -> str:
 @functools.lru_cache(maxsize=1 << 15)
 def compact_result(text: str) -> str:
     """Shorten a laboratory result to the analytes out of range, with their level and grade
-    (:attr:`~cdpr.cases.Analyte.grade`): "WBC high 2, Sodium low 1". Returns "normal" where there are none. A report in
+    (:attr:`~cdpr.cases.Analyte.grade`): "WBC high 1, Sodium low". Returns "normal" where there are none. A report in
     words is returned unchanged."""
     analytes = parse_analytes(text)
     if not analytes:
