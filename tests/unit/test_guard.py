@@ -230,14 +230,14 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(server, monkeyp
             ask(server.where, "status404")
     model = open_model(spec_of(server.where, "key"))
     asyncio.run(model.chat(ASK, (0,), Sampling(7), 3))
-    for text in (repr(model), str(vars(model)), str(vars(model.client(None))), str(caught.value), caplog.text):
+    for text in (repr(model), str(vars(model)), str(vars(model.make_client(None))), str(caught.value), caplog.text):
         assert "zqkey" not in text and "zqsecret" not in text
 
 
 def test_a_server_that_the_run_started_itself_gets_no_key_of_the_user(server, monkeypatch):
     for name in ("CDPR_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, "zqkey")
-    started = SimpleNamespace(ready=lambda: None)
+    started = SimpleNamespace(ensure_ready=lambda: None)
     model = open_model(replace(spec_of(server.where, "key"), server=started))
     [answer] = asyncio.run(model.chat(ASK, (0,), Sampling(7), 3))
     assert answer.text == "none"
