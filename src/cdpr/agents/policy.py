@@ -99,12 +99,9 @@ class PolicyAgent(Policy):
         if not isinstance(action, FinalDiagnosis):
             return len(turn.token_ids)
         start = turn.text.rfind(action.text)
-
-        def reaches_name(k: int) -> bool:
-            """Whether the text of the tokens up to index k has a character of the name."""
-            return len(self.prompts.tokenizer.decode(turn.token_ids[: k + 1])) > start
-
-        return bisect.bisect_left(range(len(turn.token_ids)), True, key=reaches_name)
+        ids, decode = turn.token_ids, self.prompts.tokenizer.decode
+        # The first token with which the decoded text reaches the name.
+        return bisect.bisect_left(range(len(ids)), True, key=lambda k: len(decode(ids[: k + 1])) > start)
 
     @property
     def _verb(self) -> str:

@@ -24,14 +24,11 @@ def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnv
     use agreement, so their diagnoses and requests go to another machine only under ``governance.remote_agreement``.
     Raises SettingsError for a model that cannot be opened and GovernanceError for one that the agreement forbids, both
     before any request."""
-    judge = matcher = None
-    judge_spec = _judge_spec(settings, "judge.model", credentialed)
-    if judge_spec:
-        judge = importlib.import_module(_JUDGING).ModelJudge(open_model(judge_spec))
-    matcher_spec = _judge_spec(settings, "matcher.model", credentialed)
-    if matcher_spec:
-        cutoff = settings.environment.fuzzy_cutoff
-        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(matcher_spec), cutoff)
+    judge, matcher, fuzzy_cutoff = None, None, settings.environment.fuzzy_cutoff
+    if spec := _judge_spec(settings, "judge.model", credentialed):
+        judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))
+    if spec := _judge_spec(settings, "matcher.model", credentialed):
+        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), fuzzy_cutoff)
     return DiagnosticEnvironment(settings.environment, judge, matcher)
 
 

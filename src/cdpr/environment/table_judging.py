@@ -197,13 +197,10 @@ def _find_study(requested: str, keys: tuple[str, ...]) -> str | None:
     """Find the key of an imaging study of the requested modality and region: one that agrees about contrast, or else
     one where request or key does not mention contrast. None where there is none."""
     words, contrast = imaging_words(requested) or (frozenset(), "")
-    contrast_of_study: dict[str, str] = {}
-    for key in keys:
-        study = imaging_words(key)
-        if words and study and study[0] == words:
-            contrast_of_study[key] = study[1]
-    alike = [key for key, other in contrast_of_study.items() if other == contrast]
-    compatible = [key for key, other in contrast_of_study.items() if not (contrast and other)]
+    studies = {key: imaging_words(key) for key in keys} if words else {}
+    contrasts = {key: study[1] for key, study in studies.items() if study and study[0] == words}
+    alike = [key for key, other in contrasts.items() if other == contrast]
+    compatible = [key for key, other in contrasts.items() if not (contrast and other)]
     return next(iter(alike or compatible), None)
 
 

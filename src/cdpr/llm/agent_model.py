@@ -143,13 +143,10 @@ class AgentModel(Model):
         """Replace sampling parameters by those that the model's entry sets; of the two ``max_tokens`` the larger
         counts, so that the model has room for its thoughts."""
         own = self.entry.sampling
-        return Sampling(
-            max_tokens=max(sampling.max_tokens, own.max_tokens or 0),
-            temperature=sampling.temperature if own.temperature == "evaluation" else own.temperature,
-            top_p=own.top_p or sampling.top_p,
-            top_k=own.top_k or sampling.top_k,
-            first_line=sampling.first_line,
-        )
+        temperature = sampling.temperature if own.temperature == "evaluation" else own.temperature
+        most = max(sampling.max_tokens, own.max_tokens or 0)
+        top_p, top_k = own.top_p or sampling.top_p, own.top_k or sampling.top_k
+        return replace(sampling, max_tokens=most, temperature=temperature, top_p=top_p, top_k=top_k)
 
     def refresh(self) -> None:
         """Clear the caches of the model."""

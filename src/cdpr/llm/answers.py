@@ -3,11 +3,11 @@ and the names in an error."""
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-from .types import REFUSED, TOO_LONG, Completion, Usage, repair_text
+from .types import REFUSED, TOO_LONG, Completion, ModelFailure, Usage, repair_text
 
 # The finish reasons of providers. An unknown one means that the answer may be incomplete.
 # tests/unit/test_providers.py names the sources.
@@ -79,12 +79,24 @@ def read_prompt_logprobs(answer: Any) -> Completion:
     ``{token id: {"logprob": ...}}``. Returns all tokens but the first, with their log-probabilities, as a
     completion."""
     parse_finish_reason(answer.choices[0].finish_reason)
-    ids, logprobs = [], []
-    for entries in answer.choices[0].prompt_logprobs[1:]:
-        token, entry = next(iter(entries.items()))
-        ids.append(int(token))
-        logprobs.append(float(entry["logprob"]))
+    rows = [next(iter(entries.items())) for entries in answer.choices[0].prompt_logprobs[1:]]
+    ids, logprobs = [int(token) for token, _ in rows], [float(entry["logprob"]) for _, entry in rows]
     return Completion("", tuple(ids), tuple(logprobs), "length", read_usage(answer))
+
+
+def continuation_logprobs(
+    continuation: Sequence[int], start: int, ids: Sequence[int], logprobs: Sequence[float]
+) -> tuple[float, ...]:
+    """Cut the log-probabilities of a continuation out of those of the whole sequence, as a server reports them.
+
+    The sequence is a prompt of ``start`` tokens and then ``continuation``. ``ids`` and ``logprobs`` have one entry for
+    every token of the sequence except the first (verl's server adds an entry at the end). Raises ModelFailure where
+    ``ids`` does not hold the continuation: the server scored other tokens.
+    """
+    rows = slice(start - 1, start - 1 + len(continuation))
+    if tuple(ids[rows]) != tuple(continuation):
+        raise ModelFailure("a server scored other tokens than those of the request; its version is unknown to this one")
+    return tuple(logprobs[rows])
 
 
 def read_content(content: Any) -> str:

@@ -18,9 +18,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from ..files import replacing
-from ..settings import Settings, SettingsError, value_at
+from ..settings import Settings
 from ..settings.datasets import DATASETS
-from ..settings.judging import ASKERS
 from . import recording
 from .recording import AnswerRow, Recordings, canonical_json
 
@@ -172,14 +171,8 @@ def _import_line(database: sqlite3.Connection, text: str, where: str, imported: 
 
 
 def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
-    """Write the recorded answers of ``systems`` (empty: all) about open cases to ``file``; returns a message. Raises
-    SettingsError for an unknown system, and as :func:`export_recordings`."""
-    unknown = [name for name in systems if name not in settings.agents and name not in ASKERS]
-    if unknown:
-        raise SettingsError(
-            f"{', '.join(unknown)}: no agent of workflow/agents.yaml has that name, nor is it one of "
-            f"{', '.join(ASKERS)}; `cdpr systems`"
-        )
+    """Write the recorded answers of ``systems`` (empty: all) about open cases to ``file``; returns a message. Raises as
+    :func:`export_recordings`."""
     state = settings.paths.state
     credentialed = [name for name in DATASETS if settings.data.source(name).credentialed]
     message = f"{file}: {export_recordings(state, file, systems, credentialed):,} answers about open cases"
@@ -190,26 +183,13 @@ def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
 
 
 def run_import(settings: Settings, file: str) -> str:
-    """Read an archive; returns a message with the counts of its answers and the settings to replay them. Raises as
+    """Read an archive; returns a message with the counts of its answers and how to replay them. Raises as
     :func:`import_recordings`."""
     imported = import_recordings(settings.paths.state, file)
-    message = (
-        f"{file}: {imported.new:,} new answers, {imported.known:,} known ones, {imported.conflicting:,} conflicting"
+    return (
+        f"{file}: {imported.new:,} new answers, {imported.known:,} known ones, {imported.conflicting:,} conflicting "
+        f"(what was recorded here stays). They are of {', '.join(sorted(imported.systems))}.\n"
+        "To replay them without key, server or network: set calls.mode to replay, and keep the lines of `agents`, "
+        "`models`, `judge` and `matcher`, and the weights of local models, with which they were recorded; a model of a "
+        'provider needs `enabled: true`, one of a server any address (`at: "http://127.0.0.1/v1"`)'
     )
-    if imported.conflicting:
-        message += " (another answer was recorded here, and stays)"
-    entries: dict[str, None] = {}  # lines of the registry of models, in order and without repetitions
-    for system in sorted(imported.systems):
-        is_agent = system not in ASKERS
-        name = getattr(settings.agents.get(system), "model", None) if is_agent else value_at(settings, ASKERS[system])
-        if model := settings.models.get(name or ""):
-            setting = "enabled: true" if model.where else 'at: "http://127.0.0.1/v1"'
-            entries[f"{name}: {{{setting}}}"] = None
-    if imported.systems:
-        message += (
-            f"\nThey are of {', '.join(sorted(imported.systems))}. To replay them without key, server or network, keep "
-            "the lines of `agents`, `models`, `judge` and `matcher`, and the weights of local models, with which they "
-            "were recorded, and set\ncalls: {mode: replay}"
-        )
-        message += f"\nmodels: {{{', '.join(entries)}}}" if entries else ""
-    return message

@@ -97,8 +97,7 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
     """List all tensors of a folder by name: those of ``model.safetensors``, or of the shards that its index lists.
 
     Raises SettingsError for a missing file; for a file beside those of the index, or one of an unfinished save; for a
-    damaged file; for a tensor that the index and the shards do not place in the same file; and for a tensor of integers
-    or of 8-bit numbers.
+    damaged file; for a tensor in two files; and for a tensor of integers or of 8-bit numbers.
     """
     folder = Path(folder)
     index = _read_index(folder / _INDEX)
@@ -115,12 +114,6 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
                     "language model; name the folder of the unquantised model"
                 )
             tensors[name] = tensor
-    if index is not None:
-        found = {(name, tensor.file.name) for name, tensor in tensors.items()}
-        for name, file in sorted(index.items() - found):
-            raise SettingsError(f"{folder / file}: {name} is missing, which {_INDEX} lists there; {_REMEDY}")
-        for name, file in sorted(found - index.items()):
-            raise SettingsError(f"{folder / file}: {name} is not listed in {_INDEX}; {_REMEDY}")
     return tensors
 
 

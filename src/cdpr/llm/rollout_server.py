@@ -7,9 +7,10 @@ from typing import Any
 from uuid import uuid4
 
 from ..seeding import derive_seed
+from .answers import continuation_logprobs
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
-from .types import Completion, Model, ModelFailure, Sampling, Usage, continuation_logprobs
+from .types import Completion, Model, ModelFailure, Sampling, Usage
 
 CONVERSATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("conversation", default=None)
 """The name of the conversation that requests belong to. Those of one name go to the same server, which has their
@@ -34,13 +35,8 @@ class RolloutServer(Model):
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
         """Sample completions of a token prompt, one request for each. With SGLang they cannot be repeated."""
-        fields = {
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k or -1,
-            "logprobs": True,
-        }
+        fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
+        fields |= {"top_p": sampling.top_p, "top_k": sampling.top_k or -1, "logprobs": True}
 
         def seed_fields(k: int) -> dict[str, int]:
             """The fields of a request that make sample k differ from others."""

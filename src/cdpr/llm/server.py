@@ -27,18 +27,7 @@ from .guard import host_of, is_local, parse_unix_socket
 from .spec import ModelSpec
 from .spending import Outcome, Spending, bound_prompt_tokens
 from .tokenizer import ChatTokenizer
-from .types import (
-    CASE,
-    FAILED,
-    Completion,
-    Messages,
-    Model,
-    ModelFailure,
-    ModelUnavailable,
-    Sampling,
-    Usage,
-    continuation_logprobs,
-)
+from .types import CASE, FAILED, Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage
 
 _RETRIED = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 _LONGEST_PAUSE = 30.0  # seconds between attempts
@@ -323,14 +312,10 @@ class OpenAIServer(ServedModel):
         self, tokenizer: ChatTokenizer, prompt_ids: Sequence[int], numbers: Sequence[int], sampling: Sampling, seed: int
     ) -> _Request:
         """Make the request for the completions ``numbers`` (successive ones) of a token prompt."""
-        fields: dict[str, Any] = {
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "seed": (derive_seed(seed, 0) + numbers[0]) % 2**63,  # vLLM samples reply i with the seed + i
-            # In `extra_body`, which the package sends as it is; it would look at every token of `prompt`.
-            "extra_body": {"prompt": list(prompt_ids), "top_k": sampling.top_k or -1, "return_token_ids": True},
-        }
+        fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
+        fields |= {"top_p": sampling.top_p, "seed": (derive_seed(seed, 0) + numbers[0]) % 2**63}  # + i for reply i
+        # The package sends `extra_body` as it is; it would look at every token of `prompt`.
+        fields["extra_body"] = {"prompt": [*prompt_ids], "top_k": sampling.top_k or -1, "return_token_ids": True}
         if len(numbers) > 1:
             fields["n"] = len(numbers)
         if sampling.first_line:
@@ -359,7 +344,7 @@ class OpenAIServer(ServedModel):
                 most_tokens=(len(tokens), 1),
             )
             [scored] = self._check_sampled(await self._complete(request))
-            return continuation_logprobs(continuation, len(prompt_ids), scored.token_ids, scored.logprobs)
+            return answers.continuation_logprobs(continuation, len(prompt_ids), scored.token_ids, scored.logprobs)
 
         return list(await asyncio.gather(*map(score_one, continuations)))
 
@@ -432,14 +417,8 @@ class AnthropicServer(ServedModel):
 
     def make_client(self, connection: httpx2.AsyncClient) -> Any:
         """Make the client of the package ``anthropic``."""
-        return self._sdk.AsyncAnthropic(
-            api_key="unused",
-            base_url=self.address,
-            http_client=connection,
-            max_retries=0,
-            timeout=self.spec.timeout,
-            open_telemetry=False,
-        )
+        own = {"api_key": "unused", "max_retries": 0, "timeout": self.spec.timeout, "open_telemetry": False}
+        return self._sdk.AsyncAnthropic(base_url=self.address, http_client=connection, **own)
 
     def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
         """Send a conversation; its system messages become the field ``system``."""

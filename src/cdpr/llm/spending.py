@@ -6,10 +6,7 @@ billed: it counts with its highest cost.
 """
 
 import asyncio
-import json
 import logging
-import os
-import platform
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -29,7 +26,6 @@ CREATE TABLE IF NOT EXISTS spent (
     PRIMARY KEY (system, model, known));
 CREATE TABLE IF NOT EXISTS reserved (
     id INTEGER PRIMARY KEY AUTOINCREMENT, system TEXT, model TEXT, usd REAL, until REAL);
-CREATE TABLE IF NOT EXISTS holders (id INTEGER PRIMARY KEY, process TEXT);
 """
 # All calls, by system, model, and whether their usage is known: those booked, and those in progress. A reservation
 # counts as ``reserved`` until its time ``until``, then as spent for an unknown usage.
@@ -41,7 +37,6 @@ Outcome = Usage | Literal["free", "unknown"]
 _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # most tokens that a provider's template adds to a prompt, and to a message
 _GRACE = 60.0  # seconds after its time-out until a reservation counts as that of a dead process
 _POLL = 0.25  # seconds
-_POLLS_PER_CHECK = 8  # polls between two checks whether the processes that hold reservations still run
 _log = logging.getLogger(__name__)
 
 
@@ -93,19 +88,17 @@ class Spending:
         number of the reservation. Waits while calls in progress hold the rest of the budget. Raises ModelUnavailable
         where the budget is used up."""
         needed, system = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get()
-        waits = 0
+        is_logged = False
         while True:
             number = self._journal.write(lambda database: self._reserve(database, system, needed))
             if number is not None:
                 return number
-            if waits % _POLLS_PER_CHECK == 0:
-                self._journal.write(_release_dead)
-            if waits == 0:
-                _log.warning(
-                    "%s: calls under way hold the rest of the budget of %g USD: waiting for their end, at most %.0f "
-                    "seconds", self.label, self.budget, self._lifetime,
-                )  # fmt: skip
-            waits += 1
+            if not is_logged:
+                is_logged = True
+                message = (
+                    "%s: calls under way hold the rest of calls.budget_usd: waiting for their end, at most %.0f seconds"
+                )
+                _log.warning(message, self.label, self._lifetime)
             await asyncio.sleep(_POLL)
 
     def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> int | None:
@@ -123,10 +116,7 @@ class Spending:
         if self.budget is not None and spent + reserved + needed > self.budget:
             return None
         row = (system, self.model, needed, now + self._lifetime)
-        number = database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
-        holder = json.dumps([platform.node(), os.getpid()])
-        database.execute("INSERT INTO holders VALUES (?, ?)", (number, holder))
-        return number
+        return database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
 
     def book(self, number: int, outcome: Outcome) -> None:
         """Replace the reservation ``number`` by the cost of its call: that of the usage ``outcome``, 0 if it is
@@ -136,7 +126,6 @@ class Spending:
             """Delete the reservation and add its cost to ``spent``."""
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"
             system, model, usd = database.execute(query, (number,)).fetchone()
-            database.execute("DELETE FROM holders WHERE id = ?", (number,))
             if outcome == "free":
                 return
             tokens = (0, 0)
@@ -151,18 +140,6 @@ class Spending:
             )
 
         self._journal.write(replace_reservation)
-
-
-def _release_dead(database: sqlite3.Connection) -> None:
-    """End the reservations of processes of this machine that have ended. They count as spent from now on, because their
-    calls may have been billed."""
-    import psutil
-
-    query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"
-    for number, holder in database.execute(query).fetchall():
-        node, process, *_ = json.loads(holder)
-        if node == platform.node() and not psutil.pid_exists(process):
-            database.execute("UPDATE reserved SET until = 0 WHERE id = ?", (number,))
 
 
 def has_unknown_cost(entry: ModelEntry | None, address: str | None) -> bool:

@@ -119,15 +119,9 @@ class DecoderConfig:
         """The shape of every weight, by the name that transformers gives it."""
         hidden, inner = self.hidden_size, self.intermediate_size
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        linear = {
-            "self_attn.q_proj": (query, hidden),
-            "self_attn.k_proj": (key, hidden),
-            "self_attn.v_proj": (key, hidden),
-            "self_attn.o_proj": (hidden, query),
-            "mlp.gate_proj": (inner, hidden),
-            "mlp.up_proj": (inner, hidden),
-            "mlp.down_proj": (hidden, inner),
-        }
+        projections = {"q": (query, hidden), "k": (key, hidden), "v": (key, hidden), "o": (hidden, query)}
+        linear = {f"self_attn.{name}_proj": shape for name, shape in projections.items()}
+        linear |= {"mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
         layer: dict[str, tuple[int, ...]] = {f"{name}.weight": shape for name, shape in linear.items()}
         layer |= {f"{name}.bias": linear[name][:1] for name in self.biased}
         layer |= dict.fromkeys(("input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,))

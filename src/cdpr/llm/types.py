@@ -64,9 +64,7 @@ class Usage:
         """Make the usage of the counts that a server reported. Returns None where one is not an integer from 0 to
         2**53."""
         counts = prompt_tokens, completion_tokens
-        if all(type(count) is int and 0 <= count < 2**53 for count in counts):
-            return cls(*counts)
-        return None
+        return cls(*counts) if all(type(count) is int and 0 <= count < 2**53 for count in counts) else None
 
 
 def repair_text(text: str) -> str:
@@ -111,21 +109,6 @@ REFUSED = Completion("", (), (), "refusal", Usage(0, 0))
 """The completion of a conversation that the server refuses as content."""
 FAILED = Completion("", (), (), "failed", Usage(0, 0))
 """The completion of a conversation that the server does not answer, for a reason that is not known."""
-
-
-def continuation_logprobs(
-    continuation: Sequence[int], start: int, ids: Sequence[int], logprobs: Sequence[float]
-) -> tuple[float, ...]:
-    """Cut the log-probabilities of a continuation out of those of the whole sequence, as a server reports them.
-
-    The sequence is a prompt of ``start`` tokens and then ``continuation``. ``ids`` and ``logprobs`` have one entry for
-    every token of the sequence except the first (verl's server adds an entry at the end). Raises ModelFailure where
-    ``ids`` does not hold the continuation: the server scored other tokens.
-    """
-    rows = slice(start - 1, start - 1 + len(continuation))
-    if tuple(ids[rows]) != tuple(continuation):
-        raise ModelFailure("a server scored other tokens than those of the request; its version is unknown to this one")
-    return tuple(logprobs[rows])
 
 
 @dataclass(frozen=True)
