@@ -2,22 +2,18 @@
 
 As published, the last turn gets the outcome, all rewards of a group are normalised together, and a decision is credited
 with the sum from its turn on. Here every reward also holds the price of its turn, in units of correctness, without
-which nothing would be cheap.
+which nothing would be cheap. The probability of a name is the geometric mean over its tokens.
 """
 
 from itertools import pairwise
 
-from ...credit.belief import Measure, read_beliefs
+from ...credit.belief import read_beliefs
 from ...settings import Settings
-from ...settings.section import Section, key
 from ..algorithm import Algorithm, Group, GroupAdvantages, standardise
 
 
 class Igpo(Algorithm):
     """A_t = sum from t on of the group-normalised p(truth | s_{t+1}) - p(truth | s_t), less the price."""
-
-    class Options(Section):
-        measure: Measure = key("per_token", "Probability of the whole name, or its geometric mean over the tokens.")
 
     reads = ("utility", "comparators")
 
@@ -25,7 +21,7 @@ class Igpo(Algorithm):
         """Compute one advantage for each decision: the sum of the normalised rewards from it on."""
         weight = self.settings.comparators.correctness_weight
         states = [state for trajectory in group for state in trajectory.states]
-        beliefs = await read_beliefs(self.context.policy, states, self.options.measure)
+        beliefs = await read_beliefs(self.context.policy, states, "per_token")
         rewards = []
         for trajectory in group:
             gains = [after - before for before, after in pairwise(beliefs[s.key] for s in trajectory.states)]

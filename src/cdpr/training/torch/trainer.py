@@ -25,6 +25,7 @@ from .weights import load_model, save_policy
 
 # Share of a GPU's free memory for each sampler's caches: gradients, the optimiser's state and activations come later.
 _CACHE_SHARE = 0.15
+_CHECKPOINTED = ("model", "optimizer", "algorithm")  # attributes of the trainer
 
 
 def train_policy(settings: Settings, job: Job) -> None:
@@ -111,16 +112,10 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the next step depends on, for a checkpoint."""
-        return {
-            **self.progress,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "algorithm": self.algorithm.state_dict(),
-        }
+        return self.progress | {name: getattr(self, name).state_dict() for name in _CHECKPOINTED}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned."""
         self.step, self.seconds, self.tokens = state["step"], state["seconds"], state["tokens"]
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.algorithm.load_state_dict(state["algorithm"])
+        for name in _CHECKPOINTED:
+            getattr(self, name).load_state_dict(state[name])

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -179,38 +179,24 @@ def token_logits(model: Any, rows: Sequence[Sequence[Segment]]) -> tuple[torch.T
     """
     device = next(model.parameters()).device
     first_ids, begin = rows[0][0].ids, _common_beginning(rows)
-    inputs = _pack(model, rows, begin)
+    inputs, scored = _pack(model, rows, begin)
     cache = None  # keys and values of the common beginning
     if begin:
         beginning = torch.tensor([first_ids[:begin]], device=device)
         cache = model.model(input_ids=beginning, use_cache=True).past_key_values
         cache.batch_repeat_interleave(len(rows))
-    hidden = model.model(
-        input_ids=torch.from_numpy(inputs.ids).to(device),
-        attention_mask=torch.nn.functional.pad(torch.from_numpy(inputs.mask), (begin, 0), value=True).to(device),
-        position_ids=torch.from_numpy(inputs.positions).to(device),
-        past_key_values=cache,
-        use_cache=cache is not None,
-    ).last_hidden_state
-    scored = torch.tensor(inputs.scored, dtype=torch.long, device=device).reshape(-1, 3)
-    numbers, sources, tokens = scored.unbind(1)
+    inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
+    hidden = model.model(**inputs, past_key_values=cache, use_cache=cache is not None).last_hidden_state
+    numbers, sources, tokens = scored.to(device).unbind(1)
     return model.lm_head(hidden[numbers, sources]).float(), tokens
 
 
-class _Inputs(NamedTuple):
-    """The inputs of a forward pass: ``ids`` and ``positions`` [rows, width]; the attention ``mask``, [rows, width]
-    (True: a token) or dense [rows, 1, width, width] (True: attends to). ``scored`` has a row number, the column of the
-    token before, and the token itself for each scored token."""
+def _pack(model: Any, rows: Sequence[Sequence[Segment]], begin: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Concatenate the segments of each row, without the first ``begin`` tokens of the row, and pad the rows.
 
-    ids: np.ndarray
-    positions: np.ndarray
-    mask: np.ndarray
-    scored: list[tuple[int, int, int]]
-
-
-def _pack(model: Any, rows: Sequence[Sequence[Segment]], begin: int) -> _Inputs:
-    """Concatenate the segments of each row to the inputs of :func:`token_logits`, without the first ``begin`` tokens of
-    the row."""
+    Returns the arguments of the model, and for each scored token three numbers: that of its row, the column of the
+    token before it, and the token itself (int64 [scored tokens, 3]). The attention mask has the shape [rows, width]
+    (True: a token), or [rows, 1, width, width] (True: attends to) where a row has several segments."""
     rows = [[Segment(begin, row[0].ids[begin:], row[0].scored), *row[1:]] for row in rows]
     row_ids = [[row[0].ids, *(segment.ids[:-1] for segment in row[1:])] for row in rows]
     width = padded_width(model, max(sum(map(len, ids)) for ids in row_ids))
@@ -236,7 +222,10 @@ def _pack(model: Any, rows: Sequence[Sequence[Segment]], begin: int) -> _Inputs:
                 source = p - 1 - begin if p == segment.start else column + p - 1 - segment.start
                 scored.append((number, source, segment.ids[p - segment.start]))
             column = end
-    return _Inputs(batch, positions, attends[:, None] if is_dense else is_token, scored)
+    mask = torch.from_numpy(attends[:, None] if is_dense else is_token)
+    arguments = {"input_ids": torch.from_numpy(batch), "position_ids": torch.from_numpy(positions)}
+    arguments["attention_mask"] = torch.nn.functional.pad(mask, (begin, 0), value=True)
+    return arguments, torch.tensor(scored, dtype=torch.long).reshape(-1, 3)
 
 
 def _common_beginning(rows: Sequence[Sequence[Segment]]) -> int:

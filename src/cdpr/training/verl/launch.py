@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 import os
 import secrets
 import shutil
@@ -13,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from ...agents.policy import longest_sequence
@@ -108,18 +108,14 @@ def _check_installed(verl: Verl) -> None:
     """Raise SettingsError where verl, its rollout server, a GPU, a C compiler or FlashAttention is missing."""
     import torch
 
-    def missing(module: str) -> bool:
-        """Whether a Python module is not installed."""
-        return importlib.util.find_spec(module) is None
-
     refuse(
-        missing("verl"),
+        find_spec("verl") is None,
         "training.engine: verl is not installed: `make verl` without a GPU, `make gpu-env` with one",
     )
     if verl.without_gpu:
         return
     refuse(
-        missing(verl.rollout),
+        find_spec(verl.rollout) is None,
         f"training.verl.rollout: {verl.rollout} is not installed: `make gpu-env` installs vllm",
     )
     refuse(
@@ -132,7 +128,7 @@ def _check_installed(verl: Verl) -> None:
         "training.verl: there is no C compiler, and kernels are compiled when they are first used: install gcc",
     )
     refuse(
-        verl.attention == "flash_attention_2" and missing("flash_attn"),
+        verl.attention == "flash_attention_2" and find_spec("flash_attn") is None,
         "training.verl.attention: flash-attn is not installed: `pip install flash-attn==2.8.3 --no-build-isolation` "
         "compiles it for about an hour (CUDA toolkit 13.0); or set training.verl.attention: sdpa",
     )

@@ -58,8 +58,8 @@ class ModelSize(BaseModel):
 
 
 def model_size(settings: Settings) -> ModelSize:
-    """Read the sizes of the model in the folder ``policy.model`` from its ``config.json``. Raises
-    SettingsError where that file is missing or of another kind of model."""
+    """Read the sizes of the model in the folder ``policy.model`` from its ``config.json``. Raises SettingsError where
+    that file is missing or of another kind of model."""
     path = Path(settings.policy.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
