@@ -53,9 +53,9 @@ def write_apart(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path)
 
 def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[str, Any]]:
     """Read the two files that :func:`write_apart` wrote and join their rows by step; without times where ``timings``
-    is None."""
-    times = {row["step"]: row for row in read_metrics(timings)} if timings else {}
-    return [row | times.get(row["step"], {}) for row in read_metrics(metrics)]
+    is None. Raises TableError as :func:`read_metrics`, also for an incomplete last line."""
+    times = {row["step"]: row for row in read_metrics(timings, whole=True)} if timings else {}
+    return [row | times.get(row["step"], {}) for row in read_metrics(metrics, whole=True)]
 
 
 def _is_time(name: str) -> bool:
@@ -68,9 +68,10 @@ def _to_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
     """Read the rows of a metrics file, one JSON object per line; a missing file has none. An incomplete last line,
-    left by a kill, is ignored. Raises TableError for any other line that is no JSON object with an integer ``step``."""
+    left by a kill, is ignored unless the file must be ``whole``. Raises TableError for any other line that is no JSON
+    object with an integer ``step``."""
     path = Path(path)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     rows = []
@@ -78,7 +79,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:  # other encodings, brackets without end
-            if number == len(lines) and not line.endswith(b"\n"):
+            if not whole and number == len(lines) and not line.endswith(b"\n"):
                 break
             problem = f"not JSON ({getattr(error, 'msg', error)})"
             raise TableError(f"{path}:{number}: {problem}; delete the file to start it anew") from error

@@ -17,12 +17,13 @@ from latex import compile_latex
 from toy import CALL_COUNTS
 
 from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, of_rows, read_evaluation
+from cdpr.files import TableError
 from cdpr.job import Job
 from cdpr.metrics_log import write_apart
 from cdpr.report import learning_curves, main_table, methods, style
 from cdpr.report.accuracy_cost import labelled_agents, plot_accuracy_cost, plot_every_agent
 from cdpr.report.comparators import write_comparators
-from cdpr.report.curves import CurveError, diverged_at, read_curves
+from cdpr.report.curves import diverged_at, read_curves
 from cdpr.report.frontier import accuracy_at, area, plot_frontier, write_frontier
 from cdpr.report.learning_curves import (
     plot_engines,
@@ -360,7 +361,7 @@ def test_curves_share_steps_and_never_extrapolate(results):
     assert low == pytest.approx([0.1, 0.4]) and high == pytest.approx([0.12, 0.42])
     with path.open("a") as out:
         out.write('{"step": 30, "seconds": 1, "tokens": 2, "validation/accuracy": null}\n')
-    with pytest.raises(CurveError, match=r"metrics\.jsonl:4: field 'validation/accuracy'"):
+    with pytest.raises(TableError, match=r"metrics\.jsonl:4: field 'validation/accuracy'"):
         read_curves(results, variant_method(SETTINGS, "cdpr"), ["accuracy"])
 
 
@@ -427,7 +428,7 @@ def test_a_cut_last_line_is_named(results, last):
     number = len(path.read_text().splitlines()) + 1
     with path.open("a") as out:
         out.write(last)
-    with pytest.raises(CurveError, match=rf"cdpr-seed1/metrics\.jsonl:{number}: "):
+    with pytest.raises(TableError, match=rf"cdpr-seed1/metrics\.jsonl:{number}: "):
         diverged_at(results, "cdpr-seed1")
 
 

@@ -17,7 +17,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return, per decoding, tables of the figures with the tokens of training, and of the changes against CDPR.
 
     The CSV has a row per decoding and method, with the figures as printed (accuracy in %); ``change_*`` is against CDPR
-    (accuracy as a share). Raises as :class:`Results` and CurveError.
+    (accuracy as a share). Raises as :class:`Results` and TableError.
     """
     results = Results(settings, folder, comparator_methods(settings))
     ours = results.method(OURS)
@@ -42,7 +42,7 @@ write_comparators = comparisons.writer(sheet)
 
 def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
     """Return the in-domain row of a method; a trained one has the ``tokens`` (millions) at the end of its training, or
-    at the last validation of a run that diverged. Raises CurveError."""
+    at the last validation of a run that diverged. Raises TableError."""
     row = results.summary(method, IN_DOMAIN, decoding)
     if method.group != TRAINED:
         return row

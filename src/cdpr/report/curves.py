@@ -1,6 +1,5 @@
 """Training curves: the metrics of all seeds of a variant on common steps, from ``training/{run}/metrics.jsonl``."""
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,13 +9,11 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
+from ..files import TableError
+from ..metrics_log import read_history, read_metrics
 from .methods import Method
 
 AXES = ("step", "seconds", "tokens")
-
-
-class CurveError(ValueError):
-    """A metrics file that cannot be used; the message names file, line and field."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
 
     Every seed gets the steps that any of them has within the range of all, by linear interpolation and never beyond its
     own steps. So a seed that is still running shortens the curves of all, and one that diverged ends only itself.
-    Raises :class:`CurveError`.
+    Raises TableError for a broken metrics file.
     """
     diverged = {run: step for run in method.runs if (step := diverged_at(results, run)) is not None}
     measured = {run: _read_measurements(results, run, metrics, prefix) for run in method.runs}
@@ -80,74 +77,57 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
 
 
 def read_training(results: str | Path, run: str) -> pd.DataFrame:
-    """Read the metrics of a training, a row per step; no rows without a file. Raises :class:`CurveError`."""
-    return pd.DataFrame([{"run": run, **row} for _, row in _read_lines(results, run, "metrics.jsonl")])
+    """Read the metrics of a training, a row per step; no rows without a file. Raises TableError."""
+    return pd.DataFrame([{"run": run, **row} for row in _read_rows(results, run)])
 
 
 def diverged_at(results: str | Path, run: str) -> int | None:
-    """Return the step at which a training run stopped because a reward or gradient was not finite, or None.
-
-    Raises :class:`CurveError` for a line that is cut, or a last one without a step.
-    """
-    lines = _read_lines(results, run, "metrics.jsonl")
-    if not lines or not lines[-1][1].get("diverged"):
-        return None
-    location, row = lines[-1]
-    if type(step := row.get("step")) is not int:
-        raise CurveError(f"{location}: field 'step': expected the step that diverged, got {step!r}")
-    return step
+    """Return the step at which a training run stopped because a reward or gradient was not finite, or None. Raises
+    TableError for a broken metrics file."""
+    rows = _read_rows(results, run)
+    return rows[-1]["step"] if rows and rows[-1].get("diverged") else None
 
 
 def final_verdicts(results: str | Path, runs: Sequence[str]) -> np.ndarray:
     """Read the verdicts [runs, validation cases] of the last validation of trainings: 1 right, 0 wrong or failed.
 
-    Raises :class:`CurveError` for a run without them, and for runs that were validated on other numbers of cases.
+    Raises TableError for a run without them, and for runs that were validated on other numbers of cases.
     """
     verdicts_by_run = []
     for run in runs:
-        lines = _read_lines(results, run, "metrics.jsonl")
-        verdicts = [row["validation/verdicts"] for _, row in lines if "validation/verdicts" in row]
+        verdicts = [row["validation/verdicts"] for row in _read_rows(results, run) if "validation/verdicts" in row]
         if not verdicts:
-            path = Path(results) / "training" / run / "metrics.jsonl"
-            raise CurveError(f"{path}: no field 'validation/verdicts': train the run again")
+            raise TableError(f"{_metrics_path(results, run)}: no field 'validation/verdicts': train the run again")
         verdicts_by_run.append([verdict == "1" for verdict in verdicts[-1]])
     if len({len(verdicts) for verdicts in verdicts_by_run}) > 1:
-        raise CurveError(f"{', '.join(runs)}: validated on different numbers of cases; train them again")
+        raise TableError(f"{', '.join(runs)}: validated on different numbers of cases; train them again")
     return np.array(verdicts_by_run, dtype=float)
 
 
-def _read_lines(results: str | Path, run: str, file: str) -> list[tuple[str, dict]]:
-    """Read a JSONL file of a training, as pairs of location (``path:line``) and content; none without the file."""
-    path = Path(results) / "training" / run / file
-    if not path.exists():
-        return []
-    rows = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:  # other encodings, brackets without end
-            location = f"{path}:{number}: not JSON at column {getattr(error, 'colno', 1)}"
-            raise CurveError(f"{location} ({getattr(error, 'msg', error)}); train the run again") from error
-        if isinstance(row, dict):
-            rows.append((f"{path}:{number}", row))
-    return rows
+def _metrics_path(results: str | Path, run: str) -> Path:
+    """Return the file with the metrics of a training."""
+    return Path(results) / "training" / run / "metrics.jsonl"
+
+
+def _read_rows(results: str | Path, run: str) -> list[dict[str, Any]]:
+    """Read the metrics of a training, without times, as dicts by step; none without a file. Raises TableError."""
+    return read_metrics(_metrics_path(results, run), whole=True)
 
 
 def _read_measurements(results: str | Path, run: str, metrics: Sequence[str], prefix: str) -> list[list[float]]:
     """Read the steps of a training that have any of the metrics, each as [step, seconds, tokens, *metrics]. Raises
-    :class:`CurveError` where one of them is not a finite number, or steps do not increase."""
+    TableError where one of them is not a finite number, or steps do not increase."""
     names = [f"{prefix}{metric}" for metric in metrics]
-    timings = {row.get("step"): row for _, row in _read_lines(results, run, "timings.jsonl")}
+    path = _metrics_path(results, run)
     measurements: list[list[float]] = []
-    for location, metrics_row in _read_lines(results, run, "metrics.jsonl"):
-        row = metrics_row | timings.get(metrics_row.get("step"), {})
+    for number, row in enumerate(read_history(path, path.with_name("timings.jsonl")), 1):
         if not any(name in row for name in names):
             continue
         for name in (*AXES, *names):
             value: Any = row.get(name)
             if type(value) not in (int, float) or not math.isfinite(value):
-                raise CurveError(f"{location}: field {name!r}: expected a finite number, got {value!r}")
+                raise TableError(f"{path}:{number}: field {name!r}: expected a finite number, got {value!r}")
         if measurements and row["step"] <= measurements[-1][0]:
-            raise CurveError(f"{location}: field 'step': {row['step']} does not follow {measurements[-1][0]:g}")
+            raise TableError(f"{path}:{number}: field 'step': {row['step']} does not follow {measurements[-1][0]:g}")
         measurements.append([float(row[name]) for name in (*AXES, *names)])
     return measurements

@@ -20,7 +20,7 @@ from .results import Results
 
 
 def write_frames(settings: Settings, job: Job) -> None:
-    """Write every evaluation and training that the results page shows. Raises as :class:`Results` and CurveError."""
+    """Write every evaluation and training that the results page shows. Raises as :class:`Results` and TableError."""
     results = Results(settings, job.inputs["results"], page_methods(settings))
     methods: dict[str, Method] = {}
     for method in results.methods:

@@ -20,7 +20,7 @@ GRID_WEIGHT = 3.0  # weight of correctness in the utility by which the grid comp
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of the in-domain results beside those of the exact posterior, and the table of the
-    grid. Raises as :class:`Results` and CurveError."""
+    grid. Raises as :class:`Results` and TableError."""
     results = Results(settings, folder, part_methods(settings), {IN_DOMAIN: ""})
     parts, csv_rows = [], []
     for decoding in results.decodings:

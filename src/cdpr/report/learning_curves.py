@@ -37,7 +37,7 @@ def read_figure_curves(
     """Read the training curves of the variants of a figure; ``shared``: with the seeds alone that all of them have. A
     variant without metrics files has no runs.
 
-    Raises CurveError for a broken metrics file, ProvenanceError for training of another tier or on different cases.
+    Raises TableError for a broken metrics file, ProvenanceError for training of another tier or on different cases.
     """
     folder = job.inputs["results"]
     methods = [variant_method(settings, name) for name in labels_of(settings, figure)]

@@ -39,7 +39,7 @@ class Results:
     ``methods`` are the rows of a table, ``datasets`` its columns with their labels (default: the benchmarks). Where a
     method takes a ``dataset``, it may be ``average``: the mean over the paper's data sets. Raises ProvenanceError for
     evaluations of another tier, utility or set of cases than the settings or each other. Methods raise EvaluationError
-    for a broken evaluation, and CurveError for a broken metrics file.
+    for a broken evaluation, and TableError for a broken metrics file.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, Verdict, direc
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
-    """Judge a claim, and name the runs behind it that diverged. Raises EvaluationError or CurveError for results that
+    """Judge a claim, and name the runs behind it that diverged. Raises EvaluationError or TableError for results that
     cannot be used."""
     try:
         if claim.why:
