@@ -16,8 +16,8 @@ from ..settings.datasets import IN_DOMAIN
 
 @dataclass(frozen=True)
 class Disease:
-    """A disease. ``weight`` is its relative frequency, ``age`` the mean and standard deviation of its patients' age in
-    years, ``female`` the share of women among them."""
+    """A disease of the model. ``weight`` is its relative frequency, ``age`` the mean and standard deviation of its
+    patients' age in years, ``female`` the share of women among them."""
 
     code: str
     name: str
@@ -28,9 +28,12 @@ class Disease:
 
 @dataclass(frozen=True)
 class Measure:
-    """How a laboratory quantity is named and printed: ``label``, ``short`` and ``long`` are its names in the three
-    hospitals. ``range`` is the reference range in ``units``; ``si`` the unit of hospitals that report in SI units, and
-    the factor from ``units`` to it. ``itemid`` and ``fluid`` are those of MIMIC-IV."""
+    """How a laboratory quantity is named and printed.
+
+    ``label``, ``short`` and ``long`` are its names in the three hospitals. ``range`` is the reference range in
+    ``units``. ``si`` is the unit of hospitals that report in SI units, and the factor from ``units`` to it. ``itemid``
+    and ``fluid`` are those of MIMIC-IV's table ``d_labitems``.
+    """
 
     label: str
     short: str
@@ -48,10 +51,11 @@ class Finding:
     """A categorical variable of a patient, such as a symptom or a laboratory value. Given the disease it is independent
     of all other findings.
 
-    ``table[d, s]`` is P(state s | disease d). A text shows state s as a number drawn from ``intervals[s]``, or by the
-    phrase ``wording[s]`` (a tuple: one phrase for each ``column`` of the sites). ``measure`` is set for a laboratory
-    quantity. ``organisms`` are number and name of the organism that a culture grows, by state. A symptom is mentioned
-    with the probability ``mention`` in the ``line`` of the history with this heading.
+    ``table[d, s]`` is P(state s | disease d), shape [diseases, states]. A text shows state s as a number drawn from
+    ``intervals[s]``, or by the phrase ``wording[s]``, which may be a tuple with one phrase for each hospital's wording
+    (:attr:`Site.column`). ``measure`` is set for a laboratory quantity. ``organisms`` has the number and the name of
+    the organism that a culture grows, by state. A history mentions a symptom with probability ``mention``, in the line
+    with the heading ``line``.
     """
 
     name: str
@@ -66,19 +70,20 @@ class Finding:
 
     @property
     def quantity(self) -> Measure:
-        """The measure of a laboratory quantity. Raises ValueError for a finding in words, which has none."""
+        """``measure`` of a laboratory quantity. Raises ValueError for a finding in words, which has none."""
         if self.measure is None:
             raise ValueError(f"{self.name}: no laboratory quantity; give it an `analyte` in the hospital's data")
         return self.measure
 
     @property
     def informative(self) -> bool:
-        """Whether the finding depends on the disease at all."""
+        """Whether the distribution of the finding differs between any two diseases."""
         return bool(np.ptp(self.table, axis=0).max() > 0)
 
     @functools.cached_property
     def cumulative(self) -> list[list[float]]:
-        """The cumulative distribution P(state <= s | disease d), lists [diseases][states], to draw states quickly."""
+        """P(state <= s | disease d) as nested lists [diseases][states]: sampling by bisection is faster in lists than in
+        arrays."""
         return np.cumsum(self.table, axis=1).tolist()
 
 
@@ -86,9 +91,10 @@ class Finding:
 class Examination:
     """An examination that can be requested.
 
-    ``available`` is the probability that a record of the in-domain hospital has it; ``usd`` its price; ``elsewhere``
-    its names in the two other hospitals. ``report`` is its name in a radiology note, ``heading`` that in a physical
-    examination; ``specimen`` has the item numbers and names of a culture in MIMIC-IV.
+    ``available`` is the probability that a record of the in-domain hospital has it. ``usd`` is its price in US dollars.
+    ``elsewhere`` has its names in the two other hospitals, ``report`` its name in a radiology note, ``heading`` its
+    name in a physical examination. ``specimen`` describes a culture as MIMIC-IV does: item number and name of the
+    specimen, item number and name of the test.
     """
 
     name: str
@@ -104,12 +110,15 @@ class Examination:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One hospital: ``weights`` are P(disease), ``availability`` is P(examination available); the other fields say how
-    it writes: the ``column`` of its wording, which name of a quantity it prints (``labels``) and which of an
-    examination (``names``, an index of :attr:`Examination.elsewhere`), whether it reports in SI units, and the
-    ``layout`` of its files.
+    """One hospital: which patients it has, and how it writes.
 
-    ``styles``: a site that imitates other hospitals writes each case in one of these styles.
+    ``weights`` are P(disease), shape [diseases]; ``availability`` is P(a record has the examination), shape
+    [examinations]. ``column`` is the index of its phrase in :attr:`Finding.wording`. ``labels`` is the attribute of
+    :class:`Measure` that it prints as the name of a quantity. ``names`` is the index of its name for an examination in
+    :attr:`Examination.elsewhere`; None: it uses the examination's own name. ``si``: it reports in SI units. ``layout``
+    is that of its files: ``note``, ``list`` or ``table``.
+
+    A site with ``styles`` imitates other hospitals: it writes each case in one of these styles.
     """
 
     name: str
@@ -124,7 +133,8 @@ class Site:
     styles: tuple[Self, ...] = ()
 
     def style(self, rng: np.random.Generator) -> Self:
-        """Draw the style in which one case is written: one of ``styles``, or the site itself if it has none."""
+        """Draw the style in which one case is written: one of ``styles`` at random, or the site itself if it has
+        none."""
         return self.styles[int(rng.integers(len(self.styles)))] if self.styles else self
 
     def exam_name(self, exam: Examination) -> str:
@@ -136,12 +146,13 @@ class Site:
         return getattr(measure, self.labels)
 
     def phrase(self, finding: Finding, state: int) -> str:
-        """The words of this hospital for a state of a finding; empty for a state that texts leave out."""
+        """The words of this hospital for a state (an index) of a finding; empty for a state that texts leave out, such
+        as an absent symptom."""
         words = (finding.wording or ())[state]
         return words if isinstance(words, str) else words[self.column]
 
     def every_phrase(self, finding: Finding, state: int) -> tuple[str, ...]:
-        """All phrases for a state of a finding in the texts of the site, whatever the style of a case."""
+        """All phrases for a state of a finding that may be in texts of this site: one for each of its styles."""
         return tuple(dict.fromkeys(style.phrase(finding, state) for style in self.styles or (self,)))
 
 
@@ -156,11 +167,11 @@ class Hospital:
     sites: dict[str, Site]
 
     def available(self, patient: Any) -> list[Examination]:
-        """The examinations in the record of a :class:`~.sample.Patient`."""
+        """The examinations that the record of a :class:`~.sample.Patient` has, in the order of the model."""
         return [exam for name, exam in self.examinations.items() if name in patient.available]
 
     def site(self, dataset: str) -> Site:
-        """The site whose patients a data set has; that of the in-domain data set for any other name."""
+        """The site whose patients the data set ``dataset`` has; for an unknown name that of the in-domain data set."""
         return self.sites.get(dataset, self.sites[IN_DOMAIN])
 
 
@@ -179,63 +190,80 @@ def load_hospital() -> Hospital:
 def build_hospital(disease_entries: Mapping, presentation: Mapping, exam_entries: Mapping, sites: Mapping) -> Hospital:
     """Build the model from dictionaries with the content of the YAML files: ``diseases``, ``presentation``, the three
     files of examinations together, and ``sites``."""
-    diseases = tuple(Disease(code=code, **_fields(entry)) for code, entry in disease_entries.items())
+    diseases = tuple(Disease(code=code, **_lists_to_tuples(entry)) for code, entry in disease_entries.items())
     codes = [disease.code for disease in diseases]
     exams: dict[str, Examination] = {}
     for name, entry in exam_entries.items():
-        findings = _findings(entry["findings"], codes)
-        exams[name] = Examination(**_fields(entry) | {"name": name, "findings": findings})
+        fields = _lists_to_tuples(entry) | {"findings": _build_findings(entry["findings"], codes)}
+        exams[name] = Examination(name=name, **fields)
     built: dict[str, Site] = {}
     for name, entry in sites.items():
-        built[name] = _site(name, entry, diseases, exams, built)
-    return Hospital(diseases, _findings(presentation, codes), exams, built)
+        built[name] = _build_site(name, entry, diseases, exams, built)
+    return Hospital(diseases, _build_findings(presentation, codes), exams, built)
 
 
-def _fields(entry: Mapping) -> dict[str, Any]:
-    """The arguments of a dataclass from its entry in a YAML file: lists become tuples."""
+def _lists_to_tuples(entry: Mapping) -> dict[str, Any]:
+    """The fields of an entry in a YAML file, with tuples in place of lists, as frozen dataclasses hold them."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
 
 
-def _findings(entries: Mapping, codes: Sequence[str]) -> tuple[Finding, ...]:
+def _build_findings(entries: Mapping, codes: Sequence[str]) -> tuple[Finding, ...]:
     """Build findings from their entries by name; ``codes`` are those of all diseases in order."""
-    return tuple(_finding(name, entry, codes) for name, entry in entries.items())
+    return tuple(_build_finding(name, entry, codes) for name, entry in entries.items())
 
 
-def _finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
+def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
     """Build a finding from its entry in a YAML file; ``codes`` are those of all diseases in order.
 
-    Its states are those of ``states``, or else of ``default``. A disease has the distribution ``default`` unless its
-    code is in a key of ``given`` ("AMI, SAH"). A laboratory quantity prints a state as ``states`` gives it: the ends of
-    an interval, or a phrase for each column of the sites. Other findings print their ``wording``.
+    The keys of ``states``, or else of ``default``, are its states. A laboratory quantity (``analyte``) prints a state
+    as ``states`` gives it: the ends of an interval, or a phrase for each column of the sites. Any other finding prints
+    its ``wording``.
     """
     printed_forms = entry.get("states", entry["default"])
     states = tuple(printed_forms)
-    table = np.tile(distribution(entry["default"], states), (len(codes), 1))
-    default = table[0].copy()
+    measure, intervals, wording = None, None, entry.get("wording")
+    if "analyte" in entry:
+        measure = Measure(**_lists_to_tuples(entry["analyte"]))
+        forms = [tuple(printed_forms[state]) for state in states]
+        if all(isinstance(value, (int, float)) for form in forms for value in form):
+            intervals = tuple((float(low), float(high)) for low, high in forms)
+        else:
+            wording = {state: tuple(map(str, form)) for state, form in zip(states, forms, strict=True)}
+    grown = entry.get("organism", {})
+    organisms = {states.index(state): (itemid, organism) for state, (itemid, organism) in grown.items()}
+    return Finding(
+        name=name,
+        states=states,
+        table=_build_table(entry, states, codes),
+        measure=measure,
+        intervals=intervals,
+        wording=wording and tuple(wording[state] for state in states),
+        organisms=organisms or None,
+        mention=float(entry.get("mention", 1.0)),
+        line=entry.get("line", ""),
+    )
+
+
+def _build_table(entry: Mapping, states: Sequence[str], codes: Sequence[str]) -> np.ndarray:
+    """Build P(state | disease) of a finding, shape [diseases, states], read-only.
+
+    A disease has the distribution ``default`` of the entry, unless its code is in a key of ``given`` ("AMI, SAH").
+    """
+    default = distribution(entry["default"], states)
+    table = np.tile(default, (len(codes), 1))
     for group, short_form in (entry.get("given") or {}).items():
         for code in group.split(", "):
             table[codes.index(code)] = distribution(short_form, states, default)
     table.setflags(write=False)
-    measure, intervals, wording = None, None, entry.get("wording")
-    if "analyte" in entry:
-        measure = Measure(**_fields(entry["analyte"]))
-        forms = {state: tuple(printed_forms[state]) for state in states}
-        if all(isinstance(value, (int, float)) for values in forms.values() for value in values):
-            intervals = tuple((float(low), float(high)) for low, high in forms.values())
-        else:
-            wording = {state: tuple(map(str, phrases)) for state, phrases in forms.items()}
-    organisms = {states.index(state): (int(itemid), organism)
-                 for state, (itemid, organism) in (entry.get("organism") or {}).items()}  # fmt: skip
-    phrases = wording and tuple(wording[state] for state in states)
-    mention, line = float(entry.get("mention", 1.0)), entry.get("line", "")
-    return Finding(name, states, table, measure, intervals, phrases, organisms or None, mention, line)
+    return table
 
 
 def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None = None) -> np.ndarray:
     """Compute the probabilities of the ``states`` from their short form, shape [states].
 
     The short form is the probability of the second of two states, or a dictionary with the probabilities of some
-    states. The rest of the mass is spread over the other states in proportion to ``base``, shape [states].
+    states. The rest of the mass is spread over the other states in proportion to ``base``, shape [states]. Example:
+    ``distribution({"high": 0.4}, ["low", "normal", "high"], np.array([0.1, 0.8, 0.1]))`` is [0.067, 0.533, 0.4].
     """
     if isinstance(short_form, (int, float)):
         short_form = {states[1]: short_form}
@@ -247,23 +275,26 @@ def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None
     return p / p.sum()
 
 
-def _site(
+def _build_site(
     name: str, entry: Mapping, diseases: Sequence[Disease], exams: Mapping[str, Examination], others: Mapping[str, Site]
 ) -> Site:
-    """Build a site from its entry in ``sites.yaml``; ``others`` are the sites before it, whose styles it may take.
+    """Build a site from its entry in ``sites.yaml``.
 
-    ``mix`` multiplies the frequencies of diseases by code; ``availability`` multiplies the odds that an examination is
-    available, by its kind and by its name.
+    ``mix`` of the entry multiplies the frequencies of diseases by code. ``availability`` multiplies the odds that an
+    examination is available, by its kind and by its name. ``written_as`` names sites of ``others``, the sites built
+    before, whose style this one imitates.
     """
-    fields = _fields(entry)
-    mix, odds, styles = fields.pop("mix", {}), fields.pop("availability", {}), fields.pop("written_as", ())
+    fields = _lists_to_tuples(entry)
+    mix, factors, imitated = fields.pop("mix", {}), fields.pop("availability", {}), fields.pop("written_as", ())
     weights = np.array([disease.weight * mix.get(disease.code, 1.0) for disease in diseases])
-    availability = [1.0] * len(exams)
+    availability = np.ones(len(exams))
     for index, exam in enumerate(exams.values()):
         if exam.available < 1:
-            ratio = exam.available / (1 - exam.available) * odds.get(exam.kind, 1.0) * odds.get(exam.name, 1.0)
-            availability[index] = ratio / (1 + ratio)
-    plain = Site(name=name, weights=weights / weights.sum(), availability=np.array(availability), **fields)
-    # In each style the words and the layout are another site's, the units its own.
-    words = [{key: getattr(others[style], key) for key in ("column", "labels", "names", "layout")} for style in styles]
-    return replace(plain, styles=tuple(replace(plain, **style) for style in words))
+            odds = exam.available / (1 - exam.available) * factors.get(exam.kind, 1.0) * factors.get(exam.name, 1.0)
+            availability[index] = odds / (1 + odds)
+    plain = Site(name=name, weights=weights / weights.sum(), availability=availability, **fields)
+    styles = []
+    for other in (others[name] for name in imitated):  # words and layout of the other site, units of this one
+        style = replace(plain, column=other.column, labels=other.labels, names=other.names, layout=other.layout)
+        styles.append(style)
+    return replace(plain, styles=tuple(styles))

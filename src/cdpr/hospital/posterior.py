@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,47 +19,59 @@ _MALE = re.compile(r"\b(?:male|man|gentleman|boy|m)\b", re.IGNORECASE)
 _SUMMARY_LINE = re.compile(r"^\s*-?\s*([A-Z][A-Za-z ]+):[ \t]*(.*)$", re.MULTILINE)
 
 
+class Presentation(NamedTuple):
+    """What a case summary says of a patient: the age in years, whether the patient is female (each None where the text
+    does not say it), and the state (an index) of presentation findings by name."""
+
+    age: int | None
+    female: bool | None
+    states: dict[str, int]
+
+
 class Interpreter:
     """Reads the states of findings from the texts of one site. A text that it cannot read (blanks, lost values, words
     of other hospitals) gives no state."""
 
     def __init__(self, hospital: Hospital, site: Site):
         self.site = site
-        self._phrases: dict[str, tuple[re.Pattern[str], dict[str, tuple[str, int]]]] = {}
-        self._lines: dict[str, list[Finding]] = {}
+        self._vocabularies: dict[str, tuple[re.Pattern[str], dict[str, tuple[str, int]]]] = {}
+        self._findings_by_line: dict[str, list[Finding]] = {}
         # A history lists only what is present, so a condition that it leaves out has the state without words.
-        self._absent: dict[str, int] = {}
+        self._unmentioned: dict[str, int] = {}
         for finding in hospital.presentation:
-            self._lines.setdefault(finding.line, []).append(finding)
+            self._findings_by_line.setdefault(finding.line, []).append(finding)
             for state in range(len(finding.states)):
                 if not any(site.every_phrase(finding, state)):
-                    self._absent.setdefault(finding.name, state)
+                    self._unmentioned.setdefault(finding.name, state)
 
-    def presentation(self, summary: str) -> tuple[int | None, bool | None, dict[str, int]]:
-        """Read a case summary: returns the age in years and whether the patient is female (each None where the text
-        does not say it), and the states of the presentation findings by name."""
+    def presentation(self, summary: str) -> Presentation:
+        """Read a case summary, which has one line ``- Heading: text`` for each section."""
         # Where a heading comes twice, its first line counts.
         lines = {heading.strip(): text.strip() for heading, text in reversed(_SUMMARY_LINE.findall(summary))}
-        person = lines.get("Patient Information", summary)
         states: dict[str, int] = {}
-        for line, findings in self._lines.items():
-            text = lines.get(line, "")
+        for heading, findings in self._findings_by_line.items():
+            text = lines.get(heading, "")
             if text.strip("_ ."):
-                absent = {f.name: self._absent[f.name] for f in findings if f.name in self._absent}
-                states |= absent | self._read_phrases(line, findings, text)
-        age, male = _AGE.search(person), _MALE.search(person)
-        female = True if _FEMALE.search(person) else False if male else None
-        return int(age[1] or age[2]) if age else None, female, states
+                names = (finding.name for finding in findings)
+                states |= {name: self._unmentioned[name] for name in names if name in self._unmentioned}
+                states |= self._read_phrases(heading, findings, text)
+        person = lines.get("Patient Information", summary)
+        age = _AGE.search(person)
+        female = True if _FEMALE.search(person) else False if _MALE.search(person) else None
+        return Presentation(int(age[1] or age[2]) if age else None, female, states)
 
     def examination(self, exam: Examination, text: str) -> dict[str, int]:
-        """Read the result of an examination: returns the states of its findings by name, as far as the text has
-        them."""
+        """Read the result of an examination. Returns the states (indices) of its findings by name, as far as the text
+        has them."""
         worded = [finding for finding in exam.findings if finding.measure is None]
-        states = self._read_phrases(exam.name, worded, text) | _organisms(worded, text) if worded else {}
         measured = [finding for finding in exam.findings if finding.measure is not None]
+        states = self._read_phrases(exam.name, worded, text) | _read_organisms(worded, text) if worded else {}
         values = {a.label.casefold(): a.value or a.comments for a in parse_analytes(text)} if measured else {}
-        by_name = {finding.name: self._read_quantity(finding, values, text) for finding in measured}
-        return states | {name: state for name, state in by_name.items() if state is not None}
+        for finding in measured:
+            state = self._read_quantity(finding, values, text)
+            if state is not None:
+                states[finding.name] = state
+        return states
 
     def _read_phrases(self, source: str, findings: list[Finding], text: str) -> dict[str, int]:
         """Read the states of ``findings`` by name from the phrases in a text. Where a finding has several phrases
@@ -66,7 +79,7 @@ class Interpreter:
 
         ``source`` is the heading or examination of the text; the pattern of its phrases is compiled once.
         """
-        if source not in self._phrases:
+        if source not in self._vocabularies:
             meaning = {
                 _normalise_phrase(phrase): (finding.name, state)
                 for finding in findings
@@ -75,19 +88,14 @@ class Interpreter:
             }
             longest_first = sorted(meaning, key=lambda phrase: (-len(phrase), phrase))
             alternatives = "|".join(rf"(?<!\w){re.escape(phrase)}(?!\w)" for phrase in longest_first)
-            self._phrases[source] = re.compile(alternatives), meaning
-        pattern, meaning = self._phrases[source]
+            self._vocabularies[source] = re.compile(alternatives), meaning
+        pattern, meaning = self._vocabularies[source]
         return dict(meaning[phrase] for phrase in reversed(pattern.findall(_normalise_phrase(text))))
 
     def _read_quantity(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
-        """Read the state of a laboratory finding from the ``values`` of a parsed result by label, or else from its
-        text. None where neither has a value."""
-        # Longest first, because one name may begin another.
-        names = {style.label(finding.quantity) for style in self.site.styles or (self.site,)}
-        labels = sorted(names, key=len, reverse=True)
-        value = next((values[label.casefold()] for label in labels if label.casefold() in values), None)
-        if value is None:
-            value = next((match[1] for label in labels if (match := _value_pattern(label).search(text))), None)
+        """Read the state (an index) of a laboratory finding from the ``values`` of a parsed result by label, or else
+        from its text. None where neither has a value."""
+        value = self._read_value(finding, values, text)
         if not value or value.strip() == "___":
             return None
         if finding.intervals is None:
@@ -97,14 +105,25 @@ class Interpreter:
         factor = finding.quantity.si[1] if self.site.si else 1.0
         return nearest_interval(finding.intervals, float(number.group()) / factor) if number else None
 
+    def _read_value(self, finding: Finding, values: Mapping[str, str | None], text: str) -> str | None:
+        """Read the printed value of a laboratory finding, under any of its labels at the site, from the same arguments
+        as :meth:`_read_quantity`. None where there is none."""
+        labels = {style.label(finding.quantity) for style in self.site.styles or (self.site,)}
+        longest_first = sorted(labels, key=len, reverse=True)  # because one label may begin another
+        value = next((values[label.casefold()] for label in longest_first if label.casefold() in values), None)
+        if value is None:
+            matches = (_value_pattern(label).search(text) for label in longest_first)
+            value = next((match[1] for match in matches if match), None)
+        return value
+
 
 def _normalise_phrase(text: str) -> str:
     """The text in lower case, with single spaces and without a full stop at its end."""
     return " ".join(text.casefold().split()).rstrip(". ")
 
 
-def _organisms(findings: list[Finding], text: str) -> dict[str, int]:
-    """The states of those culture findings, by name, whose organism the text names."""
+def _read_organisms(findings: list[Finding], text: str) -> dict[str, int]:
+    """Read the states (indices) of culture findings, by name, from the organisms that a text names."""
     folded = text.casefold()
     return {
         finding.name: state
@@ -116,22 +135,22 @@ def _organisms(findings: list[Finding], text: str) -> dict[str, int]:
 
 @functools.cache
 def _value_pattern(label: str) -> re.Pattern[str]:
-    """A pattern that matches the label of a quantity and the number or word behind it, its first group."""
+    """A pattern that matches the label of a quantity and the number or word after it, which is its first group."""
     return re.compile(rf"(?<![\w-]){re.escape(label)}\s*[:=]?\s*([<>]?\s*-?\d+(?:\.\d+)?|[A-Za-z]+)", re.IGNORECASE)
 
 
 def nearest_interval(intervals: tuple[tuple[float, float], ...], value: float) -> int:
     """The index of the interval (low, high) that contains ``value``, or else of the nearest one."""
-    gaps = [max(low - value, value - high, 0.0) for low, high in intervals]
-    return gaps.index(min(gaps))
+    distances = [max(low - value, value - high, 0.0) for low, high in intervals]
+    return distances.index(min(distances))
 
 
 class Diagnostician:
     """Computes exact posteriors over diseases by Bayes' rule, under the model of the hospital of one data set: its
     disease mix, its availability of examinations, and its words.
 
-    A distribution is an array over ``diseases`` (canonical names), shape [D]; ``exams`` are the names of all
-    examinations.
+    ``diseases`` are the canonical names of the D diseases, ``exams`` the names of the E examinations. A distribution is
+    an array over diseases, shape [D].
     """
 
     def __init__(self, hospital: Hospital | None = None, dataset: str = IN_DOMAIN):
@@ -148,8 +167,8 @@ class Diagnostician:
         return self.posterior(*self.interpreter.presentation(case_summary))
 
     def posterior(self, age: int | None, female: bool | None, symptoms: dict[str, int]) -> np.ndarray:
-        """P(disease | age, sex, states of the presentation findings by name), shape [D]. What is None or missing is not
-        conditioned on."""
+        """P(disease | age in years, sex, states of the presentation findings by name), shape [D]. What is None or
+        missing is not conditioned on."""
         p = self.site.weights.copy()
         if age is not None:
             p = p * self._ages[:, min(max(age, AGES[0]), AGES[-1]) - AGES[0]]
@@ -161,25 +180,25 @@ class Diagnostician:
         return p / p.sum()
 
     def update(self, p: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
-        """The posterior after the result of an examination, given the distribution ``p`` before it; ``p`` itself where
-        the examination is unknown or the text cannot be read."""
+        """P(disease) after the text of an examination's result, shape [D], given the distribution ``p`` before it; ``p``
+        itself where the examination is unknown or the text cannot be read."""
         exam = self.examination(exam_key)
         states = self.interpreter.examination(exam, result_text) if exam else {}
         return self.condition(p, exam, states) if exam and states else p
 
     def condition(self, p: np.ndarray, exam: Examination, states: dict[str, int]) -> np.ndarray:
-        """The posterior after the ``states`` of an examination's findings (by name), given the distribution ``p``
-        before them; ``p`` itself where no disease allows these states."""
-        q = p
+        """P(disease) given the ``states`` of an examination's findings (indices by name), shape [D], from the
+        distribution ``p`` before them; ``p`` itself where no disease allows these states."""
+        joint = p
         for finding in exam.findings:
             if finding.name in states:
-                q = q * finding.table[:, states[finding.name]]
-        total = q.sum()
-        return q / total if total > 0 else p
+                joint = joint * finding.table[:, states[finding.name]]
+        total = joint.sum()
+        return joint / total if total > 0 else p
 
     def examination(self, exam_key: str) -> Examination | None:
-        """Find the model's examination by the key of a record, whichever of its names that has; None for an unknown
-        one."""
+        """Find the model's examination by the key that it has in a record, which may be any of its names; None for an
+        unknown one."""
         name = canonical_name(exam_key)
         return self.hospital.examinations.get(name) if name else None
 
@@ -189,8 +208,8 @@ class Diagnostician:
 
     @functools.cached_property
     def outcomes(self) -> list[np.ndarray]:
-        """For each examination P(joint outcome | disease), shape [outcomes, D]; an outcome has one state of each
-        informative finding."""
+        """For each examination P(outcome | disease), shape [outcomes, D]; an outcome is one combination of the states
+        of all findings that depend on the disease."""
         tables = []
         for exam in self.hospital.examinations.values():
             table = np.ones((1, len(self.diseases)))
@@ -202,24 +221,24 @@ class Diagnostician:
 
     @functools.cached_property
     def _stacked(self) -> tuple[np.ndarray, np.ndarray]:
-        """:attr:`outcomes` of all examinations in one array, shape [all outcomes, D], and the index of the first
-        outcome of each examination."""
+        """:attr:`outcomes` of all examinations in one array, shape [all outcomes, D], and the row at which each
+        examination's outcomes start, shape [E]."""
         starts = np.cumsum([0, *[len(table) for table in self.outcomes[:-1]]])
         return np.concatenate(self.outcomes), starts
 
     def expected_best(self, p: np.ndarray) -> np.ndarray:
         """The expected probability of the likeliest disease after each examination, if it gives a result: E[max
-        posterior], shape [examinations]. ``p`` is the distribution before it; leading axes of ``p`` are kept."""
+        posterior], shape [..., E]. ``p`` [..., D] is the distribution before it."""
         tables, starts = self._stacked
         joint = tables * p[..., None, :]
         return np.add.reduceat(joint.max(axis=-1), starts, axis=-1)
 
     def net_gain(self, p: np.ndarray, charge: np.ndarray, miss: float) -> np.ndarray:
         """The expected gain in utility of requesting an examination and then diagnosing, over diagnosing at once, shape
-        [examinations].
+        [..., E].
 
-        ``p`` is the distribution now; ``charge`` [examinations] is the utility lost to a result, ``miss`` that lost to
-        an unavailable request.
+        ``p`` [..., D] is the distribution now. ``charge`` [E] is the utility that the price of a result costs, ``miss``
+        that of a request without a result.
         """
         available = self.site.availability
         return available * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - available) * miss
@@ -227,10 +246,11 @@ class Diagnostician:
     def two_step_gain(
         self, p: np.ndarray, charge: np.ndarray, miss: float, requested: np.ndarray, also: Iterable[int] = ()
     ) -> np.ndarray:
-        """As :meth:`net_gain`, but one more request may follow the first result where that gains utility.
+        """As :meth:`net_gain` for one distribution ``p`` [D], but one more request may follow the first where that
+        gains utility; shape [E].
 
-        -inf for the examinations that were ``requested`` before [examinations of bool]. The others are planned only
-        where they are among the eight with the highest :meth:`net_gain`, or their index is in ``also``; else -inf.
+        -inf for the examinations that were ``requested`` before, a mask [E]. Of the others only the eight with the
+        highest :meth:`net_gain` are computed, and those whose index is in ``also``; the rest are -inf.
         """
         barred = np.where(requested, -np.inf, 0.0)
         one_step = self.net_gain(p, charge, miss) + barred
@@ -253,7 +273,6 @@ class Diagnostician:
 
 @functools.cache
 def canonical_name(exam_key: str) -> str | None:
-    """The canonical name of an examination in the vocabulary, found by any name in a record or a request; None for an
-    unknown one."""
+    """The vocabulary's name of an examination, found by any name in a record or a request; None for an unknown one."""
     term = examinations().find(exam_key) or examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
     return term.name if term else None

@@ -18,8 +18,8 @@ Writer = Callable[[Hospital, str, Path, int, int], None]
 
 
 def make_hospital(settings: Settings, job: Job) -> None:
-    """Stage ``make_hospital``: write the raw files of each data set in ``job.out``, in parallel. The metrics are their
-    sizes in bytes."""
+    """Write the raw files of each data set named in ``job.out`` to its folder there, in parallel (the stage
+    ``make_hospital``). The metrics of the job are the sizes in bytes."""
     with ProcessPoolExecutor(_THREADS) as pool:
         list(pool.map(_write, itertools.repeat(settings.hospital), job.out, job.out.values()))
     for dataset, folder in job.out.items():
@@ -29,8 +29,8 @@ def make_hospital(settings: Settings, job: Job) -> None:
 
 
 def write_hospital(settings: HospitalSettings, out_dir: str | Path, datasets: Iterable[str] = WRITTEN) -> None:
-    """Write the raw files of each of the ``datasets`` to a folder of its name in ``out_dir``; by default of all that
-    the synthetic hospital has."""
+    """Write the raw files of each of the ``datasets`` to a folder of its name in ``out_dir``. The default is all data
+    sets that the synthetic hospital has."""
     for dataset in datasets:
         _write(settings, dataset, Path(out_dir) / dataset)
 

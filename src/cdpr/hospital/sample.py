@@ -1,4 +1,4 @@
-"""Patients drawn from the hospital's model."""
+"""Patients drawn from the hospital's model, and the texts of their records."""
 
 import bisect
 import functools
@@ -17,9 +17,10 @@ AGES = np.arange(18, 90)
 class Patient:
     """One admission of a patient: the true disease, and the content of the record.
 
-    ``disease`` is an index of :attr:`Hospital.diseases`. ``symptoms`` has one state per presentation finding (-1: not
-    mentioned), ``results`` the states of each examination's findings, ``available`` the names of the examinations in
-    the record. ``seed`` fixes every random number, so that the same patient always has the same record.
+    ``disease`` is an index of :attr:`Hospital.diseases`. ``symptoms`` has the index of one state per presentation
+    finding (-1: not mentioned), ``results`` those of each examination's findings by the name of the examination,
+    ``available`` the names of the examinations in the record. ``seed`` fixes every random number, so that the same
+    patient always has the same record.
     """
 
     index: int
@@ -34,13 +35,13 @@ class Patient:
 
     def generator(self, purpose: int) -> np.random.Generator:
         """A new generator of the random numbers for one ``purpose`` (any number from 0), independent of those for
-        others."""
+        other purposes."""
         return np.random.default_rng([*self.seed, 1 + purpose])
 
 
 @functools.cache
 def age_table(hospital: Hospital) -> np.ndarray:
-    """Compute P(age | disease), shape [D, 72], for the ages from 18 to 89 in whole years: a truncated normal."""
+    """Compute P(age | disease), shape [diseases, 72], for the ages from 18 to 89 in whole years: a truncated normal."""
     mean = np.array([d.age[0] for d in hospital.diseases])[:, None]
     spread = np.array([d.age[1] for d in hospital.diseases])[:, None]
     density = np.exp(-0.5 * ((AGES[None, :] - mean) / spread) ** 2)
@@ -63,35 +64,35 @@ def sample_patient(
     if same is not None:
         women = np.array([d.female for d in hospital.diseases])
         weights = weights * ages[:, same.age - AGES[0]] * (women if same.female else 1 - women)
-    disease = _draw(rng, np.cumsum(weights / weights.sum()))
-    age = same.age if same else int(AGES[_draw(rng, np.cumsum(ages[disease]))])
+    disease = _sample_index(rng, np.cumsum(weights / weights.sum()))
+    age = same.age if same else int(AGES[_sample_index(rng, np.cumsum(ages[disease]))])
     female = same.female if same else bool(rng.random() < hospital.diseases[disease].female)
-    symptoms = tuple(_symptom(rng, finding, disease) for finding in hospital.presentation)
-    exams = hospital.examinations.values()
-    results = {e.name: tuple(_draw(rng, f.cumulative[disease]) for f in e.findings) for e in exams}
-    chance = rng.random(len(exams))
-    available = frozenset(
-        name for name, is_available in zip(results, chance < site.availability, strict=True) if is_available
-    )
+    symptoms = tuple(_sample_symptom(rng, finding, disease) for finding in hospital.presentation)
+    results = {
+        name: tuple(_sample_index(rng, finding.cumulative[disease]) for finding in exam.findings)
+        for name, exam in hospital.examinations.items()
+    }
+    is_available = rng.random(len(results)) < site.availability
+    available = frozenset(name for name, present in zip(results, is_available, strict=True) if present)
     return Patient(index, admission, disease, age, female, symptoms, results, available, key)
 
 
-def _draw(rng: np.random.Generator, cumulative: Sequence[float] | np.ndarray) -> int:
-    """Draw an index from a cumulative distribution."""
+def _sample_index(rng: np.random.Generator, cumulative: Sequence[float] | np.ndarray) -> int:
+    """Sample an index of a cumulative distribution."""
     return min(bisect.bisect_right(cumulative, rng.random()), len(cumulative) - 1)
 
 
-def _symptom(rng: np.random.Generator, finding: Finding, disease: int) -> int:
-    """Draw the state of a presentation finding given the disease (an index); -1 where the history does not mention
-    it."""
+def _sample_symptom(rng: np.random.Generator, finding: Finding, disease: int) -> int:
+    """Sample the state (an index) of a presentation finding given the disease (an index); -1 where the history does not
+    mention it."""
     mentioned = rng.random() < finding.mention
-    state = _draw(rng, finding.cumulative[disease])
+    state = _sample_index(rng, finding.cumulative[disease])
     return state if mentioned else -1
 
 
 def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
-    """Print a state of a laboratory finding as the site does: a value drawn from its interval, or a phrase, with label,
-    unit, reference range and flag."""
+    """Print a state (an index) of a laboratory finding as the site does: with label, unit, reference range and flag.
+    The value is drawn from the state's interval, or is the state's phrase."""
     measure = finding.quantity
     if finding.intervals is None or measure.range is None:
         abnormal = "abnormal" if state > 0 else None
@@ -109,14 +110,15 @@ def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Gener
 
 
 def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:
-    """Write the history of a patient: the text of each line of the case summary by its heading, but the first line
+    """Write the history of a patient: the text of each line of the case summary by its heading, without the first line
     (age and sex)."""
     lines: dict[str, list[str]] = {}
     for finding, state in zip(hospital.presentation, patient.symptoms, strict=True):
-        written = lines.setdefault(finding.line, [])
-        if state >= 0 and (phrase := site.phrase(finding, state)):
-            written.append(phrase)
-    text = {line: ", ".join(parts) for line, parts in lines.items()}
+        phrases = lines.setdefault(finding.line, [])
+        phrase = site.phrase(finding, state) if state >= 0 else ""
+        if phrase:
+            phrases.append(phrase)
+    text = {line: ", ".join(phrases) for line, phrases in lines.items()}
     text["Past Medical History"] = text["Past Medical History"] or "None"
     for line in ("History of Present Illness", "Past Medical History"):
         text[line] = text[line].rstrip(".") + "."
@@ -125,8 +127,8 @@ def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str,
 
 def write_report(exam: Examination, site: Site, patient: Patient) -> str:
     """Write the report of an examination without numbers: one sentence per finding."""
-    written = [site.phrase(f, s) for f, s in zip(exam.findings, patient.results[exam.name], strict=True)]
-    return " ".join(text if text.endswith(".") else text + "." for text in written)
+    phrases = [site.phrase(f, s) for f, s in zip(exam.findings, patient.results[exam.name], strict=True)]
+    return " ".join(phrase if phrase.endswith(".") else phrase + "." for phrase in phrases)
 
 
 def write_analytes(exam: Examination, site: Site, patient: Patient) -> list[Analyte]:
@@ -136,7 +138,8 @@ def write_analytes(exam: Examination, site: Site, patient: Patient) -> list[Anal
 
 
 def physical_text(exam: Examination, site: Site, patient: Patient) -> str:
-    """Write the findings in one system of the body, the line of a physical examination behind its heading."""
+    """Write the findings in one system of the body as a physical examination has them behind its heading: sentences, or
+    numbers (``Temp 38.1, HR 104, O2 sat 97%``)."""
     if exam.findings[0].measure is None:
         return write_report(exam, site, patient)
     numbers = write_analytes(exam, site, patient)
