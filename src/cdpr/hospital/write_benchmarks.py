@@ -34,16 +34,16 @@ def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: 
     records = []
     for index in range(cases):
         benchmark_names = dataset == "clinicalbench" and index % _EVERY == _EVERY - 1
-        record = _case(hospital, site, sample_patient(hospital, site, seed, index), benchmark_names)
+        record = _write_case(hospital, site, sample_patient(hospital, site, seed, index), benchmark_names)
         records.append(json.dumps(record, ensure_ascii=False))
     write_text(out_dir / f"{dataset}.json", "[\n" + ",\n".join(records) + "\n]\n")
 
 
-def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> dict:
+def _write_case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> dict:
     """Write one patient as a case with the 14 keys of ClinicalBench. With ``benchmark_names`` examinations have the
     names of the real ClinicalBench."""
     style = site.style(patient.generator(_STYLE_STREAM))
-    laboratory, imaging = _results(hospital, style, patient, benchmark_names)
+    laboratory, imaging = _write_results(hospital, style, patient, benchmark_names)
     disease = hospital.diseases[patient.disease].name
     term, number = diagnoses().spellings[normalise(disease)], patient.index + 1
     diagnosis = term.aliases[0] if patient.generator(_NAME_STREAM).random() < _ALIASES else disease
@@ -52,13 +52,13 @@ def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: boo
     case = {name: text.format(**fields) for name, text in _DATA["case"].items()}
     results = {"imageological_examination": imaging, "laboratory_examination": laboratory}
     case |= {name: block for name, block in results.items() if block}
-    summary = _summary(hospital, style, patient, laboratory, imaging)
+    summary = _write_summary(hospital, style, patient, laboratory, imaging)
     return case | {"id": number, "clinical_case_summary": summary}
 
 
-def _results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> tuple[dict, dict]:
-    """Write the results of a patient: the laboratory block and the imaging block of a case, each by the name of the
-    examination."""
+def _write_results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> tuple[dict, dict]:
+    """Write the results of a patient. Returns the laboratory block and the imaging block of a case, each a dictionary
+    by the name of the examination."""
     laboratory: dict[str, dict] = {}
     imaging: dict[str, dict] = {}
     for exam in hospital.available(patient):
@@ -88,11 +88,12 @@ def print_analyte(analyte: Analyte) -> str:
     return f"{analyte.label} {analyte.value}{unit}{bounds}"
 
 
-def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
-    """Write the case summary of the benchmark: person, history, physical examination and all results."""
+def _write_summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
+    """Write the case summary of the benchmark: person, history, physical examination and all results, which are given
+    as the blocks ``laboratory`` and ``imaging`` of the case."""
     history = write_history(hospital, site, patient)
     systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
-    physical = "\n".join(f"{exam.name}: {_physical(exam, site, patient)}" for exam in systems)
+    physical = "\n".join(f"{exam.name}: {_write_system(exam, site, patient)}" for exam in systems)
     auxiliary = " ".join(
         [f"{name}: {entry['result'].rstrip('.')}." for name, entry in laboratory.items()]
         + [f"{name}: {entry['findings']}" for name, entry in imaging.items()]
@@ -108,8 +109,9 @@ def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict,
     return "\n".join(lines)
 
 
-def _physical(exam: Examination, site: Site, patient: Patient) -> str:
-    """Write the findings in one system of the body. A hospital of tables prints vital signs like laboratory values."""
+def _write_system(exam: Examination, site: Site, patient: Patient) -> str:
+    """Write the findings in one system of the body (``exam``). A site with the layout ``table`` prints vital signs like
+    laboratory values."""
     if site.layout == "table" and exam.findings[0].measure is not None:
         return print_analytes(site, write_analytes(exam, site, patient))
     return physical_text(exam, site, patient).rstrip(".") + "."
@@ -122,32 +124,31 @@ def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, s
     people, results = [], []
     for index in range(cases):
         patient = sample_patient(hospital, site, seed, index)
-        case = _private_case(hospital, site, patient)
+        case = _case_row(hospital, site, patient)
         people.append(case)
-        rows = [row for exam in hospital.available(patient) for row in _private_rows(exam, site, patient)]
+        rows = [row for exam in hospital.available(patient) for row in _result_rows(exam, site, patient)]
         results += [{"case_id": case["case_id"], "sequence": n} | row for n, row in enumerate(rows, 1)]
     write_csv(out_dir / "cases.csv", list(people[0]), people, for_people=False)
     write_csv(out_dir / "results.csv", RESULT_COLUMNS.split(), results, for_people=False)
 
 
-def _private_case(hospital: Hospital, site: Site, patient: Patient) -> dict:
+def _case_row(hospital: Hospital, site: Site, patient: Patient) -> dict:
     """Write a patient as a row of ``cases.csv``, by column."""
     history = write_history(hospital, site, patient)
-    disease = hospital.diseases[patient.disease].name
-    alias = diagnoses().spellings[normalise(disease)].aliases[0]
+    diagnosis = hospital.diseases[patient.disease].name
+    if patient.generator(_PRIVATE_NAME_STREAM).random() < _PRIVATE_ALIASES:
+        diagnosis = diagnoses().spellings[normalise(diagnosis)].aliases[0]
     return {
         "case_id": f"PH{patient.index + 1:05d}",
         "patient_id": f"P{patient.index + 1:05d}",
         "age": patient.age,
         "sex": "F" if patient.female else "M",
         **{column: history[line] for column, line in zip(_HISTORY.split(), SECTIONS[1:], strict=True)},
-        "discharge_diagnosis": alias
-        if patient.generator(_PRIVATE_NAME_STREAM).random() < _PRIVATE_ALIASES
-        else disease,
+        "discharge_diagnosis": diagnosis,
     }
 
 
-def _private_rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
+def _result_rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
     """Write the result of an examination as rows of ``results.csv``, by column: one report, or one row per value."""
     row = {"category": _CATEGORIES.get(exam.kind, exam.kind), "examination": site.exam_name(exam)}
     if exam.findings[0].measure is None:
@@ -156,7 +157,8 @@ def _private_rows(exam: Examination, site: Site, patient: Patient) -> list[dict]
 
 
 def _value_cells(analyte: Analyte) -> dict:
-    """The cells of ``results.csv`` about a laboratory value, by column; its flag is H, L or, without limits, A."""
+    """Write a laboratory value as the cells of a row of ``results.csv``, by column. The flag of an abnormal value is H,
+    L or, without a reference range, A."""
     flag = ""
     if analyte.flag is not None:
         flag = "A" if analyte.low is None else "L" if (analyte.number or 0.0) < analyte.low else "H"

@@ -6,8 +6,8 @@ after recovery, later than the first day; cultures may have a date without a tim
 numbers; some patients come twice; dates are shifted to 2110-2200.
 """
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,13 @@ Tables = dict[str, list[dict]]
 
 
 def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, seed: int) -> None:
-    """Write ``patients`` patients of the data set ``dataset`` as MIMIC-IV's tables, ``hosp/*.csv.gz`` and
-    ``note/*.csv.gz``, to ``out_dir``."""
+    """Write ``patients`` patients of the data set ``dataset`` as MIMIC-IV's tables (``hosp/*.csv.gz``,
+    ``note/*.csv.gz``) to ``out_dir``. Equal arguments give equal files."""
     site = hospital.site(dataset)
     tables: Tables = {name: [] for name in COLUMNS}
-    tables["hosp/d_labitems"] = _dictionary(hospital)
+    tables["hosp/d_labitems"] = _laboratory_items(hospital)
     for index in range(patients):
-        _write_person(tables, hospital, site, seed, index)
+        _add_person(tables, hospital, site, seed, index)
     for name, key in (("hosp/labevents", "labevent_id"), ("hosp/microbiologyevents", "microevent_id")):
         for number, row in enumerate(tables[name], 1):
             row[key] = number
@@ -45,21 +45,21 @@ def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, 
         write_csv(out_dir / f"{name}.csv.gz", columns, tables[name], for_people=False)
 
 
-def _dictionary(hospital: Hospital) -> list[dict]:
+def _laboratory_items(hospital: Hospital) -> list[dict]:
     """The rows of ``d_labitems``, MIMIC-IV's dictionary of laboratory quantities, sorted by item number."""
     rows = {}
     laboratory = [exam for exam in hospital.examinations.values() if exam.kind == "laboratory"]
     for quantity in (finding.quantity for exam in laboratory for finding in exam.findings):
-        label, fluid, number = quantity.label, quantity.fluid, quantity.itemid
-        category = "Hematology" if fluid != "Blood" or number > 51100 else "Chemistry"
-        for itemid in (number, TWINS.get(number)):
+        category = "Hematology" if quantity.fluid != "Blood" or quantity.itemid > 51100 else "Chemistry"
+        row = {"label": quantity.label, "fluid": quantity.fluid, "category": category}
+        for itemid in (quantity.itemid, TWINS.get(quantity.itemid)):
             if itemid is not None:
-                rows[itemid] = {"itemid": itemid, "label": label, "fluid": fluid, "category": category}
+                rows[itemid] = {"itemid": itemid} | row
     rows |= {row["itemid"]: row for row in _DATA["further_items"]}
     return [rows[itemid] for itemid in sorted(rows)]
 
 
-def _write_person(tables: Tables, hospital: Hospital, site: Site, seed: int, index: int) -> None:
+def _add_person(tables: Tables, hospital: Hospital, site: Site, seed: int, index: int) -> None:
     """Add patient ``index`` with one or two admissions to ``tables``."""
     first = sample_patient(hospital, site, seed, index)
     rng = first.generator(900)
@@ -77,115 +77,118 @@ def _write_person(tables: Tables, hospital: Hospital, site: Site, seed: int, ind
         _Admission(tables, hospital, site, patient, subject, hadm, time).write()
 
 
+@dataclass
 class _Admission:
-    """A hospital stay from ``admit`` on, with the numbers of patient (``subject``) and stay (``hadm``); :meth:`write`
-    adds its rows to ``tables``."""
+    """A hospital stay from ``admit`` on. ``subject`` is MIMIC-IV's number of the patient, ``hadm`` that of the stay.
+    :meth:`write` adds the rows of the stay to ``tables``."""
 
-    def __init__(
-        self, tables: Tables, hospital: Hospital, site: Site, patient: Patient, subject: int, hadm: int, admit: datetime
-    ):
-        self.tables, self.hospital, self.site, self.patient = tables, hospital, site, patient
-        self.subject, self.hadm, self.admit = subject, hadm, admit
-        self.rng = patient.generator(901)
-        self.leave = admit + timedelta(days=float(self.rng.uniform(3.5, 9)))
-        self.reports = 0
+    tables: Tables
+    hospital: Hospital
+    site: Site
+    patient: Patient
+    subject: int
+    hadm: int
+    admit: datetime
+    reports: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = self.patient.generator(901)
+        self.leave = self.admit + timedelta(days=float(self.rng.uniform(3.5, 9)))
 
     def write(self) -> None:
         """Add all rows of the stay to the tables."""
         arrived = self.admit - timedelta(hours=float(self.rng.uniform(2, 9)))
-        times = {"admittime": self.admit, "dischtime": _stamp(self.leave), "edregtime": _stamp(arrived)}
-        self._add("hosp/admissions", self.hadm, edouttime=self.admit, **times, **_DATA["admission"])
+        times = {"admittime": self.admit, "dischtime": _format_time(self.leave), "edregtime": _format_time(arrived)}
+        self._add_row("hosp/admissions", self.hadm, edouttime=self.admit, **times, **_DATA["admission"])
         labs: list[Analyte] = []
         for name, exam in self.hospital.examinations.items():
             if exam.kind == "microbiology":
-                self._culture(exam, name in self.patient.available)
+                self._add_culture(exam, name in self.patient.available)
             elif name not in self.patient.available or exam.kind == "physical":
                 continue
             elif exam.kind == "laboratory":
-                labs += self._laboratory(exam)
+                labs += self._add_laboratory(exam)
             else:
-                self._report(exam)
+                self._add_radiology(exam)
         text = discharge_note(self.hospital, self.site, self.patient, labs)
         charted = self.leave.strftime("%Y-%m-%d 00:00:00")
-        self._note("discharge", self.hadm, self.patient.admission + 2, charted, self.leave, text)
+        self._add_note("discharge", self.hadm, self.patient.admission + 2, charted, self.leave, text)
 
-    def _add(self, table: str, hadm: int | str, **fields: Any) -> None:
-        """Add a row of this patient to a table; ``hadm`` is its number of the stay."""
+    def _add_row(self, table: str, hadm: int | str, **fields: Any) -> None:
+        """Add a row of this patient to a table; ``hadm`` is its number of the stay, or empty."""
         self.tables[table].append({"subject_id": self.subject, "hadm_id": hadm} | fields)
 
-    def _note(self, table: str, hadm: int | str, number: int, charted: str, stored: datetime, text: str) -> str:
+    def _add_note(self, table: str, hadm: int | str, number: int, charted: str, stored: datetime, text: str) -> str:
         """Add a note with its sequence ``number`` and times to the table ``discharge`` or ``radiology``; returns its
         id."""
         kind = "DS" if table == "discharge" else "RR"
         note = f"{self.subject}-{kind}-{number}"
         row = {"note_id": note, "note_type": kind, "note_seq": number, "charttime": charted}
-        self._add(f"note/{table}", hadm, **row, storetime=_stamp(stored), text=text)
+        self._add_row(f"note/{table}", hadm, **row, storetime=_format_time(stored), text=text)
         return note
 
     def _hadm_or_empty(self) -> int | str:
         """The number of the stay; at random empty, as in a quarter of MIMIC-IV's rows."""
         return "" if self.rng.random() < NO_ADMISSION_ID else self.hadm
 
-    def _laboratory(self, exam: Examination) -> list[Analyte]:
+    def _add_laboratory(self, exam: Examination) -> list[Analyte]:
         """Add the results of a laboratory examination, and often those of a repeat after recovery; returns the first
         values."""
         analytes = write_analytes(exam, self.site, self.patient)
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, -0.5)))
-        self._specimen(exam, analytes, drawn)
+        self._add_specimen(exam, analytes, drawn)
         if self.rng.random() < REPEATED:
             # Repeats come after the first day and show recovery: an importer that reads them reads the future.
-            commonest = [int(np.argmax(finding.table.mean(axis=0))) for finding in exam.findings]
-            states = zip(exam.findings, commonest, strict=True)
-            recovered = [write_measure(finding, state, self.site, self.rng) for finding, state in states]
-            self._specimen(exam, recovered, self.admit + timedelta(hours=float(self.rng.uniform(30, 80))))
+            recovered = []
+            for finding in exam.findings:
+                commonest = int(np.argmax(finding.table.mean(axis=0)))
+                recovered.append(write_measure(finding, commonest, self.site, self.rng))
+            self._add_specimen(exam, recovered, self.admit + timedelta(hours=float(self.rng.uniform(30, 80))))
         return analytes
 
-    def _specimen(self, exam: Examination, analytes: list[Analyte], drawn: datetime) -> None:
-        """Add the row of ``labevents`` for each value of a specimen."""
+    def _add_specimen(self, exam: Examination, analytes: list[Analyte], drawn: datetime) -> None:
+        """Add a row of ``labevents`` for each value that was measured in a specimen, ``drawn`` at this time."""
         specimen, hadm = int(self.rng.integers(10**6, 10**8)), self._hadm_or_empty()
         for finding, analyte in zip(exam.findings, analytes, strict=True):
             itemid = finding.quantity.itemid
             if itemid in TWINS and self.rng.random() < 0.05:
                 itemid = TWINS[itemid]
-            times = {"charttime": _stamp(drawn), "storetime": _stamp(drawn + timedelta(minutes=70))}
+            times = {"charttime": _format_time(drawn), "storetime": _format_time(drawn + timedelta(minutes=70))}
             number = analyte.value if finding.intervals else ""
             value = {"value": analyte.value, "valuenum": number, "valueuom": analyte.units, "flag": analyte.flag}
             limits = {"ref_range_lower": analyte.low, "ref_range_upper": analyte.high}
             row = _damage(value | limits, float(self.rng.random()))
-            self._add("hosp/labevents", hadm, specimen_id=specimen, itemid=itemid, priority="STAT", **times, **row)
+            self._add_row("hosp/labevents", hadm, specimen_id=specimen, itemid=itemid, priority="STAT", **times, **row)
 
-    def _culture(self, exam: Examination, available: bool) -> None:
-        """Add the rows of a culture: a cancelled order where it is not ``available``, else no growth, or an organism
-        with its antibiotics."""
+    def _add_culture(self, exam: Examination, available: bool) -> None:
+        """Add the rows of a culture to ``microbiologyevents``: no growth, or an organism with its antibiotics. One that
+        is not ``available`` is rarely there, as a cancelled order."""
         if not available and self.rng.random() > 0.03:
             return
-        state = self.patient.results[exam.name][0]
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
+        hadm, stored = self._hadm_or_empty(), _format_time(drawn + timedelta(days=2))
         names = ("spec_itemid", "spec_type_desc", "test_itemid", "test_name")
-        hadm, stored = self._hadm_or_empty(), _stamp(drawn + timedelta(days=2))
-        row: dict[str, Any] = dict(zip(names, exam.specimen or (), strict=True)) | {
-            "test_seq": 1,
-            "storedate": stored,
-            "storetime": stored,
-        }
+        row: dict[str, Any] = dict(zip(names, exam.specimen or (), strict=True))
+        row |= {"test_seq": 1, "storedate": stored, "storetime": stored}
         row["micro_specimen_id"] = int(self.rng.integers(10**6, 10**7))
         row["chartdate"] = drawn.strftime("%Y-%m-%d 00:00:00")
         row["charttime"] = "" if self.rng.random() < 0.2 else drawn.strftime("%Y-%m-%d %H:%M:00")
-        add = partial(self._add, "hosp/microbiologyevents", hadm, **row)
-        if not available:  # ordered but never done: no result
-            add(org_itemid=90760, org_name="CANCELLED")
-            return
-        organism = (exam.findings[0].organisms or {}).get(state)
-        if organism is None:
-            add(comments=write_report(exam, self.site, self.patient) + "  ")
-            return
-        for ab_id, ab_name in _DATA["antibiotics"][: int(self.rng.integers(1, 4))]:
-            sensitive = "S" if self.rng.random() < 0.85 else "R"
+        organism = (exam.findings[0].organisms or {}).get(self.patient.results[exam.name][0])
+        results: list[dict[str, Any]] = []
+        if not available:
+            results.append({"org_itemid": 90760, "org_name": "CANCELLED"})
+        elif organism is None:
+            results.append({"comments": write_report(exam, self.site, self.patient) + "  "})
+        else:
             isolate = {"org_itemid": organism[0], "org_name": organism[1], "isolate_num": 1}
-            add(**isolate, ab_itemid=ab_id, ab_name=ab_name, interpretation=sensitive)
+            for ab_id, ab_name in _DATA["antibiotics"][: int(self.rng.integers(1, 4))]:
+                sensitive = "S" if self.rng.random() < 0.85 else "R"
+                results.append(isolate | {"ab_itemid": ab_id, "ab_name": ab_name, "interpretation": sensitive})
+        for result in results:
+            self._add_row("hosp/microbiologyevents", hadm, **row, **result)
 
-    def _report(self, exam: Examination) -> None:
-        """Add the radiology note of an imaging examination, and its rows of details."""
+    def _add_radiology(self, exam: Examination) -> None:
+        """Add the radiology note of an imaging examination, and its code and name to ``radiology_detail``."""
         self.reports += 1
         sequence = self.reports + 40 * self.patient.admission
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
@@ -193,7 +196,7 @@ class _Admission:
         # The impression adds nothing to the findings.
         text = _DATA["radiology_note"].format(exam=exam.report, letter=letter, findings=findings)
         hadm = self._hadm_or_empty()
-        note = self._note("radiology", hadm, sequence, _stamp(done), done + timedelta(hours=1), text)
+        note = self._add_note("radiology", hadm, sequence, _format_time(done), done + timedelta(hours=1), text)
         details = (("exam_code", f"X{exam.name[:2].upper()}"), ("exam_name", exam.report))
         for ordinal, (name, value) in enumerate(details, 1):
             row = {"note_id": note, "subject_id": self.subject, "field_name": name, "field_value": value}
@@ -201,8 +204,8 @@ class _Admission:
 
 
 def _damage(row: dict, chance: float) -> dict:
-    """Give a row one of the defects of the real tables, chosen by the uniform number ``chance``: usually none, else the
-    value is lost, or is in the comments alone."""
+    """Give a row of ``labevents`` a defect of the real table: the value is lost, or is in the comments alone. Most rows
+    stay as they are. ``chance`` is a uniform random number that chooses."""
     if chance < 0.012:
         return row | {"value": "___", "valuenum": "", "flag": ""}
     if chance < 0.08:
@@ -210,7 +213,7 @@ def _damage(row: dict, chance: float) -> dict:
     return row
 
 
-def _stamp(time: datetime) -> str:
+def _format_time(time: datetime) -> str:
     """Write a time as MIMIC-IV does: ``2130-01-31 06:10:00``."""
     return time.isoformat(" ", "seconds")
 
@@ -220,7 +223,7 @@ def _stamp(time: datetime) -> str:
 
 def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[Analyte]) -> str:
     """Write the discharge summary of a patient with the laboratory values ``labs``. The hospital course and the last
-    sections name the diagnosis, as in real ones."""
+    sections name the diagnosis, as they do in real notes."""
     rng = patient.generator(902)
     history = write_history(hospital, site, patient)
     for heading in ("History of Present Illness", "Past Medical History"):
@@ -233,7 +236,7 @@ def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[
         "letter": "F" if patient.female else "M",
         "sex": "woman" if patient.female else "man",
         "history": history,
-        "physical": _physical_exam(hospital, site, patient, discharge=rng.random() < 0.3),
+        "physical": _write_physical(hospital, site, patient, discharge=rng.random() < 0.3),
         "results": f"ADMISSION LABS\n___ 06:10AM BLOOD {values}" if values else "ADMISSION LABS\n___",
         "disease": disease,
         "disease_lower": disease.lower(),
@@ -241,9 +244,9 @@ def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[
     return "\n \n".join(section.format(**texts) for section in _DATA["discharge_note"]) + "\n"
 
 
-def _physical_exam(hospital: Hospital, site: Site, patient: Patient, discharge: bool) -> str:
-    """Write the physical examination of a discharge summary; with ``discharge`` also that at discharge, which is
-    normal."""
+def _write_physical(hospital: Hospital, site: Site, patient: Patient, discharge: bool) -> str:
+    """Write the physical examination of a discharge summary, a line for each system of the body. With ``discharge``
+    there is a second one, at discharge, which is normal."""
     systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
     lines = ["ADMISSION PHYSICAL EXAM:"] if discharge else []
     lines += [f"{exam.heading}: {physical_text(exam, site, patient)}" for exam in systems]
