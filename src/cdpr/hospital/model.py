@@ -82,8 +82,7 @@ class Finding:
 
     @functools.cached_property
     def cumulative(self) -> list[list[float]]:
-        """P(state <= s | disease d) as nested lists [diseases][states]: sampling by bisection is faster in lists than in
-        arrays."""
+        """P(state <= s | disease d) as nested lists [diseases][states]; bisection is faster in lists than in arrays."""
         return np.cumsum(self.table, axis=1).tolist()
 
 
@@ -231,17 +230,9 @@ def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
             wording = {state: tuple(map(str, form)) for state, form in zip(states, forms, strict=True)}
     grown = entry.get("organism", {})
     organisms = {states.index(state): (itemid, organism) for state, (itemid, organism) in grown.items()}
-    return Finding(
-        name=name,
-        states=states,
-        table=_build_table(entry, states, codes),
-        measure=measure,
-        intervals=intervals,
-        wording=wording and tuple(wording[state] for state in states),
-        organisms=organisms or None,
-        mention=float(entry.get("mention", 1.0)),
-        line=entry.get("line", ""),
-    )
+    phrases = wording and tuple(wording[state] for state in states)
+    table, mention, line = _build_table(entry, states, codes), float(entry.get("mention", 1.0)), entry.get("line", "")
+    return Finding(name, states, table, measure, intervals, phrases, organisms or None, mention, line)
 
 
 def _build_table(entry: Mapping, states: Sequence[str], codes: Sequence[str]) -> np.ndarray:

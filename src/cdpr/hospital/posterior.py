@@ -67,11 +67,8 @@ class Interpreter:
         measured = [finding for finding in exam.findings if finding.measure is not None]
         states = self._read_phrases(exam.name, worded, text) | _read_organisms(worded, text) if worded else {}
         values = {a.label.casefold(): a.value or a.comments for a in parse_analytes(text)} if measured else {}
-        for finding in measured:
-            state = self._read_quantity(finding, values, text)
-            if state is not None:
-                states[finding.name] = state
-        return states
+        by_name = {finding.name: self._read_quantity(finding, values, text) for finding in measured}
+        return states | {name: state for name, state in by_name.items() if state is not None}
 
     def _read_phrases(self, source: str, findings: list[Finding], text: str) -> dict[str, int]:
         """Read the states of ``findings`` by name from the phrases in a text. Where a finding has several phrases
@@ -110,11 +107,9 @@ class Interpreter:
         as :meth:`_read_quantity`. None where there is none."""
         labels = {style.label(finding.quantity) for style in self.site.styles or (self.site,)}
         longest_first = sorted(labels, key=len, reverse=True)  # because one label may begin another
-        value = next((values[label.casefold()] for label in longest_first if label.casefold() in values), None)
-        if value is None:
-            matches = (_value_pattern(label).search(text) for label in longest_first)
-            value = next((match[1] for match in matches if match), None)
-        return value
+        parsed = [values[label.casefold()] for label in longest_first if label.casefold() in values]
+        matches = (match[1] for label in longest_first if (match := _value_pattern(label).search(text)))
+        return next((value for value in (*parsed[:1], *matches) if value is not None), None)
 
 
 def _normalise_phrase(text: str) -> str:
@@ -180,8 +175,8 @@ class Diagnostician:
         return p / p.sum()
 
     def update(self, p: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
-        """P(disease) after the text of an examination's result, shape [D], given the distribution ``p`` before it; ``p``
-        itself where the examination is unknown or the text cannot be read."""
+        """P(disease) after the text of an examination's result, shape [D], given the distribution ``p`` before it;
+        ``p`` itself where the examination is unknown or the text cannot be read."""
         exam = self.examination(exam_key)
         states = self.interpreter.examination(exam, result_text) if exam else {}
         return self.condition(p, exam, states) if exam and states else p
