@@ -1,12 +1,15 @@
 """MIMIC-IV importer on bad input: a clear error, or a counted and listed rejection."""
 
 import gzip
+import io
 from pathlib import Path
 
 import pytest
 from mimic_tables import mimic_tables, settings, write_mimic, write_table
+from tqdm import tqdm
 
 from cdpr.ingest import IngestError, ingest
+from cdpr.ingest.mimic_iv import events_of
 
 
 def cut(path: Path) -> None:
@@ -71,6 +74,34 @@ def test_the_size_of_a_chunk_of_notes_changes_nothing(tmp_path, monkeypatch):
         monkeypatch.setattr("cdpr.ingest.mimic_iv.CHUNK", notes)
         told.append(ingest("mimic_iv", settings(), folder))
     assert told[0][0] == told[1][0] and told[0][1].report() == told[1][1].report()
+
+
+def test_the_bar_counts_the_notes_that_were_read_and_is_closed_after_an_error(tmp_path, monkeypatch):
+    bars = []
+
+    class Bar(tqdm):
+        def __init__(self, **options):
+            super().__init__(**options | {"disable": False, "file": io.StringIO(), "leave": True})
+            bars.append(self)
+            self.ends = 0
+
+        def close(self):
+            self.ends += not self.disable
+            super().close()
+
+    def broken(tables, notes):
+        if bars[-1].n == 3:
+            raise ValueError("broken")
+        return events_of(tables, notes)
+
+    monkeypatch.setattr("cdpr.ingest.mimic_iv.tqdm", Bar)
+    monkeypatch.setattr("cdpr.ingest.mimic_iv.CHUNK", 1)
+    folder = write_mimic(tmp_path)
+    ingest("mimic_iv", settings(), folder)
+    monkeypatch.setattr("cdpr.ingest.mimic_iv.events_of", broken)
+    with pytest.raises(ValueError, match="broken"):
+        ingest("mimic_iv", settings(), folder)
+    assert [(bar.n, bar.total, bar.ends) for bar in bars] == [(4, 4, 1), (3, 4, 1)]
 
 
 HOSTILE = [

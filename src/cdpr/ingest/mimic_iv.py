@@ -89,16 +89,16 @@ def _open(tables: Tables) -> None:
 
 
 def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
-    """The records of all notes, in chunks, each with its events."""
+    """Read all notes in chunks, each with its events, and show the progress. Yields the records of usable cases."""
     number = int(work.attrition.tables["note/discharge"])
-    rows = tables.rows(statement("notes"))
+    notes = map(Note._make, tables.rows(statement("notes")))
     # On a terminal a bar; in a log a line every 30 s; nothing for few notes.
-    rows = tqdm(rows, "reading notes", number, unit=" notes", ncols=90, smoothing=0, disable=number <= 2 * CHUNK,
-                mininterval=0.1 if sys.stderr.isatty() else 30)  # fmt: skip
-    notes = map(Note._make, rows)
-    while chunk := list(islice(notes, CHUNK)):
-        events = events_of(tables, chunk)
-        yield from filter(None, (work.record(_draft(note, events, work.attrition)) for note in chunk))
+    options: dict[str, Any] = {"mininterval": 0.1 if sys.stderr.isatty() else 30, "disable": number <= 2 * CHUNK}
+    with tqdm(desc="reading notes", total=number, unit=" notes", ncols=90, smoothing=0, **options) as bar:
+        while chunk := list(islice(notes, CHUNK)):
+            bar.update(len(chunk))
+            events = events_of(tables, chunk)
+            yield from filter(None, (work.record(_draft(note, events, work.attrition)) for note in chunk))
 
 
 def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
