@@ -437,6 +437,21 @@ def test_elements_of_stu3_are_read_and_named(tmp_path):
     assert any("3 resources have element names of FHIR STU3" in warning for warning in attrition.warnings)
 
 
+def test_of_an_element_under_both_its_names_the_later_one_counts(tmp_path):
+    gout, lipase = own("Condition", "Gout"), quantity("Lipase", 3)
+    elements = {"reason": [{"text": "Toe pain"}], "reasonCode": [{"text": "Knee pain"}]}
+    for first, last in (("reason", "reasonCode"), ("reasonCode", "reason")):
+        # `bundle` has a reasonCode of its own: its place in the object is the first one's, unless it is left out.
+        folder = bundle(tmp_path / first, gout, lipase)
+        content = json.loads((folder / "b.json").read_text())
+        encounter = content["entry"][1]["resource"]
+        del encounter["reasonCode"]
+        encounter.update({name: elements[name] for name in (first, last)})
+        (folder / "b.json").write_text(json.dumps(content))
+        (record,), _ = fhir(folder)
+        assert f"- Chief Complaint: {elements[last][0]['text']}" in record.case_summary.splitlines()
+
+
 def test_a_condition_that_began_in_an_encounter_is_its_diagnosis_where_that_is_chosen(tmp_path):
     gout = {
         name: value

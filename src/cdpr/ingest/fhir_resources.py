@@ -119,17 +119,21 @@ class Resource(FhirElement):
     def __init__(self, content: FhirElement, scope: Scope, shared: Scope):
         super().__init__(content.value, content.path, content.line, content.place)
         self.kind, self.scope, self.shared, self.words = self.text("resourceType"), scope, shared, shared.words
-        self.older = self.kind in _OLDER and self._rename()
+        self.older = self._rename_stu3_names()
         for concept in (part.one("code") for part in (self, *self.many("component")) if self.kind in _NAMED):
             for coding in concept.many("coding"):
                 if display := coding.text("display") or concept.text("text"):
                     shared.words.setdefault(coding.text("code"), display)
 
-    def _rename(self) -> bool:
-        """Give elements that STU3 called otherwise their names in R4, in place; whether there were any."""
-        older = _OLDER[self.kind].keys() & self.value.keys()
-        self.value.update({_OLDER[self.kind][name]: self.value.pop(name) for name in sorted(older)})
-        return bool(older)
+    def _rename_stu3_names(self) -> bool:
+        """Rename elements with a name of STU3 to that of R4, in place; returns whether there were any. Of an element
+        under both names the one that is later in the file counts."""
+        names = _OLDER.get(self.kind, {})
+        renamed = {names.get(name, name): content for name, content in self.value.items()}
+        is_older = bool(names.keys() & self.value.keys())
+        self.value.clear()
+        self.value.update(renamed)
+        return is_older
 
     @property
     def identity(self) -> str:
