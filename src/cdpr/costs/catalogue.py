@@ -81,7 +81,8 @@ class Catalogue:
         return replace(override, group=override.group or (price.group if price.how == "analyte" else None))
 
     def total(self, sense: Meaning) -> Price | None:
-        """The sum of the examinations of a meaning; None without any, or when one has no price."""
+        """The sum of the prices of a meaning's examinations in US dollars, rounded to cents; None without any, or when
+        one has no price."""
         prices = [self.prices[term.name] for term in sense.terms if term.name in self.prices]
         if not prices or len(prices) < len(sense.terms):
             return None
