@@ -232,27 +232,27 @@ def study(experiments: int) -> list[dict]:
     call equal methods different, and find half a point."""
     rows = []
     large, _ = scores(np.random.default_rng(1), 20_000, 0.0)
-    true_alpha = statistics.alpha(np.concatenate(large, axis=1))
+    true_alpha = statistics.krippendorff_alpha(np.concatenate(large, axis=1))
     for cases in (20, 50):
         rng = np.random.default_rng(cases)
         counts = dict.fromkeys(("difference", "shift", "alpha", "false_signed_rank", "false_permutation", "power"), 0)
         for k in range(experiments // 2):
             table, case = scores(rng, cases, 0.0)
             d = table[0].mean(axis=0) - table[1].mean(axis=0)
-            weights = statistics.resampled_clusters(case.tolist(), RESAMPLES, k)
+            weights = statistics.resample_clusters(case.tolist(), RESAMPLES, k)
             low, high = percentile_interval((weights @ d) / weights.sum(axis=1))
-            test = statistics.compare(d, 200, k)
+            test = statistics.compare_pairs(d, 200, k)
             counts["difference"] += low <= 0 <= high
             counts["shift"] += test["shift_low"] <= 0 <= test["shift_high"]
             counts["false_signed_rank"] += test["p"] < statistics.LEVEL
             counts["false_permutation"] += test["p_permutation"] < statistics.LEVEL
             units = np.concatenate(table, axis=1)
-            values, of_unit = statistics.value_counts(units), np.tile(np.arange(2 * cases), 2)
+            values, of_unit = statistics.count_scores(units), np.tile(np.arange(2 * cases), 2)
             drawn = [statistics.alpha_of_counts(np.repeat(values, w[of_unit], axis=0)) for w in weights[:100]]
             low, high = percentile_interval(np.array(drawn))
             counts["alpha"] += low <= true_alpha <= high
             table, _ = scores(rng, cases, statistics.TARGET)
-            counts["power"] += statistics.compare(table[0].mean(axis=0) - table[1].mean(axis=0), 1, k)["p"] < 0.05
+            counts["power"] += statistics.compare_pairs(table[0].mean(axis=0) - table[1].mean(axis=0), 1, k)["p"] < 0.05
         rows.append({"cases": cases, "states": 2 * cases} | {n: c / (experiments // 2) for n, c in counts.items()})
     return rows
 

@@ -37,7 +37,13 @@ from cdpr.cases import iterate_records
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.credit.scores import CreditReport
 from cdpr.environment import Policy, State, Turn, run_episode
-from cdpr.evaluation.credit_quality import Remembering, every_state, measures, sample_groups, with_truth
+from cdpr.evaluation.credit_quality import (
+    CachedPolicy,
+    credit_every_state,
+    measure_errors,
+    measure_truth,
+    sample_groups,
+)
 from cdpr.llm import ModelSpec, open_model
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant
@@ -221,19 +227,19 @@ class Simulation:
         settings = parse_settings(merge(self.settings.model_dump(), {"analysis": {"truth": truth}}))
         policy, environment = self.run.make_agent(self.model), self.run.environment
         groups = await sample_groups(settings, environment, policy, self.run.validation[:cases])
-        workups = await with_truth(settings, environment, policy, groups)
+        workups = await measure_truth(settings, environment, policy, groups)
         yield "truth", {"rms": float((workups.advantage**2).mean() ** 0.5), "decisions": len(workups.decisions)}
 
         async def estimate(change: dict, seed: int) -> list[CreditReport]:
             changed = parse_settings(merge(settings.model_dump(), {"credit": change}))
-            actor, frozen = remembered, Remembering(policy)
-            credit = every_state(changed.credit)
+            actor, frozen = remembered, CachedPolicy(policy)
+            credit = credit_every_state(changed.credit)
             return await ProcessReward(environment, actor, frozen, credit, changed.utility, seed).score(groups, 0)
 
         errors: dict[str, list] = defaultdict(list)
         drawn: dict[str, list[float]] = defaultdict(list)
         for replicate in range(replicates):
-            seed, remembered = derive_seed(0, "replicate", replicate), Remembering(policy)
+            seed, remembered = derive_seed(0, "replicate", replicate), CachedPolicy(policy)
             reports = {}
             for name, change in {**ARMS, "K 2": {"continuations": 2}}.items():
                 if not {"max_states", "merge"} & change.keys():
@@ -247,7 +253,7 @@ class Simulation:
                 counts = [a + share * (b - a) for (a, b), (_, share) in zip(fresh, rules, strict=True)]
                 drawn[f"settled, z {z:g}"].append(sum(counts))
         for name, values in errors.items():
-            row = measures(np.array(values), workups)
+            row = measure_errors(np.array(values), workups)
             kept = ("rmse", "bias_rms", "rank_correlation", "right_signs")
             yield name, {key: row[key] for key in kept} | {"drawn": fmean(drawn[name])}
 

@@ -294,11 +294,11 @@ def test_nested_states_share_their_continuations(case):
     _, env = problem()
     draws = Draws(env, ToyPolicy(), 0, ("x",))
     state = env.initial(case)
-    first = asyncio.run(draws.follow(state, range(50), 3))
+    first = asyncio.run(draws.rollout(state, range(50), 3))
     step = env.step(state, Turn(CBC))
-    onward = [k for k, s in asyncio.run(draws.steps(state, range(50))).items() if s.turn.text == CBC]
+    onward = [k for k, s in asyncio.run(draws.draw_steps(state, range(50))).items() if s.turn.text == CBC]
     drawn = len(draws.journal)
-    second = asyncio.run(draws.follow(state.after(step), onward, 2))
+    second = asyncio.run(draws.rollout(state.after(step), onward, 2))
     assert len(draws.journal) == drawn and len(onward) > 5
     for k in onward:
         assert first[k] == Continuation(second[k].correct, step.effort + second[k].effort)

@@ -14,15 +14,15 @@ from cdpr.evaluation.credit_quality import (
     SCORED,
     SWEEPS,
     VINE_CONTINUATIONS,
-    Estimators,
-    Remembering,
-    Workups,
+    CachedPolicy,
+    Replicate,
+    Truth,
     assess,
-    every_state,
-    measures,
+    credit_every_state,
+    list_estimators,
+    measure_errors,
+    measure_truth,
     sample_groups,
-    sweeps,
-    with_truth,
 )
 from cdpr.job import Job
 from cdpr.report.credit_quality import plot_credit_quality
@@ -44,7 +44,7 @@ def worked_up(case, truth=2000, **credit):
 
     async def run():
         groups = await sample_groups(settings, env, ToyPolicy(), [case])
-        return await with_truth(settings, env, ToyPolicy(), groups)
+        return await measure_truth(settings, env, ToyPolicy(), groups)
 
     return settings, env, asyncio.run(run())
 
@@ -78,21 +78,21 @@ def test_estimators_converge_to_the_truth_where_they_should(case):
         case, samples=1000, continuations=1000, horizon=8, candidates=9, baseline="policy_weighted"
     )
     exact = exact_advantages(settings, env, workups)
-    credit = every_state(settings.credit)
-    estimators = Estimators(settings, env, ToyPolicy(), workups, 3)
+    credit = credit_every_state(settings.credit)
+    estimators = Replicate(settings, env, ToyPolicy(), workups, 3)
     for estimate in (estimators.cdpr(credit), estimators.vineppo(1000)):
         assert asyncio.run(estimate)[0] == pytest.approx(exact, abs=0.08)
 
 
 def test_measures_by_hand():
     truth = np.array([0.4, -0.2, 0.1, 0.0])
-    workups = Workups(
+    workups = Truth(
         [], [(0, 0, 0), (0, 0, 1), (1, 0, 0), (1, 0, 1)], truth, np.full(4, 0.08), np.array([False, False, True, True])
     )
-    exact = measures(np.array([truth, truth]), workups)
+    exact = measure_errors(np.array([truth, truth]), workups)
     assert exact == pytest.approx({**dict.fromkeys(exact, 0.0), "rank_correlation": 1.0, "right_signs": 1.0}, abs=1e-12)
     shift = np.array([0.3, 0.1, -0.1, -0.1])
-    noisy = measures(np.array([truth + shift + 0.1, truth + shift - 0.1]), workups)
+    noisy = measure_errors(np.array([truth + shift + 0.1, truth + shift - 0.1]), workups)
     assert noisy["bias"] == pytest.approx(0.05)
     assert noisy["bias_error"] == pytest.approx(0.15)  # of two cases whose mean biases are 0.2 and -0.1
     assert (noisy["bias_examinations"], noisy["bias_diagnoses"]) == pytest.approx((0.2, -0.1))
@@ -100,14 +100,14 @@ def test_measures_by_hand():
     assert noisy["rmse"] == pytest.approx(0.2)  # sqrt(0.03 + 0.01)
     assert noisy["bias_rms"] == pytest.approx((0.04 - 0.02 - 0.0064) ** 0.5)
     assert noisy["right_signs"] == 0.75  # of 0.4 and -0.2, twice; -0.2 + 0.1 + 0.1 = 0 has no sign
-    assert measures(np.zeros((2, 4)), workups)["rank_correlation"] == 0.0
+    assert measure_errors(np.zeros((2, 4)), workups)["rank_correlation"] == 0.0
 
 
 def test_replies_from_memory_change_nothing_but_the_work(case):
     settings, env, workups = worked_up(case, truth=2)
     bare, counted = CountingPolicy(), CountingPolicy()
-    plain, remembering = (Estimators(settings, env, p, workups, 3) for p in (bare, Remembering(counted)))
-    chosen = list(dict.fromkeys(sweeps(settings.credit).values()))
+    plain, remembering = (Replicate(settings, env, p, workups, 3) for p in (bare, CachedPolicy(counted)))
+    chosen = list(dict.fromkeys(e.setting for e in list_estimators(settings.credit) if e.name == "cdpr"))
     for credit in chosen:
         first, second = asyncio.run(plain.cdpr(credit)), asyncio.run(remembering.cdpr(credit))
         assert (first[0] == second[0]).all() and first[1] == second[1] > 0
@@ -116,7 +116,7 @@ def test_replies_from_memory_change_nothing_but_the_work(case):
 
 async def truth_of(settings, env, cases):
     groups = await sample_groups(settings, env, CountingPolicy(), cases)
-    return await with_truth(settings, env, CountingPolicy(), groups)
+    return await measure_truth(settings, env, CountingPolicy(), groups)
 
 
 def test_the_whole_table(case, tmp_path):
@@ -134,8 +134,8 @@ def test_the_whole_table(case, tmp_path):
     ) == 1
     assert found["replicate_seeds"][0] != found["replicate_seeds"][1]
     workups = asyncio.run(truth_of(settings, env, cases))
-    replicates = [Estimators(settings, env, CountingPolicy(), workups, seed) for seed in found["replicate_seeds"]]
-    tokens = [asyncio.run(replicate.cdpr(every_state(settings.credit)))[1] for replicate in replicates]
+    replicates = [Replicate(settings, env, CountingPolicy(), workups, seed) for seed in found["replicate_seeds"]]
+    tokens = [asyncio.run(replicate.cdpr(credit_every_state(settings.credit)))[1] for replicate in replicates]
     assert defaults[0]["tokens_per_decision"] == sum(tokens) / 2 / len(workups.decisions)
     (tmp_path / "quality.json").write_text(json.dumps(found))
     out = {kind: tmp_path / f"figure.{kind}" for kind in ("png", "pdf")}

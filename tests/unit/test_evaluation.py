@@ -100,7 +100,7 @@ def test_the_record_holds_means_of_every_decoding(server, cases, tmp_path):
     line = f'mine: {{label: Mine, group: open, model: "{server.url}", served_as: m}}'
     few = [*read_test_cases(cases, 3), *read_test_cases(cases, 1)]
     few[-1] = few[-1].model_copy(update={"note_id": "T-9", "key_pertinent_results_dict": {}})  # whose CT is unavailable
-    means = evaluate(with_lines(tmp_path, line), "mine", few, tmp_path / "rows.jsonl", tmp_path / "state")
+    _, means = evaluate(with_lines(tmp_path, line), "mine", few, tmp_path / "rows.jsonl", tmp_path / "state")
     expected = {"accuracy": 0.75, "aen": 0.75, "aec": 0.75 * 297.26, "n_na": 7 / 4,
                 "utility": (3 * (1 - 0.05 - 0.02 * 297.26) - 7 * 0.1) / 4}  # fmt: skip
     for decoding in ("greedy", "sampled"):
@@ -295,7 +295,7 @@ def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, case
     works up only the others and ends in the same bytes."""
     settings, benchmark = parse_settings({"environment": {"max_turns": 3}}), read_test_cases(cases)
     monkeypatch.setattr(evaluation, "EPISODES_AT_ONCE", 3)
-    work, done = evaluation.work_up, []
+    work, done = evaluation.run_metered, []
 
     def evaluate_to(name: str, state: str) -> bytes:
         evaluate(settings, "warm_start", benchmark, tmp_path / name, tmp_path / state, policy)
@@ -307,7 +307,7 @@ def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, case
         done.append(1)
         return await work(*given)
 
-    monkeypatch.setattr(evaluation, "work_up", counted)
+    monkeypatch.setattr(evaluation, "run_metered", counted)
     killed_after = -1
     undisturbed = evaluate_to("whole.jsonl", "other")
     assert len(done) == 6 and len(undisturbed.splitlines()) == 16

@@ -93,7 +93,7 @@ def made(
         evaluation.parent.mkdir(parents=True)
         evaluation.write_text("".join(row.line() for row in rows))
         crediting = Crediting(settings, environment, at_temperature)
-        found = asyncio.run(crediting.all(cases[:4], evaluation))
+        found = asyncio.run(crediting.credit_cases(cases[:4], evaluation))
         file = credit_file(folder, run, DATASET)
         file.parent.mkdir(parents=True)
         file.write_bytes(gzip.compress("".join(one.model_dump_json() + "\n" for one in found).encode()))

@@ -288,11 +288,11 @@ def test_replies_belong_to_the_words_that_were_read_and_to_whether_the_turn_is_f
     states = [first.after(env.step(first, Turn(f"REQUEST_TEST: {name}"))) for name in ("CBC", "Complete Blood Count")]
     assert states[0].key == states[1].key
     for state in states * 2:
-        asyncio.run(draws.steps(state, (0,)))
+        asyncio.run(draws.draw_steps(state, (0,)))
     assert [state.words for state, *_ in policy.requests] == [state.words for state in states]
     hasty = Draws(env, HastyPolicy(), 0, ("x",))
-    asyncio.run(hasty.steps(states[0].after(env.step(states[0], Turn(CT))), range(8)))
-    ends = asyncio.run(hasty.follow(states[0].after(env.step(states[0], Turn(CT))), range(8), 0))
+    asyncio.run(hasty.draw_steps(states[0].after(env.step(states[0], Turn(CT))), range(8)))
+    ends = asyncio.run(hasty.rollout(states[0].after(env.step(states[0], Turn(CT))), range(8), 0))
     assert all(end.correct and not end.effort.invalid for end in ends.values())
 
 
@@ -300,7 +300,7 @@ def test_replies_belong_to_the_words_that_were_read_and_to_whether_the_turn_is_f
 def test_a_reply_that_does_not_come_is_counted_whatever_the_reason(case, error):
     _, env = problem()
     draws = Draws(env, Recording(1, error), 0, ("x",))
-    assert asyncio.run(draws.follow(env.initial(case), range(3))) == {} and draws.failed == 3
+    assert asyncio.run(draws.rollout(env.initial(case), range(3))) == {} and draws.failed == 3
 
 
 def test_tokens_are_those_of_every_reply(case):
@@ -311,5 +311,5 @@ def test_tokens_are_those_of_every_reply(case):
 
     _, env = problem()
     draws = Draws(env, Spelt(CBC, RIGHT), 0, ("x",))
-    asyncio.run(draws.follow(env.initial(case), range(3)))
+    asyncio.run(draws.rollout(env.initial(case), range(3)))
     assert draws.tokens == 3 * len(CBC + RIGHT)

@@ -16,7 +16,7 @@ import pytest
 from latex import compile_latex
 from toy import CALL_COUNTS
 
-from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, of_rows, read_evaluation
+from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, metrics_by_name, read_evaluation
 from cdpr.files import TableError
 from cdpr.job import Job
 from cdpr.metrics_log import write_apart
@@ -610,9 +610,9 @@ def test_only_the_declared_settings_are_read(pristine, tmp_path):
 
 def test_a_metric_of_a_field_that_no_row_has_is_refused():
     with pytest.raises(TypeError, match="metric repeats: give a `field` of EvaluationRow"):
-        of_rows(Metric("repeats", "repetitions", "Repeats"))
+        metrics_by_name(Metric("repeats", "repetitions", "Repeats"))
     with pytest.raises(TypeError, match=r"metric repeats: .* where `main`, `short` and `about`"):
-        of_rows(Metric("repeats", "n_repeated", "Repeats", "Rep.", main=True))
+        metrics_by_name(Metric("repeats", "n_repeated", "Repeats", "Rep.", main=True))
 
 
 @pytest.mark.parametrize("compared", [True, False])

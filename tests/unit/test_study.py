@@ -40,14 +40,14 @@ from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
 from cdpr.study.analysis import Analysis, analyse_study
 from cdpr.study.blinding import Items, Key, blind
-from cdpr.study.forms import action, make_forms, protocol, write_forms
+from cdpr.study.forms import describe_action, make_forms, protocol, write_forms
 from cdpr.study.methods import left_out, study_run
-from cdpr.study.proposals import blanked, decide, names, propose_actions, reasons, rebuilt
+from cdpr.study.proposals import hide_models, model_names, propose, propose_actions, rebuild_state, remove_action
 from cdpr.study.ratings import PHYSICIAN, SIMULATED, check_ratings, read_ratings, write_ratings
 from cdpr.study.records import Content, Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
 from cdpr.study.rubric import dimensions, rubric
-from cdpr.study.sampling import allotted, sample_states, study_state
-from cdpr.study.simulated import _simulated_scores, simulate_ratings
+from cdpr.study.sampling import allot, make_record, sample_states
+from cdpr.study.simulated import simulate_ratings, simulate_scores
 
 RUNS = ("value_of_information", "cheapest_first", "random", "zero_test")
 STUDY = {"states": 8, "source": "cheapest_first", "methods": list(RUNS), "permutations": 200, "seed": 3}
@@ -139,7 +139,7 @@ def study(tmp_path_factory, cases) -> Place:
 @given(st.dictionaries(st.integers(0, 9), st.integers(1, 60), min_size=1), st.integers(1, 200))
 @example({0: 1, 1: 1, 2: 4}, 3)  # rounded up, the two rare turns are over the number; neither may go
 def test_every_turn_is_sampled_in_proportion(sizes, wanted):
-    given = allotted(sizes, wanted)
+    given = allot(sizes, wanted)
     total = min(wanted, sum(sizes.values()))
     assert sum(given.values()) == total and all(0 <= given[t] <= sizes[t] for t in sizes)
     if total >= len(sizes):
@@ -164,38 +164,41 @@ def test_every_method_decides_at_the_very_same_state(study, cases):
     case = next(c for c in iterate_records(cases[told.dataset]) if c.note_id == told.note_id)
     environment = DiagnosticEnvironment(SETTINGS.environment)
     for wording in ("full", "compact"):
-        state = asyncio.run(rebuilt(SETTINGS, environment, case, told, wording))
+        state = asyncio.run(rebuild_state(SETTINGS, environment, case, told, wording))
         assert state_digest(SETTINGS, case, state) == told.digest and len(state.history) == told.turn
     other = case.model_copy(update={"key_pertinent_results_dict": {}, "exam_cost_map": {}, "exam_billing_group": {}})
     with pytest.raises(StudyError, match="comes out differently"):
-        asyncio.run(rebuilt(SETTINGS, environment, other, told, "full"))
+        asyncio.run(rebuild_state(SETTINGS, environment, other, told, "full"))
 
 
 def test_a_state_of_a_credentialed_case_is_named_by_pseudonyms(case, tmp_path):
     settings = parse_settings({"paths": {"state": str(tmp_path)}})
     case = case.model_copy(update={"credentialed": True, "note_id": "NOTE-77"})
     open_one = case.model_copy(update={"credentialed": False})
-    assert "NOTE-77" not in study_state(settings, State(case), "x").model_dump_json()
-    assert study_state(settings, State(open_one), "x").note_id == "NOTE-77"
+    assert "NOTE-77" not in make_record(settings, State(case), "x").model_dump_json()
+    assert make_record(settings, State(open_one), "x").note_id == "NOTE-77"
     assert state_digest(settings, case, State(case)) != state_digest(settings, open_one, State(open_one))
 
 
 def test_words_beside_the_action_are_kept_and_give_nobody_away():
     reply = "THINKING: As GPT-5.4 I suspect sepsis.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
-    assert blanked(reasons(reply), []) == "As [model] I suspect sepsis.\nperfusion"
-    assert blanked("I am Our-Model Large.", ["Our-Model", "Our-Model Large"]) == "I am [model]."
-    assert reasons("REQUEST_TEST: Lactate") == ""
+    assert hide_models(remove_action(reply), []) == "As [model] I suspect sepsis.\nperfusion"
+    assert hide_models("I am Our-Model Large.", ["Our-Model", "Our-Model Large"]) == "I am [model]."
+    assert remove_action("REQUEST_TEST: Lactate") == ""
     assert (
-        blanked("Gram stain of a medial swab; GPT 80 U/L.", ["Our-Model 7B"])
+        hide_models("Gram stain of a medial swab; GPT 80 U/L.", ["Our-Model 7B"])
         == "Gram stain of a medial swab; GPT 80 U/L."
     )
     settings = parse_settings({"models": {"own": {"label": "Our-Model (7B)", "id": "us/our-model-7b", "at": "/w"}},
                                "agents": {"own": {"model": "own"}}})  # fmt: skip
     for name, agent in settings.agents.items():  # also one that only this hospital knows
-        for called in names(settings, agent):
-            assert blanked(f"I am {called}, and order a CT.", names(settings, agent)) == "I am [model], and order a CT."
+        for called in model_names(settings, agent):
+            assert (
+                hide_models(f"I am {called}, and order a CT.", model_names(settings, agent))
+                == "I am [model], and order a CT."
+            )
         if name == "own":
-            assert names(settings, agent) == ["Our-Model (7B)", "our-model-7b"]
+            assert model_names(settings, agent) == ["Our-Model (7B)", "our-model-7b"]
 
 
 # Blinding and forms
@@ -216,8 +219,10 @@ def test_a_reply_of_repeated_verbs_proposes_nothing():
             return Turn("FINAL_DIAGNOSIS: REQUEST_TEST:REQUEST_TEST" if forced else "REQUEST_TEST: REQUEST_TEST:")
 
     environment = DiagnosticEnvironment(SETTINGS.environment)
-    proposal = asyncio.run(decide(SETTINGS, environment, Stuck(), "r", environment.initial(a_case(1)), "d"))
-    assert (proposal.kind, proposal.action) == ("unreadable", "") and action(proposal) == "(no readable action)"
+    proposal = asyncio.run(propose(SETTINGS, environment, Stuck(), "r", environment.initial(a_case(1)), "d"))
+    assert (proposal.kind, proposal.action) == ("unreadable", "") and describe_action(
+        proposal
+    ) == "(no readable action)"
 
 
 def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(study):
@@ -438,7 +443,7 @@ def test_the_check_of_returned_forms_allows_what_the_settings_allow(study, tmp_p
 
 
 def test_a_price_of_nothing_is_explained():
-    asked = {usd: action(Content(state="s", kind="request", action="CBC", usd=usd)) for usd in (0.0, 3.5)}
+    asked = {usd: describe_action(Content(state="s", kind="request", action="CBC", usd=usd)) for usd in (0.0, 3.5)}
     assert asked == {0.0: "Order: CBC (USD 0.00: obtained already, or free of charge)", 3.5: "Order: CBC (USD 3.50)"}
 
 
@@ -458,18 +463,14 @@ CODERS = """\
 1 2 3 3 2 4 4 1 2 5 1 ."""
 
 
-PUBLISHED = {"nominal": 0.743, "ordinal": 0.815, "interval": 0.849, "ratio": 0.797}
-
-
-@pytest.mark.parametrize("level", PUBLISHED)
-def test_alpha_is_the_published_one(level):
+def test_alpha_is_the_published_one():
     ratings = [[float("nan") if x == "." else float(x) for x in line.split()] for line in CODERS.splitlines()]
-    assert statistics.alpha(ratings, level) == pytest.approx(PUBLISHED[level], abs=5e-4)
+    assert statistics.krippendorff_alpha(ratings) == pytest.approx(0.815, abs=5e-4)
 
 
 def test_alpha_without_disagreement_to_speak_of_is_undefined():
-    assert statistics.alpha([[3, 3], [3, 3]]) is None
-    assert statistics.alpha([[1, 2], [float("nan")] * 2]) is None
+    assert statistics.krippendorff_alpha([[3, 3], [3, 3]]) is None
+    assert statistics.krippendorff_alpha([[1, 2], [float("nan")] * 2]) is None
 
 
 def test_permutation_is_the_exact_one():
@@ -477,18 +478,18 @@ def test_permutation_is_the_exact_one():
     moved = d[d != 0]
     sums = [abs(np.dot(signs, moved)) for signs in itertools.product((-1, 1), repeat=len(moved))]
     exact = np.mean(np.array(sums) >= abs(moved.sum()) - 1e-9)
-    assert statistics.sign_flips(d, 20000, 0) == pytest.approx(exact, abs=0.01)
-    even = statistics.compare(np.zeros(9), 50, 0)
+    assert statistics.permutation_p_value(d, 20000, 0) == pytest.approx(exact, abs=0.01)
+    even = statistics.compare_pairs(np.zeros(9), 50, 0)
     assert even["p"] == even["p_permutation"] == 1.0
 
 
 def test_signed_rank_and_effects_by_hand():
     d = np.array([2.0, -1.0, 3.0, 4.0])  # ranks 2, 1, 3, 4: positive 9, negative 1
-    found = statistics.compare(d, 100, 0)
+    found = statistics.compare_pairs(d, 100, 0)
     assert found["rank_biserial"] == pytest.approx((9 - 1) / 10) and found["difference"] == 2.0
     assert found["p"] == pytest.approx(0.14413, abs=1e-5)  # z = (9 - 5) / sqrt(7.5) = 1.4606
     assert found["shift"] == np.median([(a + b) / 2 for a, b in itertools.combinations_with_replacement(d, 2)])
-    found = statistics.compare(np.array([0.0, 0.0, 1.0, 2.0, -3.0, 4.0]), 100, 0)
+    found = statistics.compare_pairs(np.array([0.0, 0.0, 1.0, 2.0, -3.0, 4.0]), 100, 0)
     # Pratt: ranks 3, 4, 5, 6 behind two zeros: z = (5 - 9) / sqrt(21.5); dropped: ranks 1 to 4: z = (3 - 5) / sqrt(7.5)
     assert found["zeros"] == 2 and found["p"] == pytest.approx(0.38834, abs=1e-4)
     assert found["p_zeros_dropped"] == pytest.approx(0.46521, abs=1e-4)
@@ -503,7 +504,7 @@ def test_the_signed_rank_test_is_that_of_all_possible_signs(seed):
     signs = np.array(list(itertools.product((-1, 1), repeat=len(ranks))))
     sums, seen = abs(signs @ ranks), abs(np.sign(d[d != 0]) @ ranks)
     exact = np.mean(sums > seen + 1e-9) + np.mean(abs(sums - seen) < 1e-9) / 2
-    assert statistics.signed_rank(d, "pratt") == pytest.approx(exact, abs=0.015)
+    assert statistics.signed_rank_p_value(d, "pratt") == pytest.approx(exact, abs=0.015)
 
 
 @pytest.mark.parametrize(("n", "lower"), [(10, 9), (15, 26), (20, 53), (25, 90)])
@@ -520,7 +521,10 @@ def test_the_interval_of_the_shift_is_that_of_the_tables(n, lower):
 def test_power_is_that_of_simulated_studies():
     rng, sd = np.random.default_rng(5), 1.1
     states = statistics.states_needed(0.5, sd)
-    found = [statistics.signed_rank(np.round(rng.normal(0.5, sd, states) * 3) / 3, "pratt") < 0.05 for _ in range(600)]
+    found = [
+        statistics.signed_rank_p_value(np.round(rng.normal(0.5, sd, states) * 3) / 3, "pratt") < 0.05
+        for _ in range(600)
+    ]
     assert np.mean(found) == pytest.approx(0.8, abs=0.06)
     assert statistics.states_needed(0.5, sd, 20) > statistics.states_needed(0.5, sd, 5) > states
     with pytest.raises(ValueError, match="need difference"):
@@ -528,7 +532,7 @@ def test_power_is_that_of_simulated_studies():
 
 
 def test_states_of_a_case_are_drawn_together():
-    weights = statistics.resampled_clusters(["a", "a", "b", "c"], 500, 1)
+    weights = statistics.resample_clusters(["a", "a", "b", "c"], 500, 1)
     assert (weights[:, 0] == weights[:, 1]).all() and weights.mean() == pytest.approx(1, abs=0.1)
     assert not (weights[:, 1] == weights[:, 2]).all()
 
@@ -628,11 +632,11 @@ def test_simulated_raters_know_a_good_choice_from_a_random_one(study):
     forms = [json.loads((study.folder / f"simulated/{r}.json").read_text()) for r in ("R1", "R2")]
     assert {form["kind"] for form in forms} == {"simulated"}
     neutral = dict.fromkeys(study.items.contents, np.full(len(dimensions()), 0.5))
-    rated = [_simulated_scores(rater, 0, pages, neutral).values() for rater, pages in study.items.forms.items()]
+    rated = [simulate_scores(rater, 0, study.items.cards(rater), neutral).values() for rater in study.items.forms]
     scores = [score for cards in rated for card in cards for score in card.values()]
     assert abs(np.mean(scores) - 3) < 0.5, "what is worth half stands in the middle of the scale"
-    good, pages = dict.fromkeys(neutral, np.full(len(dimensions()), 0.75)), study.items.forms["R1"]
-    rated = [_simulated_scores(f"rater {n}", 0, pages, good).values() for n in range(60)]
+    good, cards = dict.fromkeys(neutral, np.full(len(dimensions()), 0.75)), study.items.cards("R1")
+    rated = [simulate_scores(f"rater {n}", 0, cards, good).values() for n in range(60)]
     scores = [score for cards in rated for card in cards for score in card.values()]
     assert np.mean(scores) == pytest.approx(3 + 4 * 0.25 * 0.975, abs=0.12), "the scale is as long as worths are"
 

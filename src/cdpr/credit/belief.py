@@ -31,7 +31,7 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
     """Read the policy's belief in the true disease at each state, Phi(s) from 0 to 1, by the key of the state. All
     requests run at the same time. Raises ModelFailure where the model gives no answer."""
 
-    async def read(state: State) -> float:
+    async def read_belief(state: State) -> float:
         """The belief at one state."""
         turns = await policy.score_diagnoses(state, true_names(state.case), forced=True)
         if measure == "per_token":
@@ -39,7 +39,7 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
         return min(1.0, math.fsum(math.exp(math.fsum(turn.logprobs)) for turn in turns))
 
     distinct = {state.key: state for state in states}
-    return dict(zip(distinct, await asyncio.gather(*map(read, distinct.values())), strict=True))
+    return dict(zip(distinct, await asyncio.gather(*map(read_belief, distinct.values())), strict=True))
 
 
 def verb_and_name_values(policy: Policy, turn: Turn, verb: float, name: float) -> tuple[float, ...]:

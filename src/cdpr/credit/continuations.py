@@ -62,25 +62,24 @@ class Draws:
         """The metrics of the draws by name: drawn tokens, and failed requests."""
         return {"credit/continuation_tokens": self.tokens, "credit/failed": self.failed}
 
-    async def steps(self, state: State, numbers: Sequence[int], forced: bool = False) -> dict[int, Step]:
-        """Get the steps of the replies ``numbers`` at a state, by number; those that are not stored are drawn. Replies
-        whose request failed are left out. With ``forced`` the replies have to diagnose."""
+    async def draw_steps(self, state: State, numbers: Sequence[int], forced: bool = False) -> dict[int, Step]:
+        """Return the steps of the replies ``numbers`` at a state, by number. Replies that are not stored are drawn.
+        Those whose request failed are left out. With ``forced`` the replies have to diagnose."""
         known = self.known.setdefault((state.words, forced), {})
         missing = [k for k in numbers if k not in known]
         if missing:
-            waiting = asyncio.get_running_loop().create_future()
-            known.update(dict.fromkeys(missing, waiting))
+            drawn = asyncio.get_running_loop().create_future()
+            known.update(dict.fromkeys(missing, drawn))  # so that no other coroutine draws them too
             try:
                 known.update(zip(missing, await self._draw(state, missing, forced), strict=True))
             finally:
-                waiting.set_result(None)
-        steps: dict[int, Step] = {}
+                drawn.set_result(None)
         for k in numbers:
-            if isinstance(pending := known[k], asyncio.Future):  # another coroutine is drawing this reply
+            pending = known[k]
+            if isinstance(pending, asyncio.Future):  # another coroutine is drawing this reply
                 await pending
-            if isinstance(step := known[k], Step):
-                steps[k] = step
-        return steps
+        replies = {k: known[k] for k in numbers}
+        return {k: step for k, step in replies.items() if isinstance(step, Step)}
 
     async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> Sequence[Step | None]:
         """Sample the replies ``numbers`` at a state and let the environment answer them; returns one step for each, or
@@ -117,14 +116,16 @@ class Draws:
         belief = await self.belief(state)
         return {} if belief is None else {k: replace(end, correct=belief) for k, end in ends.items()}
 
-    async def follow(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
+    async def rollout(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Draw the continuations ``numbers`` of a state; returns them by number. Each has at most ``horizon``
-        decisions, then a forced diagnosis (equation "rollout"). Continuations with a failed reply are left out."""
+        decisions, then a forced diagnosis (equation "rollout"). Continuations with a failed reply are left out.
+
+        All take one step, and those with the same reply go on from the next state together."""
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         scored = self.verdicts == "scored"
         if forced and scored:
             return await self._end_by_belief(state, dict.fromkeys(numbers, Continuation(0.0, Effort())))
-        steps = await self.steps(state, numbers, forced)
+        steps = await self.draw_steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
         numbers_by_reply: dict[str, list[int]] = {}  # of the continuations that go on; equal replies go on together
         for k, step in steps.items():
@@ -136,13 +137,13 @@ class Draws:
         if continuations and scored:
             self.belief(state)  # requested now, so that it is computed in one batch with the branches
         branches = [(steps[ks[0]], ks) for ks in numbers_by_reply.values()]
-        calls = [self.follow(state.after(step), ks, horizon - 1) for step, ks in branches]
+        calls = [self.rollout(state.after(step), ks, horizon - 1) for step, ks in branches]
         rests = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
         if continuations and scored:
             continuations = await self._end_by_belief(state, continuations)
         for (step, _), rest in zip(branches, rests, strict=True):
-            for k, c in rest.items():
-                continuations[k] = Continuation(c.correct, step.effort + c.effort, (display_key(step), *c.path))
+            for k, end in rest.items():
+                continuations[k] = Continuation(end.correct, step.effort + end.effort, (display_key(step), *end.path))
         return continuations
 
 
@@ -211,14 +212,14 @@ class Pools:
         return self.pools[key]
 
     def _open(self, key: tuple, child: State) -> Pool:
-        """Open the pool ``key`` with the state ``child``: K continuations, which are suffixes of the group and cached
-        ones; the ``numbers`` of the pool are those that are still to be drawn."""
+        """Open the pool ``key`` of the state ``child``. Suffixes of the group and cached continuations count towards
+        its K continuations; ``numbers`` of the pool are those that are still to be drawn."""
         rule, k = self.credit.cache, self.credit.continuations
         if rule.scope == "off":
             return Pool(child, [], [], range(k))
         entry = self.cache.get(key, Entry())
-        reuse = rule.reuse_group == "every" or (rule.reuse_group == "branching" and key in self.behind_branching)
-        suffixes = self.nodes[key].visits if reuse and key in self.nodes else []
+        reuses_group = rule.reuse_group == "every" or (rule.reuse_group == "branching" and key in self.behind_branching)
+        suffixes = self.nodes[key].visits if reuses_group and key in self.nodes else []
         if rule.long_suffixes == "drop":
             suffixes = [visit for visit in suffixes if self.ends_within(*visit)]
         known = len(entry.continuations)
@@ -237,8 +238,9 @@ class Pools:
         for node in self.nodes.values():
             actions = {action_of(self.group[i].steps[t], self.credit.diagnoses) for i, t in node.visits}
             if len(actions) > 1:
-                later = [(i, self.group[i].states[t + 1 : t + 2]) for i, t in node.visits]  # one state or none
-                children.update(state_identity(state, self.credit.merge, i) for i, states in later for state in states)
+                for i, t in node.visits:
+                    for child in self.group[i].states[t + 1 : t + 2]:  # one state, or none after a diagnosis
+                        children.add(state_identity(child, self.credit.merge, i))
         return children
 
     def ends_within(self, i: int, t: int) -> bool:
@@ -258,7 +260,7 @@ class Pools:
             if (suffix := await self._suffix(rollouts, i, t)) is not None:
                 pool.own.append(suffix)
         if pool.numbers:
-            by_number = await rollouts.follow(pool.child, pool.numbers, self.credit.horizon)
+            by_number = await rollouts.rollout(pool.child, pool.numbers, self.credit.horizon)
             pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
 
     async def _suffix(self, rollouts: Draws, i: int, t: int) -> Continuation | None:
@@ -269,7 +271,7 @@ class Pools:
         path = tuple(map(display_key, trajectory.steps[t:]))
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(i, t):
             return Continuation(trajectory.correct, trajectory.effort(t), path)
-        end = (await rollouts.follow(trajectory.states[t + horizon], (_CUT + i,), 0)).get(_CUT + i)
+        end = (await rollouts.rollout(trajectory.states[t + horizon], (_CUT + i,), 0)).get(_CUT + i)
         return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort, path[:horizon])
 
     def store(self) -> None:
@@ -286,7 +288,7 @@ class Pools:
 async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], return_of: ReturnOf) -> dict[int, float]:
     """Draw the continuations ``numbers`` of a state to the end of their episodes; returns their returns by number.
     Raises ModelFailure where all requests failed."""
-    ends = await draws.follow(state, numbers)
+    ends = await draws.rollout(state, numbers)
     if not ends:
         raise ModelFailure(f"{state.case.name_in_errors}: no continuation of a state came back; is the model alive?")
     return {k: return_of(end.correct, end.effort) for k, end in ends.items()}

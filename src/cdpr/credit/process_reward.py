@@ -137,7 +137,7 @@ class GroupCredit:
         candidates, and reward the decisions at selected states."""
         credit, nodes = self.credit, self.nodes
         disagreed = self.disagreed_states(credit)
-        probed = states.states_to_probe(states.paths(nodes, len(self.group)), disagreed, credit.max_states)
+        probed = states.states_to_probe(states.list_paths(nodes, len(self.group)), disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in probed))
         self.report.probe_tokens = sum(draws.tokens for draws in self.draws.values())
         p_hat = {key: states.frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
@@ -168,7 +168,7 @@ class GroupCredit:
         """Select states for credit: returns for each trajectory the keys of its selected states S*(tau) under the
         settings ``rule``. ``disagreed`` is S_cache, ``uncertainty`` U(s) by key."""
         uncertain, limit = states.entropy_selected(uncertainty, rule), rule.max_states
-        node_paths = states.paths(self.nodes, len(self.group))
+        node_paths = states.list_paths(self.nodes, len(self.group))
         return [states.select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
 
     def _action(self, step: Step) -> ActionKey:
@@ -185,7 +185,7 @@ class GroupCredit:
         actions are among the n_s unless ``credit.own_actions`` is ``apart``."""
         own = len(node.steps) if self.credit.own_actions == "counted" else 0
         if self.credit.samples > own:
-            steps = await self._probe_draws(key).steps(node.state, range(self.credit.samples - own))
+            steps = await self._probe_draws(key).draw_steps(node.state, range(self.credit.samples - own))
             node.steps += steps.values()
             self.report.probes += len(steps)
 
@@ -216,20 +216,21 @@ class GroupCredit:
 
     def _value(self, candidate: _Candidate) -> CandidateValue:
         """Estimate the value U_hat of a candidate, with its terms, for the report."""
-        pool, immediate, name = candidate.pool, candidate.steps[0].effort, (candidate.action, candidate.in_top_m)
+        pool, action, in_top_m = candidate.pool, candidate.action, candidate.in_top_m
         if pool is None:
-            return CandidateValue(*name, candidate.correct, candidate.correct or 0.0)
+            return CandidateValue(action, in_top_m, value=candidate.correct, correct=candidate.correct or 0.0)
         ends = pool.continuations
         if not ends:
-            return CandidateValue(*name, None, failed=pool.failed)
+            return CandidateValue(action, in_top_m, value=None, failed=pool.failed)
+        immediate = candidate.steps[0].effort
         efforts = [immediate + end.effort for end in ends]
         value = action_value(immediate, ends, self.process.weights, self.environment.settings.tests)
         correct, tests = fmean(end.correct for end in ends), fmean(effort.available for effort in efforts)
         usd, infeasible = fmean(effort.cost_usd for effort in efforts), fmean(effort.infeasible for effort in efforts)
-        sources = len(pool.own), len(pool.known), len(pool.fresh), pool.failed
-        return CandidateValue(*name, value, correct, tests, usd, infeasible, *sources)
+        counts = len(pool.own), len(pool.known), len(pool.fresh), pool.failed
+        return CandidateValue(action, in_top_m, value, correct, tests, usd, infeasible, *counts)
 
-    def _reward(self, visits, values: Sequence[CandidateValue], p_hat: dict[ActionKey, float]) -> None:
+    def _reward(self, visits: Sequence[tuple[int, int]], values: Sequence[CandidateValue], p_hat: Mapping) -> None:
         """Set R_proc of the decisions ``visits`` (trajectory, decision) of one state in the report.
 
         R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), clipped to [-c, c], equation "process reward". A diagnosis of
@@ -244,12 +245,12 @@ class GroupCredit:
             if action not in value:
                 self.report.unvalued += 1
                 continue
-            own = float(trajectory.correct) if action[0] == "end" else value[action]
+            u_hat = float(trajectory.correct) if action[0] == "end" else value[action]
             reference = baseline(candidates, p_hat, action, self.credit.baseline)
-            raw = 0.0 if reference is None else own - reference
+            raw = 0.0 if reference is None else u_hat - reference
             if not math.isfinite(raw):
                 raise FloatingPointError(
-                    f"{trajectory.case.name_in_errors}: R_proc of decision {t} is {raw} (U_hat {own}, baseline "
+                    f"{trajectory.case.name_in_errors}: R_proc of decision {t} is {raw} (U_hat {u_hat}, baseline "
                     f"{reference}); the step was stopped. Are lambdas and prices of a sensible size?"
                 )
             reward = max(-self.credit.clip, min(self.credit.clip, raw))
@@ -277,7 +278,7 @@ class GroupCredit:
         return self.draws[stream]
 
     def _sum_counts(self) -> None:
-        """Write the numbers of continuations and tokens of the group to its report."""
+        """Fill in the counts of continuations, failed requests and tokens in the report of the group."""
         pools = self.pools.pools.values()
         self.report.fresh = sum(len(pool.fresh) for pool in pools)
         self.report.cached = sum(len(pool.known) for pool in pools)

@@ -137,8 +137,10 @@ class CreditRow:
     def as_dict(self) -> dict[str, Any]:
         """The row as a dictionary of JSON values. (``dataclasses.asdict`` copies every value, which takes 4% of a
         step.)"""
-        lists = [{"actions": [*map(vars, s.actions)], "candidates": [*map(vars, s.candidates)]} for s in self.states]
-        return vars(self) | {"states": [vars(s) | more for s, more in zip(self.states, lists, strict=True)]}
+        states = []
+        for s in self.states:
+            states.append(vars(s) | {"actions": [*map(vars, s.actions)], "candidates": [*map(vars, s.candidates)]})
+        return vars(self) | {"states": states}
 
 
 # Figures for the log
@@ -157,8 +159,7 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
     rewards = [r for steps in processes for r in steps if r is not None]
     selected = [sum(r is not None for r in steps) for steps in processes]
     bonus = [process_score(steps, credit) for steps in processes]
-    counts = ("probes", "fresh", "cached", "suffixes", "failed", "unvalued", "clipped")
-    tokens = ("probe_tokens", "continuation_tokens")
+    counts = ("probes", "fresh", "cached", "suffixes", "failed", "unvalued", "clipped", "probe_tokens")
     return {
         "credit/states": len(states),
         "credit/selected_share": sum(bool(s.reason) for s in states) / max(1, len(states)),
@@ -169,7 +170,10 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
         "credit/r_proc_mean": fmean(rewards) if rewards else 0.0,
         "credit/r_proc_std": stdev(rewards) if len(rewards) > 1 else 0.0,
         "credit/corr_selected_bonus": _correlation(selected, bonus),
-        **{f"credit/{name}": sum(getattr(report, name) for report in reports) for name in (*counts, *tokens)},
+        **{
+            f"credit/{name}": sum(getattr(report, name) for report in reports)
+            for name in (*counts, "continuation_tokens")
+        },
     }
 
 
@@ -184,8 +188,8 @@ def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def verdicts(correct: Sequence[float]) -> str:
-    """Write verdicts as a string with one character per case: ``1`` for a right diagnosis, ``0`` for a wrong one, ``-``
-    for NaN, an episode that failed."""
+    """Write verdicts as a string with one character per episode: ``1`` for a right diagnosis, ``0`` for a wrong one,
+    ``-`` for NaN, an episode that failed. For example ``[1, 0, nan]`` becomes ``10-``."""
     return "".join("-" if math.isnan(c) else str(int(c)) for c in correct)
 
 

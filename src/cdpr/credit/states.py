@@ -56,7 +56,7 @@ def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tupl
     return nodes
 
 
-def paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
+def list_paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
     """List for each of the ``size`` trajectories of a group the keys of its nodes, in the order of its visits."""
     node_paths: list[list[tuple]] = [[] for _ in range(size)]
     for key, node in nodes.items():
@@ -69,14 +69,15 @@ def paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
 
 
 def action_of(step: Step, diagnoses: str = "one_action") -> ActionKey:
-    """The identity of the action of a step (:data:`ActionKey`); ``diagnoses`` is ``credit.diagnoses``."""
+    """The identity of the action of a step, such as ``("result", "Lactate")``. ``diagnoses`` is ``credit.diagnoses``:
+    under ``by_text`` each diagnosis is an action of its own."""
     if diagnoses == "by_text" and isinstance(step.action, FinalDiagnosis):
         return "end", normalise(step.action.text)
     return step.evidence
 
 
 def display_key(step: Step) -> ActionKey:
-    """An action for display: a diagnosis by its own words."""
+    """The action of a step for display: as of :func:`action_of`, but a diagnosis in its own words."""
     return ("end", step.action.text) if isinstance(step.action, FinalDiagnosis) else step.evidence
 
 
@@ -114,8 +115,8 @@ class Disagreement:
 def materially_differ(
     a: tuple[Trajectory, int], b: tuple[Trajectory, int], bounds: Disagreement = Disagreement()
 ) -> bool:
-    """Whether two suffixes, each (trajectory, first decision), differ in their outcome, or by at least ``bounds`` in
-    their effort (section "Rollout Cache")."""
+    """Whether two suffixes of episodes differ in their outcome, or by at least ``bounds`` in their effort (section
+    "Rollout Cache"). Each is given as (trajectory, decision): the trajectory from this decision on."""
     first, second = a[0].effort(a[1]), b[0].effort(b[1])
     return (
         a[0].correct != b[0].correct

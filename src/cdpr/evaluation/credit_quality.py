@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -33,7 +33,7 @@ from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.credit import Credit
 
-SEED = 0  # of workups, truth and replicates
+SEED = 0  # of episodes, true advantages and replicates
 SWEEPS = {
     "samples": (2, 4, 8, 16),
     "continuations": (1, 2, 4, 8, 16),
@@ -62,81 +62,73 @@ def measure_credit_quality(settings: Settings, job: Job) -> None:
     quality = asyncio.run(assess(settings, policy, cases))
     write_text(job.out["quality"], json.dumps(quality, indent=1) + "\n")
     default = next(row for row in quality["rows"] if row["default"])
-    main = {name: default[name] for name in ("bias", "variance", "rmse", "rank_correlation", "right_signs")}
-    job.metrics.update(main)
-    print(f"{quality['decisions']} decisions: " + "  ".join(f"{name} {value:.3f}" for name, value in main.items()))
+    figures = {name: default[name] for name in ("bias", "variance", "rmse", "rank_correlation", "right_signs")}
+    job.metrics.update(figures)
+    print(f"{quality['decisions']} decisions: " + "  ".join(f"{name} {value:.3f}" for name, value in figures.items()))
 
 
 async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]) -> dict[str, Any]:
-    """Measure every setting, one flat row each under ``rows``, and count samples. ``policy`` also acts."""
+    """Measure every estimator of :func:`list_estimators` on episodes of ``policy``. Returns one flat row for each under
+    ``rows``, beside counts of the sample; all values are plain JSON."""
     environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
-    plan = settings.analysis
     groups = await sample_groups(settings, environment, policy, cases)
-    workups = await with_truth(settings, environment, policy, groups)
-    seeds = [derive_seed(SEED, "replicate", r) for r in range(plan.replicates)]
+    truth = await measure_truth(settings, environment, policy, groups)
+    estimators, analysis = list_estimators(settings.credit), settings.analysis
+    distinct = sorted(dict.fromkeys(e.setting for e in estimators), key=lambda setting: isinstance(setting, int))
+    seeds = [derive_seed(SEED, "replicate", r) for r in range(analysis.replicates)]
     replicates = []
     for seed in tqdm(seeds, desc="estimates", unit="replicate"):
-        remembering = Remembering(policy)
-        replicates.append(await Estimators(settings, environment, remembering, workups, seed).replicate())
+        replicate = Replicate(settings, environment, CachedPolicy(policy), truth, seed)
+        replicates.append({setting: await replicate.estimate(setting) for setting in distinct})
         gc.collect()
+    rows = []
+    for estimator in estimators:
+        estimates = [replicate[estimator.setting] for replicate in replicates]
+        tokens_per_decision = sum(e.tokens for e in estimates) / len(replicates) / len(truth.decisions)
+        default = estimator.name == "cdpr" and estimator.value == attrgetter(estimator.sweep)(settings.credit)
+        row = {"estimator": estimator.name, "sweep": estimator.sweep, "value": estimator.value, "default": default}
+        errors = measure_errors(np.array([e.advantages for e in estimates]), truth)
+        rows.append(row | errors | {"tokens_per_decision": tokens_per_decision})
     return {
-        "decisions": len(workups.decisions),
-        "diagnoses": int(workups.ends.sum()),
-        "states": len({groups[g][i].states[t].key for g, i, t in workups.decisions}),
-        "truth_rms": float((workups.advantage**2).mean() ** 0.5),
-        "truth_error_mean": float(workups.error.mean()),
-        "truth_error_max": float(workups.error.max()),
-        "known_signs": int((np.abs(workups.advantage) > 2 * workups.error).sum()),
+        "decisions": len(truth.decisions),
+        "states": len({groups[g][i].states[t].key for g, i, t in truth.decisions}),
+        "truth_rms": float((truth.advantage**2).mean() ** 0.5),
+        "truth_error_mean": float(truth.error.mean()),
         "cases": len(cases),
-        "truth": plan.truth,
-        "replicates": plan.replicates,
-        "seed": SEED,
+        "truth": analysis.truth,
+        "replicates": analysis.replicates,
         "replicate_seeds": seeds,
-        "rows": list(_rows(settings, replicates, workups)),
+        "rows": rows,
     }
 
 
-def _rows(settings: Settings, replicates: Sequence[Replicate], workups: Workups) -> Iterator[dict[str, Any]]:
-    """Yield one row per estimator, key and value; the default occurs once in each sweep."""
-    points: list[tuple[str, str, int | str, Credit | int]]
-    points = [("cdpr", key, value, credit) for (key, value), credit in sweeps(settings.credit).items()]
-    points += [("vineppo", "continuations", count, count) for count in VINE_CONTINUATIONS]
-    points += [("cdpr_scored", "horizon, continuations", value, credit) for value, credit in scored(settings).items()]
-    for estimator, key, value, setting in points:
-        values, tokens = zip(*(replicate[setting] for replicate in replicates), strict=True)
-        default = estimator == "cdpr" and value == attrgetter(key)(settings.credit)
-        row = {"estimator": estimator, "sweep": key, "value": value, "default": default}
-        per_decision = sum(tokens) / len(replicates) / len(workups.decisions)
-        yield row | measures(np.array(values), workups) | {"tokens_per_decision": per_decision}
+def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
+    """Measure the errors of ``estimates`` [replicates, decisions], in units of utility except for shares.
 
-
-def measures(estimates: np.ndarray, workups: Workups) -> dict[str, float]:
-    """Measures of ``estimates`` (replicates x decisions), in units of utility except for shares.
-
-    Replicates share their workups: the randomness of the workups is part of the bias of a decision and of ``rmse``, not
-    of ``variance``. ``bias`` is a mean over decisions, in which errors of opposite sign cancel, ``bias_error`` its
-    standard error over cases; ``bias_rms`` the root mean square of the bias of single decisions, without the noise of
-    estimates and truth.
+    ``bias`` is the mean error over decisions, in which errors of opposite sign cancel, and ``bias_error`` its standard
+    error over cases. ``bias_rms`` is the root mean square of the bias of single decisions, without the noise of
+    estimates and truth. ``right_signs`` is a share of the decisions whose true sign is known. All replicates have the
+    same episodes: the randomness of these is part of the bias of a decision and of ``rmse``, not of ``variance``.
     """
-    deviation = estimates - workups.advantage
-    bias, square = deviation.mean(axis=0), float((deviation**2).mean())
+    errors = estimates - truth.advantage
+    bias, square = errors.mean(axis=0), float((errors**2).mean())
     variance = float(estimates.var(axis=0, ddof=1).mean())
-    known = np.abs(workups.advantage) > 2 * workups.error
+    is_known = np.abs(truth.advantage) > 2 * truth.error
     return {
         "bias": float(bias.mean()),
-        "bias_error": clustered_error(bias, [g for g, _, _ in workups.decisions]),
-        "bias_examinations": _mean(bias[~workups.ends]),
-        "bias_diagnoses": _mean(bias[workups.ends]),
-        "bias_rms": max(0.0, square - variance - float((workups.error**2).mean())) ** 0.5,
+        "bias_error": clustered_error(bias, [g for g, _, _ in truth.decisions]),
+        "bias_examinations": _mean_or_zero(bias[~truth.ends]),
+        "bias_diagnoses": _mean_or_zero(bias[truth.ends]),
+        "bias_rms": max(0.0, square - variance - float((truth.error**2).mean())) ** 0.5,
         "variance": variance,
         "rmse": square**0.5,
-        "rank_correlation": float(np.mean([rank_correlation(row, workups.advantage) for row in estimates])),
-        "right_signs": _mean((np.sign(estimates) == np.sign(workups.advantage))[:, known]),
+        "rank_correlation": float(np.mean([rank_correlation(row, truth.advantage) for row in estimates])),
+        "right_signs": _mean_or_zero((np.sign(estimates) == np.sign(truth.advantage))[:, is_known]),
     }
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Compute Spearman's correlation; 0 where one side is constant."""
+    """Compute Spearman's correlation of two arrays [decisions]; 0 where one of them is constant."""
     from scipy.stats import rankdata
 
     if np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -145,25 +137,29 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def clustered_error(values: np.ndarray, clusters: Sequence[int]) -> float:
-    """Compute the standard error of a mean whose values depend on each other within clusters; 0 for one cluster."""
+    """Compute the standard error of the mean of ``values``, which depend on each other within clusters; ``clusters``
+    has the number of the cluster of each. Returns 0 for a single cluster."""
     sums = np.bincount(clusters, weights=values - values.mean())
     count = len(set(clusters))
     return float(np.sqrt((sums**2).sum() * count / (count - 1)) / len(values)) if count > 1 else 0.0
 
 
-def _mean(values: np.ndarray) -> float:
-    """Average values; 0 without any."""
+def _mean_or_zero(values: np.ndarray) -> float:
+    """Average values; 0 where there are none."""
     return float(values.mean()) if values.size else 0.0
 
 
-# Workups and their true advantages
+# True advantages
 
 
 @dataclass(frozen=True)
-class Workups:
-    """Groups of episodes, one group a case. ``decisions`` (group, trajectory, decision) lists their decisions that were
-    a choice; of each, ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility, ``error`` its
-    standard error, and ``ends`` whether it is a diagnosis."""
+class Truth:
+    """Groups of episodes, one group per case, with the true advantages of their decisions.
+
+    ``decisions`` lists the decisions that were a choice, each as (group, trajectory, decision). The arrays
+    [decisions] are in their order: ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility,
+    ``error`` its standard error, and ``ends`` whether the action is a diagnosis.
+    """
 
     groups: Sequence[Group]
     decisions: Sequence[tuple[int, int, int]]
@@ -171,56 +167,55 @@ class Workups:
     error: np.ndarray
     ends: np.ndarray
 
-    def of(self, values: Sequence[Sequence[Sequence[float | None]]]) -> np.ndarray:
-        """Return one number per decision from lists by group, trajectory and decision; None counts as 0, as in
-        training."""
+    def flatten(self, values: Sequence[Sequence[Sequence[float | None]]]) -> np.ndarray:
+        """Turn values [group][trajectory][decision] into an array [decisions]; None becomes 0, as in training."""
         return np.array([values[g][i][t] or 0.0 for g, i, t in self.decisions])
 
 
 def utility_of(settings: Settings) -> ReturnOf:
-    """Return the utility U of a verdict and an effort under these settings (equation "utility")."""
+    """Return the function that computes the utility U from correctness and effort (equation "utility")."""
     return partial(utility, weights=settings.utility, tests=settings.environment.tests)
 
 
 async def sample_groups(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord]
 ) -> list[Group]:
-    """Sample ``training.group_size`` episodes of each case."""
+    """Sample ``training.group_size`` episodes of each case; returns one group per case."""
+    groups: list[Group] = []
+    for case in cases:
+        seeds = [derive_seed(SEED, "workup", case.note_id, i) for i in range(settings.training.group_size)]
+        groups.append(await asyncio.gather(*(run_episode(environment, agent, case, seed) for seed in seeds)))
+    return groups
 
-    def episode(case: CaseRecord, i: int):
-        return run_episode(environment, agent, case, derive_seed(SEED, "workup", case.note_id, i))
 
-    size = range(settings.training.group_size)
-    return [await asyncio.gather(*(episode(case, i) for i in size)) for case in cases]
-
-
-async def with_truth(
+async def measure_truth(
     settings: Settings, environment: DiagnosticEnvironment, policy: Policy, groups: Sequence[Group]
-) -> Workups:
-    """Add true advantages to groups, from ``analysis.truth`` whole continuations of every state."""
+) -> Truth:
+    """Measure the true advantages of the decisions of groups, from ``analysis.truth`` whole continuations of every
+    state. Forced decisions are no choice and are left out."""
     rows = []
     for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
         draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
         advantages = await true_advantages(draws, group, settings.analysis.truth, utility_of(settings))
         for i, (trajectory, (means, errors)) in enumerate(zip(group, advantages, strict=True)):
-            for t in range(len(trajectory.steps) - trajectory.forced):
-                ends = trajectory.steps[t].observation.kind == "end"
-                rows.append(((g, i, t), means[t], errors[t], ends))
+            for t, step in enumerate(trajectory.steps[: len(trajectory.steps) - trajectory.forced]):
+                rows.append(((g, i, t), means[t], errors[t], step.observation.kind == "end"))
     decisions, *columns = zip(*rows, strict=True)
-    return Workups(groups, decisions, *map(np.array, columns))
+    return Truth(groups, decisions, *map(np.array, columns))
 
 
 async def true_advantages(
     draws: Draws, group: Group, count: int, return_of: ReturnOf
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """A(s, a) and its standard error for each decision of each trajectory, from ``count`` continuations a state.
+    """Estimate A(s, a) of each decision of a group from ``count`` whole continuations of every state. Returns for each
+    trajectory the advantages and their standard errors, both [decisions].
 
-    V(s) is the mean over continuations of s, Q(s, a) that over continuations of the next state after the step's own
-    effort; a diagnosis is judged. States are the same only if all words before them agree. Continuations k of a state
-    and of the next are dependent, different k are not: so the error is that of the mean of their differences.
+    V(s) is the mean return of the continuations of s. Q(s, a) is that of the next state with the step's own effort, or
+    the judged diagnosis. States are the same only if all words before them agree. Continuation k of a state and that of
+    the next depend on each other, different k do not: so the error is that of the mean of their differences.
     """
     states = {state.words: state for trajectory in group for state in trajectory.states}
-    calls = (whole_returns(draws, state, range(count), return_of) for state in states.values())
+    calls = [whole_returns(draws, state, range(count), return_of) for state in states.values()]
     returns = dict(zip(states, await asyncio.gather(*calls), strict=True))
     advantages = []
     for trajectory in group:
@@ -234,53 +229,62 @@ async def true_advantages(
 # Estimates
 
 
-Estimate = tuple[np.ndarray, int]
-"""One number per decision, and the tokens generated for all of them."""
+class Estimator(NamedTuple):
+    """An estimator whose errors are measured. It is CDPR or VinePPO (``name``) where the key ``sweep`` has the value
+    ``value``; ``setting`` is what :meth:`Replicate.estimate` takes: settings of CDPR, or VinePPO's number of
+    continuations."""
 
-Replicate = dict[Credit | int, Estimate]
-"""Estimates of CDPR by its settings and of VinePPO by its number of continuations."""
+    name: str
+    sweep: str
+    value: int | str
+    setting: Credit | int
 
 
-def every_state(credit: Credit) -> Credit:
-    """Change the settings to an estimate for every decision and no cache between batches."""
+def list_estimators(credit: Credit) -> list[Estimator]:
+    """List the estimators: CDPR with one setting at a time changed to each value of :data:`SWEEPS` and to its value in
+    ``credit``, VinePPO, and CDPR under scored verdicts."""
+    base = credit_every_state(credit)
+    estimators = []
+    for key, values in SWEEPS.items():
+        for value in sorted({*values, attrgetter(key)(base)}):
+            estimators.append(Estimator("cdpr", key, value, change_setting(base, key, value)))
+    estimators += [Estimator("vineppo", "continuations", k, k) for k in VINE_CONTINUATIONS]
+    for h, k in SCORED:
+        scored = base.model_copy(update={"verdicts": "scored", "horizon": h, "continuations": k})
+        estimators.append(Estimator("cdpr_scored", "horizon, continuations", f"{h}, {k}", scored))
+    return estimators
+
+
+def credit_every_state(credit: Credit) -> Credit:
+    """Change the settings so that every decision gets a value, and nothing is cached between batches."""
     cache = credit.cache.model_copy(update={"scope": "batch"})
     return credit.model_copy(update={"select_all": True, "max_states": None, "cache": cache})
 
 
-def sweeps(credit: Credit) -> dict[tuple[str, int | str], Credit]:
-    """Return settings by (key, value): one key at a time differs from ``credit``, whose own value is among those
-    swept."""
-    base, settings = every_state(credit), {}
-    for key, values in SWEEPS.items():
-        section, _, last = key.rpartition(".")
-        for value in sorted({*values, attrgetter(key)(base)}):
-            update: dict[str, object] = {last: value}
-            if section:
-                update = {section: getattr(base, section).model_copy(update=update)}
-            settings[key, value] = base.model_copy(update=update)
-    return settings
+def change_setting(credit: Credit, key: str, value: int | str) -> Credit:
+    """Return settings in which ``key``, such as ``horizon`` or ``cache.reuse_group``, has another value."""
+    name, _, name_in_section = key.partition(".")
+    changed = getattr(credit, name).model_copy(update={name_in_section: value}) if name_in_section else value
+    return credit.model_copy(update={name: changed})
 
 
-def scored(settings: Settings) -> dict[str, Credit]:
-    """Return the settings of :data:`SCORED`, by H and K as text."""
-    base = every_state(settings.credit).model_copy(update={"verdicts": "scored"})
-    return {f"{h}, {k}": base.model_copy(update={"horizon": h, "continuations": k}) for h, k in SCORED}
-
-
-class Remembering(Policy):
-    """A policy that generates each reply once. Reply k of a seed is always the same, so settings that draw the same
+class CachedPolicy(Policy):
+    """A policy that generates each reply once. Reply k of a seed is always the same, so estimators that draw the same
     replies share them."""
 
     def __init__(self, policy: Policy):
         self.policy, self.known = policy, dict[tuple, dict[int, Turn]]()
 
     def must_diagnose(self, state: State) -> bool:
+        """As of the policy."""
         return self.policy.must_diagnose(state)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """Return reply 0 of a seed."""
         return (await self.sample(state, (0,), forced, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
+        """Return the replies ``numbers`` of a seed; only those that are not known yet are generated."""
         known = self.known.setdefault((state.words, forced, seed), {})
         missing = [k for k in numbers if k not in known]
         if missing:
@@ -288,40 +292,47 @@ class Remembering(Policy):
         return [known[k] for k in numbers]
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
+        """As of the policy."""
         return await self.policy.score_diagnoses(state, names, forced)
 
     def name_start(self, turn: Turn) -> int:
+        """As of the policy."""
         return self.policy.name_start(turn)
 
 
+class Estimate(NamedTuple):
+    """Estimated advantages [decisions], and the number of tokens generated for all of them."""
+
+    advantages: np.ndarray
+    tokens: int
+
+
 @dataclass(frozen=True)
-class Estimators:
-    """Estimates for the decisions of ``workups``, all with the random numbers of ``seed``."""
+class Replicate:
+    """Estimates the advantages of the decisions of ``truth`` with the random numbers of ``seed``."""
 
     settings: Settings
     environment: DiagnosticEnvironment
     policy: Policy
-    workups: Workups
+    truth: Truth
     seed: int
 
-    async def replicate(self) -> Replicate:
-        """Compute every estimate once."""
-        settings = dict.fromkeys([*sweeps(self.settings.credit).values(), *scored(self.settings).values()])
-        estimates: Replicate = {credit: await self.cdpr(credit) for credit in settings}
-        return estimates | {count: await self.vineppo(count) for count in VINE_CONTINUATIONS}
+    async def estimate(self, setting: Credit | int) -> Estimate:
+        """Estimate by CDPR under these settings, or by VinePPO with this number of continuations."""
+        return await (self.vineppo(setting) if isinstance(setting, int) else self.cdpr(setting))
 
     async def cdpr(self, credit: Credit) -> Estimate:
-        """Estimate R_proc, the policy both acting and continuing."""
+        """Estimate by the process reward R_proc; the policy both acts and continues."""
         process = ProcessReward(self.environment, self.policy, self.policy, credit, self.settings.utility, self.seed)
-        reports = await process.score(self.workups.groups, 0)
+        reports = await process.score(self.truth.groups, 0)
         tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
-        return self.workups.of([report.process for report in reports]), tokens
+        return Estimate(self.truth.flatten([report.process for report in reports]), tokens)
 
     async def vineppo(self, count: int) -> Estimate:
-        """Estimate r + V(s') - V(s) with ``count`` whole continuations a state."""
-        return_of, groups = utility_of(self.settings), self.workups.groups
+        """Estimate r + V(s') - V(s), V from ``count`` whole continuations of each state."""
+        return_of, groups = utility_of(self.settings), self.truth.groups
         draws = [Draws(self.environment, self.policy, self.seed, ("actor", 0)) for _ in groups]
-        pairs = zip(draws, groups, strict=True)
-        values = await asyncio.gather(*(state_values(d, group, range(count), return_of) for d, group in pairs))
-        advantages = [group_advantages(*pair, return_of) for pair in zip(groups, values, strict=True)]
-        return self.workups.of(advantages), sum(d.tokens for d in draws)
+        calls = [state_values(draws[g], group, range(count), return_of) for g, group in enumerate(groups)]
+        values = await asyncio.gather(*calls)
+        advantages = [group_advantages(group, values[g], return_of) for g, group in enumerate(groups)]
+        return Estimate(self.truth.flatten(advantages), sum(d.tokens for d in draws))

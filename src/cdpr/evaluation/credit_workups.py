@@ -1,8 +1,8 @@
 """The credit of single decisions on test cases: CDPR's rule applied to the evaluated episodes.
 
-Training credits its own rollouts on training cases. Here the evaluated episodes are the group of their case, and every
-decision gets a value, also where the rule would not select it. All policies are valued under the same settings of
-``credit``, not under those of their variants.
+Training credits its own rollouts on training cases. Here the evaluated episodes of a case are its group, and every
+decision gets a value, also where CDPR's rule would not select its state. The settings ``credit`` are the same for all
+policies, whatever their variants say.
 """
 
 import asyncio
@@ -32,22 +32,25 @@ from ..llm.guard import disclosure_tags
 from ..seeding import derive_seed, stratified_sample
 from ..settings import Settings
 from ..settings.credit import Credit
-from .credit_quality import every_state
+from .credit_quality import credit_every_state
 from .evaluate_agent import read_test_cases
 from .replay import deviations, replay
 from .row import EvaluationRow, public_text, read_rows
 
 SEED = 0  # of the choice of cases, of probes and continuations
-_AT_ONCE = 16  # cases: enough to fill batches
-
+_CASES_AT_ONCE = 16  # enough to fill batches
 
 Source = Literal["suffix", "fresh"]
 
 
 @dataclass(frozen=True)
 class Ending:
-    """One continuation behind a U_hat, the action's own effort included: its source (a ``suffix`` of the group, or
-    ``fresh``), verdict, terms of the utility, and the actions after the candidate, cut where a diagnosis was forced."""
+    """One continuation behind the value U_hat of an action, with the action's own effort included.
+
+    ``source``: it is a ``suffix`` of the group or ``fresh``. ``correct`` is its verdict; ``tests``, ``cost_usd`` and
+    ``infeasible`` are the amounts in its ``utility``. ``path`` has the actions after the candidate, cut where a
+    diagnosis was forced.
+    """
 
     source: Source
     correct: bool
@@ -59,10 +62,10 @@ class Ending:
 
 
 class CreditedCase(BaseModel):
-    """A line of the artifact: the evaluated episodes of one case, one per decoding, and their credit.
+    """A line of the artifact: the evaluated episodes of one case, one per decoding, and the credit of their decisions.
 
-    ``process[i][t]`` is R_proc of decision t of episode i (None where forced, or without a value), ``selected[i][t]``
-    why training's rule would have selected its state (empty: it would not). ``states`` are those of
+    ``process[i][t]`` is R_proc of decision t of episode i (None where forced, or without a value). ``selected[i][t]``
+    is the reason why training would select its state for credit (empty: it would not). ``states`` are those of
     :class:`~cdpr.credit.scores.StateCredit` without token ids; ``endings[s][c]`` are the continuations behind candidate
     c of state s. It names examinations and holds replies: it stays where the cases are.
     """
@@ -81,7 +84,7 @@ class CreditedCase(BaseModel):
 
 
 def read_credit(path: Path) -> Iterator[CreditedCase]:
-    """Read the lines of an artifact. Raises pydantic's ValidationError for a line that is none."""
+    """Yield the lines of an artifact. Raises pydantic's ValidationError for a line that is no credited case."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         yield from map(CreditedCase.model_validate_json, lines)
 
@@ -99,7 +102,7 @@ def credit_workups(settings: Settings, job: Job) -> None:
     continues = PolicyAgent.build(settings, start, settings.training.temperature) if frozen else None
     environment = open_environment(settings, credentialed=credentialed)
     crediting = Crediting(settings, environment, partial(PolicyAgent.build, settings, own), continues)
-    credited = asyncio.run(crediting.all(cases, job.inputs["evaluation"]))
+    credited = asyncio.run(crediting.credit_cases(cases, job.inputs["evaluation"]))
     text = "".join(case.model_dump_json() + "\n" for case in credited)
     write_gz(job.out["credit"], [text.encode()])
     decisions, left_out = sum(len(steps) for case in credited for steps in case.process), len(cases) - len(credited)
@@ -110,7 +113,8 @@ def credit_workups(settings: Settings, job: Job) -> None:
 
 
 def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
-    """Choose the test cases whose decisions are credited, spread over the diseases, in the order of the file."""
+    """Choose the test cases whose decisions are credited: ``inspector.cases`` of a file, spread over the diseases, in
+    the order of the file."""
     cases = read_test_cases(path)
     chosen = stratified_sample(
         cases, settings.inspector.cases, lambda case: case.diagnosis_results, lambda case: case.note_id, SEED
@@ -121,7 +125,7 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
 
 @dataclass
 class Crediting:
-    """Applies CDPR's rule at every decision. ``open_policy`` opens the policy at a temperature (0: greedy);
+    """Credits every decision of evaluated episodes. ``open_policy`` opens the policy at a temperature (0: greedy);
     ``continues`` acts after candidates (None: the policy itself)."""
 
     settings: Settings
@@ -131,84 +135,85 @@ class Crediting:
 
     @cached_property
     def process(self) -> ProcessReward:
-        """The rule, with a value for every state."""
+        """CDPR's process reward, with a value for every state."""
         settings, policy = self.settings, self.open_policy(self.settings.training.temperature)
         # Evaluated episodes are no draws at the temperature of training: p_hat comes from the n_s probes alone.
-        credit = every_state(settings.credit).model_copy(update={"own_actions": "apart"})
-        acts, seed = self.continues or policy, derive_seed(SEED, "credit")
-        return ProcessReward(self.environment, policy, acts, credit, settings.utility, seed)
+        credit = credit_every_state(settings.credit).model_copy(update={"own_actions": "apart"})
+        continues, seed = self.continues or policy, derive_seed(SEED, "credit")
+        return ProcessReward(self.environment, policy, continues, credit, settings.utility, seed)
 
-    async def all(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
-        """Credit the cases whose episodes can be replayed."""
+    async def credit_cases(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
+        """Credit the episodes of cases, whose rows are in the file ``evaluation``. Cases whose episodes cannot be
+        rebuilt are left out."""
         rows: dict[tuple[str, str], EvaluationRow]
         rows = {(row.note_id, row.decoding): row for row in read_rows(evaluation)}
         credited: list[CreditedCase | None] = []
-        for start in tqdm(range(0, len(cases), _AT_ONCE), desc="credit", unit="wave", mininterval=5):
-            credited += await asyncio.gather(*(self.one(case, rows) for case in cases[start : start + _AT_ONCE]))
+        for start in tqdm(range(0, len(cases), _CASES_AT_ONCE), desc="credit", unit="batch", mininterval=5):
+            batch = cases[start : start + _CASES_AT_ONCE]
+            credited += await asyncio.gather(*(self.credit_case(case, rows) for case in batch))
         return [case for case in credited if case is not None]
 
-    async def one(self, case: CaseRecord, rows: Mapping[tuple[str, str], EvaluationRow]) -> CreditedCase | None:
-        """Credit a case; None where a replay differs from the evaluated episode."""
-        workups = {}
+    async def credit_case(self, case: CaseRecord, rows: Mapping[tuple[str, str], EvaluationRow]) -> CreditedCase | None:
+        """Credit the episodes of a case; ``rows`` are by name of the case and decoding. None where a rebuilt episode
+        differs from the evaluated one."""
+        episodes = {}
         for decoding in self.settings.evaluation.decodings:
             row = rows[public_text(self.settings, case, case.note_id), decoding]
-            workups[decoding] = workup = await self._workup(case, row)
-            if deviations(row, workup.effort()):
+            episodes[decoding] = episode = await self._rebuild_episode(case, row)
+            if deviations(row, episode.effort()):
                 return None
-        group = list(workups.values())
+        group = list(episodes.values())
         credit = self.process.open_group(group, 0)
         await credit.score()
         report = credit.report
+        endings = []
+        for (key, node), state in zip(credit.nodes.items(), report.states, strict=True):
+            endings.append(tuple(tuple(self._endings(credit, key, node, value)) for value in state.candidates))
         return CreditedCase(
             case=case.note_id,
-            decodings=tuple(workups),
-            replies=tuple(tuple(step.turn.text for step in workup.steps) for workup in group),
-            forced=tuple(workup.forced for workup in group),
-            outcomes=tuple(workup.correct for workup in group),
+            decodings=tuple(episodes),
+            replies=tuple(tuple(step.turn.text for step in episode.steps) for episode in group),
+            forced=tuple(episode.forced for episode in group),
+            outcomes=tuple(episode.correct for episode in group),
             process=tuple(map(tuple, report.process)),
-            selected=tuple(map(tuple, selected_by_rule(credit, self.settings.credit))),
-            states=tuple(_without_tokens(state) for state in report.states),
-            endings=tuple(
-                tuple(tuple(self._endings(credit, key, node, value)) for value in state.candidates)
-                for (key, node), state in zip(credit.nodes.items(), report.states, strict=True)
-            ),
+            selected=tuple(map(tuple, reasons_of_selection(credit, self.settings.credit))),
+            states=tuple(replace(s, actions=[replace(a, tokens=()) for a in s.actions]) for s in report.states),
+            endings=tuple(endings),
         )
 
-    async def _workup(self, case: CaseRecord, row: EvaluationRow) -> Trajectory:
-        """Rebuild the evaluated episode. Rows of credentialed cases have no replies: a new episode with the seed of the
-        evaluation replaces them."""
+    async def _rebuild_episode(self, case: CaseRecord, row: EvaluationRow) -> Trajectory:
+        """Rebuild the evaluated episode of a row. Rows of credentialed cases have no replies: a new episode with the
+        seed of the evaluation replaces it."""
         if row.replies is not None:
             return await replay(self.environment, case, row.replies, row.forced)
         agent = self.open_policy(0.0 if row.decoding == "greedy" else self.settings.training.temperature)
         return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
     def _endings(self, credit: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
-        """Yield the continuations behind the value of one candidate action; none for a diagnosis."""
+        """Yield the continuations behind the value of a candidate action at the node ``key``; none for a diagnosis."""
         step = next(s for s in node.steps if action_of(s, credit.credit.diagnoses) == value.action)
         if isinstance(step.action, FinalDiagnosis):
             return
         tests, weights = self.environment.settings.tests, self.settings.utility
         pool = credit.pools.pool_of(key, value.action, node.state.after(step))
         sources: dict[Source, list[Continuation]] = {"suffix": pool.own, "fresh": pool.fresh}
-        for source, end in ((source, end) for source, ends in sources.items() for end in ends):
-            effort, right = step.effort + end.effort, bool(end.correct)
-            terms = count_tests(effort, tests), effort.cost_usd, effort.infeasible
-            yield Ending(source, right, *terms, utility(right, effort, weights, tests), end.path)
+        for source, continuations in sources.items():
+            for end in continuations:
+                effort, correct = step.effort + end.effort, bool(end.correct)
+                amounts = count_tests(effort, tests), effort.cost_usd, effort.infeasible
+                yield Ending(source, correct, *amounts, utility(correct, effort, weights, tests), end.path)
 
 
-def selected_by_rule(credit: GroupCredit, rule: Credit) -> list[list[str]]:
-    """Give the reason why each decision would be selected under ``rule`` (``disagreed``, ``entropy``, ``all``, or
-    empty), though ``credit`` values every state."""
+def reasons_of_selection(credit: GroupCredit, rule: Credit) -> list[list[str]]:
+    """Return the reason why each decision [trajectory][decision] would be selected for credit under the settings
+    ``rule``: ``disagreed``, ``entropy``, ``all``, or empty where it would not. (``credit`` itself values every
+    state.)"""
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
     disagreed = credit.disagreed_states(rule)
     reasons = [[""] * len(trajectory.steps) for trajectory in credit.group]
     for i, keys in enumerate(credit.select_states(disagreed, entropy, rule)):
         for key in keys:
-            for j, t in credit.nodes[key].visits:
-                if i == j:
+            for visiting, t in credit.nodes[key].visits:
+                if visiting == i:
                     reasons[i][t] = selection_reason(key, disagreed, rule)
     return reasons
-
-
-def _without_tokens(state: StateCredit) -> StateCredit:
-    return replace(state, actions=[replace(one, tokens=()) for one in state.actions])

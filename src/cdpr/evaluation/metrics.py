@@ -15,9 +15,12 @@ from .significance import percentile_interval
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: the mean over cases of a ``field`` of the rows. Tables print it times ``factor`` under ``header``, the
-    main table under ``short``; captions explain it by ``about``. ``main``: the main table has it for every data set;
-    ``compared``: it has its differences between methods too."""
+    """A metric of the tables: the mean over cases of a ``field`` of :class:`~cdpr.evaluation.row.EvaluationRow`.
+
+    Tables print it times ``factor`` under ``header``, the main table under ``short``; captions explain it by ``about``.
+    ``main``: the main table has it for every data set. ``compared``: tables of comparisons show its differences
+    between methods.
+    """
 
     name: str
     field: str
@@ -31,9 +34,9 @@ class Metric:
     compared: bool = False
 
 
-def of_rows(*metrics: Metric) -> Mapping[str, Metric]:
-    """Return the metrics by name. Raises TypeError for one that no row holds, and for one of the main table without the
-    words that the table needs: when the module is imported, so that planning reports it."""
+def metrics_by_name(*metrics: Metric) -> Mapping[str, Metric]:
+    """Return metrics by name. Raises TypeError for a metric whose field no row has, and for one of the main table
+    without ``short`` and ``about``. It runs when the module is imported, so that a mistake is found before any job."""
     for metric in metrics:
         if metric.field not in EvaluationRow.model_fields or (metric.main and not (metric.short and metric.about)):
             raise TypeError(f"metric {metric.name}: give a `field` of EvaluationRow; where `main`, `short` and `about`")
@@ -41,7 +44,7 @@ def of_rows(*metrics: Metric) -> Mapping[str, Metric]:
 
 
 # Section "Metrics" of the paper; AEN counts issued requests.
-METRICS = of_rows(
+METRICS = metrics_by_name(
     Metric("accuracy", "correct", "Acc. (%)", "Acc.", 100.0, higher_is_better=True, main=True, compared=True,
            about="correct diagnoses in %"),
     Metric("aen", "n_issued", "AEN", "AEN", main=True, compared=True,
@@ -55,8 +58,8 @@ METRICS = of_rows(
     Metric("turns", "turns", "Turns"),
 )  # fmt: skip
 
-# Fields of a row that are no column of the frame: words of a case and of its agent.
-_WORDS = {"obtained", "replies", "models", "judging"}
+# Fields of a row that are no column of the frame: texts of a case and its agent, and what `judging_` columns hold.
+_NOT_COLUMNS = {"obtained", "replies", "models", "judging"}
 
 
 class EvaluationError(ValueError):
@@ -64,12 +67,13 @@ class EvaluationError(ValueError):
 
 
 def read_evaluation(path: str | Path) -> pd.DataFrame:
-    """Read the evaluation of one run on one data set, ``.../{run}/{dataset}.jsonl``: a row per decoding and case,
-    sorted by both. The columns are ``run``, ``dataset``, the fields of :class:`~cdpr.evaluation.row.EvaluationRow`
-    without words, and those of :class:`~cdpr.evaluation.row.Judging` with the prefix ``judging_``.
+    """Read the evaluation of one run on one data set, ``.../{run}/{dataset}.jsonl``, as a frame with a row per decoding
+    and case, sorted by both.
 
-    Raises :class:`EvaluationError` for a missing or empty file, a line that is no row, a case that appears twice, or
-    decodings that do not cover the same cases.
+    The columns are ``run``, ``dataset``, the fields of :class:`~cdpr.evaluation.row.EvaluationRow` without texts, and
+    those of :class:`~cdpr.evaluation.row.Judging` with the prefix ``judging_``. Raises :class:`EvaluationError` for a
+    missing or empty file, a line that is no row, a case that appears twice, or decodings that do not cover the same
+    cases.
     """
     path = Path(path)
     rows: dict[tuple[str, str], EvaluationRow] = {}
@@ -88,12 +92,14 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
         rows[row.decoding, row.note_id] = row
     if not rows:
         raise EvaluationError(f"{path}: holds no row; delete it and run the stage `evaluate_agent` again")
-    frame = pd.DataFrame.from_records(
-        [{"run": path.parent.name, "dataset": path.stem}
-         | {name: value for name, value in vars(rows[key]).items() if name not in _WORDS}
-         | {f"judging_{name}": value for name, value in (vars(rows[key].judging) if rows[key].judging else {}).items()}
-         for key in sorted(rows)]
-    )  # fmt: skip
+    records = []
+    for _, row in sorted(rows.items()):
+        record = {"run": path.parent.name, "dataset": path.stem}
+        record |= {name: value for name, value in vars(row).items() if name not in _NOT_COLUMNS}
+        if row.judging:
+            record |= {f"judging_{name}": value for name, value in vars(row.judging).items()}
+        records.append(record)
+    frame = pd.DataFrame.from_records(records)
     cases = frame.groupby("decoding").note_id.agg(tuple)
     if cases.nunique() > 1:
         counts = ", ".join(f"{decoding} {len(ids)}" for decoding, ids in cases.items())
@@ -102,18 +108,18 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
 
 
 def by_run(rows: pd.DataFrame, fields: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return fields of the rows of one data set and decoding as numbers, [cases, fields] by run. Raises EvaluationError
-    when runs differ in cases."""
-    runs = {str(run): of_run for run, of_run in rows.groupby("run", sort=False)}
-    first, *others = runs
+    """Return fields of the rows of one data set and decoding as numbers, an array [cases, fields] for each run. Raises
+    EvaluationError when runs differ in cases."""
+    frames = {str(run): frame for run, frame in rows.groupby("run", sort=False)}
+    first, *others = frames
     for other in others:
-        if odd := set(runs[first].note_id) ^ set(runs[other].note_id):
+        if different := set(frames[first].note_id) ^ set(frames[other].note_id):
             raise EvaluationError(
                 f"{rows.dataset.iloc[0]} ({rows.decoding.iloc[0]}): {first} and {other} were not evaluated on the same "
-                f"cases (case {min(odd)!r} only in one); evaluate both again, with the same pseudonym.key where cases "
-                "are credentialed"
+                f"cases (case {min(different)!r} only in one); evaluate both again, with the same pseudonym.key where "
+                "cases are credentialed"
             )
-    return {run: np.ascontiguousarray(of_run[list(fields)].to_numpy(float)) for run, of_run in runs.items()}
+    return {run: np.ascontiguousarray(frame[list(fields)].to_numpy(float)) for run, frame in frames.items()}
 
 
 def metric_fields() -> list[str]:
@@ -122,27 +128,31 @@ def metric_fields() -> list[str]:
 
 
 def estimate(name: str, by_seed: Iterable[float], draws: np.ndarray) -> dict[str, Any]:
-    """Describe a figure by columns of a row: ``<name>``, the mean of the seeds; its 95% interval ``<name>_low`` and
-    ``_high``, of bootstrap ``draws`` [resamples]; ``_seed_sd``, the deviation between the seeds (None for one), and
-    ``_by_seed``."""
+    """Describe a figure by columns of a table row. ``by_seed`` has its value for each training seed, ``draws``
+    [resamples] its bootstrap values.
+
+    The columns are ``NAME``, the mean of the seeds; ``NAME_low`` and ``NAME_high``, its 95% interval; ``NAME_seed_sd``,
+    the standard deviation over seeds (None for one seed); and ``NAME_by_seed``.
+    """
     values = np.array(list(by_seed))
     low, high = percentile_interval(draws)
     seed_sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high, f"{name}_seed_sd": seed_sd,
-            f"{name}_by_seed": tuple(values.tolist())}  # fmt: skip
+    columns = {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high, f"{name}_seed_sd": seed_sd}
+    return columns | {f"{name}_by_seed": tuple(values.tolist())}
 
 
 def estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
-    """Describe all metrics by columns of a row, as of :func:`estimate`, with their ``draws``; from means [seeds,
-    metrics] and draws [resamples, metrics]."""
+    """Describe all :data:`METRICS` by columns as of :func:`estimate`, from ``by_seed`` [seeds, metrics] and ``draws``
+    [resamples, metrics]; the latter are also in the column ``draws``."""
     row: dict[str, Any] = {"draws": draws}
     for i, name in enumerate(METRICS):
         row |= estimate(name, by_seed[:, i], draws[:, i])
     return row
 
 
-def average(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Average rows of :func:`estimates` over data sets without weights, as in the paper's "Average" columns; cases are
-    resampled set by set, seeds alike. Raises ValueError when their seeds differ in number."""
-    by_seed = np.mean([[part[f"{name}_by_seed"] for name in METRICS] for part in parts], axis=0).T
-    return estimates(by_seed, np.mean([part["draws"] for part in parts], axis=0))
+def average(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Average the rows of :func:`estimates` of several data sets without weights, as in the paper's "Average" columns.
+    Cases were resampled data set by data set, seeds alike. Raises ValueError when the rows differ in their number of
+    seeds."""
+    by_seed = np.mean([[row[f"{name}_by_seed"] for name in METRICS] for row in rows], axis=0).T
+    return estimates(by_seed, np.mean([row["draws"] for row in rows], axis=0))

@@ -1,10 +1,11 @@
-"""Check with the policy before training, before hours are spent, whether the experiment can answer its question.
+"""Check before training, which takes hours, whether the experiment can answer its question.
 
-A headroom is what better decisions could gain: accuracy split by reading errors and by the choice of examinations.
+The episodes of the policy before training show its headroom: the accuracy that better reading of the results could
+gain, and that better choices of examinations could gain.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,14 +44,17 @@ _MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility"
 
 
 class Headroom(BaseModel, frozen=True, extra="forbid"):
-    """The headroom of a policy on one data set under one decoding, means over cases; fractions, US dollars, units of
-    utility.
+    """The headroom of a policy on one data set under one decoding: means over cases, as fractions, US dollars and units
+    of utility.
 
-    ``immediate`` is its accuracy when it must diagnose at once, ``at_once`` how often it does so by choice, ``chance``
-    the accuracy of the commonest diagnosis for every case. ``cost_to_test`` is the cost term of the utility over the
-    test term (None without tests). ``exact`` is the accuracy of the exact posterior on the evidence of the policy,
-    ``best_choice`` that of value of information at the policy's spend, ``best_utility`` and ``best_aec`` those of value
-    of information at its own spend; None where the posterior is not known.
+    ``accuracy``, ``aec``, ``aen`` and ``utility`` are the policy's own. ``immediate`` is its accuracy when it must
+    diagnose at once, ``at_once`` how often it does so by choice. ``chance`` is the accuracy of the commonest diagnosis
+    for every case. ``cost_to_test`` is the cost term of the utility over the test term (None without tests).
+
+    The others compare it with agents that know the exact posterior; None where the posterior is not known. ``exact`` is
+    the accuracy of the posterior's likeliest disease on the results that the policy read. ``best_choice`` is the
+    accuracy of the best choice of examinations at the policy's spend (:func:`accuracy_at_spend`). ``best_utility`` and
+    ``best_aec`` are those of value of information at its own spend.
     """
 
     dataset: str
@@ -69,21 +73,25 @@ class Headroom(BaseModel, frozen=True, extra="forbid"):
     best_utility: float | None = None
     best_aec: float | None = None
 
-    # Accuracy that the exact posterior gains on the same evidence, that better choices then gain at the same spend, and
-    # both together; utility of value of information minus the policy's, without the part lost by reading errors.
-    reading = property(lambda self: _minus(self.exact, self.accuracy))
-    choice = property(lambda self: _minus(self.best_choice, self.exact))
-    gain = property(lambda self: _minus(self.best_choice, self.accuracy))
-    choice_utility = property(lambda self: _minus(_minus(self.best_utility, self.utility), self.reading))
+    # Accuracy that the exact posterior gains on the results that the policy read; that better choices of examinations
+    # then gain at the same spend; and both together.
+    reading = property(lambda self: _subtract(self.exact, self.accuracy))
+    choice = property(lambda self: _subtract(self.best_choice, self.exact))
+    gain = property(lambda self: _subtract(self.best_choice, self.accuracy))
+    # Utility that better choices gain: of value of information minus the policy's, without the loss by reading errors.
+    choice_utility = property(lambda self: _subtract(_subtract(self.best_utility, self.utility), self.reading))
 
 
-def _minus(first: float | None, second: float | None) -> float | None:
+def _subtract(first: float | None, second: float | None) -> float | None:
+    """Return first minus second; None where one of them is unknown."""
     return None if first is None or second is None else first - second
 
 
 class Resolution(BaseModel, frozen=True, extra="forbid"):
-    """The smallest true difference between two trained methods, in accuracy (a fraction) and utility, that so many
-    cases and seeds can detect (None: one seed detects none), from variances between one run of each on one case."""
+    """The smallest true differences between two trained methods, in ``accuracy`` (a fraction) and ``utility``, that an
+    experiment with this number of cases and seeds can detect; None with one seed, which detects none.
+    ``accuracy_variance`` and ``utility_variance`` are variances over cases of the difference between one run of each.
+    """
 
     dataset: str
     cases: int
@@ -95,10 +103,14 @@ class Resolution(BaseModel, frozen=True, extra="forbid"):
 
 
 class Preflight(BaseModel, extra="forbid"):
-    """``preflight.json``. ``warm_start`` and ``immediate`` are mean utilities in-domain, sampled as in training;
-    ``safe``: the first is higher. ``obstacles`` are the reasons, by data set, why the experiment cannot answer its
-    question there; ``weaknesses`` warn where it is not safe; ``unavailable`` are the reasons, by data set, why the
-    posterior is not known; ``message`` is the summary."""
+    """The content of ``preflight.json``.
+
+    ``warm_start`` and ``immediate`` are in-domain mean utilities of the policy before training, sampled as in training:
+    of its own choices, and of immediate diagnoses. It is ``safe`` to train where the first is higher; otherwise
+    ``weaknesses`` hold a warning. ``obstacles`` are, by data set, the reasons why the experiment cannot answer its
+    question there. ``unavailable`` are, by data set, the reasons why the exact posterior is not known. ``message`` is
+    the summary that is printed.
+    """
 
     warm_start: float
     immediate: float
@@ -118,18 +130,22 @@ def check_headroom(settings: Settings, job: Job) -> None:
     resolutions: list[Resolution] = []
     unavailable: dict[str, str] = {}
     for dataset in BENCHMARKS:
-        acting, immediate = (_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
-        why = "" if f"cases_{dataset}" in job.inputs else _words()["unknown"]
-        if not why and any(row.obtained is None for rows in acting.values() for row in rows):
-            why = _words()["withheld"]
-        references = [] if why else [_by_decoding(job, run, dataset)["greedy"] for run in REFERENCES]
-        unavailable |= {dataset: why} if why else {}
+        acting, immediate = (_rows_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
+        cases = job.inputs.get(f"cases_{dataset}")
+        references: list[Rows] = []
+        if cases is None:
+            unavailable[dataset] = _texts()["unknown"]
+        elif any(row.obtained is None for rows in acting.values() for row in rows):
+            unavailable[dataset] = _texts()["withheld"]
+            cases = None
+        else:
+            references = [_rows_by_decoding(job, run, dataset)["greedy"] for run in REFERENCES]
         for decoding in settings.evaluation.decodings:
             rows = acting[decoding]
-            exact = None if why else exact_accuracy(settings, dataset, job.inputs[f"cases_{dataset}"], rows)
+            exact = exact_accuracy(settings, dataset, cases, rows) if cases else None
             headrooms.append(measure_headroom(rows, immediate[decoding], settings.utility, dataset, exact, references))
         resolutions.append(measure_resolution(list(acting.values()), len(settings.seeds), dataset))
-    in_domain = [_by_decoding(job, run, IN_DOMAIN) for run in ("warm_start", "immediate")]
+    in_domain = (_rows_by_decoding(job, run, IN_DOMAIN) for run in ("warm_start", "immediate"))
     start, never = (mean(rows.get("sampled") or next(iter(rows.values())), "utility") for rows in in_domain)
     preflight = Preflight(
         warm_start=start, immediate=never, safe=start > never, headrooms=headrooms, resolutions=resolutions,
@@ -149,32 +165,34 @@ def measure_headroom(
     exact: float | None = None,
     references: Sequence[Rows] = (),
 ) -> Headroom:
-    """Measure the headroom of a policy from its episodes, ``rows`` of one decoding and ``immediate`` diagnoses.
+    """Measure the headroom of a policy from its episodes under one decoding.
 
-    ``exact`` is as of :func:`exact_accuracy`; ``references`` are episodes of :data:`REFERENCES`, in that order, if
-    known."""
-    figures: dict[str, Any] = {name: mean(rows, column) for name, column in _MEANS.items()}
+    ``rows`` are those of its own choices, ``immediate`` those of immediate diagnoses. ``exact`` is the result of
+    :func:`exact_accuracy`, ``references`` has the episodes of each of :data:`REFERENCES`; both are left out where the
+    posterior is not known.
+    """
     aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
-    cost_to_test = weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None
-    chance = Counter(row.gold for row in rows).most_common(1)[0][1] / len(rows)
-    at_once = float(np.mean([row.turns == 1 for row in rows]))
-    figures |= {"immediate": mean(immediate, "correct"), "at_once": at_once, "chance": chance}
+    figures: dict[str, Any] = {name: mean(rows, field) for name, field in _MEANS.items()}
+    figures["immediate"] = mean(immediate, "correct")
+    figures["at_once"] = sum(row.turns == 1 for row in rows) / len(rows)
+    figures["chance"] = Counter(row.gold for row in rows).most_common(1)[0][1] / len(rows)
     if references:
-        best = references[0]
-        figures |= {"best_utility": mean(best, "utility"), "best_aec": mean(best, "cost_usd")}
         figures["best_choice"] = accuracy_at_spend(aec, references)
-    figures |= {"exact": exact, "cost_to_test": cost_to_test}
+        figures |= {"best_utility": mean(references[0], "utility"), "best_aec": mean(references[0], "cost_usd")}
+    cost_to_test = weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None
+    figures |= {"cost_to_test": cost_to_test, "exact": exact}
     return Headroom(dataset=dataset, decoding=rows[0].decoding, cases=len(rows), **figures)
 
 
 def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) -> float:
-    """Compute the accuracy of the exact posterior's likeliest disease, given the results of each episode of ``rows``.
-    The synthetic hospital of ``dataset`` must have written the ``cases``."""
+    """Compute the accuracy of the exact posterior's likeliest disease, given the results that each episode of ``rows``
+    obtained. The file ``cases`` must have been written by the synthetic hospital of ``dataset``."""
     environment, reader = DiagnosticEnvironment(settings.environment), ZeroTest(settings, dataset)
     records = {case.note_id: case for case in iterate_records(cases, "test")}
     right = 0
     for row in rows:
-        state = environment.initial(case := records[row.note_id])
+        case = records[row.note_id]
+        state = environment.initial(case)
         for key in row.obtained or ():
             state = state.after(environment.step(state, Turn(render_action(RequestTest(key), "full"))))
         likeliest = reader.doctor.diseases[int(reader.posterior(state).argmax())]
@@ -183,44 +201,50 @@ def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) ->
 
 
 def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
-    """Compute the best accuracy of these policies at an average of at most ``spend`` US dollars: one policy alone, or a
-    dearer one for as many random cases as the money pays for, and a cheaper one for the others. Raises ValueError where
-    all spend more."""
+    """Compute the best accuracy that these policies reach at an average of at most ``spend`` US dollars per case.
+
+    Each of ``references`` has the episodes of one policy. Candidates are each policy that is cheap enough, and each
+    mixture of such a policy with a dearer one, which acts on as many random cases as the money pays for. Raises
+    ValueError where all spend more.
+    """
     points = [(mean(rows, "cost_usd"), mean(rows, "correct")) for rows in references]
-    within = [point for point in points if point[0] <= spend]
-    dearer = [point for point in points if point[0] > spend]
-    mixed = [low + (high - low) * (spend - saved) / (cost - saved) for saved, low in within for cost, high in dearer]
-    return max([accuracy for _, accuracy in within] + mixed)
+    affordable = [(cost, accuracy) for cost, accuracy in points if cost <= spend]
+    dearer = [(cost, accuracy) for cost, accuracy in points if cost > spend]
+    candidates = [accuracy for _, accuracy in affordable]
+    for low_cost, low in affordable:
+        candidates += [low + (high - low) * (spend - low_cost) / (high_cost - low_cost) for high_cost, high in dearer]
+    return max(candidates)
 
 
 def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolution:
-    """Measure the resolution of two methods with ``seeds`` seeds on the cases of ``rows``, a policy's episodes by
-    decoding.
+    """Measure the smallest differences that two methods with ``seeds`` seeds can show on a data set. ``rows`` has the
+    episodes of one policy under one decoding or two.
 
     Assumed: two methods trained from one start differ by case as the greedy and the sampled episodes of that start do
     (with a single decoding: as two independent policies of its accuracy), with :data:`CASE_SHARE` and :data:`SEED_SD`.
     """
     cases, figures = len(rows[0]), dict[str, Any]()
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
-        first, *second = (_values(of_one, column) for of_one in rows)
+        first, *second = (_column(of_decoding, column) for of_decoding in rows)
         variance = float((first - second[0]).var(ddof=1) if second else 2 * first.var(ddof=1))
-        difference = smallest_difference(cases, seeds, variance, CASE_SHARE, SEED_SD)
-        figures |= {f"{name}_variance": variance, name: difference}
+        figures[f"{name}_variance"] = variance
+        figures[name] = smallest_difference(cases, seeds, variance, CASE_SHARE, SEED_SD)
     return Resolution(dataset=dataset, cases=cases, seeds=seeds, **figures)
 
 
 def mean(rows: Rows, name: str) -> float:
-    """Average a field over cases."""
-    return float(_values(rows, name).mean())
+    """Average a field of rows over cases."""
+    return float(_column(rows, name).mean())
 
 
-def _values(rows: Rows, name: str) -> np.ndarray:
-    """Return a field by case, in the order of the cases' names."""
+def _column(rows: Rows, name: str) -> np.ndarray:
+    """Return a field of rows as numbers [cases], in the order of the names of the cases."""
     return np.array([getattr(row, name) for row in sorted(rows, key=lambda row: row.note_id)], dtype=float)
 
 
 def judge(preflight: Preflight, cost_unit_usd: float) -> None:
-    """Fill in obstacles (by the first decoding, which the main table shows), weaknesses and message."""
+    """Fill in ``obstacles``, ``weaknesses`` and ``message`` of a preflight. Obstacles are those under the first
+    decoding, which the main table shows."""
     first = preflight.headrooms[0].decoding
     resolutions = {resolution.dataset: resolution for resolution in preflight.resolutions}
     for headroom in preflight.headrooms:
@@ -228,54 +252,57 @@ def judge(preflight: Preflight, cost_unit_usd: float) -> None:
             preflight.obstacles[headroom.dataset] = reasons
     if not preflight.safe:
         # No obstacle: of two methods one may collapse and the other not, which is a difference that can be shown.
-        preflight.weaknesses.append(_words()["unsafe"].format(p=preflight, unit=cost_unit_usd))
+        preflight.weaknesses.append(_texts()["unsafe"].format(p=preflight, unit=cost_unit_usd))
     lines = [f"preflight: {verdict(preflight)}", starting_utility(preflight)]
-    lines += [f"WARNING {text}." for reasons in preflight.obstacles.values() for text in reasons]
+    lines += [f"WARNING {reason}." for reasons in preflight.obstacles.values() for reason in reasons]
     lines += [f"{text}." for text in preflight.weaknesses]
-    lines += [f"{_label(d)}: headrooms are not available: {why}." for d, why in preflight.unavailable.items()]
+    lines += [f"{DATASETS[d].column}: headrooms are not available: {why}." for d, why in preflight.unavailable.items()]
     preflight.message = "\n".join(lines)
 
 
 def starting_utility(preflight: Preflight) -> str:
-    """Give the mean utility per case before training, with examinations and without, in one sentence."""
-    return str(_words()["start"].format(p=preflight))
+    """Write one sentence with the mean utilities per case before training, with examinations and without."""
+    return str(_texts()["start"].format(p=preflight))
 
 
 def verdict(preflight: Preflight) -> str:
-    """Say in one sentence whether the experiment can answer its question."""
+    """Write one sentence that says whether the experiment can answer its question."""
     lost = preflight.obstacles
-    how = ("no" if IN_DOMAIN in lost else "unknown" if IN_DOMAIN in preflight.unavailable
-           else "part" if lost else "yes")  # fmt: skip
-    return str(_words()["verdicts"][how].format(lost=" and ".join(map(_label, lost))))
+    unknown = IN_DOMAIN in preflight.unavailable
+    answer = "no" if IN_DOMAIN in lost else "unknown" if unknown else "part" if lost else "yes"
+    columns = " and ".join(DATASETS[dataset].column for dataset in lost)
+    return str(_texts()["verdicts"][answer].format(lost=columns))
 
 
 def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
-    """List the reasons why nothing about the choice of examinations can be learned or shown on a data set."""
-    low, _ = wilson_interval(round(headroom.accuracy * headroom.cases), headroom.cases)
+    """List the reasons why nothing about the choice of examinations can be learned or shown on a data set. ``least``
+    are the smallest differences that its cases and seeds can show."""
+    accuracy_low, _ = wilson_interval(round(headroom.accuracy * headroom.cases), headroom.cases)
     points, utility = headroom.choice, headroom.choice_utility
-    one_seed = least.accuracy is None or least.utility is None
-    holds = {
-        "collapsed": headroom.at_once >= COLLAPSED, "chance": low <= headroom.chance + CHANCE_MARGIN,
-        "one_seed": one_seed,
-        "small": None not in (points, utility) and not one_seed and points < least.accuracy and utility < least.utility,
-    }  # fmt: skip
-    percents = {"accuracy": headroom.accuracy, "chance": headroom.chance, "choice": points, "least": least.accuracy}
-    words: dict[str, Any] = {name: 100 * (share or 0) for name, share in percents.items()}
-    words |= {"h": headroom, "r": least, "where": _label(headroom.dataset)}
-    return [_words()["obstacles"][name].format(**words) for name, does in holds.items() if does]
+    names = []
+    if headroom.at_once >= COLLAPSED:
+        names.append("collapsed")
+    if accuracy_low <= headroom.chance + CHANCE_MARGIN:
+        names.append("chance")
+    if least.accuracy is None or least.utility is None:
+        names.append("one_seed")
+    elif None not in (points, utility) and points < least.accuracy and utility < least.utility:
+        names.append("small")
+    shares = {"accuracy": headroom.accuracy, "chance": headroom.chance, "choice": points}
+    percents = {name: 100 * (share or 0) for name, share in (shares | {"least": least.accuracy}).items()}
+    where = DATASETS[headroom.dataset].column
+    return [_texts()["obstacles"][name].format(h=headroom, r=least, where=where, **percents) for name in names]
 
 
 @cache
-def _words() -> dict[str, Any]:
+def _texts() -> dict[str, Any]:
+    """Read the sentences of the preflight."""
     return parse_yaml(shipped_text(__package__, "preflight.yaml"))
 
 
-def _label(dataset: str) -> str:
-    return DATASETS[dataset].column
-
-
-def _by_decoding(job: Job, run: str, dataset: str) -> Mapping[str, Rows]:
-    rows: dict[str, list] = {}
+def _rows_by_decoding(job: Job, run: str, dataset: str) -> dict[str, list[EvaluationRow]]:
+    """Read the rows of a run on a data set, by decoding."""
+    by_decoding: dict[str, list[EvaluationRow]] = {}
     for row in read_rows(Path(job.inputs[f"{run}_{dataset}"])):
-        rows.setdefault(row.decoding, []).append(row)
-    return rows
+        by_decoding.setdefault(row.decoding, []).append(row)
+    return by_decoding

@@ -14,13 +14,14 @@ COUNTS = tuple(field.name for field in fields(Effort) if field.name != "cost_usd
 async def replay(
     environment: DiagnosticEnvironment, case: CaseRecord, replies: Sequence[str], forced: bool = False
 ) -> Trajectory:
-    """Rebuild the episode of ``replies``; a last one without a diagnosis is invalid, as in the evaluation."""
+    """Rebuild the finished episode of a case from the texts of its ``replies``. ``forced``: the last one had to be a
+    diagnosis. A last reply without a diagnosis is invalid, as in the evaluation."""
     state = await state_after(environment, case, replies[:-1])
     return environment.finish(state, await environment.respond(state, Turn(replies[-1])), forced)
 
 
 async def state_after(environment: DiagnosticEnvironment, case: CaseRecord, replies: Sequence[str]) -> State:
-    """Rebuild the state of a case after ``replies``."""
+    """Rebuild the state of a case that follows the texts ``replies``."""
     state = environment.initial(case)
     for reply in replies:
         state = state.after(await environment.respond(state, Turn(reply)))
@@ -28,7 +29,8 @@ async def state_after(environment: DiagnosticEnvironment, case: CaseRecord, repl
 
 
 def deviations(row: EvaluationRow, effort: Effort) -> list[str]:
-    """List the counts in which an episode differs from its row, in words; empty for the evaluated episode."""
+    """Compare the effort of a replayed episode with the row of the evaluated one. Returns a phrase such as ``issued 3,
+    now 2`` for each count that differs; empty where the episodes are the same."""
     recorded = {name: getattr(row, f"n_{name}") for name in COUNTS} | {"cost_usd": row.cost_usd}
-    now = {name: getattr(effort, name) for name in COUNTS} | {"cost_usd": round(effort.cost_usd, 6)}
-    return [f"{name} {recorded[name]}, now {now[name]}" for name in recorded if recorded[name] != now[name]]
+    replayed = {name: getattr(effort, name) for name in COUNTS} | {"cost_usd": round(effort.cost_usd, 6)}
+    return [f"{name} {recorded[name]}, now {replayed[name]}" for name in recorded if recorded[name] != replayed[name]]

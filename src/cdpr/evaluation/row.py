@@ -15,9 +15,10 @@ Decoding = Literal["greedy", "sampled"]
 
 
 class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
-    """The part of language models in judging an episode and matching its requests; only where the settings name one.
+    """What language models did in judging an episode and matching its requests. Rows have it only where the settings
+    name such a model.
 
-    ``by``: the source of the verdict: the ``table`` of names, the ``model``, or the table because the model's answer
+    ``by`` is what decided the verdict: the ``table`` of names, the ``model``, or the table because the model's answer
     was no verdict (``invalid``); None without a diagnosis. ``several``: the diagnosis listed several diseases, and the
     first of them was judged. ``second`` is the second judge's verdict, None without one; ``second_invalid``: its answer
     was no verdict, and the table judged in its place. ``n_matched`` requests were matched by the model;
@@ -33,8 +34,8 @@ class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
-    """One case under one decoding. Of credentialed cases ``note_id``, ``diagnosis`` and ``gold`` are
-    pseudonyms (:mod:`cdpr.pseudonym`), equal where the texts are.
+    """The outcome of one episode: one case under one decoding. Of credentialed cases ``note_id``, ``diagnosis`` and
+    ``gold`` are pseudonyms (:mod:`cdpr.pseudonym`), which are equal where the texts are equal.
 
     ``turns`` counts replies, the diagnosis included; ``n_*`` are the counts of :class:`~cdpr.environment.Effort`,
     ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na); ``cost_usd`` is in US dollars;
@@ -85,24 +86,25 @@ class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_i
 
     @field_validator("n_na")
     @classmethod
-    def _agrees(cls, n_na: int, info: ValidationInfo) -> int:
-        parts = info.data.get("n_unavailable", 0), info.data.get("n_invalid", 0)
-        if n_na != sum(parts):
-            raise ValueError(f"{n_na} is not n_unavailable {parts[0]} + n_invalid {parts[1]}")
+    def _is_sum(cls, n_na: int, info: ValidationInfo) -> int:
+        """Check that N_na is the number of unavailable plus that of invalid requests."""
+        unavailable, invalid = info.data.get("n_unavailable", 0), info.data.get("n_invalid", 0)
+        if n_na != unavailable + invalid:
+            raise ValueError(f"{n_na} is not n_unavailable {unavailable} + n_invalid {invalid}")
         return n_na
 
     def line(self) -> str:
-        """Write the row as one line of JSON."""
-        content = self.model_dump(exclude={name for name in ("judging", "models") if getattr(self, name) is None})
-        return json.dumps(content, ensure_ascii=False) + "\n"
+        """Return the row as one line of JSON, without ``judging`` and ``models`` where they are None."""
+        left_out = {name for name in ("judging", "models") if getattr(self, name) is None}
+        return json.dumps(self.model_dump(exclude=left_out), ensure_ascii=False) + "\n"
 
 
 def public_text(settings: Settings, case: CaseRecord, text: str) -> str:
-    """Return a text of a case for rows; for a credentialed case its pseudonym."""
+    """Return a text of a case as records may hold it: unchanged, or as a pseudonym where the case is credentialed."""
     return pseudonym(settings.paths.state, text) if case.credentialed else text
 
 
 def read_rows(path: Path) -> Iterator[EvaluationRow]:
-    """Read the rows of a file, one at a time. Raises pydantic's ValidationError for a line that is none."""
+    """Yield the rows of an evaluation file. Raises pydantic's ValidationError for a line that is no row."""
     with path.open(encoding="utf-8") as lines:
         yield from map(EvaluationRow.model_validate_json, lines)

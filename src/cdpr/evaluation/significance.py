@@ -1,14 +1,13 @@
 """Intervals, paired tests, power, and agreement of judges.
 
-All training seeds are evaluated on the same cases: seeds and cases are crossed, and both are samples. Other cases would
-move a figure, and so would another training, so intervals resample both (:func:`crossed_bootstrap`).
+All training seeds are evaluated on the same cases, and both are samples: other cases would change a figure, and so
+would another training. So intervals resample both (:func:`crossed_bootstrap`).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,12 +16,12 @@ from ..seeding import derive_seed
 
 # Resamples drawn at a time: bounds memory to this many rows of one count per unit.
 BLOCK = 256
-_EXPERIMENTS, _DRAWS = 500, 1000  # simulated for a forecast of power, and resamples of each
+_EXPERIMENTS, _DRAWS = 500, 1000  # simulated by `smallest_difference`, and resamples of each
 
 
-@dataclass(frozen=True)
-class McNemar:
-    """Exact McNemar test: cases that only the first, or only the second agent got right, and the p-value."""
+class McNemar(NamedTuple):
+    """The result of an exact McNemar test: the numbers of cases that only the first, and only the second agent got
+    right, and the p-value."""
 
     only_first: int
     only_second: int
@@ -46,20 +45,21 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     return (center - half if successes else 0.0), (center + half if successes < trials else 1.0)
 
 
-def crossed_bootstrap(values: ArrayLike, resamples: int, seed: int, place: str = "") -> np.ndarray:
-    """Resample seeds and cases: means [resamples, metrics] of ``values`` [seeds, cases, metrics].
+def crossed_bootstrap(values: ArrayLike, resamples: int, seed: int, dataset: str = "") -> np.ndarray:
+    """Resample seeds and cases. Takes ``values`` [seeds, cases, metrics]; returns bootstrap means [resamples, metrics].
 
     A draw is the mean, plus the shift from resampling the cases, plus the shift from resampling the seeds. (Drawing
     both at once would count their interaction three times: Owen, Ann. Appl. Stat. 1 (2007).) Resamples of few seeds are
-    too narrow, so the shift of the seeds is stretched by :func:`few_units`. All metrics share the resamples; ``place``
-    names the set of cases: sets are resampled independently, seeds alike, since each policy visits all sets. With a
-    single seed the draws vary by the cases alone. Raises ValueError without seeds, cases or resamples.
+    too narrow, so the shift of the seeds is multiplied by :func:`few_units`. With a single seed the draws vary by the
+    cases alone. All metrics share the resamples. ``dataset`` names the set of cases: the cases of different data sets
+    are resampled independently, the seeds alike, since each policy is evaluated on all of them. Raises ValueError
+    without seeds, cases or resamples.
     """
     table = np.asarray(values, dtype=float)
     if table.ndim != 3 or 0 in table.shape[:2] or resamples <= 0:
         raise ValueError(f"cannot resample an empty table: shape {table.shape}, {resamples} resamples")
     seeds = len(table)
-    draws = _resampled(table.mean(axis=0), resamples, derive_seed(seed, place))
+    draws = _resampled(table.mean(axis=0), resamples, derive_seed(seed, dataset))
     if seeds > 1:
         by_seed = table.mean(axis=1)
         draws += few_units(seeds) * _resampled(by_seed - by_seed.mean(axis=0), resamples, derive_seed(seed, "seeds"))
@@ -67,10 +67,10 @@ def crossed_bootstrap(values: ArrayLike, resamples: int, seed: int, place: str =
 
 
 def few_units(units: int) -> float:
-    """Return the factor by which a percentile interval over so few units is too narrow.
+    """Return the factor by which a percentile interval over n ``units`` (at least 2) is too narrow, such as 1.58 for 5.
 
-    The resampled mean varies (n - 1) / n as much as it should, and its quantiles are the normal's instead of Student's.
-    Source: Hesterberg, Am. Stat. 69 (2015), "narrowness bias" and the expanded percentile interval.
+    The variance of the resampled mean is (n - 1) / n of the true one, and its quantiles are the normal's instead of
+    Student's. Source: Hesterberg, Am. Stat. 69 (2015), "narrowness bias" and the expanded percentile interval.
     """
     from scipy.special import ndtri, stdtrit
 
@@ -78,7 +78,8 @@ def few_units(units: int) -> float:
 
 
 def _resampled(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """Means [resamples, metrics] of resampled rows of ``values`` [units, metrics] (Efron, Ann. Stat. 7 (1979))."""
+    """Resample the units (cases or seeds) of ``values`` [units, metrics] with replacement; returns the means
+    [resamples, metrics] (Efron, Ann. Stat. 7 (1979))."""
     counts = _resample_counts(len(values), resamples, seed)
     blocks = [counts[start : start + BLOCK].astype(float) @ values for start in range(0, resamples, BLOCK)]
     return np.concatenate(blocks) / len(values)
@@ -86,8 +87,8 @@ def _resampled(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _resample_counts(units: int, resamples: int, seed: int) -> np.ndarray:
-    """Count the copies of each unit in each resample, [resamples, units]; cached because all methods on a data set
-    share it."""
+    """Draw resamples with replacement. Returns how often each unit is in each of them, [resamples, units]. Cached,
+    because all methods on a data set share the resamples."""
     rng = np.random.default_rng(seed)
     counts = np.empty((resamples, units), dtype=np.uint16 if units < 2**16 else np.uint32)
     for start in range(0, resamples, BLOCK):
@@ -98,7 +99,7 @@ def _resample_counts(units: int, resamples: int, seed: int) -> np.ndarray:
 
 
 def percentile_interval(draws: np.ndarray) -> tuple[float, float]:
-    """Compute the 95% percentile bootstrap interval of draws [resamples] (Efron 1979)."""
+    """Compute the 95% percentile bootstrap interval of draws [resamples] (Efron 1979), as (low, high)."""
     low, high = np.quantile(draws, [(1 - 0.95) / 2, 1 - (1 - 0.95) / 2])
     return float(low), float(high)
 
@@ -106,13 +107,14 @@ def percentile_interval(draws: np.ndarray) -> tuple[float, float]:
 def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> McNemar:
     """Test, exactly and two-sided, whether two agents are right equally often on the same cases.
 
-    ``first`` and ``second`` are booleans [cases]. Only cases on which the agents differ carry information: under the
-    hypothesis they fall to either side like a fair coin. Source: McNemar, Psychometrika 12 (1947), exact binomial form.
+    ``first`` and ``second`` are booleans [cases]. Only cases on which the agents differ carry information: if both are
+    equally good, each is as likely to be the one that is right. Source: McNemar, Psychometrika 12 (1947), exact
+    binomial form.
     """
     from scipy.special import bdtr
 
-    one, two = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
-    only_first, only_second = int((one & ~two).sum()), int((two & ~one).sum())
+    first_right, second_right = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
+    only_first, only_second = int((first_right & ~second_right).sum()), int((second_right & ~first_right).sum())
     discordant = only_first + only_second
     # `scipy.stats.binomtest` computes the same, and its import takes longer than most tables.
     p_value = min(1.0, 2 * float(bdtr(min(only_first, only_second), discordant, 0.5)))
@@ -123,10 +125,10 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
     """Compute the probability that the exact McNemar test detects a true difference in accuracy (two-sided, level
     ``alpha``).
 
-    ``discordant`` is the share of cases on which the two agents differ, ``difference`` that of cases which the one
-    alone gets right minus that of the other, both as fractions. Unconditional: the number of discordant cases is
-    binomial, and within it the split between the agents. Source: Duffy, Biometrics 40 (1984); large samples: Connor,
-    Biometrics 43 (1987). Raises ValueError for no cases, or for a difference larger than ``discordant``.
+    ``discordant`` is the share of cases on which the two agents differ, ``difference`` the share that only the one gets
+    right minus the share that only the other gets right. The number of discordant cases is binomial, and so is, given
+    it, the number that the one gets right (unconditional power). Source: Duffy, Biometrics 40 (1984); large samples:
+    Connor, Biometrics 43 (1987). Raises ValueError for no cases, or for a difference larger than ``discordant``.
     """
     from scipy.stats import binom
 
@@ -134,15 +136,15 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
         raise ValueError(f"need cases > 0 and |difference| <= discordant <= 1, got {cases}, {difference}, {discordant}")
     if discordant == 0:
         return 0.0
-    split = np.arange(cases + 1)
-    chance = binom.pmf(split, cases, discordant)
-    split, chance = split[chance > 1e-12], chance[chance > 1e-12]
-    # Largest minority that is still significant: twice its lower tail is at most alpha.
-    edge = binom.ppf(alpha / 2, split, 0.5)
-    edge = np.where(2 * binom.cdf(edge, split, 0.5) <= alpha, edge, edge - 1)
-    share = (discordant + difference) / (2 * discordant)
-    rejected = binom.cdf(edge, split, share) + binom.cdf(edge, split, 1 - share)
-    return float(chance @ np.where(edge >= 0, rejected, 0.0))
+    counts = np.arange(cases + 1)  # of discordant cases
+    chance = binom.pmf(counts, cases, discordant)
+    counts, chance = counts[chance > 1e-12], chance[chance > 1e-12]
+    # For each count the largest minority that is still significant: twice its lower tail is at most alpha.
+    minority = binom.ppf(alpha / 2, counts, 0.5)
+    minority = np.where(2 * binom.cdf(minority, counts, 0.5) <= alpha, minority, minority - 1)
+    share = (discordant + difference) / (2 * discordant)  # of discordant cases that the one gets right
+    rejected = binom.cdf(minority, counts, share) + binom.cdf(minority, counts, 1 - share)
+    return float(chance @ np.where(minority >= 0, rejected, 0.0))
 
 
 def detectable_difference(cases: int, discordant: float, power: float = 0.8, alpha: float = 0.05) -> float:
@@ -170,9 +172,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     if not ((raw >= 0) & (raw <= 1)).all():
         raise ValueError(f"p-values must be in 0..1: {list(p_values)}")
     order = np.argsort(raw)
-    adjusted = np.empty_like(raw)
-    adjusted[order] = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)
-    return adjusted.tolist()
+    adjusted = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)  # smallest first
+    return adjusted[np.argsort(order)].tolist()
 
 
 def standard_error(cases: int, seeds: int, paired_variance: float, case_share: float, seed_sd: float) -> float:
@@ -194,59 +195,67 @@ def standard_error(cases: int, seeds: int, paired_variance: float, case_share: f
 def smallest_difference(
     cases: int, seeds: int, paired_variance: float, case_share: float, seed_sd: float, power: float = 0.8
 ) -> float | None:
-    """Find the true difference between two methods whose 95% interval (:func:`crossed_bootstrap`) excludes zero with
-    ``power``; None for one seed, whose comparisons are always open. Arguments as of :func:`standard_error`.
+    """Find the smallest true difference between two methods that an experiment shows with probability ``power``: its
+    95% interval (:func:`crossed_bootstrap`) excludes zero. Returns None for one seed, whose comparisons are always
+    open. Arguments as of :func:`standard_error`.
 
-    The intervals of experiments without a difference are simulated: normal draws for what the cases move, resampled
-    normal values for what the seeds move. A difference shifts them. ``benchmarks/intervals.py`` compares the result
-    with experiments that are simulated answer by answer.
+    The intervals of experiments without a difference are simulated: the shift of the cases by normal draws, the shift
+    of the seeds by resampling normal means. A true difference moves all of them by itself. ``benchmarks/intervals.py``
+    compares the result with experiments that are simulated answer by answer.
     """
     from scipy.optimize import brentq
     from scipy.special import ndtr
 
     error = standard_error(cases, seeds, paired_variance, case_share, seed_sd)
-    if seeds < 2 or error == 0:
-        return None if seeds < 2 else 0.0
+    if seeds < 2:
+        return None
+    if error == 0:
+        return 0.0
     of_cases = paired_variance * (case_share + (1 - case_share) / seeds) / cases
     of_seed = 2 * seed_sd**2 + paired_variance * (1 - case_share) / cases
     rng = np.random.default_rng(0)
     means = rng.normal(0, math.sqrt(of_seed), (_EXPERIMENTS, seeds))
     resampled = np.take_along_axis(means[:, None], rng.integers(seeds, size=(_EXPERIMENTS, _DRAWS, seeds)), axis=2)
-    moved = few_units(seeds) * (resampled.mean(axis=2) - means.mean(axis=1, keepdims=True))
-    half_width = -np.quantile(moved + rng.normal(0, math.sqrt(of_cases), moved.shape), 0.025, axis=1)
+    seed_shift = few_units(seeds) * (resampled.mean(axis=2) - means.mean(axis=1, keepdims=True))
+    case_shift = rng.normal(0, math.sqrt(of_cases), seed_shift.shape)
+    half_width = -np.quantile(seed_shift + case_shift, 0.025, axis=1)  # of the interval of each experiment
 
     def missing_power(difference: float) -> float:
+        """Compute the probability that an experiment shows this difference, minus the wanted ``power``."""
         return float(ndtr((difference - half_width) / error).mean()) - power
 
     return float(brentq(missing_power, 0.0, half_width.max() + 10 * error))
 
 
-def agreement(counts: ArrayLike, resamples: int, seed: int, place: str = "") -> dict[str, Any]:
-    """Compute the agreement of two judges: numbers of ``verdicts``, of those right by the ``first``, right by the
-    ``second``, right by one alone (``only_first``, ``only_second``), the share ``agreed`` of the same verdicts, and
-    Cohen's ``kappa`` with its 95% interval (None where each judge gives one verdict only, so that chance alone makes
-    them agree).
+def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -> dict[str, Any]:
+    """Measure the agreement of two judges on the diagnoses of several agents.
 
-    ``counts`` [cases, 4] are, by case, the verdicts that both call right, the first alone, the second alone, and
-    neither: a case of several agents has several. The interval resamples cases, since diagnoses of a case are not
-    independent. Raises ValueError without verdicts.
+    ``counts`` [cases, 4] are the numbers of diagnoses of each case that both judges call right, the first alone, the
+    second alone, and neither. Returns by name: the number of ``verdicts``, of those that the ``first`` and the
+    ``second`` call right, of those that ``only_first`` and ``only_second`` do; the share ``agreed`` of equal verdicts;
+    Cohen's ``kappa`` with its 95% interval (``kappa_low``, ``kappa_high``), None where it is undefined. The interval
+    resamples cases, since diagnoses of a case are not independent. Raises ValueError without verdicts.
     """
     table = np.asarray(counts, dtype=float)
     both, only_first, only_second, _ = (int(n) for n in table.sum(axis=0))
     if not (verdicts := int(table.sum())):
         raise ValueError("there are no verdicts to compare")
-    kappa = float(cohens_kappa(table.sum(axis=0)))
-    draws = cohens_kappa(crossed_bootstrap(table[None], resamples, seed, place))
+    kappa, low, high = float(cohens_kappa(table.sum(axis=0))), None, None
+    draws = cohens_kappa(crossed_bootstrap(table[None], resamples, seed, dataset))
     draws = draws[np.isfinite(draws)]
-    figures = (kappa, *percentile_interval(draws)) if np.isfinite(kappa) and draws.size else (None, None, None)
-    return {"verdicts": verdicts, "first": both + only_first, "second": both + only_second, "only_first": only_first,
-            "only_second": only_second, "agreed": 1 - (only_first + only_second) / verdicts,
-            **dict(zip(("kappa", "kappa_low", "kappa_high"), figures, strict=True))}  # fmt: skip
+    is_defined = np.isfinite(kappa) and draws.size
+    if is_defined:
+        low, high = percentile_interval(draws)
+    agreed = 1 - (only_first + only_second) / verdicts
+    figures: dict[str, Any] = {"verdicts": verdicts, "first": both + only_first, "second": both + only_second}
+    figures |= {"only_first": only_first, "only_second": only_second}
+    return figures | {"agreed": agreed, "kappa": kappa if is_defined else None, "kappa_low": low, "kappa_high": high}
 
 
 def cohens_kappa(counts: np.ndarray) -> np.ndarray:
-    """Compute kappa of ``counts`` [..., 4] as of :func:`agreement`, or of anything proportional to them; NaN where
-    chance agreement is certain. Source: Cohen, Educ. Psychol. Meas. 20 (1960): (p_o - p_e) / (1 - p_e)."""
+    """Compute Cohen's kappa, (p_o - p_e) / (1 - p_e), from ``counts`` [..., 4] as of :func:`agreement` or shares of
+    them. Returns an array [...]; NaN where each judge gives one verdict only, so that they agree by chance. Source:
+    Cohen, Educ. Psychol. Meas. 20 (1960)."""
     share = counts / counts.sum(axis=-1, keepdims=True)
     both, only_first, only_second, neither = np.moveaxis(share, -1, 0)
     first, second = both + only_first, both + only_second

@@ -1,9 +1,10 @@
 """Analyse the completed forms. Only this module opens the key."""
 
-import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 
 from ..evaluation.significance import holm, percentile_interval
@@ -18,13 +19,13 @@ from .ratings import PHYSICIAN, Ratings, read_ratings
 from .records import Record, StateMeans, StudyError, StudyState, read_lines, write_lines
 from .rubric import dimensions
 
-# Holm's correction over the dimensions, by the p-values that it corrects.
+# Names of the p-values after Holm's correction over the dimensions, and before it.
 _CORRECTED = {"holm": "p", "holm_zeros_dropped": "p_zeros_dropped", "holm_permutation": "p_permutation"}
 _ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less than .005 with more
 
 
 class Interval(Record):
-    """An estimate with its 95% interval over resampled cases; None where it is undefined."""
+    """An estimate with the ends of its 95% interval over resampled cases; None where it is undefined."""
 
     value: float | None
     low: float | None = None
@@ -32,9 +33,13 @@ class Interval(Record):
 
 
 class Comparison(Record):
-    """Ours against a baseline on a dimension; see :func:`~cdpr.study.statistics.compare`. ``low`` and ``high`` are the
-    interval of the mean difference over cases, ``holm`` the p-value corrected over the dimensions (the paper's family),
-    ``holm_all`` over all comparisons of the study, ``states_needed`` what a study of this spread would take."""
+    """Our run against the run ``than`` on one dimension, paired by state.
+
+    ``low`` and ``high`` are the 95% interval of the mean difference over cases. ``holm...`` are the p-values corrected
+    over the dimensions, which are the paper's family; ``holm_all`` is ``p`` corrected over all comparisons of the
+    study. ``states_needed`` is the number of states that could show a difference of 0.5 points at this spread. All
+    others are as of :func:`~cdpr.study.statistics.compare_pairs`.
+    """
 
     dimension: str
     than: str
@@ -58,10 +63,14 @@ class Comparison(Record):
 
 
 class Analysis(Record):
-    """The results of a study. ``kind`` is the kind of raters (empty: nothing was rated yet); ``runs`` are compared,
-    ours first; ``scores`` are by dimension and run, ``datasets`` means by data set, dimension and run; ``lead`` is, by
-    dimension, our score minus the best baseline's, ``ahead`` that lead minus the largest other one. ``synthetic``:
-    whether all cases are."""
+    """The results of a study.
+
+    ``kind`` is the kind of raters, empty where nothing was rated yet; ``synthetic``: all cases are. ``runs`` are
+    compared, ours first; ``source`` is the run whose states were sampled. ``alpha`` is Krippendorff's by dimension.
+    ``scores`` are mean scores by dimension and run, ``datasets`` by data set, dimension and run. ``lead`` is, by
+    dimension, our score minus that of the best baseline; ``ahead`` is that lead minus the largest lead on any other
+    dimension.
+    """
 
     study: str
     kind: str = ""
@@ -84,120 +93,103 @@ class Analysis(Record):
 
     @property
     def ours(self) -> str:
-        """Our run: that of the first method."""
+        """The run of our method."""
         return self.runs[0]
 
     def next_best(self, dimension: str) -> str:
-        """Return the baseline with the highest mean on a dimension."""
-        means = {run: at.value or 0.0 for run, at in self.scores[dimension].items() if run != self.ours}
-        return max(means, key=lambda run: means[run])
+        """Return the baseline with the highest mean on a dimension; an undefined mean counts as 0."""
+        scores = self.scores[dimension]
+        return max(self.runs[1:], key=lambda run: scores[run].value or 0.0)
 
     def comparison(self, dimension: str, than: str) -> Comparison | None:
-        """Return the comparison of ours with a run; None where no state has scores of both."""
-        return {(one.dimension, one.than): one for one in self.comparisons}.get((dimension, than))
+        """Return our comparison with the run ``than``; None where no state has scores of both."""
+        return next((c for c in self.comparisons if (c.dimension, c.than) == (dimension, than)), None)
 
 
 def analyse_study(settings: Settings, job: Job) -> None:
-    """Stage ``analyse_study``: read the completed forms, open the key, write the analysis. Raises StudyError for forms
-    that cannot be used."""
+    """Stage ``analyse_study``: read the completed forms, open the key, and write the analysis and the scores by state.
+    Raises StudyError for forms that cannot be used."""
     items = Items.read(job.inputs["cards"])
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
-    ratings = None
+    ratings, table = None, None
     if path := job.inputs.get("ratings"):
         ratings = read_ratings([path], items, allow_missing=settings.study.allow_missing)
         if settings.study.ratings and ratings.kind != PHYSICIAN:
             raise StudyError(f"{path}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
-    analysis = analyse(settings, states, items, key, ratings)
+        table = ScoreTable(states, items, key, ratings)
+    cases = {(state.dataset, state.note_id) for state in states}
+    analysis = Analysis(
+        study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
+        cases=len(cases), synthetic=all_synthetic(settings),
+    )  # fmt: skip
+    if ratings and table:
+        results = {"kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing}
+        analysis = analysis.model_copy(update=results | analyse_scores(settings, table))
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
-    write_lines(job.out["means"], Means(states, items, key, ratings).by_state() if ratings else ())
+    write_lines(job.out["means"], table.by_state() if table else ())
     job.metrics.update({f"alpha/{name}": at.value for name, at in analysis.alpha.items() if at.value is not None})
     job.tags["raters"] = analysis.kind or "none yet"
     print(
-        f"study {analysis.study}: {analysis.kind or 'no'} raters, {analysis.states} states, "
-        f"{analysis.missing} ratings missing"
+        f"study {analysis.study}: {analysis.kind or 'no'} raters, {analysis.states} states, {analysis.missing} missing"
     )
 
 
-def analyse(
-    settings: Settings, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings | None
-) -> Analysis:
-    """Compute everything that tables, figures and the ledger show of the study."""
-    cases = [(state.dataset, state.note_id) for state in states]
-    head = Analysis(
-        study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
-        cases=len(set(cases)), synthetic=all_synthetic(settings),
-    )  # fmt: skip
-    if ratings is None:
-        return head
-    table, seed = Means(states, items, key, ratings), derive_seed(settings.study.seed, "bootstrap")
-    weights = statistics.resampled_clusters(cases, settings.evaluation.bootstrap, seed)
-    draws = table.draws(weights)
-    scores = {name: {run: _interval(table.mean(d)[r], draws[d, r]) for r, run in enumerate(table.runs)}
-              for d, name in enumerate(dimensions())}  # fmt: skip
-    fields = {
-        "kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing, "scores": scores,
-        "datasets": table.by_dataset(), "alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]),
-    }  # fmt: skip
-    if len(table.runs) > 1:
-        fields |= {"comparisons": _comparisons(settings, table, draws), **_leads(table, draws)}
-    return head.model_copy(update=fields)
+class ScoreTable:
+    """The scores of a study as arrays, with authors; NaN where there is no score.
 
-
-class Means:
-    """Means over raters by state: ``values`` [dimensions, runs, states], NaN where there is no score; ``single``
-    [raters, dimensions, contents] are the single scores, ``of_content`` [dimensions, contents] their means."""
+    ``ratings`` [raters, dimensions, contents] are the single scores. ``means`` [dimensions, runs, states] are means
+    over raters. ``content_of`` [runs, states] is the number of the content that a run proposed at a state, and
+    ``state_of`` [contents] the number of the state of a content.
+    """
 
     def __init__(self, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings):
-        self.states, self.runs, self.contents = states, key.compared, items.contents
-        position = {state.digest: n for n, state in enumerate(states)}
-        self.state_of = np.array([position[content.state] for content in self.contents.values()])
-        by_rater = ratings.scores.values()
-        self.single = np.array([[[scores.get(content, {}).get(name, np.nan) for content in self.contents]
-                                 for name in dimensions()] for scores in by_rater], dtype=float)  # fmt: skip
-        self.of_content = _mean(np.moveaxis(self.single, 0, -1))
+        self.states, self.runs, self.contents = states, key.compared, list(items.contents.values())
+        number_of = {state.digest: n for n, state in enumerate(states)}
+        self.state_of = np.array([number_of[content.state] for content in self.contents])
         self.content_of = np.zeros((len(self.runs), len(states)), dtype=int)
-        for n, name in enumerate(self.contents):
+        for n, name in enumerate(items.contents):
             for run in key.runs[name]:
                 self.content_of[self.runs.index(run), self.state_of[n]] = n
-        self.values = np.round(self.of_content[:, self.content_of], statistics.DECIMALS)
+        frames = [
+            pd.DataFrame(scores).reindex(dimensions(), columns=items.contents) for scores in ratings.scores.values()
+        ]
+        self.ratings = np.stack([frame.to_numpy(float) for frame in frames])
+        mean_ratings = _mean(np.moveaxis(self.ratings, 0, -1))
+        self.means = np.round(mean_ratings[:, self.content_of], statistics.DECIMALS)
 
-    def mean(self, dimension: int) -> np.ndarray:
-        """Average a dimension over states: means [runs], NaN where there is none."""
-        return _mean(self.values[dimension])
-
-    def draws(self, weights: np.ndarray) -> np.ndarray:
-        """Average over resampled states: means [dimensions, runs, resamples]."""
-        there = ~np.isnan(self.values)
+    def resampled_means(self, weights: np.ndarray) -> np.ndarray:
+        """Average over resampled states: means [dimensions, runs, resamples] with ``weights`` [resamples, states]."""
+        is_rated = ~np.isnan(self.means)
         with np.errstate(invalid="ignore"):
-            return (np.where(there, self.values, 0.0) @ weights.T) / (there @ weights.T)
+            return (np.where(is_rated, self.means, 0.0) @ weights.T) / (is_rated @ weights.T)
 
     def differences(self, dimension: int, run: int) -> np.ndarray:
-        """Return our scores minus another run's, at the states that have both."""
-        differences = self.values[dimension, 0] - self.values[dimension, run]
+        """Return our mean scores minus those of a run, at the states that have both."""
+        differences = self.means[dimension, 0] - self.means[dimension, run]
         return np.round(differences[~np.isnan(differences)], statistics.DECIMALS)
 
     def by_dataset(self) -> dict[str, dict[str, dict[str, float | None]]]:
-        """Average by data set, dimension and run; None where there is no score."""
+        """Average over the states of each data set: means by data set, dimension and run; None where undefined."""
         datasets = np.array([state.dataset for state in self.states])
-        return {
-            str(dataset): {
-                name: {run: _defined(_mean(self.values[d, r, datasets == dataset])) for r, run in enumerate(self.runs)}
+        means: dict[str, dict[str, dict[str, float | None]]] = {}
+        for dataset in dict.fromkeys(state.dataset for state in self.states):
+            states = datasets == dataset
+            means[dataset] = {
+                name: {run: _none_if_nan(_mean(self.means[d, r, states])) for r, run in enumerate(self.runs)}
                 for d, name in enumerate(dimensions())
             }
-            for dataset in dict.fromkeys(datasets.tolist())
-        }
+        return means
 
     def by_state(self) -> Iterator[StateMeans]:
-        """Yield the means over raters of every run at every state."""
-        contents = list(self.contents.values())
+        """Yield the mean scores of each run at each state."""
         for n, state in enumerate(self.states):
             for r, run in enumerate(self.runs):
-                content, means = contents[self.content_of[r, n]], self.values[:, r, n]
+                content = self.contents[self.content_of[r, n]]
                 yield StateMeans(
                     state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn,
                     source=state.source, run=run, kind=content.kind, action=content.action,
-                    means=dict(zip(dimensions(), map(_defined, means), strict=True)),
+                    means=dict(zip(dimensions(), map(_none_if_nan, self.means[:, r, n]), strict=True)),
                 )  # fmt: skip
 
 
@@ -207,23 +199,52 @@ def _mean(values: np.ndarray) -> np.ndarray:
         return np.nansum(values, axis=-1) / (~np.isnan(values)).sum(axis=-1)
 
 
-def _defined(value: np.ndarray) -> float | None:
+def _none_if_nan(value: np.ndarray) -> float | None:
+    """Turn a number into one for JSON, which has no NaN."""
     return None if np.isnan(value) else float(value)
 
 
-def _alphas(table: Means, weights: np.ndarray) -> dict[str, Interval]:
-    """Compute Krippendorff's alpha per dimension, over the proposals; states of a case are resampled together."""
+def analyse_scores(settings: Settings, table: ScoreTable) -> dict[str, Any]:
+    """Compute all fields of :class:`Analysis` that depend on scores, by name."""
+    cases = [(state.dataset, state.note_id) for state in table.states]
+    seed = derive_seed(settings.study.seed, "bootstrap")
+    weights = statistics.resample_clusters(cases, settings.evaluation.bootstrap, seed)
+    means = np.stack([_mean(of_dimension) for of_dimension in table.means])  # [dimensions, runs]
+    draws = table.resampled_means(weights)
+    fields: dict[str, Any] = {"alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]), "datasets": table.by_dataset()}
+    fields["scores"] = {
+        name: {run: _interval(means[d, r], draws[d, r]) for r, run in enumerate(table.runs)}
+        for d, name in enumerate(dimensions())
+    }
+    if len(table.runs) == 1:
+        return fields
+    lead, drawn_lead = means[:, 0] - means[:, 1:].max(axis=1), draws[:, 0] - draws[:, 1:].max(axis=1)
+    fields |= {"comparisons": _comparisons(settings, table, draws), "lead": {}, "ahead": {}}
+    for d, name in enumerate(dimensions()):
+        fields["lead"][name] = _interval(lead[d], drawn_lead[d])
+        largest_other, drawn_other = np.delete(lead, d).max(), np.delete(drawn_lead, d, axis=0).max(axis=0)
+        fields["ahead"][name] = _interval(lead[d] - largest_other, drawn_lead[d] - drawn_other)
+    return fields
+
+
+def _alphas(table: ScoreTable, weights: np.ndarray) -> dict[str, Interval]:
+    """Compute Krippendorff's alpha of each dimension over the contents. Its interval resamples states with ``weights``
+    [resamples, states]."""
     alphas = {}
     for d, name in enumerate(dimensions()):
-        value = statistics.alpha(table.single[:, d])
-        twice = (~np.isnan(table.single[:, d])).sum(axis=0) > 1
-        counts, state_of = statistics.value_counts(table.single[:, d]), table.state_of[twice]
-        drawn = [statistics.alpha_of_counts(np.repeat(counts, w[state_of], axis=0)) for w in weights] if value else []
-        alphas[name] = _interval(value, np.array([a for a in drawn if a is not None]))
+        ratings = table.ratings[:, d]
+        value = statistics.krippendorff_alpha(ratings)
+        counts = statistics.count_scores(ratings)
+        state_of = table.state_of[(~np.isnan(ratings)).sum(axis=0) > 1]  # of the rows of counts
+        draws = []
+        if value is not None:
+            draws = [statistics.alpha_of_counts(np.repeat(counts, w[state_of], axis=0)) for w in weights]
+        alphas[name] = _interval(value, np.array([a for a in draws if a is not None]))
     return alphas
 
 
 def _interval(value: float | None, draws: np.ndarray) -> Interval:
+    """Make an interval from an estimate and its bootstrap ``draws`` [resamples]; undefined draws are left out."""
     if value is None or not np.isfinite(value):
         return Interval(value=None)
     draws = draws[np.isfinite(draws)]
@@ -231,31 +252,26 @@ def _interval(value: float | None, draws: np.ndarray) -> Interval:
     return Interval(value=float(value), low=low, high=high)
 
 
-def _comparisons(settings: Settings, table: Means, draws: np.ndarray) -> tuple[Comparison, ...]:
-    from pandas import DataFrame
-
+def _comparisons(settings: Settings, table: ScoreTable, draws: np.ndarray) -> tuple[Comparison, ...]:
+    """Compare our run with each other run on each dimension; ``draws`` [dimensions, runs, resamples] are resampled
+    means. Pairs of runs without a state in common are left out."""
     rows = []
-    for (r, run), (d, name) in itertools.product(list(enumerate(table.runs))[1:], enumerate(dimensions())):
-        if len(differences := table.differences(d, r)):
-            seed = derive_seed(settings.study.seed, "permutation", run, name)
-            test = statistics.compare(differences, settings.study.permutations, seed)
-            low, high = percentile_interval(draws[d, 0] - draws[d, r])
-            rows.append({"dimension": name, "than": run, "low": low, "high": high, **test})
+    for r, run in list(enumerate(table.runs))[1:]:
+        for d, name in enumerate(dimensions()):
+            differences = table.differences(d, r)
+            if len(differences):
+                low, high = percentile_interval(draws[d, 0] - draws[d, r])
+                seed = derive_seed(settings.study.seed, "permutation", run, name)
+                test = statistics.compare_pairs(differences, settings.study.permutations, seed)
+                rows.append({"dimension": name, "than": run, "low": low, "high": high, **test})
     if not rows:
         return ()
-    tests = DataFrame(rows, columns=list(Comparison.model_fields))
+    tests = pd.DataFrame(rows)
     tests["holm_all"] = holm(tests["p"])
     for corrected, p in _CORRECTED.items():
         tests[corrected] = tests.groupby("than")[p].transform(holm)
-    needed = [statistics.states_needed(statistics.TARGET, sd, len(tests)) if sd > 0 else None for sd in tests["sd"]]
-    rows = tests.to_dict("records")
-    return tuple(Comparison(**row | {"states_needed": n}) for row, n in zip(rows, needed, strict=True))
-
-
-def _leads(table: Means, draws: np.ndarray) -> dict[str, dict[str, Interval]]:
-    """Compute our lead over the best baseline, and how far it exceeds the largest lead on another dimension."""
-    means = np.stack([table.mean(d) for d in range(len(dimensions()))])
-    lead, drawn = means[:, 0] - means[:, 1:].max(axis=1), draws[:, 0] - draws[:, 1:].max(axis=1)
-    ahead = {name: _interval(lead[d] - np.delete(lead, d).max(), drawn[d] - np.delete(drawn, d, axis=0).max(axis=0))
-             for d, name in enumerate(dimensions())}  # fmt: skip
-    return {"lead": {name: _interval(lead[d], drawn[d]) for d, name in enumerate(dimensions())}, "ahead": ahead}
+    comparisons = []
+    for test in tests.to_dict("records"):
+        needed = statistics.states_needed(statistics.TARGET, test["sd"], len(tests)) if test["sd"] > 0 else None
+        comparisons.append(Comparison(**test, states_needed=needed))
+    return tuple(comparisons)

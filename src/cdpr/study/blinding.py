@@ -3,14 +3,12 @@ mean nothing without the key."""
 
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from ..files import write_text
 from ..seeding import derive_seed
 from ..settings.schema import Study
 from .records import Content, Proposal, Record, StudyError, StudyState
@@ -19,7 +17,8 @@ _LETTERS = "ABCDEFGH"
 
 
 class Card(Record):
-    """One proposal as a rater sees it: ``code`` is its name in this rater's form, ``content`` that of the proposal."""
+    """A proposal in one rater's form. ``code`` is its name in this form alone, ``content`` its name in
+    :class:`Items`, ``letter`` what the rater reads above it."""
 
     code: str
     content: str
@@ -27,43 +26,47 @@ class Card(Record):
 
 
 class Page(Record):
-    """A state in a rater's form, and its proposals in this rater's order."""
+    """A state in one rater's form: its digest, and its proposals in the order of this form."""
 
     state: str
     cards: tuple[Card, ...]
 
 
 class Items(Record):
-    """The proposals that each rater rates, without their authors; forms are made of them, and ratings are checked with
-    them. ``forms`` are the pages by rater, ``contents`` those of the cards by name; ``study`` is a digest of both."""
+    """All that is rated, without authors; forms are written from it, and returned ratings are checked with it.
+
+    ``forms`` has the pages of each rater, ``contents`` what each proposal says. ``study`` is a digest of both, which
+    names the study.
+    """
 
     study: str
     forms: dict[str, tuple[Page, ...]]
     contents: dict[str, Content]
 
+    def cards(self, rater: str) -> list[Card]:
+        """List the cards of one rater's form."""
+        return [card for page in self.forms[rater] for card in page.cards]
+
     def codes(self) -> dict[str, tuple[str, str]]:
-        """Map each code to its rater and content."""
-        return {card.code: (rater, card.content) for rater, pages in self.forms.items() for page in pages
-                for card in page.cards}  # fmt: skip
+        """Map the code of each card to its rater and the name of its content."""
+        return {card.code: (rater, card.content) for rater in self.forms for card in self.cards(rater)}
 
 
 class Key(Record):
-    """The sealed part of a ``study``: the ``runs`` that proposed each content; ``compared`` are all of them, ours
-    first, and ``left_out`` the methods that could not be compared, with the reason."""
+    """Who proposed what in a ``study``; raters must not see it.
+
+    ``runs`` lists the runs behind each content, ``compared`` all runs, ours first. ``left_out`` has the methods that
+    could not be compared, with the reason.
+    """
 
     study: str
     compared: tuple[str, ...]
     left_out: dict[str, str]
     runs: dict[str, tuple[str, ...]]
 
-    def write(self, path: Path) -> None:
-        """Write the key to a file that only its owner can read."""
-        write_text(path, self.model_dump_json(indent=1) + "\n")
-        path.chmod(0o600)
-
     @classmethod
     def open(cls, path: Path, items: Items) -> Self:
-        """Read the key. Raises StudyError for the key of another study, or one that was edited."""
+        """Read the key of ``items``. Raises StudyError for the key of another study, or one that was edited."""
         key = cls.read(path)
         if key.study != items.study or set(key.runs) != set(items.contents):
             raise StudyError(f"{path}: this is the key of study {key.study}, the forms are of {items.study}; keep the "
@@ -74,43 +77,53 @@ class Key(Record):
 def blind(
     plan: Study, states: Sequence[StudyState], proposals: Sequence[Proposal], left_out: Mapping[str, str]
 ) -> tuple[Items, Key]:
-    """Make items and key. Raises StudyError where a run has no proposal at a state: scores could not be paired then."""
+    """Separate proposals from their authors. Returns what raters see, and the key that has the authors.
+
+    Equal proposals at a state are shown once under ``study.merge_identical``. Raises StudyError where a run has no
+    proposal at a state, because its scores could not be paired.
+    """
     runs = tuple(dict.fromkeys(proposal.run for proposal in proposals))
-    at = {(proposal.state, proposal.run): proposal for proposal in proposals}
+    by_state_and_run = {(proposal.state, proposal.run): proposal for proposal in proposals}
     contents: dict[str, Content] = {}
-    behind: dict[str, tuple[str, ...]] = {}
-    of_state: dict[str, list[str]] = {}
-    for state in (state.digest for state in states):
-        if any((state, run) not in at for run in runs):
+    authors: dict[str, tuple[str, ...]] = {}
+    names_by_state: dict[str, list[str]] = {state.digest: [] for state in states}
+    for state in names_by_state:
+        if any((state, run) not in by_state_and_run for run in runs):
             raise StudyError(f"state {state}: not every method proposes something; make the proposals again")
-        alike: dict[tuple[Content, str], list[str]] = defaultdict(list)
+        runs_by_content: dict[tuple[Content, str], list[str]] = {}
         for run in sorted(runs):
-            content = Content.model_validate(at[state, run].model_dump(exclude={"run"}))
-            alike[content, "" if plan.merge_identical else run].append(run)
-        of_state[state] = [_code("content", plan.seed, state, n) for n in range(len(alike))]
-        contents |= zip(of_state[state], (content for content, _ in alike), strict=True)
-        behind |= zip(of_state[state], map(tuple, alike.values()), strict=True)
+            content = Content(**by_state_and_run[state, run].model_dump(exclude={"run"}))
+            runs_by_content.setdefault((content, "" if plan.merge_identical else run), []).append(run)
+        for number, ((content, _), its_runs) in enumerate(runs_by_content.items()):
+            name = _random_code("content", plan.seed, state, number)
+            names_by_state[state].append(name)
+            contents[name], authors[name] = content, tuple(its_runs)
     contents = dict(sorted(contents.items()))  # in an order that tells nothing
-    forms = {rater: _form(plan.seed, rater, of_state) for rater in plan.raters}
-    everything = json.dumps([[(s.digest, s.presentation) for s in states], [c.model_dump() for c in contents.values()],
-                             {r: [p.model_dump() for p in pages] for r, pages in forms.items()}])  # fmt: skip
-    study = hashlib.sha256(everything.encode()).hexdigest()[:12]
-    items = Items(study=study, forms=forms, contents=contents)
-    return items, Key(study=study, compared=runs, left_out=dict(left_out), runs=dict(sorted(behind.items())))
+    forms = {rater: _shuffle_form(plan.seed, rater, names_by_state) for rater in plan.raters}
+    states_shown = [(state.digest, state.presentation) for state in states]
+    contents_shown = [content.model_dump() for content in contents.values()]
+    forms_shown = {rater: [page.model_dump() for page in pages] for rater, pages in forms.items()}
+    study = hashlib.sha256(json.dumps([states_shown, contents_shown, forms_shown]).encode()).hexdigest()[:12]
+    key = Key(study=study, compared=runs, left_out=dict(left_out), runs=dict(sorted(authors.items())))
+    return Items(study=study, forms=forms, contents=contents), key
 
 
-def _form(seed: int, rater: str, of_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:
-    """Order the states, and the proposals of each under letters, as this rater alone gets them."""
-    rng, states = np.random.default_rng(derive_seed(seed, "order", rater)), list(of_state)
+def _shuffle_form(seed: int, rater: str, names_by_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:
+    """Make the pages of one rater: all states, and the proposals of each, in a random order of this rater."""
+    rng, states = np.random.default_rng(derive_seed(seed, "order", rater)), list(names_by_state)
     pages = []
     for i in rng.permutation(len(states)):
-        names = [of_state[states[i]][j] for j in rng.permutation(len(of_state[states[i]]))]
-        # A letter first, so that no program takes a code such as 1e5 for a number.
-        cards = tuple(Card(code=f"c{_code(rater, seed, name)[1:]}", content=name, letter=letter)
-                      for letter, name in zip(_LETTERS, names, strict=False))  # fmt: skip
-        pages.append(Page(state=states[i], cards=cards))
+        names = names_by_state[states[i]]
+        order = rng.permutation(len(names))
+        cards = []
+        for letter, j in zip(_LETTERS, order, strict=False):
+            # A letter comes first, so that no program takes a code such as 1e5 for a number.
+            code = "c" + _random_code(rater, seed, names[j])[1:]
+            cards.append(Card(code=code, content=names[j], letter=letter))
+        pages.append(Page(state=states[i], cards=tuple(cards)))
     return tuple(pages)
 
 
-def _code(*parts: object) -> str:
+def _random_code(*parts: object) -> str:
+    """Compute 12 hexadecimal digits that are fixed by ``parts`` and tell nothing of them."""
     return f"{derive_seed('study', *parts):016x}"[-12:]

@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ..escape import environment, script
-from ..files import write_text
+from ..files import shipped_text, write_text
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import BENCHMARKS, DATASETS
@@ -20,41 +19,43 @@ from .rubric import dimensions, rubric
 from .statistics import LEVEL, TARGET, states_needed
 
 SYNTHETIC = "Synthetic cases: they describe no real patient."
-_MISSED = {"unavailable": "not available", "repeat": "asked again", "invalid": "an unreadable order",
-           "over_budget": "refused: over the budget"}  # fmt: skip
-_SPREADS = (0.5, 0.75, 1.0, 1.25, 1.5)
+_NO_RESULT = {"unavailable": "not available", "repeat": "asked again", "invalid": "an unreadable order",
+              "over_budget": "refused: over the budget"}  # fmt: skip
+_STANDARD_DEVIATIONS = (0.5, 0.75, 1.0, 1.25, 1.5)  # of the power table, in points
 _MINUTES_PER_CARD = 1.5
 
 
 def make_forms(settings: Settings, job: Job) -> None:
-    """Stage ``make_forms``: blind the proposals, write the forms, their content (``cards``), the key (``sealed``) and
-    the ``protocol`` of the study."""
+    """Stage ``make_forms``: blind the proposals, and write the raters' forms, their content (``cards``), the key
+    (``sealed``) and the ``protocol`` of the study."""
     states = read_lines(job.inputs["states"], StudyState)
     proposal_files = sorted(name for name in job.inputs if name.startswith("proposals_"))
     proposals = [proposal for name in proposal_files for proposal in read_lines(job.inputs[name], Proposal)]
     items, key = blind(settings.study, states, proposals, left_out(settings))
     write_text(job.out["cards"], items.model_dump_json() + "\n")
-    key.write(job.out["sealed"])
+    write_text(job.out["sealed"], key.model_dump_json(indent=1) + "\n")
+    job.out["sealed"].chmod(0o600)  # only its owner can read the key
     write_forms(states, items, job.out["forms"], SYNTHETIC if all_synthetic(settings) else "")
     write_text(job.out["protocol"], protocol(settings, states, items, key.compared, key.left_out))
-    job.metrics["cards"] = len(items.contents)
-    print(f"study {items.study}: {len(states)} states, {len(items.contents)} proposals to be rated by "
-          f"{', '.join(items.forms)}, {5 * len(items.contents)} ratings each")  # fmt: skip
+    job.metrics["cards"] = count = len(items.contents)
+    raters, ratings = ", ".join(items.forms), len(dimensions()) * count
+    print(f"study {items.study}: {len(states)} states, {count} proposals for {raters}, {ratings} ratings each")
 
 
-# How a state and a proposal read
+# The words of a form
 
 
-def heading(finding: Finding) -> str:
-    """Write the heading of a finding: examination, price, and why there is no result."""
-    name = finding.examination or "Order"
+def describe_finding(finding: Finding) -> str:
+    """Write the heading of a finding: the examination with its price, or with the reason why there is no result. For
+    example ``Lactate (USD 11.59)`` or ``Lactate: not available``."""
     if finding.kind == "result":
-        return f"{name} (USD {finding.usd:.2f})"
-    return f"{name}: {_MISSED[finding.kind]}" if finding.examination else _MISSED[finding.kind].capitalize()
+        return f"{finding.examination or 'Order'} (USD {finding.usd:.2f})"
+    reason = _NO_RESULT[finding.kind]
+    return f"{finding.examination}: {reason}" if finding.examination else reason.capitalize()
 
 
-def reasoning(content: Content) -> str:
-    """Write the reasoning of a proposal, or the diagnosis that it leans to."""
+def describe_reasoning(content: Content) -> str:
+    """Write the reasoning of a proposal, or the diagnosis that it leans to where there is none."""
     if content.reasoning:
         return content.reasoning
     if content.leaning:
@@ -62,52 +63,53 @@ def reasoning(content: Content) -> str:
     return "(no words) Working diagnosis: as below" if content.kind == "diagnosis" else "(none was given)"
 
 
-def action(content: Content) -> str:
-    """Write the action of a proposal."""
+def describe_action(content: Content) -> str:
+    """Write the action of a proposal, such as ``Order: Lactate (USD 11.59)``."""
     if content.kind == "request":
         price = f"USD {content.usd:.2f}" if content.usd else "USD 0.00: obtained already, or free of charge"
         return f"Order: {content.action} ({price})"
     return f"Stop and diagnose: {content.action}" if content.kind == "diagnosis" else "(no readable action)"
 
 
-# The forms
+# Files
 
 
-def write_forms(states: Sequence[StudyState], items: Items, folder: Path, mark: str) -> None:
-    """Write a page per rater that works from a file, without a network. ``mark`` is on top of it. No page holds the
+def write_forms(states: Sequence[StudyState], items: Items, folder: Path, notice: str) -> None:
+    """Write ``RATER.html`` for each rater, a page that works offline and shows ``notice`` on top. It never holds the
     patient's diagnosis."""
     folder.mkdir(parents=True, exist_ok=True)
-    by_digest = {state.digest: state for state in states}
-    form = resources.files(templates).joinpath("form.html").read_text(encoding="utf-8")
+    state_of = {state.digest: state for state in states}
+    form = shipped_text(__package__, "templates", "form.html")
+    scales = [{"name": d.name, "title": d.title, "asks": d.asks, "anchors": d.anchors} for d in rubric()]
     for rater, pages in items.forms.items():
-        content = {
-            "study": items.study, "rater": rater, "mark": mark,
-            "dimensions": [{"name": d.name, "title": d.title, "asks": d.asks, "anchors": d.anchors} for d in rubric()],
-            "pages": [_page(page, by_digest[page.state], items.contents) for page in pages],
-        }  # fmt: skip
-        write_text(folder / f"{rater}.html", form.replace("__DATA__", script(content)))
+        page_data = [_page_data(page, state_of[page.state], items.contents) for page in pages]
+        data = {"study": items.study, "rater": rater, "mark": notice, "dimensions": scales, "pages": page_data}
+        write_text(folder / f"{rater}.html", form.replace("__DATA__", script(data)))
 
 
-def _page(page: Page, state: StudyState, contents: Mapping[str, Content]) -> dict[str, Any]:
-    cards = [{"code": card.code, "letter": card.letter, "reasoning": reasoning(contents[card.content]),
-              "action": action(contents[card.content])} for card in page.cards]  # fmt: skip
-    findings = [{"head": heading(finding), "text": finding.text} for finding in state.found]
+def _page_data(page: Page, state: StudyState, contents: Mapping[str, Content]) -> dict[str, Any]:
+    """Collect the texts of one page of a form: the presentation, the findings, and a card per proposal."""
+    cards = []
+    for card in page.cards:
+        content = contents[card.content]
+        reasoning, action = describe_reasoning(content), describe_action(content)
+        cards.append({"code": card.code, "letter": card.letter, "reasoning": reasoning, "action": action})
+    findings = [{"head": describe_finding(finding), "text": finding.text} for finding in state.found]
     return {"patient": state.presentation, "found": findings, "cards": cards}
-
-
-# The study on one page, before anything is rated: sample, load, and how many states a difference takes
 
 
 def protocol(
     settings: Settings, states: Sequence[StudyState], items: Items, runs: Sequence[str], left_out: Mapping[str, str]
 ) -> str:
-    """Write the protocol in Markdown. It names the runs, so raters must not see it."""
+    """Write the protocol of the study in Markdown, for the time before anything is rated: the sample, the work of each
+    rater, and how many states a difference takes. It names the compared ``runs``, so raters must not see it."""
     counts = Counter((state.dataset, state.turn) for state in states)
+    is_default_seed = settings.study.seed == Study.model_fields["seed"].default
     return environment(templates).get_template("protocol.md").render(
         items=items, runs=runs, left_out=left_out, source=states[0].source, states=len(states), counts=counts,
         turns=sorted({turn for _, turn in counts}), datasets={name: DATASETS[name].label for name in BENCHMARKS},
         cases={name: len({s.note_id for s in states if s.dataset == name}) for name in BENCHMARKS},
         merged=settings.study.merge_identical, few=len(dimensions()), per_card=_MINUTES_PER_CARD,
-        spreads=_SPREADS, needed=states_needed, level=LEVEL, target=TARGET,
-        known_seed=not all_synthetic(settings) and settings.study.seed == Study.model_fields["seed"].default,
+        spreads=_STANDARD_DEVIATIONS, needed=states_needed, level=LEVEL, target=TARGET,
+        known_seed=is_default_seed and not all_synthetic(settings),
     )  # fmt: skip

@@ -6,7 +6,8 @@ from ..settings.datasets import BENCHMARKS
 
 
 def study_run(settings: Settings, name: str) -> str:
-    """Return the run of a variant (its first seed) or agent. Raises SettingsError for a name that is neither."""
+    """Return the name of the run that stands for a method in the study: ``cdpr-seed0`` for the variant ``cdpr`` (its
+    first seed), and the agent's own name for an agent. Raises SettingsError for a name that is neither."""
     if name in variants(settings):
         return str(TrainedRun(job_of(settings, name), seeds_of(settings, name)[0]))
     if name not in settings.agents:
@@ -16,18 +17,19 @@ def study_run(settings: Settings, name: str) -> str:
 
 
 def study_runs(settings: Settings) -> list[str]:
-    """List the runs that the study compares, each once: methods with the same training share a run. Methods of
-    :func:`left_out` have none. Raises SettingsError as :func:`study_run`."""
+    """List the runs of all methods in ``study.methods`` that can be compared. Methods that share a training share a
+    run, which is listed once. Raises SettingsError as :func:`study_run`."""
     runs = {name: study_run(settings, name) for name in settings.study.methods}
     return list(dict.fromkeys(run for name, run in runs.items() if not _why_left_out(settings, name)))
 
 
 def left_out(settings: Settings) -> dict[str, str]:
-    """Map each method of the settings that is not compared to the reason."""
+    """Map each method in ``study.methods`` that cannot be compared to the reason."""
     return {name: why for name in settings.study.methods if (why := _why_left_out(settings, name))}
 
 
 def _why_left_out(settings: Settings, name: str) -> str:
+    """Return the reason why a method cannot be compared; empty where it can. Trained variants always can."""
     entry = settings.agents.get(name)
     if entry is None:
         return ""
@@ -41,5 +43,5 @@ def _why_left_out(settings: Settings, name: str) -> str:
 
 
 def all_synthetic(settings: Settings) -> bool:
-    """Tell whether every case comes from the synthetic hospital."""
+    """Whether the cases of all benchmarks come from the synthetic hospital."""
     return all(settings.data.source(dataset).path is None for dataset in BENCHMARKS)

@@ -4,22 +4,14 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from ..agents.build import agent_entry
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs import price_of
 from ..costs.price import charge
-from ..environment import (
-    EPISODES_AT_ONCE,
-    Agent,
-    DiagnosticEnvironment,
-    FinalDiagnosis,
-    RequestTest,
-    State,
-    parse_action,
-)
+from ..environment import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment
 from ..environment.once import gather_all
+from ..environment.state import FinalDiagnosis, RequestTest, State, parse_action, render_action
 from ..evaluation.replay import state_after
 from ..evaluation.row import public_text
 from ..job import Job
@@ -28,12 +20,12 @@ from ..llm.types import CASE
 from ..seeding import derive_seed
 from ..settings import AgentEntry, Settings, model_of
 from .records import Proposal, StudyError, StudyState, read_lines, state_digest, write_lines
-from .sampling import in_style, open_actor
+from .sampling import open_actor
 
-# Lines of a reply that tell the action, and the labels before reasons.
+# Lines of a reply that hold the action, and the labels before reasons.
 _ACTION = re.compile(r"^\W*(?:ACTION|Test needed|Diagnosis|REQUEST_TEST|FINAL_DIAGNOSIS)\W*:.*$", re.MULTILINE | re.I)
 _LABEL = re.compile(r"^\W*(?:THINKING|Reason)\W*:[ \t*]*", re.MULTILINE | re.IGNORECASE)
-# Words of the grammar, which are in no name: a policy that repeats them has named nothing.
+# Verbs of the grammar: a policy that repeats one where a name belongs has named nothing.
 _VERB = re.compile("REQUEST_TEST|FINAL_DIAGNOSIS")
 # Names by which a reply may give its author away, with sizes and versions behind them. GPT alone is an enzyme.
 _NAMES = (
@@ -44,105 +36,110 @@ _NAMES = (
 
 def propose_actions(settings: Settings, job: Job) -> None:
     """Stage ``propose_actions``: let a run decide at every state of the study, greedily. Raises StudyError where the
-    cases are no longer those that the states are from."""
+    states can no longer be rebuilt from the cases."""
     run, proposals, disclosures = job.options["run"], [], []
-    entry = agent_entry(settings, run)
-    by_dataset: dict[str, list[StudyState]] = defaultdict(list)
+    states_by_dataset: dict[str, list[StudyState]] = defaultdict(list)
     for state in read_lines(job.inputs["states"], StudyState):
-        by_dataset[state.dataset].append(state)
-    for dataset, states in by_dataset.items():
-        environment, agent, remote = open_actor(settings, job, dataset, any(state.credentialed for state in states))
-        disclosures += remote
-        note_ids = {state.note_id for state in states}
-        records = (case for case in iterate_records(job.inputs[dataset], "test"))
-        cases = {name: case for case in records if (name := public_text(settings, case, case.note_id)) in note_ids}
-        if missing := note_ids - set(cases):
+        states_by_dataset[state.dataset].append(state)
+    for dataset, states in states_by_dataset.items():
+        actor = open_actor(settings, job, dataset, any(state.credentialed for state in states))
+        disclosures += actor.disclosures
+        cases = {public_text(settings, case, case.note_id): case
+                 for case in iterate_records(job.inputs[dataset], "test")}  # fmt: skip
+        if missing := {state.note_id for state in states} - cases.keys():
             raise StudyError(f"{job.inputs[dataset]}: {len(missing)} cases of the study are not in it: sample again")
-        proposals += asyncio.run(_decisions(settings, environment, agent, run, states, cases))
-    own = names(settings, entry)
-    proposals = [line.model_copy(update={"reasoning": blanked(line.reasoning, own)}) for line in proposals]
+        proposals += asyncio.run(propose_all(settings, actor.environment, actor.agent, run, states, cases))
+    own_names = model_names(settings, agent_entry(settings, run))
+    proposals = [p.model_copy(update={"reasoning": hide_models(p.reasoning, own_names)}) for p in proposals]
     job.tags.update(disclosure_tags(disclosures))
     job.metrics["proposals"] = len(proposals)
     write_lines(job.out["proposals"], proposals)
-    kinds = [proposal.kind for proposal in proposals]
-    print(f"{run}: {kinds.count('request')} requests, {kinds.count('diagnosis')} diagnoses, "
-          f"{kinds.count('unreadable')} unreadable replies at {len(kinds)} states")  # fmt: skip
+    kinds: list[str] = [proposal.kind for proposal in proposals]
+    requests, diagnoses, unreadable = map(kinds.count, ("request", "diagnosis", "unreadable"))
+    print(f"{run}: {requests} requests, {diagnoses} diagnoses, {unreadable} unreadable replies at {len(kinds)} states")
 
 
-async def _decisions(
+async def propose_all(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str,
     states: Sequence[StudyState], cases: dict[str, CaseRecord],
 ) -> list[Proposal]:  # fmt: skip
+    """Let an agent decide at ``states``, whose cases are ``cases`` by name; returns its proposals in their order."""
     style = settings.environment.prompt.style if agent_entry(settings, run).own_policy else "full"
 
-    async def one(study_state: StudyState) -> Proposal:
-        CASE.set(study_state.note_id)
-        state = await rebuilt(settings, environment, cases[study_state.note_id], study_state, style)
-        return await decide(settings, environment, agent, run, state, study_state.digest)
+    async def propose_at(record: StudyState) -> Proposal:
+        CASE.set(record.note_id)
+        state = await rebuild_state(settings, environment, cases[record.note_id], record, style)
+        return await propose(settings, environment, agent, run, state, record.digest)
 
-    done: list[Proposal] = []
+    proposals: list[Proposal] = []
     for start in range(0, len(states), EPISODES_AT_ONCE):
         agent.refresh()
-        done += await gather_all(map(one, states[start : start + EPISODES_AT_ONCE]))
-    return done
+        proposals += await gather_all(map(propose_at, states[start : start + EPISODES_AT_ONCE]))
+    return proposals
 
 
-async def rebuilt(
-    settings: Settings, environment: DiagnosticEnvironment, case: CaseRecord, study_state: StudyState, style: str
+async def rebuild_state(
+    settings: Settings, environment: DiagnosticEnvironment, case: CaseRecord, record: StudyState, style: str
 ) -> State:
-    """Rebuild a state in the environment, in the ``style`` of the agent: without the words, and so without the reasons,
-    of the policy whose episode it is from. Raises StudyError where it is another state now."""
-    state = await state_after(environment, case, [in_style(reply, style) for reply in study_state.replies])
-    if state_digest(settings, case, state) != study_state.digest:
-        raise StudyError(f"{study_state.dataset}: state {study_state.digest} comes out differently: cases or matcher "
-                         "have changed; sample again")  # fmt: skip
+    """Rebuild a sampled state in the environment. Its actions are rendered in the grammar of the agent, ``style``, so
+    that the agent does not read the reasoning of the policy whose episode it is from. Raises StudyError where the
+    result is another state."""
+    actions = [render_action(parse_action(reply), style) for reply in record.replies]
+    state = await state_after(environment, case, actions)
+    if state_digest(settings, case, state) != record.digest:
+        raise StudyError(f"{record.dataset}: state {record.digest} comes out differently: cases or matcher have "
+                         "changed; sample again")  # fmt: skip
     return state
 
 
-async def decide(
+async def propose(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, state: State, digest: str
 ) -> Proposal:
-    """Get the decision of an agent at a state. An agent that gives no reasons and does not diagnose must also name the
-    diagnosis that it leans to, which is all that raters can then know of its reasoning."""
+    """Get the decision of an agent at a state. An agent that requests an examination without reasoning is asked for a
+    diagnosis too (``leaning``), because raters can know nothing else of its reasoning."""
     seed = derive_seed(settings.evaluation.seed, "study", digest)
-    turn = await agent.act(state, False, seed)
-    reasoning, decision = reasons(turn.text), dict[str, Any]()
-    match parse_action(turn.text):
-        case RequestTest(name) if not _VERB.search(name):
-            forced = None if reasoning else parse_action((await agent.act(state, True, seed)).text)
-            leaning = forced.text if isinstance(forced, FinalDiagnosis) and not _VERB.search(forced.text) else ""
-            usd = await request_price(settings, environment, state, name)
-            decision = {"kind": "request", "action": name, "leaning": leaning, "usd": usd}
-        case FinalDiagnosis(text) if not _VERB.search(text):
-            decision = {"kind": "diagnosis", "action": text}
-    return Proposal(state=digest, run=run, reasoning=reasoning, **decision)
+    reply = (await agent.act(state, False, seed)).text
+    action, reasoning = parse_action(reply), remove_action(reply)
+    if isinstance(action, FinalDiagnosis) and not _VERB.search(action.text):
+        return Proposal(state=digest, run=run, reasoning=reasoning, kind="diagnosis", action=action.text)
+    if isinstance(action, RequestTest) and not _VERB.search(action.name):
+        forced = None if reasoning else parse_action((await agent.act(state, True, seed)).text)
+        leaning = forced.text if isinstance(forced, FinalDiagnosis) and not _VERB.search(forced.text) else ""
+        usd = await request_price(settings, environment, state, action.name)
+        return Proposal(
+            state=digest, run=run, reasoning=reasoning, kind="request", action=action.name, leaning=leaning, usd=usd
+        )
+    return Proposal(state=digest, run=run, reasoning=reasoning)
 
 
-def reasons(reply: str) -> str:
-    """Return a reply without its action."""
+def remove_action(reply: str) -> str:
+    """Return the reasoning of a reply: its text without the action and without labels such as ``THINKING:``."""
     text = _LABEL.sub("", _ACTION.sub("", reply))
     return "\n".join(line.strip() for line in text.splitlines() if re.search(r"\w", line))
 
 
-def names(settings: Settings, agent: AgentEntry) -> list[str]:
-    """List the names of the model that an agent uses: ours and its makers'."""
+def model_names(settings: Settings, agent: AgentEntry) -> list[str]:
+    """List the names of the model that an agent uses: its label in tables, and the name that its makers gave it."""
     model = model_of(settings, agent)
-    return [name for name in (model.label, (model.id or "").rpartition("/")[2]) if name] if model else []
+    if model is None:
+        return []
+    return [name for name in (model.label, (model.id or "").rpartition("/")[2]) if name]
 
 
-def blanked(text: str, own: Sequence[str]) -> str:
-    """Replace names of models in a text: raters are blind."""
-    known = "|".join([*map(re.escape, sorted(own, key=len, reverse=True)), _NAMES])
-    return re.sub(rf"(?<!\w)(?:{known})(?!\w)", "[model]", text, flags=re.IGNORECASE)
+def hide_models(text: str, own_names: Sequence[str]) -> str:
+    """Replace ``own_names`` and the names of well-known models in a text by ``[model]``, since raters are blind."""
+    longest_first = sorted(own_names, key=len, reverse=True)
+    names = "|".join([*map(re.escape, longest_first), _NAMES])
+    return re.sub(rf"(?<!\w)(?:{names})(?!\w)", "[model]", text, flags=re.IGNORECASE)
 
 
 async def request_price(settings: Settings, environment: DiagnosticEnvironment, state: State, name: str) -> float:
-    """Return the US dollars that a request would be charged now; the list price where the record has no result, so that
-    the price does not show raters what is available."""
+    """Return the US dollars that a request would be charged at a state. Where the record has no result this is the list
+    price, so that the price does not show raters what is available."""
     results = state.case.key_pertinent_results_dict
     await environment.matcher.prepare(name, results)
-    match, _ = environment.matcher.match(name, results)
-    if match:
-        fresh = [key for key in match if key not in state.obtained]
-        return charge(state.case, state.obtained, fresh[0]) if fresh else 0.0
+    matched, _ = environment.matcher.match(name, results)
+    if matched:
+        new = [key for key in matched if key not in state.obtained]
+        return charge(state.case, state.obtained, new[0]) if new else 0.0
     return 0.0 if is_physical(name) else round(price_of(name, settings.costs).usd, 2)

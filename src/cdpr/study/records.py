@@ -20,18 +20,19 @@ class StudyError(ValueError):
 
 
 class Record(BaseModel):
-    """A record without further fields, hashable."""
+    """Base class of all records of the study. Records are hashable, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file with one record."""
+        """Read the single record in a JSON file. Raises pydantic's ValidationError for anything else."""
         return cls.model_validate_json(path.read_bytes())
 
 
 class Finding(Record):
-    """An examination requested before the state: its answer as the agent saw it, and its charge in US dollars."""
+    """One request that led to a state: the name of the examination (empty for an unreadable reply), the kind and
+    ``text`` of the answer that the agent saw, and the charge in US dollars."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget"]
     examination: str
@@ -40,9 +41,13 @@ class Finding(Record):
 
 
 class StudyState(Record):
-    """A decision state. It is from turn ``turn`` (0: only the presentation is known) of an episode of the run
-    ``source`` on case ``note_id`` (for credentialed cases a digest, as in evaluations) of ``dataset``; ``digest`` is
-    its identity, and ``replies`` lead to it, in the full grammar. As private as the case."""
+    """A state of an episode, at which raters judge what different methods would do next. As private as the case.
+
+    ``digest`` is the identity of the state (:func:`state_digest`). The episode is of the run ``source`` on the case
+    ``note_id`` (a pseudonym for credentialed cases, as in evaluations) of ``dataset``; ``turn`` is 0 where only the
+    ``presentation`` is known. ``found`` lists what was requested before, ``replies`` the replies that did so, in the
+    full grammar: replaying them rebuilds the state.
+    """
 
     digest: str
     dataset: str
@@ -56,8 +61,12 @@ class StudyState(Record):
 
 
 class Content(Record):
-    """A proposal at a state, as a card shows it. ``reasoning`` are the words without the action; ``leaning`` is the
-    diagnosis that an agent without reasons would have given there; ``usd`` is the charge of a request."""
+    """What raters see of a proposal: a method's next decision at the state with the digest ``state``.
+
+    ``reasoning`` is the reply without its action. ``action`` is the requested examination or the diagnosis, by
+    ``kind``. ``leaning`` is the diagnosis that an agent without reasoning gives when it must diagnose at this state.
+    ``usd`` is the charge of a request in US dollars.
+    """
 
     state: str
     reasoning: str = ""
@@ -68,14 +77,15 @@ class Content(Record):
 
 
 class Proposal(Content):
-    """The proposal of a run at a state."""
+    """A proposal with its author, the ``run``."""
 
     run: str
 
 
 class StateMeans(Record):
-    """The scores of a run at a state, unsealed: means over raters by dimension, None without a rating. ``state`` is the
-    digest of :class:`StudyState`; ``dataset``, ``note_id``, ``turn`` and ``source`` are its fields."""
+    """The mean scores of one run at one state: means over raters by dimension, None without a rating. ``state`` is the
+    digest of the state. ``dataset``, ``note_id``, ``turn`` and ``source`` are copied from its :class:`StudyState`,
+    ``kind`` and ``action`` from the run's :class:`Content`."""
 
     state: str
     dataset: str
@@ -92,19 +102,20 @@ Line = TypeVar("Line", bound=Record)
 
 
 def state_digest(settings: Settings, case: CaseRecord, state: State) -> str:
-    """Compute the identity of a state, 16 hexadecimal digits, from the case and its evidence in order, not from
-    words."""
+    """Compute the identity of a state, 16 hexadecimal digits. It depends on the case and on the evidence in its order,
+    not on the wording of the replies."""
     content = [case.dataset, public_text(settings, case, case.note_id), state.key[1]]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def write_lines(path: Path, lines: Iterable[BaseModel]) -> None:
-    """Write one JSON object a line."""
+    """Write records to a file, one JSON object per line; :func:`read_lines` reads it."""
     write_text(path, "".join(line.model_dump_json() + "\n" for line in lines))
 
 
 def read_lines(path: Path, kind: type[Line]) -> list[Line]:
-    """Read the records of a file. Raises StudyError for a line that is none; the message quotes nothing of it."""
+    """Read a file with one record of the class ``kind`` per line. Raises StudyError for a line that is no such record;
+    the message quotes nothing of the line, which may hold case text."""
     lines = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:

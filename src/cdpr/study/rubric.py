@@ -1,4 +1,4 @@
-"""The five dimensions and their anchors (paper, appendix "Expert Evaluation Protocol"), in words of ours."""
+"""The five dimensions of the ratings and their anchors, reworded (paper, appendix "Expert Evaluation Protocol")."""
 
 import functools
 from dataclasses import dataclass
@@ -10,21 +10,23 @@ SCALE = (1, 2, 3, 4, 5)
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dimension of the ratings, ``of`` the reasoning or the action; ``anchors`` say what each score means."""
+    """A dimension on which raters score a proposal from 1 to 5, such as ``evidence_support``.
+
+    ``title`` is its name on the form, ``asks`` the question to the rater, ``anchors`` the meaning of each score.
+    """
 
     name: str
     title: str
-    of: str
     asks: str
     anchors: dict[int, str]
 
 
 @functools.cache
 def rubric() -> tuple[Dimension, ...]:
-    """Return the dimensions in the paper's order."""
+    """Read the five dimensions from ``rubric.yaml``, in the paper's order."""
     return tuple(Dimension(**entry) for entry in parse_yaml(shipped_text(__package__, "rubric.yaml")))
 
 
 def dimensions() -> tuple[str, ...]:
-    """Return the names of the dimensions."""
+    """Return the names of the five dimensions, in the paper's order."""
     return tuple(dimension.name for dimension in rubric())

@@ -1,71 +1,76 @@
-"""Agreement, paired tests on per-state means, effect sizes and power."""
+"""Agreement of raters, paired tests on the mean scores of states, effect sizes and power."""
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .rubric import SCALE
 
-Level = Literal["nominal", "ordinal", "interval", "ratio"]
-
 LEVEL = 0.05  # of significance, after Holm's correction (paper)
 TARGET = 0.5  # points that a study should be able to find
 DECIMALS = 9  # means of whole scores lie on a grid: rounding keeps ties equal
 
 
-def alpha(ratings: ArrayLike, level: Level = "ordinal") -> float | None:
-    """Compute Krippendorff's alpha of ``ratings`` [raters, units], NaN where one is missing; None where nothing was
-    rated twice, or all scores are equal, so that chance alone agrees.
+def krippendorff_alpha(ratings: ArrayLike) -> float | None:
+    """Compute the ordinal Krippendorff's alpha of ``ratings`` [raters, items], NaN where a rating is missing.
 
-    Source: Krippendorff, Content Analysis (2004), chapter 11; computed by the package ``krippendorff``.
+    Returns None where alpha is undefined: no item was rated twice, or all scores are equal. Source: Krippendorff,
+    Content Analysis (2004), chapter 11; computed by the package ``krippendorff``.
     """
-    return alpha_of_counts(value_counts(ratings), level)
+    return alpha_of_counts(count_scores(ratings))
 
 
-def value_counts(ratings: ArrayLike) -> np.ndarray:
-    """Count how often each unit got each score, [units, 5], for units rated at least twice."""
-    counts = np.stack([(np.asarray(ratings) == value).sum(axis=0) for value in SCALE], axis=1)
+def count_scores(ratings: ArrayLike) -> np.ndarray:
+    """Count how often each item got each of the five scores. Takes ``ratings`` [raters, items], NaN where missing;
+    returns counts [items, 5] of the items that were rated at least twice."""
+    counts = np.stack([(np.asarray(ratings) == score).sum(axis=0) for score in SCALE], axis=1)
     return counts[counts.sum(axis=1) > 1]
 
 
-def alpha_of_counts(counts: np.ndarray, level: Level = "ordinal") -> float | None:
-    """Compute alpha as :func:`alpha` does, from :func:`value_counts`."""
+def alpha_of_counts(counts: np.ndarray) -> float | None:
+    """Compute Krippendorff's alpha as :func:`krippendorff_alpha` does, from the counts of :func:`count_scores`."""
     import krippendorff
 
-    if len(counts) == 0 or (counts.sum(axis=0) > 0).sum() < 2:
+    if (counts.sum(axis=0) > 0).sum() < 2:  # no two different scores
         return None
-    return float(krippendorff.alpha(value_counts=counts, value_domain=list(SCALE), level_of_measurement=level))
+    return float(krippendorff.alpha(value_counts=counts, value_domain=list(SCALE), level_of_measurement="ordinal"))
 
 
-def resampled_clusters(clusters: Sequence[object], resamples: int, seed: int) -> np.ndarray:
-    """Resample whole clusters, and count how often each unit is drawn, [resamples, units] (states of one case are no
-    independent sample)."""
-    names, of_unit = np.unique(np.asarray([repr(name) for name in clusters]), return_inverse=True)
-    drawn = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
-    return drawn[:, of_unit]
+def resample_clusters(clusters: Sequence[object], resamples: int, seed: int) -> np.ndarray:
+    """Draw bootstrap resamples of whole clusters, because states of one case are not independent.
+
+    ``clusters`` has the cluster of each item. Returns how often each item is drawn, [resamples, items].
+    """
+    names, cluster_of_item = np.unique(np.asarray([repr(name) for name in clusters]), return_inverse=True)
+    shares = np.full(len(names), 1 / len(names))
+    counts = np.random.default_rng(seed).multinomial(len(names), shares, size=resamples)
+    return counts[:, cluster_of_item]
 
 
-def compare(differences: ArrayLike, permutations: int, seed: int) -> dict[str, float]:
-    """Compare in pairs, by ``differences`` [states], at least one: their mean, ``sd`` and number of
-    ``zeros``; two-sided p-values of the signed-rank test with Pratt's zeros (``p``), with zeros dropped, and of the
-    permutation test; rank-biserial correlation; Hodges-Lehmann ``shift`` with its 95% interval. Sources: Wilcoxon,
-    Biometrics Bull. 1 (1945); Pratt, JASA 54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math.
-    Stat. 34 (1963)."""
+def compare_pairs(differences: ArrayLike, permutations: int, seed: int) -> dict[str, float]:
+    """Test whether two methods differ. ``differences`` [states], at least one, are the mean scores of the first minus
+    those of the second.
+
+    Returns by name: the mean ``difference``, its ``sd``, the number of ``zeros``; two-sided p-values of the signed-rank
+    test with Pratt's zeros (``p``) and with zeros dropped (``p_zeros_dropped``) and of the permutation test
+    (``p_permutation``); the ``rank_biserial`` correlation; the Hodges-Lehmann ``shift`` with its 95% interval
+    (``shift_low``, ``shift_high``). Sources: Wilcoxon, Biometrics Bull. 1 (1945); Pratt, JASA 54 (1959); Kerby, Compr.
+    Psychol. 3 (2014); Hodges and Lehmann, Ann. Math. Stat. 34 (1963).
+    """
     d = np.round(np.asarray(differences, dtype=float), DECIMALS)
     low, shift, high = hodges_lehmann(d)
-    return {
-        "zeros": int((d == 0).sum()), "difference": float(d.mean()), "sd": float(d.std(ddof=1)) if len(d) > 1 else 0.0,
-        "p": signed_rank(d, "pratt"), "p_zeros_dropped": signed_rank(d, "wilcox"),
-        "p_permutation": sign_flips(d, permutations, seed), "rank_biserial": rank_biserial(d), "shift": shift,
-        "shift_low": low, "shift_high": high,
-    }  # fmt: skip
+    sd = float(d.std(ddof=1)) if len(d) > 1 else 0.0
+    sizes = {"difference": float(d.mean()), "sd": sd, "zeros": int((d == 0).sum()), "rank_biserial": rank_biserial(d)}
+    p_values = {"p": signed_rank_p_value(d, "pratt"), "p_zeros_dropped": signed_rank_p_value(d, "wilcox")}
+    p_values["p_permutation"] = permutation_p_value(d, permutations, seed)
+    return sizes | p_values | {"shift": shift, "shift_low": low, "shift_high": high}
 
 
-def signed_rank(d: np.ndarray, zeros: str) -> float:
-    """Compute the two-sided p-value of the signed-rank test, without continuity correction; 1 where nothing differs."""
+def signed_rank_p_value(d: np.ndarray, zeros: str) -> float:
+    """Compute the two-sided p-value of Wilcoxon's signed-rank test of differences ``d`` [states], by the normal
+    approximation. ``zeros`` is SciPy's ``zero_method``. Returns 1 where nothing differs."""
     from scipy.stats import wilcoxon
 
     if not d.any():
@@ -74,48 +79,52 @@ def signed_rank(d: np.ndarray, zeros: str) -> float:
     return p if math.isfinite(p) else 1.0
 
 
-def sign_flips(d: np.ndarray, permutations: int, seed: int) -> float:
-    """Compute the two-sided p-value of the mean under random signs, from so many flips and the observed one
-    (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros change nothing, so they are left
-    out."""
-    moved = d[d != 0]
-    if not len(moved):
+def permutation_p_value(d: np.ndarray, permutations: int, seed: int) -> float:
+    """Compute the two-sided p-value of the mean of differences ``d`` [states] under random signs, from that many
+    random permutations and the observed one (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros have no
+    sign and are left out. Returns 1 where nothing differs."""
+    nonzero = d[d != 0]
+    if not len(nonzero):
         return 1.0
-    flips = np.random.default_rng(seed).integers(0, 2, size=(permutations, len(moved)), dtype=np.int8) * 2.0 - 1.0
-    extreme = (abs(flips @ moved) >= abs(moved.sum()) - 1e-9).sum()
-    return float((extreme + 1) / (permutations + 1))
+    signs = np.random.default_rng(seed).integers(0, 2, size=(permutations, len(nonzero)), dtype=np.int8) * 2.0 - 1.0
+    at_least_observed = (abs(signs @ nonzero) >= abs(nonzero.sum()) - 1e-9).sum()
+    return float((at_least_observed + 1) / (permutations + 1))
 
 
 def rank_biserial(d: np.ndarray) -> float:
-    """Compute the rank sum of the positive differences minus that of the negative ones, over both, in -1..1, without
-    zeros."""
+    """Compute the matched-pairs rank-biserial correlation of differences ``d`` [states], from -1 (all negative) to 1
+    (all positive): the rank sum of the positive ones minus that of the negative ones, over both. Zeros are left out;
+    returns 0 where nothing differs."""
     from scipy.stats import rankdata
 
-    moved = d[d != 0]
-    if not len(moved):
+    nonzero = d[d != 0]
+    if not len(nonzero):
         return 0.0
-    ranks = rankdata(abs(moved))
-    return float((ranks * np.sign(moved)).sum() / ranks.sum())
+    ranks = rankdata(abs(nonzero))
+    return float((ranks * np.sign(nonzero)).sum() / ranks.sum())
 
 
 def hodges_lehmann(d: np.ndarray) -> tuple[float, float, float]:
-    """Compute lower end, estimate and upper end (95%) of the shift: the median of all pairwise averages, and the order
-    statistics that the signed-rank test does not reject (large samples)."""
-    i, j = np.triu_indices(len(d))
-    walsh = np.sort((d[i] + d[j]) / 2)
+    """Estimate the shift of differences ``d`` [states] with a 95% interval; returns (low, shift, high).
+
+    The shift is the median of all pairwise averages (Walsh averages). The ends are the order statistics that the
+    signed-rank test does not reject (large samples).
+    """
     n = len(d)
+    i, j = np.triu_indices(n)
+    walsh = np.sort((d[i] + d[j]) / 2)
     spread = 1.959964 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
-    at = min(max(math.floor(n * (n + 1) / 4 - spread), 0), (len(walsh) - 1) // 2)
-    return float(walsh[at]), float(np.median(walsh)), float(walsh[-1 - at])
+    rank = min(max(math.floor(n * (n + 1) / 4 - spread), 0), (len(walsh) - 1) // 2)
+    return float(walsh[rank]), float(np.median(walsh)), float(walsh[-1 - rank])
 
 
 def states_needed(difference: float, sd: float, tests: int = 1) -> int:
-    """Compute the states that the signed-rank test needs to find a mean ``difference`` of per-state means whose
-    deviation is ``sd`` with 80% power, at ``LEVEL`` over ``tests`` (Bonferroni's, which Holm's is never above).
+    """Compute the number of states with which the signed-rank test finds a mean ``difference`` with 80% power.
 
-    Normal approximation, divided by the test's asymptotic efficiency against the t-test for normal differences, 3 / pi
-    (Lehmann, Nonparametrics (1975)); at least six, since fewer reach no p below .05. Raises
-    ValueError for no difference or no spread.
+    ``sd`` is the standard deviation of the differences, in points like ``difference``. The level is ``LEVEL`` over
+    ``tests`` (Bonferroni's, which Holm's is never above). Normal approximation, divided by the test's asymptotic
+    efficiency against the t-test for normal differences, 3 / pi (Lehmann, Nonparametrics (1975)). At least six, since
+    fewer states reach no p below .05. Raises ValueError for no difference or no spread.
     """
     from scipy.stats import norm
 

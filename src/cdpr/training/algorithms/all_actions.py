@@ -110,7 +110,7 @@ class AllActions(Algorithm):
         """Compute one advantage and one weight for each decision of the group, and for each alternative."""
         context, nodes = self.context, build_tree(group)
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
-        draw = draws.follow if self.options.leaves == "returns" else draws.steps
+        draw = draws.rollout if self.options.leaves == "returns" else draws.draw_steps
         numbers = range(self.options.continuations)
         await asyncio.gather(*(draw(node.state, numbers) for node in nodes.values()))
         taken = [pair for trajectory in group for pair in zip(trajectory.states, trajectory.steps, strict=True)]
