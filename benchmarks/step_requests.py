@@ -267,8 +267,9 @@ async def tabulated(rows: AsyncIterator[tuple[str, dict[str, float]]]) -> dict[s
     return report
 
 
-def habits_of(rows: dict[str, dict[str, float]], trajectories: int) -> Behaviour:
-    """The policy's habits, from the figures of the arms."""
+def measured_behaviour(rows: dict[str, dict[str, float]], trajectories: int) -> Behaviour:
+    """The policy's behaviour that the planner needs, computed from the counts of the arms ``rows``; a batch has
+    ``trajectories`` episodes."""
     grpo, paper, ends, budget = rows["grpo"], rows["paper"], rows["H 0, K 16"], rows["budget 2"]
     children, fresh = ends["forced_states"], paper["credit/fresh"]
     return replace(
@@ -283,12 +284,12 @@ def habits_of(rows: dict[str, dict[str, float]], trajectories: int) -> Behaviour
     )
 
 
-def planned(settings: Settings, habits: Behaviour) -> dict[str, float]:
+def planned(settings: Settings, behaviour: Behaviour) -> dict[str, float]:
     """The planner's figures under the names of :func:`count`."""
-    work = step_work(settings, habits)
+    work = step_work(settings, behaviour)
     counts = {"requests_with_n": sum(own.requests for own in work.values())}
     counts["prompt_tokens_case"] = sum(own.prompt for own in work.values())
-    lengths = {"probes": habits.reply, "continuations": habits.reply, "forced diagnoses": habits.name}
+    lengths = {"probes": behaviour.reply, "continuations": behaviour.reply, "forced diagnoses": behaviour.name}
     counts |= {
         f"{phase.split()[0]}_replies": own.tokens / lengths[phase] for phase, own in work.items() if phase in lengths
     }
@@ -325,14 +326,14 @@ def main() -> None:
             rows[name] |= {key: metrics[key] for key in ("credit/selected_share",) if metrics}
             print(style, name, {key: round(value, 2) for key, value in rows[name].items()}, flush=True)
         size = base.training.prompts_per_batch * base.training.group_size
-        habits = habits_of(rows, size)
-        print(style, habits)
+        behaviour = measured_behaviour(rows, size)
+        print(style, behaviour)
         for name, settings in changed.items():
-            plan = planned(settings, habits)
+            plan = planned(settings, behaviour)
             rows[name] |= {f"planned_{key}": value for key, value in plan.items()}
             shares = {key: round(value / max(1, rows[name].get(key, 0)), 2) for key, value in plan.items()}
             print(style, name, "planned / counted", shares)
-        for name, row in (rows | {"habits": vars(habits)}).items():
+        for name, row in (rows | {"behaviour": vars(behaviour)}).items():
             report |= {f"{style}, {name}, {key}": round(value, 4) for key, value in sorted(row.items())}
     if arguments.truth:
         report |= asyncio.run(

@@ -253,6 +253,17 @@ def test_every_stage_is_run_by_a_rule():
     assert {name for name in STAGES.keys() - run if not re.match(r"(write|plot)_", name)} == set()
 
 
+def test_the_forecast_of_time_lists_every_slow_rule():
+    snakefile, *files = [ROOT / "Snakefile", *ROOT.glob("rules/*.smk")]
+    jobs = {name for path in files for name, body in RULE.findall(path.read_text("utf-8")) if "job(" in body}
+    local = re.search(r"^localrules:\n((?: .*\n)+)", snakefile.read_text("utf-8"), re.MULTILINE)
+    seconds_at_most = {*re.findall(r"\w+", local[1]), "map_costs", "remove_leaks"}
+    durations = yaml.safe_load((ROOT / "workflow/durations.yaml").read_text("utf-8"))
+    demo, miniature = durations["config"].keys(), durations["ci"].keys()
+    assert {"train_policy", "make_hospital", "evaluate_served"} <= jobs - seconds_at_most <= demo
+    assert miniature <= demo <= RULES.keys(), "what is slow in miniature is slow in the demo"
+
+
 # Words that were private to this project, and what they were for: the field's word replaces each.
 GONE = {
     r"nobody|whom|in vain|told": "name the one who acts, or use the passive",

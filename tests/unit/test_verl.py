@@ -678,10 +678,10 @@ def test_time_grows_with_the_work_and_shrinks_with_the_gpus(tmp_path):
     ],
 )
 def test_the_plan_counts_what_the_simulation_counted(tmp_path, arm, change):
-    """The planner's arithmetic from a policy's habits against the requests of that policy's episodes, which
+    """The planner's arithmetic from a policy's behaviour against the requests of that policy's episodes, which
     benchmarks/step_requests.py counts."""
     figures = json.loads(Path("docs/benchmarks/step_requests.json").read_text())
-    own = {key: figures[f"free_text, habits, {key}"] for key in vars(Behaviour())}
+    own = {key: figures[f"free_text, behaviour, {key}"] for key in vars(Behaviour())}
     assert all(abs(own[key] / usual - 1) < 0.02 for key, usual in vars(Behaviour()).items() if key != "turns")
     work = step_work(paper(tmp_path, credit=change), Behaviour(**own))
     counted = {key: figures[f"free_text, {arm}, {key}"] for key in ("sampled_tokens", "prompt_tokens_case")}
