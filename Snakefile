@@ -15,7 +15,7 @@ from snakemake.utils import min_version
 min_version("9.20")
 try:
     from cdpr.pipeline import machines, outlook, page, served
-    from cdpr.pipeline.evidence import inspected_credit
+    from cdpr.pipeline.evidence import credited_evaluations
     from cdpr.pipeline.experiment import Experiment
     from cdpr.settings import SettingsError, digest
     from cdpr.settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS

@@ -108,7 +108,7 @@ use rule make_forms as inspector with:
     """Write the decision inspector: a site to step through workups and see why they went so."""
     input:
         evidence("write_inspector"),
-        [f"<results>/analysis/credit/{run}/{dataset}.jsonl.gz" for run, dataset in inspected_credit(experiment)],
+        [f"<results>/analysis/credit/{run}/{dataset}.jsonl.gz" for run, dataset in credited_evaluations(experiment)],
         **{f"cases_{dataset}": f"<results>/cases/{dataset}.jsonl" for dataset in BENCHMARKS},
         study="<results>/study/means.jsonl",
     output:

@@ -5,7 +5,7 @@ rule smoke:
     """One small training and its evaluation."""
     input:
         [f"<results>/evaluations/{run}/{IN_DOMAIN}.jsonl" for run in ("warm_start", "zero_test")],
-        f"<results>/evaluations/{experiment.trained('cdpr')[0]}/{IN_DOMAIN}.jsonl",
+        f"<results>/evaluations/{experiment.training_runs('cdpr')[0]}/{IN_DOMAIN}.jsonl",
 
 
 rule main_table:

@@ -9,7 +9,7 @@ import pytest
 from cdpr.files import DigestCache
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.run_key import code_digest, import_closure, package_folder
-from cdpr.pipeline.running import contents
+from cdpr.pipeline.running import list_contents
 from cdpr.pipeline.stages import STAGES
 from cdpr.records import FileDigest, RunRecord
 from cdpr.settings import Settings, merge, parse_settings, variants
@@ -162,7 +162,7 @@ def test_the_process_reward_does_not_concern_grpo(tmp_path):
     assert before.key("train_policy", run="grpo-seed0") == after.key("train_policy", run="grpo-seed0")
     grpo, cdpr = (before.code("train_policy", {"run": run}) for run in ("grpo-seed0", "cdpr-seed0"))
     assert grpo != cdpr
-    assert {*before.trained("without_process_reward")} <= {*before.trained("grpo")}, "trained once"
+    assert {*before.training_runs("without_process_reward")} <= {*before.training_runs("grpo")}, "trained once"
 
 
 def test_jobs_find_the_digests_that_planning_computed(tmp_path):
@@ -176,7 +176,7 @@ def test_jobs_find_the_digests_that_planning_computed(tmp_path):
 
 def test_no_two_jobs_share_a_key(tmp_path):
     of = plan(tmp_path)
-    runs = of.trained(*variants(of.settings))
+    runs = of.training_runs(*variants(of.settings))
     pairs = {*of.evaluations({*of.agents, *runs}), *of.evidence("write_leak_control").evaluations}
     others = ("warm_start_policy", *of.datasets)
     assert len(of.current_keys()) == len(others) + len(runs) + len(pairs)
@@ -281,8 +281,8 @@ def test_a_key_takes_the_content_behind_a_record_and_no_time_of_it(tmp_path):
         path = tmp_path / f"{name}.run.json"
         record = RunRecord(wall_seconds=seconds, outputs={k: FileDigest(path=k, sha256=v) for k, v in outputs.items()})
         path.write_text(record.model_dump_json())
-        return contents(path, f"digest of {seconds}")
+        return list_contents(path, f"digest of {seconds}")
 
     assert parts("a", 1.5, policy="p", timings="t") == parts("b", 2.5, policy="p", timings="u")
     assert parts("a", 1.5, policy="p") != parts("b", 1.5, policy="q")
-    assert contents(tmp_path / "cases.jsonl", "d") == ["d"]
+    assert list_contents(tmp_path / "cases.jsonl", "d") == ["d"]

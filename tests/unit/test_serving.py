@@ -27,7 +27,7 @@ from cdpr.llm.recording import Recordings
 from cdpr.llm.types import ModelUnavailable
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.machines import serving_machine
-from cdpr.pipeline.running import run_jobs
+from cdpr.pipeline.running import request_jobs, run_jobs
 from cdpr.pipeline.served import evaluate_served, key_of, machine_of, own_server, served_jobs, server_of
 from cdpr.pipeline.systems import missing
 from cdpr.settings import Machine, Serving, SettingsError, load_settings, parse_settings
@@ -234,7 +234,8 @@ def evaluate(plan: Experiment, name: str) -> None:
     [job] = [job for job in served_jobs(plan) if job.name == name]
     for run, dataset in job.evaluations:
         inputs, outputs = {"cases": [f"<results>/cases/{dataset}.jsonl"]}, {"evaluation": [written(run, dataset)]}
-        run_jobs(plan, "evaluate_agent", [{"run": run, "dataset": dataset}], inputs, outputs, server_of=own_server)
+        requests = request_jobs("evaluate_agent", [{"run": run, "dataset": dataset}], inputs, outputs)
+        run_jobs(plan, requests, own_server)
 
 
 def written(run: str, dataset: str, kind: str = "jsonl") -> str:
@@ -274,7 +275,7 @@ def test_one_job_evaluates_all_that_a_model_acts_for(project, tmp_path):
     assert job.name == "doctor" and job.runs == ("one", "two") and len(job.evaluations) == 6
     evaluate(plan, "doctor")
     outputs = [written(*pair, kind) for pair in job.evaluations for kind in ("jsonl", "run.json")]
-    assert len(outputs) == 12 and all(Path(plan.resolved(path)).exists() for path in outputs)
+    assert len(outputs) == 12 and all(Path(plan.resolve_path(path)).exists() for path in outputs)
     rows = [row for run, dataset in job.evaluations
             for row in read_rows(tmp_path / "results" / "evaluations" / run / f"{dataset}.jsonl")]  # fmt: skip
     assert len(rows) == 24 and all(row.correct for row in rows)
@@ -282,9 +283,9 @@ def test_one_job_evaluates_all_that_a_model_acts_for(project, tmp_path):
     assert asked == ["org/doctor null"] * (4 * 3 * 3), "two turns of one, one of the other"
     assert (tmp_path / "state" / "servers" / "doctor.log").read_text().count("stub: environment") == 1
     assert not list((tmp_path / "state").glob("*/evaluation.jsonl"))
-    before = {path: Path(plan.resolved(path)).read_bytes() for path in outputs if path.endswith(".jsonl")}
+    before = {path: Path(plan.resolve_path(path)).read_bytes() for path in outputs if path.endswith(".jsonl")}
     evaluate(Experiment(project("--fails")), "doctor")  # all is recorded: no server is needed
-    assert before == {path: Path(plan.resolved(path)).read_bytes() for path in before}
+    assert before == {path: Path(plan.resolve_path(path)).read_bytes() for path in before}
     otherwise = project("--fails").model_copy(update={"serving": serving("--slow 0", models=["doctor"])})
     with pytest.raises(ModelUnavailable, match="no weights in that folder"):
         evaluate_served(Experiment(otherwise), "doctor")  # what is served otherwise is asked again

@@ -38,7 +38,7 @@ from ..settings import Settings, SettingsError, generate, is_trained, load_setti
 from ..settings.datasets import DATASETS, IN_DOMAIN
 from . import housekeeping, mlflow_index
 from .experiment import Experiment
-from .running import run_jobs
+from .running import request_jobs, run_jobs
 from .served import evaluate_served, own_server
 from .stages import STAGES
 
@@ -53,19 +53,19 @@ _STAGE_EXAMPLE = "example: what its rule runs\n  snakemake --dry-run --printshel
 _COMPARED = {"grpo": "GRPO", "cdpr": "CDPR as set", "cdpr_short": "CDPR, H 0, K 16"}
 _Command = Callable[[argparse.Namespace], int | None]
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
+# The function and the arguments of each command that is no stage.
 _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command in this process: 0 on success, 2 for a problem that the user can solve (one clear message)."""
+    """Run a command in this process. ``argv`` are its words, by default those of the command line. Returns the exit
+    code: 0 on success, 2 for a problem that the user can solve, after one clear message."""
     # What modules define is no garbage: looking for it takes a tenth of the start, and a fifth of a second at the end.
     gc.set_threshold(50_000, 20, 50)
     atexit.register(gc.freeze)
     parser, words = build_parser(), list(sys.argv[1:] if argv is None else argv)
-    if words and not words[0].startswith("-") and words[0] not in (names := {**STAGES, **_COMMANDS}):
-        near = " or ".join(f"`cdpr {name}`" for name in difflib.get_close_matches(words[0], names, 3, 0.5))
-        meant = f": did you mean {near}?" if near else ""
-        parser.error(f"there is no command {words[0]!r}{meant} (cdpr --help lists all)")
+    if words and not words[0].startswith("-"):
+        _check_command(parser, words[0])
     args = parser.parse_args(words)
     if not hasattr(args, "call"):
         parser.print_help()
@@ -81,12 +81,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = explain(error, args.settings)
         if message is None and not args.credentialed:
             raise
-        if message is None:  # the place alone: the message may quote a credentialed case
-            places = "".join(traceback.format_tb(error.__traceback__))
+        if message is None:  # the stack alone: the message may quote a credentialed case
+            stack = "".join(traceback.format_tb(error.__traceback__))
             fault = f"{type(error).__name__} (its message is withheld: cases are credentialed)"
-            message = f"a fault of the program\n{places}{fault}"
+            message = f"a fault of the program\n{stack}{fault}"
         print(terminal(f"cdpr {args.command}: {message}"), file=sys.stderr)
         return 2
+
+
+def _check_command(parser: argparse.ArgumentParser, name: str) -> None:
+    """End the process with a message for a command that does not exist; it names those with similar names."""
+    names = {**STAGES, **_COMMANDS}
+    if name not in names:
+        similar = " or ".join(f"`cdpr {near}`" for near in difflib.get_close_matches(name, names, 3, 0.5))
+        question = f": did you mean {similar}?" if similar else ""
+        parser.error(f"there is no command {name!r}{question} (cdpr --help lists all)")
 
 
 def configure_output() -> None:
@@ -107,7 +116,7 @@ def configure_output() -> None:
 
 @functools.cache
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line; stages come from the catalogue."""
+    """Build the parser of the whole command line: a subcommand for each stage, and for each of :data:`_COMMANDS`."""
     # Wide enough for the longest stage name.
     layout = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30, width=110)
     parser = argparse.ArgumentParser("cdpr", description=__doc__, formatter_class=layout)
@@ -115,6 +124,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="stages and commands")
 
     def add(name: str, call: _Command, summary: str | None, **more: Any) -> argparse.ArgumentParser:
+        """Add a subcommand that calls ``call``; ``more`` goes to argparse."""
         command = commands.add_parser(name, help=summary, formatter_class=layout, **{"description": summary, **more})
         command.set_defaults(call=call)
         command.add_argument("--settings", nargs="+", metavar="FILE", help=_SETTINGS_HELP)
@@ -139,20 +149,24 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _argument(*flags: str, **options: Any) -> _Argument:
+    """Describe an argument of a command, as for argparse's ``add_argument``."""
     return flags, options
 
 
 def _command(*arguments: _Argument) -> Callable:
-    """Make the function ``_name`` the subcommand ``name``; its docstring is the help."""
+    """Decorate the function ``_name`` to make it the subcommand ``name``; its docstring is the help."""
 
     def register(call: _Command) -> _Command:
+        """Add the function to the commands."""
         _COMMANDS[call.__name__[1:]] = call, arguments
         return call
 
     return register
 
 
-def _experiment(args: argparse.Namespace) -> Experiment:
+def _load_experiment(args: argparse.Namespace) -> Experiment:
+    """Load the experiment of the command's settings files. Where its data are credentialed, files are written for their
+    owner alone, and messages of errors are withheld from now on."""
     experiment = Experiment(load_settings(*args.settings))
     args.credentialed = experiment.settings.data.credentialed
     experiment.keep_private()
@@ -160,14 +174,18 @@ def _experiment(args: argparse.Namespace) -> Experiment:
 
 
 def _run_stage(args: argparse.Namespace) -> None:
+    """Run the jobs of a stage, one for each combination of the values of its options."""
     names = STAGES[args.command].options
-    options = [dict(zip(names, values, strict=True)) for values in product(*(vars(args)[name] for name in names))]
-    files = [_paths(flag, words) for flag, words in (("--input", args.input), ("--output", args.output))]
-    run_jobs(_experiment(args), args.command, options, *files, key=args.key, server_of=own_server)
+    values = [getattr(args, name) for name in names]
+    jobs = [dict(zip(names, combination, strict=True)) for combination in product(*values)]
+    inputs, outputs = _read_paths("--input", args.input), _read_paths("--output", args.output)
+    requests = request_jobs(args.command, jobs, inputs, outputs, args.key)
+    run_jobs(_load_experiment(args), requests, own_server)
 
 
-def _paths(flag: str, words: Sequence[str]) -> dict[str, list[str]]:
-    """``NAME=PATH`` as a dictionary. Raises SettingsError for another form."""
+def _read_paths(flag: str, words: Sequence[str]) -> dict[str, list[str]]:
+    """Read the words ``NAME=PATH`` after ``flag``; returns the paths by name. Raises SettingsError for a word of
+    another form."""
     paths: dict[str, list[str]] = {}
     for word in words:
         name, _, path = word.partition("=")
@@ -206,7 +224,7 @@ def _check_ratings(args: argparse.Namespace) -> int:
     """List everything that is wrong with forms that raters sent back."""
     from ..study.ratings import report_returned
 
-    experiment = _experiment(args)
+    experiment = _load_experiment(args)
     study = experiment.settings.study
     folder = Path(study.kept or f"{experiment.results}/study")
     text, complete = report_returned(map(Path, args.files), folder, study.allow_missing)
@@ -222,7 +240,7 @@ def _plan_training(args: argparse.Namespace) -> None:
     """Show how a variant would be trained with verl, and whether it fits."""
     from ..training.verl.configuration import write_plan
 
-    experiment = _experiment(args)
+    experiment = _load_experiment(args)
 
     def settings_of(run: str) -> Settings:
         return experiment.settings_of("train_policy", {"run": run})[0]
@@ -243,7 +261,7 @@ def _plan_training(args: argparse.Namespace) -> None:
 @_command()
 def _rebuild_tracking(args: argparse.Namespace) -> None:
     """Bring the MLflow index up to date with all run.json files."""
-    settings = _experiment(args).settings
+    settings = _load_experiment(args).settings
     if not settings.tracking.mlflow:
         print("tracking.mlflow is off: nothing to do")
         return
@@ -254,7 +272,7 @@ def _rebuild_tracking(args: argparse.Namespace) -> None:
 @_command()
 def _clean_state(args: argparse.Namespace) -> None:
     """Remove checkpoints and caches that belong to no job of this configuration."""
-    experiment = _experiment(args)
+    experiment = _load_experiment(args)
     experiment.lock()
     removed, remaining = housekeeping.clean_state(experiment)
     print(f"removed {len(removed)} state folders of other configurations, kept {len(remaining)}")
@@ -277,7 +295,7 @@ def _recordings(args: argparse.Namespace) -> None:
 @_command(_argument("name", metavar="JOB", help="a job of `serving` (config.yaml): the name of a model, a run, ..."))
 def _evaluate_served(args: argparse.Namespace) -> None:
     """Start the server of a model, run the episodes of all agents that use it, end the server."""
-    evaluate_served(_experiment(args), args.name)
+    evaluate_served(_load_experiment(args), args.name)
 
 
 @_command()
@@ -285,7 +303,7 @@ def _spend(args: argparse.Namespace) -> None:
     """Show what was spent on language models."""
     from ..llm.spending import render_spent
 
-    experiment = _experiment(args)
+    experiment = _load_experiment(args)
     print(render_spent(experiment.state, experiment.settings.calls.budget_usd))
 
 
@@ -294,14 +312,14 @@ def _systems(args: argparse.Namespace) -> None:
     """List every row of the main table, what it takes, and what it still needs to run here."""
     from .systems import render, systems
 
-    print(render(systems(_experiment(args))))
+    print(render(systems(_load_experiment(args))))
 
 
 @_command()
 def _verify(args: argparse.Namespace) -> int:
     """Compare all results with the digests in their run.json: exit code 1 when one was edited or damaged."""
     results = Path(load_settings(*args.settings).paths.results)
-    altered = housekeeping.altered(results)
+    altered = housekeeping.find_altered(results)
     for path, fault in altered.items():
         print(f"{path}: {fault}; {shlex.join(['snakemake', '--cores', 'all', '-f', str(path)])}")
     print(f"{results}: {len(altered)} altered" if altered else f"{results}: every result is what was written")
@@ -311,9 +329,9 @@ def _verify(args: argparse.Namespace) -> int:
 @_command(_argument("result", metavar="RESULT", help="any file of the results, or its run.json"))
 def _why(args: argparse.Namespace) -> None:
     """Say which part of a result's run key has changed since it was made."""
-    experiment = _experiment(args)
-    changes = housekeeping.differences(experiment, housekeeping.record_of(experiment, Path(args.result)))
-    print("\n".join(changes) or "nothing has changed: this result is current")
+    experiment = _load_experiment(args)
+    record = housekeeping.record_of(experiment, Path(args.result))
+    print("\n".join(housekeeping.list_differences(experiment, record)) or "nothing has changed: this result is current")
 
 
 @_command(
@@ -324,18 +342,18 @@ def _why(args: argparse.Namespace) -> None:
 def _config(args: argparse.Namespace) -> int:
     """Explain settings; write or check their schema and config/README.md."""
     root = Path()
-    stale: list[str] = []
     if args.explain:
         print(generate.explain_key(args.explain, load_settings(*args.settings)))
-    elif not (root / "workflow").is_dir():
+        return 0
+    if not (root / "workflow").is_dir():
         raise SettingsError(f"{root.resolve()}: no project here; go to the folder with config.yaml and workflow/")
-    elif args.write:
+    if args.write:
         print("\n".join(f"wrote {path}" for path in generate.write_files(root)))
-    else:
-        outdated = generate.outdated_files(root)
-        stale = [f"{path} differs from src/cdpr/settings; run `cdpr config --write`" for path in outdated]
-        print(*stale, sep="\n", end="\n" if stale else "")
-    return 1 if stale else 0
+        return 0
+    outdated = generate.outdated_files(root)
+    for path in outdated:
+        print(f"{path} differs from src/cdpr/settings; run `cdpr config --write`")
+    return 1 if outdated else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The evaluations and training runs that tables and figures are made of, by stage."""
+"""The evaluations and training runs that each table and figure is made of."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from ..report import methods
@@ -15,102 +17,110 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a table or figure reads below the results folder: evaluations, as (run, data set), and training runs."""
+    """The results that a table or figure reads: ``evaluations``, each a (run, data set), and ``training``, names of
+    training runs such as ``cdpr-seed0``."""
 
     evaluations: tuple[tuple[str, str], ...] = ()
     training: tuple[str, ...] = ()
 
+    def __or__(self, other: "Evidence") -> "Evidence":
+        """Unite two, with each evaluation and each training run once."""
+        evaluations = dict.fromkeys(self.evaluations + other.evaluations)
+        training = dict.fromkeys(self.training + other.training)
+        return Evidence(tuple(evaluations), tuple(training))
+
     @property
     def runs(self) -> list[str]:
-        """All runs, each once: trainings first."""
+        """The names of all runs, each once: training runs first, then those that are evaluated."""
         return list(dict.fromkeys([*self.training, *(run for run, _ in self.evaluations)]))
 
 
-_EvidenceOf = Callable[["Experiment"], Evidence]
+def find_evaluations(
+    experiment: "Experiment", list_methods: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]
+) -> Evidence:
+    """Find the evaluations on ``datasets`` of all runs of the methods that ``list_methods(settings)`` returns."""
+    runs = [run for method in list_methods(experiment.settings) for run in method.runs]
+    return Evidence(tuple(dict.fromkeys(experiment.evaluations(runs, datasets))))
 
 
-def of(rows: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]) -> _EvidenceOf:
-    """The rows of a table on some data sets."""
-
-    def evaluations(experiment: "Experiment") -> Evidence:
-        """The evaluations of all runs of these rows."""
-        runs = [run for method in rows(experiment.settings) for run in method.runs]
-        return Evidence(tuple(dict.fromkeys(experiment.evaluations(runs, datasets))))
-
-    return evaluations
+def find_trainings(experiment: "Experiment", figure: str) -> Evidence:
+    """Find the training runs, with all seeds, of the variants that feed a figure."""
+    return Evidence(training=tuple(experiment.training_runs(*labels_of(experiment.settings, figure))))
 
 
-def curves(where: str) -> _EvidenceOf:
-    """The training of the variants that feed a figure."""
-    return lambda experiment: Evidence(training=tuple(experiment.trained(*labels_of(experiment.settings, where))))
+def find_sweeps(experiment: "Experiment", figure: str, every: bool = False) -> Evidence:
+    """Find the in-domain evaluations of the sweeps that a figure shows, with all seeds of each point. ``every``: also
+    the points that the settings leave out."""
+    points_by_sweep = sweeps(experiment.settings, figure, every).values()
+    variants = [variant for points in points_by_sweep for variant in points.values()]
+    jobs = dict.fromkeys(job_of(experiment.settings, variant) for variant in variants)
+    return Evidence(tuple(experiment.evaluations(experiment.training_runs(*jobs), [IN_DOMAIN])))
 
 
-def swept(where: str, every: bool = False) -> _EvidenceOf:
-    """The points of sweeps, in-domain, each with all seeds that its job is trained with."""
-
-    def evaluations(experiment: "Experiment") -> Evidence:
-        points = [name for of_one in sweeps(experiment.settings, where, every).values() for name in of_one.values()]
-        jobs = dict.fromkeys(job_of(experiment.settings, name) for name in points)
-        return Evidence(tuple(experiment.evaluations(experiment.trained(*jobs), [IN_DOMAIN])))
-
-    return evaluations
-
-
-def inspected(experiment: "Experiment") -> Evidence:
-    """The runs that the inspector shows, on every benchmark."""
+def find_inspected(experiment: "Experiment") -> Evidence:
+    """Find the evaluations that the inspector shows: its runs on every benchmark."""
     return Evidence(tuple(experiment.evaluations(experiment.settings.inspector.runs)))
 
 
-def inspected_credit(experiment: "Experiment") -> list[tuple[str, str]]:
-    """The runs and data sets whose credit the inspector shows: those of the trained policies among its runs, which
-    examine step by step."""
+def credited_evaluations(experiment: "Experiment") -> list[tuple[str, str]]:
+    """List the evaluations, each a (run, data set), whose single decisions the inspector credits: those of our own
+    policies, trained or not, that order examinations step by step."""
     agents = experiment.settings.agents
-    own = [run for run in experiment.settings.inspector.runs if run not in agents
-           or (agents[run].own_policy and agents[run].acts == AgentEntry.model_fields["acts"].default)]  # fmt: skip
-    return [(run, dataset) for run, dataset in inspected(experiment).evaluations if run in own]
+    default_class = AgentEntry.model_fields["acts"].default
+
+    def is_credited(run: str) -> bool:
+        """Whether a run acts by a policy of ours, step by step."""
+        return run not in agents or (agents[run].own_policy and agents[run].acts == default_class)
+
+    return [(run, dataset) for run, dataset in find_inspected(experiment).evaluations if is_credited(run)]
 
 
-def _all(*parts: _EvidenceOf) -> _EvidenceOf:
-    def joined(experiment: "Experiment") -> Evidence:
-        """The evaluations and trainings of all parts, each once."""
-        evidences = [part(experiment) for part in parts]
-        evaluations = dict.fromkeys(pair for part in evidences for pair in part.evaluations)
-        return Evidence(tuple(evaluations), tuple(dict.fromkeys(run for part in evidences for run in part.training)))
+EvidenceFinder = Callable[["Experiment"], Evidence]
 
-    return joined
-
-
-main_runs = of(methods.main_methods, BENCHMARKS)
-_frontier = of(methods.frontier_methods, BENCHMARKS)
-ON_PAGE: dict[str, _EvidenceOf] = {
-    "plot_accuracy_cost": of(methods.pictured_methods, [IN_DOMAIN]),
-    "plot_every_agent": of(methods.pictured_methods, BENCHMARKS),
-    "write_main_table": main_runs,
-    # Agents on open cases, which are in no other table.
-    "write_open_cases": lambda e: of(methods.open_methods, [*methods.open_datasets(e.settings)])(e),
-    "write_effort": main_runs,
-    "write_ablations": of(methods.ablation_methods, [IN_DOMAIN]),
-    "write_dynamic_vs_static": of(methods.dynamic_methods, [IN_DOMAIN]),
-    "plot_training_efficiency": curves("training_efficiency"),
-    "plot_training_time": curves("training_efficiency"),
-    "plot_sensitivity": swept("sensitivity"),
-    "plot_learning_curves": curves("learning_curves"),
-    "write_sample_case": of(methods.main_methods, [IN_DOMAIN]),
+# What the results page shows, by the stage that writes it.
+ON_PAGE: dict[str, EvidenceFinder] = {
+    "plot_accuracy_cost": lambda e: find_evaluations(e, methods.pictured_methods, [IN_DOMAIN]),
+    "plot_every_agent": lambda e: find_evaluations(e, methods.pictured_methods, BENCHMARKS),
+    "write_main_table": lambda e: find_evaluations(e, methods.main_methods, BENCHMARKS),
+    "write_open_cases": lambda e: find_evaluations(e, methods.open_methods, [*methods.open_datasets(e.settings)]),
+    "write_effort": lambda e: find_evaluations(e, methods.main_methods, BENCHMARKS),
+    "write_ablations": lambda e: find_evaluations(e, methods.ablation_methods, [IN_DOMAIN]),
+    "write_dynamic_vs_static": lambda e: find_evaluations(e, methods.dynamic_methods, [IN_DOMAIN]),
+    "plot_training_efficiency": lambda e: find_trainings(e, "training_efficiency"),
+    "plot_training_time": lambda e: find_trainings(e, "training_efficiency"),
+    "plot_sensitivity": lambda e: find_sweeps(e, "sensitivity"),
+    "plot_learning_curves": lambda e: find_trainings(e, "learning_curves"),
+    "write_sample_case": lambda e: find_evaluations(e, methods.main_methods, [IN_DOMAIN]),
 }
-EVIDENCE: dict[str, _EvidenceOf] = ON_PAGE | {
-    "write_comparators": _all(of(methods.comparator_methods, [IN_DOMAIN]), curves("comparators")),
-    "write_frontier": _frontier,
-    "plot_frontier": _frontier,
-    "write_frontier_parts": _all(of(methods.part_methods, [IN_DOMAIN]), curves("frontier_parts"),
-                                 curves("frontier_grid")),
-    "write_judge_agreement": lambda e: main_runs(e) if e.settings.judge.second else Evidence(),
-    "write_leak_control": of(methods.leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)]),
-    "plot_sensitivity_all": swept("sensitivity", every=True),
-    "plot_further_sensitivity": swept("further_sensitivity", every=True),
-    "plot_engines": curves("engines"),
-    # Each reads one file, which its rule names.
-    **dict.fromkeys(("plot_credit_quality", "write_headroom", "plot_expert_study",
-                     "write_expert_study"), lambda experiment: Evidence()),
-    "write_inspector": inspected,
-    **dict.fromkeys(("write_claims", "write_frames", "write_report"), _all(*ON_PAGE.values())),
+
+
+def find_on_page(experiment: "Experiment") -> Evidence:
+    """Find the evidence of everything that the results page shows."""
+    return reduce(or_, [find(experiment) for find in ON_PAGE.values()])
+
+
+def find_judged_twice(experiment: "Experiment") -> Evidence:
+    """Find the evaluations of the main table where a second judge judges them too; none without a second judge."""
+    return ON_PAGE["write_main_table"](experiment) if experiment.settings.judge.second else Evidence()
+
+
+EVIDENCE: dict[str, EvidenceFinder] = ON_PAGE | {
+    "write_comparators": lambda e: (find_evaluations(e, methods.comparator_methods, [IN_DOMAIN])
+                                    | find_trainings(e, "comparators")),
+    "write_frontier": lambda e: find_evaluations(e, methods.frontier_methods, BENCHMARKS),
+    "plot_frontier": lambda e: find_evaluations(e, methods.frontier_methods, BENCHMARKS),
+    "write_frontier_parts": lambda e: (find_evaluations(e, methods.part_methods, [IN_DOMAIN])
+                                       | find_trainings(e, "frontier_parts") | find_trainings(e, "frontier_grid")),
+    "write_judge_agreement": find_judged_twice,
+    "write_leak_control": lambda e: find_evaluations(
+        e, methods.leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)]
+    ),
+    "plot_sensitivity_all": lambda e: find_sweeps(e, "sensitivity", every=True),
+    "plot_further_sensitivity": lambda e: find_sweeps(e, "further_sensitivity", every=True),
+    "plot_engines": lambda e: find_trainings(e, "engines"),
+    "write_inspector": find_inspected,
+    **dict.fromkeys(["write_claims", "write_frames", "write_report"], find_on_page),
+    # Each of these reads a single file, which its rule names.
+    **dict.fromkeys(["plot_credit_quality", "write_headroom", "plot_expert_study", "write_expert_study"],
+                    lambda e: Evidence()),
 }  # fmt: skip

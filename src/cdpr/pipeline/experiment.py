@@ -1,4 +1,4 @@
-"""One configuration seen from the workflow: its runs and data sets, the files of an evaluation, and run keys."""
+"""One configuration seen from the workflow: its runs and data sets, the files behind its results, and run keys."""
 
 import json
 import os
@@ -13,26 +13,13 @@ from ..files import DigestCache, write_text
 from ..job import PageEntry
 from ..locks import hold
 from ..report.methods import why_unfit
-from ..settings import (
-    Settings,
-    SettingsError,
-    TrainedRun,
-    check_settings,
-    digest,
-    is_trained,
-    model_of,
-    parse_settings,
-    project_folder,
-    served,
-    variants,
-    why_not_run,
-)
+from ..settings import Settings, SettingsError, TrainedRun, digest, is_trained, parse_settings, project_folder, variants
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.load import without
-from ..settings.queries import refuse_missing_paths, user_files
+from ..settings.queries import check_settings, model_of, refuse_missing_paths, served, user_files, why_not_run
 from ..settings.variants import job_of, resolve_variant, seeds_of
-from . import evidence, own_code
-from .evidence import Evidence
+from . import own_code
+from .evidence import EVIDENCE, Evidence
 from .page import read_page
 from .run_key import code_digest
 from .stages import STAGES, Options, Stage
@@ -41,178 +28,208 @@ from .systems import refuse_what_lacks
 
 class Experiment:
     """The runs, data sets and jobs of one configuration. Raises SettingsError for an invalid configuration, and outside
-    a checkout."""
+    a checkout.
+
+    In paths ``<results>`` stands for the results folder.
+    """
 
     def __init__(self, config: Mapping[str, Any] | Settings):
         project_folder()
         self.settings: Settings = config if isinstance(config, Settings) else parse_settings(config)
         check_settings(self.settings)
         own_code.watch(self.settings)
-        paths = self.settings.paths
-        self.results, self.state = (str(Path(path)) for path in (paths.results, paths.state))
+        self.results = str(Path(self.settings.paths.results))
+        self.state = str(Path(self.settings.paths.state))
         # A dry run elsewhere leaves no folder behind: only a run makes the one of the state.
         self.digests = DigestCache(Path(self.state) / "digests.json" if Path(self.state).is_dir() else None)
-        self._codes: dict[tuple, str] = {}
+        self._code_digests: dict[tuple[str, ...], str] = {}
         self._evidence: dict[tuple, Evidence] = {}
         self._locks: list[ExitStack] = []
 
     # Runs and data sets
 
-    def trained(self, *names: str) -> list[str]:
-        """Runs of the variants over their seeds; variants that train the same thing share them."""
-        jobs = {name: job_of(self.settings, name) for name in names}
-        return list(dict.fromkeys(str(TrainedRun(jobs[v], s)) for v in names for s in seeds_of(self.settings, v)))
+    def training_runs(self, *variants: str) -> list[str]:
+        """The names of the training runs of these variants, one for each seed, such as ``cdpr-seed0``. Variants with
+        equal settings share their runs, which are listed once."""
+        runs = [TrainedRun(job_of(self.settings, v), seed) for v in variants for seed in seeds_of(self.settings, v)]
+        return list(dict.fromkeys(map(str, runs)))
 
     @property
     def agents(self) -> list[str]:
-        """Agents of the main table that are run and not trained here."""
+        """The names of the agents in workflow/agents.yaml that are run with these settings."""
         return [name for name in self.settings.agents if not why_not_run(self.settings, name)]
 
     def evaluations(self, runs: Iterable[str], datasets: Iterable[str] = BENCHMARKS) -> list[tuple[str, str]]:
-        """(run, data set) pairs, without those whose agent cannot diagnose such cases."""
-        return [(r, d) for r in runs for d in datasets if not why_unfit(self.settings, r, d)]
+        """Pair each run with each data set, without pairs whose agent cannot diagnose such cases."""
+        return [(run, dataset) for run in runs for dataset in datasets if not why_unfit(self.settings, run, dataset)]
 
     @property
     def datasets(self) -> list[str]:
-        """All data sets that have cases: the benchmarks, and further ones that have a path."""
+        """The names of all data sets that have cases: the benchmarks, and further ones that have a path."""
         return [name for name in DATASETS if name in BENCHMARKS or self.raw_path(name) is not None]
 
     def raw_path(self, dataset: str) -> str | None:
-        """The user's own raw data, or None for the synthetic hospital's."""
+        """The path of the user's own raw data; None where the synthetic hospital writes them."""
         return self.settings.data.source(dataset).path
 
     @cachedmethod(lambda self: self._evidence)
-    def evidence(self, name: str) -> Evidence:
-        """The evaluations and trainings behind a table or figure."""
-        return evidence.EVIDENCE.get(name, lambda experiment: Evidence())(self)
+    def evidence(self, stage: str) -> Evidence:
+        """The evaluations and training runs that a table or figure is made of; none for another stage."""
+        return EVIDENCE[stage](self) if stage in EVIDENCE else Evidence()
 
     def page(self) -> dict[str, PageEntry]:
-        """What the results page shows, by file without its ending: open cases where agents are evaluated on some."""
+        """The tables and figures of the results page, by file without its ending. The table of open cases is among
+        them only where agents are evaluated on some."""
         open_cases = self.evidence("write_open_cases").evaluations
-        return {path: part for path, part in read_page().items() if open_cases or path != "tables/open_cases"}
+        return {path: entry for path, entry in read_page().items() if open_cases or path != "tables/open_cases"}
 
     def evaluated_together(self) -> list[str]:
         """List the runs that one job evaluates on all benchmarks, because starting a job for each would take longer
         than its work. With the tiny policy, unless a server has it, these are its runs and the agents without a model;
         otherwise there are none."""
-        pairs = {pair for name in evidence.EVIDENCE for pair in self.evidence(name).evaluations}
-        runs = {run: self.settings.agents.get(run) for run, _ in sorted(pairs)}
-        short = [run for run, agent in runs.items() if agent is None or agent.model is None or agent.own_policy]
-        tiny = self.settings.policy.model == "tiny" and not self.settings.serving.policies
-        return [run for run in short if tiny and all((run, dataset) in pairs for dataset in BENCHMARKS)]
+        if self.settings.policy.model != "tiny" or self.settings.serving.policies:
+            return []
+        pairs = {pair for stage in EVIDENCE for pair in self.evidence(stage).evaluations}
 
-    # Files; ``<results>`` is the results folder
+        def is_short(run: str) -> bool:
+            """Whether a run needs no model, or the tiny one."""
+            agent = self.settings.agents.get(run)
+            return agent is None or agent.model is None or agent.own_policy
+
+        runs = sorted({run for run, _ in pairs})
+        return [run for run in runs if is_short(run) and all((run, dataset) in pairs for dataset in BENCHMARKS)]
+
+    # Files
 
     def initial_policy(self) -> str:
-        """The policy that training starts from: the warm-started one, or the user's own folder."""
+        """The folder of the policy that training starts from: the warm-started one, or the user's own."""
         policy = self.settings.policy
         return "<results>/policies/warm_start" if policy.warm_started else policy.model
 
     def acting_policy(self, run: str) -> str | None:
-        """The model of a run: a folder, or what the server of its job loads; None where it needs none."""
+        """The folder of the model by which a run acts, or what the server of its job loads; None where the run needs no
+        folder."""
         if is_trained(run):
             return f"<results>/training/{run}/policy"
         entry = self.settings.agents.get(run)
-        if entry is None or entry.own_policy:
-            return self.initial_policy() if entry else None
-        if (model := model_of(self.settings, entry)) is None:
+        if entry is None:
             return None
-        loaded = model.weights or model.id
-        return loaded if served(self.settings, entry) and Path(loaded).exists() else model.folder
+        if entry.own_policy:
+            return self.initial_policy()
+        model = model_of(self.settings, entry)
+        if model is None:
+            return None
+        weights = model.weights or model.id
+        return weights if served(self.settings, entry) and Path(weights).exists() else model.folder
 
     def files_behind(
-        self, name: str, training_files: Sequence[str] = ("metrics.jsonl", "run.json"), evaluations: bool = True
+        self, stage: str, training_files: Sequence[str] = ("metrics.jsonl", "run.json"), evaluations: bool = True
     ) -> list[str]:
-        """The files that a table or figure is made of: its evaluations (unless ``evaluations`` is off), and
-        ``training_files`` of each of its trainings. Under ``evaluation.partial`` only files that exist. Raises
+        """List the files that a table or figure is made of: those of its evaluations (unless ``evaluations`` is off),
+        and ``training_files`` of each of its training runs. Under ``evaluation.partial`` only files that exist. Raises
         SettingsError for a table or figure without a line in ``pipeline/evidence.py``."""
-        if name not in evidence.EVIDENCE:
-            raise SettingsError(f"{name}: no line in src/cdpr/pipeline/evidence.py; correct the name, or add one")
-        behind = self.evidence(name)
-        pairs, trained = behind.evaluations if evaluations else (), filter(is_trained, behind.runs)
-        paths = [f"<results>/evaluations/{run}/{d}.{kind}" for run, d in pairs for kind in ("jsonl", "run.json")]
-        paths += [f"<results>/training/{run}/{file}" for run in trained for file in training_files]
-        return [p for p in paths if not self.settings.evaluation.partial or Path(self.resolved(p)).exists()]
+        if stage not in EVIDENCE:
+            raise SettingsError(f"{stage}: no line in src/cdpr/pipeline/evidence.py; correct the name, or add one")
+        evidence = self.evidence(stage)
+        paths = []
+        if evaluations:
+            for run, dataset in evidence.evaluations:
+                paths += [f"<results>/evaluations/{run}/{dataset}.{ending}" for ending in ("jsonl", "run.json")]
+        for run in filter(is_trained, evidence.runs):
+            paths += [f"<results>/training/{run}/{file}" for file in training_files]
+        partial = self.settings.evaluation.partial
+        return [path for path in paths if not partial or Path(self.resolve_path(path)).exists()]
 
-    def resolved(self, path: str) -> str:
-        """A path with the results folder in it."""
+    def resolve_path(self, path: str) -> str:
+        """Replace ``<results>`` in a path by the results folder."""
         return path.replace("<results>", self.results)
 
     def file_digests(self, settings: Iterable[str]) -> dict[str, str]:
-        """Digests of the user's own files and folders that these settings name, by path."""
-        keys, model = without(settings, ()), self.settings.policy.model
-        paths = [*user_files(self.settings), *([("policy.model", model)] if model != "tiny" else [])]
+        """The SHA-256 of each of the user's files and folders that these settings name, by path. ``settings`` are
+        dotted names; a section means all its settings."""
+        keys = without(settings, ())
+        paths = user_files(self.settings)
+        if self.settings.policy.model != "tiny":
+            paths.append(("policy.model", self.settings.policy.model))
         return {path: self.digests.digest(path) for key, path in paths if key in keys}
 
     # Keys
 
-    def key(self, name: str, **options: str) -> str:
-        """Run key of a job: the digest of its settings, its seed, and the code that it can reach.
+    def key(self, stage: str, **options: str) -> str:
+        """Compute the run key of a job: 16 hexadecimal digits, the digest of its settings, its seed, and the code that
+        it can reach.
 
-        Snakemake has it as a rule parameter: an edit reruns the jobs that it concerns, a ``touch`` none. Changes of
-        files reach a job through the inputs of its rule."""
-        _, seed = self.settings_of(name, options)
-        files = self.file_digests(key.format(**options) for key in stage_of(name).files)
-        parts = {"stage": name, "options": options, "parameters": self.parameters(name, options)}
-        return digest(parts | {"code": self.code(name, options), "seed": seed, "files": files})
+        Snakemake has it as a parameter of the rule, so an edit reruns the jobs that it affects, and a ``touch`` none.
+        Changes of input files reach a job by Snakemake itself.
+        """
+        _, seed = self.settings_of(stage, options)
+        files = self.file_digests(name.format(**options) for name in stage_of(stage).files)
+        parts = {"stage": stage, "options": options, "seed": seed, "files": files}
+        return digest(parts | {"parameters": self.parameters(stage, options), "code": self.code(stage, options)})
 
-    def settings_of(self, name: str, options: Options) -> tuple[Settings, int | None]:
-        """Settings of a job (of its variant, for training) and its seed. Raises SettingsError for a name of no run."""
-        if name != "train_policy":
+    def settings_of(self, stage: str, options: Options) -> tuple[Settings, int | None]:
+        """The settings of a job and its seed. A training has those of its variant; any other job has the whole
+        configuration and no seed. Raises SettingsError for a name of no run."""
+        if stage != "train_policy":
             return self.settings, None
         run = TrainedRun.parse(options["run"])
         if run is None:
             raise SettingsError(f"run {options['run']!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
         return resolve_variant(self.settings, run.variant), run.seed
 
-    def parameters(self, name: str, options: Options) -> dict[str, Any]:
+    def parameters(self, stage: str, options: Options) -> dict[str, Any]:
         """The settings and other values that decide a job's outputs, as JSON."""
-        stage, (settings, _) = stage_of(name), self.settings_of(name, options)
-        return {**stage.parameters(settings, options), **stage.also(self, options)}
+        settings, _ = self.settings_of(stage, options)
+        entry = stage_of(stage)
+        return {**entry.parameters(settings, options), **entry.hidden(self, options).values}
 
-    def roots(self, name: str, options: Options) -> list[str]:
-        """Modules whose import closure is a job's code."""
-        stage, (settings, _) = stage_of(name), self.settings_of(name, options)
-        return [stage.target(settings).partition(":")[0], *stage.more_code(self, options)]
+    def code_roots(self, stage: str, options: Options) -> list[str]:
+        """The names of the modules that a job starts from. What they import, directly or not, is its code."""
+        settings, _ = self.settings_of(stage, options)
+        entry = stage_of(stage)
+        return [entry.target(settings).partition(":")[0], *entry.hidden(self, options).modules]
 
-    def code(self, name: str, options: Options) -> str:
-        """Digest of this code."""
-        roots = tuple(self.roots(name, options))
-        if roots not in self._codes:
-            self._codes[roots] = code_digest(roots, cache=self.digests)
-        return self._codes[roots]
+    def code(self, stage: str, options: Options) -> str:
+        """The digest of a job's code."""
+        roots = tuple(self.code_roots(stage, options))
+        if roots not in self._code_digests:
+            self._code_digests[roots] = code_digest(roots, cache=self.digests)
+        return self._code_digests[roots]
 
     def current_keys(self) -> set[str]:
-        """Keys of all jobs of this configuration that keep work in ``state/``."""
-        runs = self.trained(*variants(self.settings))
-        pairs = {*self.evaluations([*self.agents, *runs]), *self.evidence("write_leak_control").evaluations,
-                 *self.evidence("write_open_cases").evaluations}  # fmt: skip
-        keys = {self.key("train_policy", run=run) for run in runs}
-        keys |= {self.key("evaluate_agent", run=run, dataset=dataset) for run, dataset in pairs}
-        keys |= {self.key("ingest_dataset", dataset=dataset) for dataset in self.datasets}
-        return keys | {self.key("warm_start_policy")}
+        """Compute the run keys of all jobs of this configuration that keep work in ``state/``."""
+        runs = self.training_runs(*variants(self.settings))
+        evaluations = {*self.evaluations([*self.agents, *runs])}
+        evaluations |= {*self.evidence("write_leak_control").evaluations}
+        evaluations |= {*self.evidence("write_open_cases").evaluations}
+        keys = {self.key("warm_start_policy")}
+        keys |= {self.key("train_policy", run=run) for run in runs}
+        keys |= {self.key("evaluate_agent", run=run, dataset=dataset) for run, dataset in evaluations}
+        return keys | {self.key("ingest_dataset", dataset=dataset) for dataset in self.datasets}
 
     # A run of the workflow
 
     @property
     def resolved_settings(self) -> str:
-        """File of the resolved settings, which jobs read; its name is their digest."""
+        """The path of the file with the resolved settings, which jobs read; its name has their digest."""
         return str(Path(self.state) / f"resolved-{digest(self.settings)}.json")
 
     def write_settings(self) -> None:
-        """Write this file, also over a damaged one."""
-        path, text = Path(self.resolved_settings), json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n"
+        """Write the resolved settings to their file, also over a damaged one."""
+        path = Path(self.resolved_settings)
+        text = json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n"
         if not path.exists() or path.read_bytes() != text.encode():
             write_text(path, text)
 
     def keep_private(self) -> None:
-        """Where data are credentialed, let this process and those that it starts write for their owner alone."""
+        """Where data are credentialed, let this process and those that it starts write files for their owner alone."""
         if self.settings.data.credentialed:
             os.umask(0o077)
 
     def begin(self, runs: Iterable[str] = ()) -> None:
-        """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, lock
-        the results, and write the settings. Raises SettingsError for such paths and runs, and as :meth:`lock`."""
+        """Prepare a run of the workflow: lock the results, and write the settings. ``runs`` are those whose agents
+        will act. Raises SettingsError where a path does not exist, where an agent lacks something, and as
+        :meth:`lock`."""
         refuse_missing_paths(self.settings)
         refuse_what_lacks(self, runs)
         self.lock()
@@ -220,8 +237,8 @@ class Experiment:
         self.digests.keep(Path(self.state) / "digests.json")  # jobs digest the same code
 
     def lock(self) -> None:
-        """Keep other workflows out of the results and the state until this process ends, however it ends. Raises
-        SettingsError where another process holds them."""
+        """Lock the folders of results and state against other workflows until this process ends. Raises SettingsError
+        where another process holds a lock, and where credentialed results would be in another user's folder."""
         for folder in map(Path, (self.results, self.state)):
             if self.settings.data.credentialed:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -236,6 +253,7 @@ class Experiment:
 
 
 def _make_private(folder: Path) -> None:
+    """Let only its owner open a folder. Raises SettingsError where it belongs to another user."""
     try:
         folder.chmod(0o700)
     except PermissionError:
@@ -246,7 +264,8 @@ def _make_private(folder: Path) -> None:
 
 
 def stage_of(name: str) -> Stage:
-    """The entry of a stage. Raises SettingsError where neither the table nor ``cdpr.report`` has one."""
+    """Look up the entry of a stage. Raises SettingsError where neither the table of stages nor ``cdpr.report`` has
+    it."""
     if name not in STAGES:
         raise SettingsError(f"there is no stage {name}: add it to the table in src/cdpr/pipeline/stages.py, or write a "
                             f"function {name}(settings, job) in a module of src/cdpr/report")  # fmt: skip

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -29,85 +29,79 @@ class StageError(RuntimeError):
 
 @contextmanager
 def stage(
-    job: RunRecord, inputs: Mapping[str, Path], outputs: Mapping[str, Path], record: Path, state: Path
+    begun: RunRecord, inputs: Mapping[str, Path], outputs: Mapping[str, Path], record: Path, state: Path
 ) -> Iterator[Job]:
-    """Time a stage, move its outputs to their places when it succeeds, and write ``record`` (a ``run.json``) last.
+    """Run a stage in this context: yields the :class:`~cdpr.job.Job` on which its function works. When the context
+    ends, the outputs are renamed to their paths, and ``record`` (a ``run.json``) is written last.
 
-    ``job`` holds what is known before; ``inputs`` and ``outputs`` map names to files or folders, ``state`` is the root
-    of the state folders. After an error the outputs of an earlier run are unchanged and no new file remains. Raises
-    :class:`StageError` for a missing input or output.
+    ``begun`` holds what is known before; ``inputs`` and ``outputs`` are files or folders by name; ``state`` is the
+    folder of unfinished work. After an error the outputs of an earlier run are unchanged and no new file remains.
+    Raises :class:`StageError` for a missing input or output.
     """
-    name = job.stage
+    name = begun.stage
     for label, path in inputs.items():
         if not path.exists():
             raise StageError(f"stage {name}: input {label!r} is missing: {path}; make it first, or correct its path")
-    out = {label: path.parent / f".partial-{name}-{record.name}" / path.name for label, path in outputs.items()}
-    staging = {path.parent for path in out.values()}
-    at_work = Job(name, job.run_key, dict(inputs), out, job.seed, state / job.run_key, job.options, tags=dict(job.tags))
-    started, clock = datetime.now(UTC), time.perf_counter()
-    lock = hashlib.sha256(str(record.resolve()).encode()).hexdigest()[:16]
-    with exclusive(state / "locks" / lock, f"stage {name}"):
-        for folder in staging:
+    partial = {label: path.parent / f".partial-{name}-{record.name}" / path.name for label, path in outputs.items()}
+    job = Job(name, begun.run_key, dict(inputs), partial, begun.seed, state / begun.run_key, begun.options,
+              tags=dict(begun.tags))  # fmt: skip
+    started, clock, cpu_clock = datetime.now(UTC), time.perf_counter(), time.process_time()
+    lock = state / "locks" / hashlib.sha256(str(record.resolve()).encode()).hexdigest()[:16]
+    with _wait_for_lock(lock, f"stage {name}"), ExitStack() as cleaning:
+        for folder in {path.parent for path in partial.values()}:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-        for partial in at_work.state.glob("*.partial"):  # of a process that was killed while it saved
-            shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
-        try:
-            yield at_work
-            for label, path in out.items():
-                if not path.exists():
-                    raise StageError(f"stage {name} ended without writing its output {label!r} ({outputs[label]})")
-            for label, path in out.items():
-                if outputs[label].is_dir() and not outputs[label].is_symlink():  # a rename cannot replace a folder
-                    shutil.rmtree(outputs[label])
-                os.replace(path, outputs[label])
-            finished = job.model_dump() | {
-                "tags": at_work.tags, "metrics": at_work.metrics,
-                "inputs": job.inputs or _describe(inputs), "outputs": _describe(outputs),
-                "started": started.isoformat(timespec="seconds"),
-                "wall_seconds": round(time.perf_counter() - clock, 3), "cpu_seconds": _cpu_seconds(),
-                "peak_memory_mb": peak_memory_mb(), "versions": versions(), "commit": _commit(),
-            }  # fmt: skip
-            write_text(record, RunRecord.model_validate(finished).model_dump_json(indent=2) + "\n")
-        finally:
-            for folder in staging:
-                shutil.rmtree(folder, ignore_errors=True)
+            cleaning.callback(shutil.rmtree, folder, ignore_errors=True)
+        for left_over in job.state.glob("*.partial"):  # of a process that was killed while it saved
+            shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
+        yield job
+        _move_outputs(name, partial, outputs)
+        finished = begun.model_dump() | {
+            "tags": job.tags,
+            "metrics": job.metrics,
+            "inputs": begun.inputs or describe_files(inputs),
+            "outputs": describe_files(outputs),
+            "started": started.isoformat(timespec="seconds"),
+            "wall_seconds": round(time.perf_counter() - clock, 3),
+            "cpu_seconds": round(time.process_time() - cpu_clock, 3),
+            "peak_memory_mb": peak_memory_mb(),
+            "versions": versions(),
+            "commit": _find_commit(),
+        }
+        write_text(record, RunRecord.model_validate(finished).model_dump_json(indent=2) + "\n")
 
 
-@contextmanager
-def exclusive(path: Path, name: str) -> Iterator[None]:
-    """Hold a file lock until the block or the process ends; wait while another process holds it.
-
-    A killed workflow may leave a running job behind: the next job for the same outputs lets it finish first.
-    """
+def _wait_for_lock(path: Path, name: str) -> ExitStack:
+    """Acquire the lock of a job and return it as a context. A killed workflow may leave a running job behind: the next
+    job for the same outputs says so and waits until that one has ended."""
     try:
-        lock = hold(path, wait=False)
+        return hold(path, wait=False)
     except TimeoutError as error:
         print(f"{name}: another process is still working on it; waiting for its end ({error})", flush=True)
-        lock = hold(path)
-    with lock:
-        yield
+        return hold(path)
 
 
-_counted = 0.0  # CPU seconds of this process that are in records
-
-
-def _cpu_seconds() -> float:
-    """CPU seconds of this process since the stage before, or since its start."""
-    global _counted
-    before, _counted = _counted, time.process_time()
-    return round(_counted - before, 3)
+def _move_outputs(name: str, partial: Mapping[str, Path], outputs: Mapping[str, Path]) -> None:
+    """Rename the files and folders ``partial`` that the stage ``name`` has written to ``outputs``. Raises StageError
+    where one is missing; then none is renamed."""
+    for label, path in partial.items():
+        if not path.exists():
+            raise StageError(f"stage {name} ended without writing its output {label!r} ({outputs[label]})")
+    for label, path in partial.items():
+        if outputs[label].is_dir() and not outputs[label].is_symlink():  # a rename cannot replace a folder
+            shutil.rmtree(outputs[label])
+        os.replace(path, outputs[label])
 
 
 def peak_memory_mb() -> float:
-    """Largest resident memory of this process so far, in MiB."""
+    """The largest resident memory of this process so far, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (1024 * 1024 if platform.system() == "Darwin" else 1024), 1)
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that results may depend on, read without importing them."""
+    """The versions of Python and of the packages that results may depend on, by name. No package is imported."""
     by_package = {"python": platform.python_version()}
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -115,12 +109,13 @@ def versions() -> dict[str, str]:
     return by_package
 
 
-def _describe(paths: Mapping[str, Path]) -> dict[str, FileDigest]:
+def describe_files(paths: Mapping[str, Path]) -> dict[str, FileDigest]:
+    """The path and SHA-256 of files and folders, by name."""
     return {label: FileDigest(path=str(path), sha256=path_digest(path)) for label, path in paths.items()}
 
 
-def _commit() -> str | None:
-    """Commit of the checkout that holds the package; None outside a checkout."""
+def _find_commit() -> str | None:
+    """The git commit of the checkout that holds the package; None outside a checkout."""
     command = ["git", "-C", str(package_folder()), "rev-parse", "HEAD"]
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip() or None

@@ -1,6 +1,6 @@
-"""MLflow as an index over ``run.json`` and ``metrics.jsonl``: it can be filled at any time and is never the source.
+"""MLflow as an index of ``run.json`` and ``metrics.jsonl``: it can be filled at any time and is never the source.
 
-MLflow is imported inside functions only.
+MLflow is imported inside functions only, because that takes seconds.
 """
 
 import contextlib
@@ -23,10 +23,11 @@ from ..locks import NO_RECORD_LOCKS, has_record_locks, hold
 from ..metrics_log import read_history, read_metrics
 from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
 from ..settings import Settings
+from ..settings.load import flatten
 
 CURRENT_TAG = "cdpr.current"
 COMPARISON = "cdpr/comparison"
-# What the experiments hold, as MLflow shows it above their runs.
+# The MLflow experiments, with the text that MLflow shows above the runs of each.
 EXPERIMENTS = {
     COMPARISON: "A run per method of Table 1: means over training seeds with the ends of 95% intervals, "
     "in-domain and on average over data sets, the utility first. Select all runs and press Compare.",
@@ -36,7 +37,8 @@ EXPERIMENTS = {
     "USD) and aen (examinations), greedy and sampled; group by the tags `run` and `dataset`.",
     PIPELINE: "All other jobs: ingestion, prices, warm start, tables and figures.",
 }
-_LONGEST, _MOST_RUNS = 6000, 50_000  # characters of a parameter, and runs of a search, that MLflow takes
+# What MLflow takes at most: characters of a parameter, runs of a search.
+_MOST_CHARACTERS, _MOST_RUNS = 6000, 50_000
 # Each entry of these settings is one parameter: a figure reads them all, and a page of a thousand helps no one.
 _REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
 
@@ -46,7 +48,7 @@ class TrackingError(RuntimeError):
 
 
 def tracking_uri(settings: Settings) -> str:
-    """Address of the index: the configured server, or a SQLite file under ``paths.results``."""
+    """The address of the index: the configured server, or a SQLite file under ``paths.results``."""
     address = settings.tracking.mlflow
     return address if isinstance(address, str) else f"sqlite:///{settings.paths.results}/mlflow.db"
 
@@ -59,17 +61,18 @@ def load() -> None:
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
-    # A thousand small commits, each of which would wait for the disk, for an index that can be made again.
-    event.listen(Engine, "connect", _do_not_wait_for_the_disk)
+    event.listen(Engine, "connect", _write_without_waiting)
 
 
-def _do_not_wait_for_the_disk(connection: Any, pooled: Any) -> None:
+def _write_without_waiting(connection: Any, record: Any) -> None:
+    """Let SQLite write a thousand small commits without waiting for the disk: the index can be made again."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")
 
 
 class MlflowIndex:
-    """Finds and fills MLflow runs by run key, so no job is listed twice."""
+    """Finds and fills the MLflow runs of jobs by run key, so that no job is listed twice. ``uri`` is the address of the
+    index; a missing SQLite database is created."""
 
     def __init__(self, uri: str):
         load()
@@ -80,54 +83,58 @@ class MlflowIndex:
         if database and not database.exists():
             with hold(database.with_name(f"{database.name}.lock")):  # jobs run side by side
                 if not database.exists():
-                    _make(database)
+                    _create_database(database)
         self.client = MlflowClient(tracking_uri=uri)
-        self.experiment = functools.cache(self._experiment)
+        self.experiment = functools.cache(self._find_experiment)
 
-    def _experiment(self, name: str) -> str:
-        """MLflow's number of an experiment, which is created if missing."""
+    def _find_experiment(self, name: str) -> str:
+        """The MLflow identifier of an experiment, which is created if it is missing."""
         from mlflow.exceptions import MlflowException
 
         if experiment := self.client.get_experiment_by_name(name):
             return experiment.experiment_id
-        folder = self.folder and self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]
-        place, tags = folder.as_uri() if folder else None, {"mlflow.note.content": EXPERIMENTS[name]}
+        artifacts = (self.folder or Path()).resolve() / "mlartifacts" / name.rpartition("/")[2]
+        location, note = artifacts.as_uri() if self.folder else None, {"mlflow.note.content": EXPERIMENTS[name]}
         try:
-            return self.client.create_experiment(name, place, tags)
+            return self.client.create_experiment(name, location, note)
         except MlflowException:
             if experiment := self.client.get_experiment_by_name(name):  # another job was first
                 return experiment.experiment_id
             raise
 
     def find(self, record: RunRecord) -> Any:
-        """MLflow's run of a record's key, None when there is none."""
+        """The MLflow run with the run key of a record; None where there is none."""
         return next(iter(self.runs(f"tags.`{KEY_TAG}` = '{record.run_key}'", [record.experiment])), None)
 
     def create(self, record: RunRecord, started: int | None = None) -> Any:
-        """A new run. ``started``: milliseconds, now when left out."""
+        """Create an MLflow run for a record and return it. ``started`` is its start in milliseconds since 1970; now
+        when left out."""
         tags = record_tags(record) | {KEY_TAG: record.run_key, CURRENT_TAG: "true"}
         return self.client.create_run(self.experiment(record.experiment), started, tags, record.name)
 
     def runs(self, query: str = "", experiments: Iterable[str] = EXPERIMENTS) -> Sequence[Any]:
-        """All runs that match the query."""
+        """The MLflow runs of these experiments that match the query, in MLflow's language of filters."""
         return self.client.search_runs([self.experiment(name) for name in experiments], query, max_results=_MOST_RUNS)
 
     def last_step(self, run_id: str) -> int:
-        """Largest step for which the run has metrics; -1 without any."""
+        """The largest step for which a run has metrics; -1 without any."""
         names = self.client.get_run(run_id).data.metrics
-        return max((m.step for name in names for m in self.client.get_metric_history(run_id, name)[-1:]), default=-1)
+        histories = [self.client.get_metric_history(run_id, name) for name in names]
+        return max((history[-1].step for history in histories if history), default=-1)
 
-    def log(self, run_id: str, rows: Iterable[tuple[int, Mapping[str, Any]]], **more: Any) -> None:
-        """Append the numbers in rows of metrics by step, and ``more`` as for MLflow's ``log_batch``."""
+    def log_rows(self, run_id: str, rows: Iterable[Mapping[str, Any]], **more: Any) -> None:
+        """Append the numbers in rows of metrics ``{"step": int, ...}`` to a run, and ``more`` as for MLflow's
+        ``log_batch``."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        values = [(name, value, step) for step, row in rows for name, value in row.items() if name != "step"]
-        metrics = [Metric(name, float(v), now, step) for name, v, step in values if isinstance(v, (int, float))]
+        metrics = [Metric(name, float(value), now, row["step"]) for row in rows for name, value in row.items()
+                   if name != "step" and isinstance(value, (int, float))]  # fmt: skip
         self.client.log_batch(run_id, metrics=metrics, **more)
 
     def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]], run: Any = None) -> bool:
-        """Index one ``run.json`` with its metric history; False if it was. ``run``: MLflow's run of this key."""
+        """Index one ``run.json``. ``history`` are the rows of its metrics by step, ``run`` is the MLflow run with its
+        run key, if there is one. Returns False where it is in the index already."""
         from mlflow.entities import Param, RunTag
 
         if run and run.info.status == "FINISHED":
@@ -135,24 +142,29 @@ class MlflowIndex:
                 self.client.set_tag(run.info.run_id, CURRENT_TAG, "true")
             return False
         started = int(record.started.timestamp() * 1000)
+        last_step = self.last_step(run.info.run_id) if run else -1  # live tracking has written part of the metrics
         run_id = (run or self.create(record, started)).info.run_id
-        last = self.last_step(run_id) if run else -1  # live tracking has written part of the metrics
         final = dict(record.metrics)
         if record.experiment != COMPARISON:
             final |= {"wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
-        rows = [(row["step"], row) for row in history if row["step"] > last]
-        final_step = history[-1]["step"] if history else 0
-        final_row = {f"final/{name}" if history else name: value for name, value in final.items()}
-        tags = [RunTag(name, value) for name, value in record_tags(record).items()]
-        parameters = flatten(record.parameters, registries=_REGISTRIES)
-        params = [Param(name, value[:_LONGEST]) for name, value in parameters.items()]
-        self.log(run_id, [*rows, (final_step, final_row)], tags=tags, params=params)
+        if history:
+            final = {f"final/{name}": value for name, value in final.items()}
+        final_row = {**final, "step": history[-1]["step"] if history else 0}
+        parameters = flatten(record.parameters, _REGISTRIES)
+        texts = {name: json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)
+                 for name, value in parameters.items()}  # fmt: skip
+        self.log_rows(
+            run_id,
+            [*(row for row in history if row["step"] > last_step), final_row],
+            tags=[RunTag(name, value) for name, value in record_tags(record).items()],
+            params=[Param(name, text[:_MOST_CHARACTERS]) for name, text in texts.items()],
+        )
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
 
 
-def _make(database: Path) -> None:
-    """Create the database, whole or not at all."""
+def _create_database(database: Path) -> None:
+    """Create MLflow's SQLite database, whole or not at all. Raises TrackingError on a file system without locks."""
     from mlflow.tracking import MlflowClient
 
     if not has_record_locks(database.parent):
@@ -160,7 +172,7 @@ def _make(database: Path) -> None:
             f"{database}: {NO_RECORD_LOCKS}: set tracking.mlflow to false or to a server's address, or name a "
             "folder on another disk in paths.results"
         )
-    # SQLite keeps what a killed migration has made so far, which no other migration can go on from.
+    # SQLite keeps what a killed migration has made so far, and no other migration can continue from there.
     fresh = database.with_name(f"{database.name}.partial")
     fresh.unlink(missing_ok=True)
     MlflowClient(tracking_uri=f"sqlite:///{fresh}").search_experiments()
@@ -168,37 +180,23 @@ def _make(database: Path) -> None:
 
 
 def record_tags(record: RunRecord) -> dict[str, str]:
-    """Tags of a run: stage, options, seed, commit, and digests of its inputs and outputs."""
-    seed = None if record.seed is None else str(record.seed)
-    further = {"seed": seed, "mlflow.source.git.commit": record.commit}
+    """The tags of an MLflow run: stage, options, seed, commit, and digests of the inputs and outputs."""
     tags = {"stage": record.stage, "tier": str(record.tier), **record.options, **record.tags}
-    tags |= {name: value for name, value in further.items() if value}
-    for side, files in (("inputs", record.inputs), ("outputs", record.outputs)):
-        tags |= {f"{side}.{label}": f"{file.path} sha256:{file.sha256[:16]}" for label, file in files.items()}
+    if record.seed is not None:
+        tags["seed"] = str(record.seed)
+    if record.commit:
+        tags["mlflow.source.git.commit"] = record.commit
+    for kind, files in (("inputs", record.inputs), ("outputs", record.outputs)):
+        tags |= {f"{kind}.{label}": f"{file.path} sha256:{file.sha256[:16]}" for label, file in files.items()}
     return tags
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "", registries: Sequence[str] = ()) -> dict[str, str]:
-    """``{"a": {"b": 1}}`` -> ``{"a.b": "1"}``; an entry of a registry is one text, as JSON."""
-    flat: dict[str, str] = {}
-    for name, value in tree.items():
-        if not isinstance(value, Mapping):
-            flat[prefix + name] = str(value)
-        elif prefix.rstrip(".") in registries:
-            flat[prefix + name] = json.dumps(value, ensure_ascii=False)
-        else:
-            flat |= flatten(value, f"{prefix}{name}.", registries)
-    return flat
-
-
 def rebuild_tracking(settings: Settings) -> dict[str, int]:
-    """Bring the index up to date with every ``run.json`` under ``paths.results``.
+    """Bring the index up to date with every ``run.json`` under ``paths.results``, and with Table 1.
 
     Returns the numbers of records, of new ones among them, and of runs in the index that are superseded. Raises
     TrackingError for an index that cannot be used.
     """
-    new, keys = 0, set()
-    paths = record_files(Path(settings.paths.results))
     try:
         index = MlflowIndex(tracking_uri(settings))
         runs = {run.data.tags.get(KEY_TAG): run for run in index.runs()}
@@ -207,52 +205,56 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
             f"{tracking_uri(settings)}: no usable MLflow index ({type(error).__name__}); everything in it comes from "
             "run.json files: remove it, or correct its address, and run `cdpr rebuild_tracking`"
         ) from error
-    for record in method_records(Path(settings.paths.results)):
-        keys.add(record.run_key)
+    results = Path(settings.paths.results)
+    methods = list(method_records(results))
+    for record in methods:
         index.upsert(record, [], runs.get(record.run_key))
-    for path in paths:
-        record = RunRecord.read(path)
+    records = [RunRecord.read(path) for path in record_files(results)]
+    new = 0
+    for record in records:
         metrics, timings = (record.outputs.get(name) for name in ("metrics", "timings"))
-        keys.add(record.run_key)
         history = read_history(metrics.path, timings.path if timings else None) if metrics else []
         new += index.upsert(record, history, runs.get(record.run_key))
-    superseded = [run for run in index.runs(f"tags.`{CURRENT_TAG}` = 'true'") if run.data.tags.get(KEY_TAG) not in keys]
+    keys = {record.run_key for record in [*methods, *records]}
+    current = index.runs(f"tags.`{CURRENT_TAG}` = 'true'")
+    superseded = [run for run in current if run.data.tags.get(KEY_TAG) not in keys]
     for run in superseded:
         index.client.set_tag(run.info.run_id, CURRENT_TAG, "false")
-    return {"records": len(paths), "new": new, "superseded": len(superseded)}
+    return {"records": len(records), "new": new, "superseded": len(superseded)}
 
 
 def method_records(results: Path) -> Iterator[RunRecord]:
-    """A record for each measured method of Table 1 (main decoding); none without that table."""
+    """Make a record for each measured method of Table 1, with the means of its first decoding in-domain and on average;
+    none where that table is missing."""
     path = results / "tables" / "main_results.csv"
     rows = [row for _, row in read_table(path)] if path.exists() else []
-    shown: dict[str, dict[str, float]] = {}
+    metrics_of: dict[str, dict[str, float]] = {}
     for row in rows:
-        main = row["decoding"] == rows[0]["decoding"] and row["dataset"] in (rows[0]["dataset"], "average")
-        if main and row["utility"]:
-            metrics = shown.setdefault(csv_text(row["label"]), {})
+        is_shown = row["decoding"] == rows[0]["decoding"] and row["dataset"] in (rows[0]["dataset"], "average")
+        if is_shown and row["utility"]:
+            metrics = metrics_of.setdefault(csv_text(row["label"]), {})
             for order, name in enumerate(("utility", "accuracy", "aec", "aen"), 1):
-                ends = ("", "_low", "_high")
-                metrics |= {f"{row['dataset']}/{order} {name}{end}": float(row[f"{name}{end}"]) for end in ends}
-    made = RunRecord.read(path.with_suffix(".run.json")) if shown else RunRecord()
-    for label, metrics in shown.items():
-        key = hashlib.sha256(f"{label} {made.outputs['csv'].sha256}".encode()).hexdigest()[:16]
-        yield RunRecord(stage=label, experiment=COMPARISON, run_key=key, tier=made.tier, tags={"method": label},
-                        metrics=metrics, started=made.started)  # fmt: skip
+                for end in ("", "_low", "_high"):
+                    metrics[f"{row['dataset']}/{order} {name}{end}"] = float(row[f"{name}{end}"])
+    table = RunRecord.read(path.with_suffix(".run.json")) if metrics_of else RunRecord()
+    for label, metrics in metrics_of.items():
+        key = hashlib.sha256(f"{label} {table.outputs['csv'].sha256}".encode()).hexdigest()[:16]
+        yield RunRecord(stage=label, experiment=COMPARISON, run_key=key, tier=table.tier, tags={"method": label},
+                        metrics=metrics, started=table.started)  # fmt: skip
 
 
 @contextlib.contextmanager
 def live_run(
     settings: Settings, record: RunRecord, state: Path, patience: float = 120.0, every: float = 15.0
 ) -> Iterator:
-    """Show the metrics of a running job in MLflow; a resumed job continues its MLflow run.
+    """Show the metrics of the job that runs in this context in MLflow; a resumed job continues its MLflow run.
 
     A thread copies new rows of ``metrics.jsonl`` in the job's ``state`` every ``every`` seconds; its errors never reach
-    the job. It imports MLflow (seconds) itself, and does nothing for a job that ends within ``patience`` seconds.
+    the job. It imports MLflow itself, and does nothing for a job that ends within ``patience`` seconds.
     """
     ended = threading.Event()
 
-    def follow() -> None:
+    def copy_rows() -> None:
         """Copy new rows of metrics to MLflow until the job has ended."""
         if ended.wait(patience):
             return
@@ -260,16 +262,16 @@ def live_run(
             index = MlflowIndex(tracking_uri(settings))
             run_id = (index.find(record) or index.create(record)).info.run_id
             index.client.update_run(run_id, status="RUNNING")
-            last, is_last = index.last_step(run_id), False
+            last_step, is_last = index.last_step(run_id), False
             while not is_last:
                 is_last = ended.wait(every)
-                rows = [(row["step"], row) for row in read_metrics(state / "metrics.jsonl") if row["step"] > last]
-                index.log(run_id, rows)
-                last = rows[-1][0] if rows else last
+                rows = [row for row in read_metrics(state / "metrics.jsonl") if row["step"] > last_step]
+                index.log_rows(run_id, rows)
+                last_step = rows[-1]["step"] if rows else last_step
         except Exception as error:  # tracking is an index: results must not depend on it
             warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)
 
-    thread = threading.Thread(target=follow, daemon=True)
+    thread = threading.Thread(target=copy_rows, daemon=True)
     thread.start()
     try:
         yield

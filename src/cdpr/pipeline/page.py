@@ -4,21 +4,25 @@ from ..job import PageEntry
 from ..settings.section import read_shipped
 from .stages import TABLES
 
+# Of a table or figure that workflow/page.yaml does not list.
 NOT_SHOWN = PageEntry("Further results", "")
 
 
 def stage_of_result(path: str) -> str:
-    """The stage of a table or figure: ``tables/ablations`` -> ``write_ablations``; one file has another name."""
+    """The stage that makes a table or figure: ``tables/ablations`` -> ``write_ablations``, ``figures/frontier`` ->
+    ``plot_frontier``. Table 1, ``tables/main_results``, is made by ``write_main_table``."""
+    if path == "tables/main_results":
+        return "write_main_table"
     kind, _, name = path.partition("/")
-    return {"tables": "write_", "figures": "plot_"}[kind] + ("main_table" if name == "main_results" else name)
+    return f"{'write' if kind == 'tables' else 'plot'}_{name}"
 
 
 def read_page() -> dict[str, PageEntry]:
-    """The parts of the page in their order, by file without its ending."""
-    parts = {}
+    """Read the tables and figures of the page in their order, by file without its ending (``tables/ablations``)."""
+    entries = {}
     for chapter, texts in read_shipped("workflow/page.yaml").items():
         for path, text in texts.items():
             module = TABLES.get(stage_of_result(path).removeprefix("write_"), "")
-            ending, options = ".md" if module else ".png", text if isinstance(text, dict) else {"text": text}
-            parts[path] = PageEntry(chapter, file=path + ending, module=module, **options)
-    return parts
+            options = text if isinstance(text, dict) else {"text": text}
+            entries[path] = PageEntry(chapter, file=path + (".md" if module else ".png"), module=module, **options)
+    return entries

@@ -18,17 +18,21 @@ from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.experiments import POLICY
 from .evidence import EVIDENCE
 from .experiment import Experiment
-from .running import keep_rows, run_stage
+from .running import JobRequest, keep_rows, run_stage
 from .stages import Options
 
 _STAGE = "evaluate_agent"
+# The flag of each server for the longest sequence.
 _LONGEST = {"vllm": "--max-model-len", "sglang": "--context-length"}
 
 
 @dataclass(frozen=True)
 class ServedJob:
-    """The evaluations that one server serves: (run, data set). ``model`` is an entry of models.yaml, a trained run, or
-    ``policy``, the one that training starts from."""
+    """A job that starts a server for a model and runs the episodes of ``evaluations``, each a (run, data set).
+
+    ``model`` is an entry of models.yaml, a trained run, or ``policy``, the one that training starts from. ``name`` is
+    that of the model, with the group of data sets behind it if they are not the benchmarks: ``qwen3_8b-open_cases``.
+    """
 
     name: str
     model: str
@@ -36,43 +40,51 @@ class ServedJob:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """The agents and trained runs that act."""
+        """The agents and trained runs that act, each once."""
         return tuple(dict.fromkeys(run for run, _ in self.evaluations))
 
 
 def served_jobs(experiment: Experiment) -> list[ServedJob]:
-    """List the jobs that start a server for a model: one for each model and group of data sets, with the evaluations
-    that tables and figures need. Empty where ``serving.program`` is none."""
+    """List the jobs that start a server: one for each model and group of data sets, with the evaluations that tables
+    and figures need. Empty where ``serving.program`` is none."""
     if experiment.settings.serving.program == "none":
         return []
-    pairs: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
-    for name in EVIDENCE:
-        for run, dataset in experiment.evidence(name).evaluations:
-            entry = agent_entry(experiment.settings, run)
-            if served(experiment.settings, entry):
-                own = POLICY if run in experiment.settings.agents else run
-                model = own if entry.own_policy else str(entry.model)
-                pairs.setdefault((model, _family(dataset)), {})[run, dataset] = None
-    return [ServedJob(model + family, model, tuple(of_job)) for (model, family), of_job in pairs.items()]
+    evaluations: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for run, dataset in dict.fromkeys(pair for name in EVIDENCE for pair in experiment.evidence(name).evaluations):
+        entry = agent_entry(experiment.settings, run)
+        if served(experiment.settings, entry):
+            policy = POLICY if run in experiment.settings.agents else run
+            model = policy if entry.own_policy else str(entry.model)
+            evaluations.setdefault((model, _dataset_group(dataset)), []).append((run, dataset))
+    return [ServedJob(model + group, model, tuple(pairs)) for (model, group), pairs in evaluations.items()]
+
+
+def _dataset_group(dataset: str) -> str:
+    """The ending of a job's name for the group of a data set: empty for benchmarks, else ``-open_cases`` or
+    ``-leak_control``."""
+    if dataset in BENCHMARKS:
+        return ""
+    return "-open_cases" if dataset in DATASETS else "-leak_control"
 
 
 def machine_of(experiment: Experiment, job: ServedJob) -> Machine:
-    """The machine that a job requests."""
+    """The machine that a job requests: that of its model's entry, or one with ``serving.gpus`` GPUs."""
     entry = experiment.settings.models.get(job.model)
     return (entry and entry.machine) or Machine(gpus=experiment.settings.serving.gpus)
 
 
 def key_of(experiment: Experiment, evaluations: Iterable[tuple[str, str]]) -> str:
-    """Digest of the keys of several evaluations."""
+    """The digest of the run keys of several evaluations, each a (run, data set)."""
     return digest([experiment.key(_STAGE, run=run, dataset=dataset) for run, dataset in evaluations])
 
 
 def evaluate_served(experiment: Experiment, name: str) -> None:
-    """Run the episodes of all evaluations of a job; the job `evaluate_agent` of each finds its rows under ``state``.
-    The server starts at the first question that no recording answers.
+    """Run the episodes of all evaluations of the job ``name``. Their rows stay under ``state``, where the job
+    `evaluate_agent` of each evaluation finds them.
 
-    The rows of finished evaluations stay when a later one fails, and a rerun continues after them. Raises SettingsError
-    for an unknown job, and what the evaluations raise.
+    The server starts at the first question that no recording answers. When an evaluation fails, the rows of finished
+    ones stay, and a rerun continues after them. Raises SettingsError for an unknown job, and what the evaluations
+    raise.
     """
     jobs = {job.name: job for job in served_jobs(experiment)}
     if name not in jobs:
@@ -81,40 +93,46 @@ def evaluate_served(experiment: Experiment, name: str) -> None:
     scratch = Path(experiment.state) / "servers" / name
     with server_of(experiment, jobs[name]) as server:
         for run, dataset in jobs[name].evaluations:
-            policy = experiment.acting_policy(run)
-            inputs = {"cases": f"<results>/cases/{dataset}.jsonl"} | ({"policy": policy} if policy else {})
-            outputs = {"evaluation": f"{scratch}/{run}/{dataset}.jsonl"}
-            run_stage(experiment, _STAGE, {"run": run, "dataset": dataset}, inputs, outputs, server=server)
-            keep_rows(experiment, outputs["evaluation"])
+            inputs = {"cases": f"<results>/cases/{dataset}.jsonl"}
+            if policy := experiment.acting_policy(run):
+                inputs["policy"] = policy
+            rows = f"{scratch}/{run}/{dataset}.jsonl"
+            request = JobRequest(_STAGE, {"run": run, "dataset": dataset}, inputs, {"evaluation": rows})
+            run_stage(experiment, request, server)
+            keep_rows(experiment, rows)
     shutil.rmtree(scratch, ignore_errors=True)
 
 
 def own_server(experiment: Experiment, stage: str, options: Options) -> AbstractContextManager[OwnServer | None]:
-    """The server of an evaluation whose model a job serves; it starts only where rows and answers are missing."""
+    """The server for a job of a stage, as a context: that of its model if a job serves the evaluation, else None. It
+    starts only where rows and recorded answers are missing."""
     pair = (options.get("run"), options.get("dataset"))
-    serving = [job for job in served_jobs(experiment) if pair in job.evaluations] if stage == _STAGE else []
-    return server_of(experiment, serving[0]) if serving else nullcontext()
+    if stage == _STAGE:
+        for job in served_jobs(experiment):
+            if pair in job.evaluations:
+                return server_of(experiment, job)
+    return nullcontext()
 
 
 def server_of(experiment: Experiment, job: ServedJob) -> OwnServer:
     """The server of a job, not yet started."""
     settings, run = experiment.settings, job.runs[0]
-    entry, gpus = model_of(settings, agent_entry(settings, run)), machine_of(experiment, job).gpus
-    if entry:
-        weights, name = entry.weights or entry.id, entry.id
-        flags = entry.serve if settings.serving.program == "vllm" else []
+    model, gpus = model_of(settings, agent_entry(settings, run)), machine_of(experiment, job).gpus
+    if model:
+        weights, name = model.weights or model.id, model.id
+        flags = model.serve if settings.serving.program == "vllm" else []
     else:
-        weights, name = experiment.resolved(str(experiment.acting_policy(run))), job.model
+        weights, name = experiment.resolve_path(str(experiment.acting_policy(run))), job.model
         flags, gpus = _policy_flags(settings, job, Path(weights), gpus), 1
-    return OwnServer(
-        settings.serving, weights, name, Path(experiment.state) / "servers" / f"{job.name}.log",
-        gpus=gpus, flags=flags, private=settings.data.credentialed, secrets=settings.key_names,
-    )  # fmt: skip
+    log = Path(experiment.state) / "servers" / f"{job.name}.log"
+    private, secrets = settings.data.credentialed, settings.key_names
+    return OwnServer(settings.serving, weights, name, log, gpus=gpus, flags=flags, private=private, secrets=secrets)
 
 
 def _policy_flags(settings: Settings, job: ServedJob, folder: Path, gpus: int) -> list[str]:
-    """A copy of the policy on each GPU, and the longest sequence: without it the cache has to hold one as long as the
-    model's whole context. Frameworks write their own prompts, so no bound is known."""
+    """The flags of a server for the policy in ``folder``: a copy on each GPU, and the longest sequence, without which
+    the cache has to hold one as long as the model's whole context. Frameworks write their own prompts, so for them no
+    longest sequence is known."""
     from ..agents.policy import PolicyAgent, longest_sequence
 
     flags = ["--data-parallel-size", str(gpus)] if gpus > 1 else []
@@ -124,9 +142,3 @@ def _policy_flags(settings: Settings, job: ServedJob, folder: Path, gpus: int) -
     longest = longest_sequence(settings)
     bound = min(longest, config.get("max_position_embeddings", longest))
     return [*flags, _LONGEST[settings.serving.program], str(bound)]
-
-
-def _family(dataset: str) -> str:
-    if dataset in BENCHMARKS:
-        return ""
-    return "-open_cases" if dataset in DATASETS else "-leak_control"

@@ -6,102 +6,117 @@ is a stage.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..agents.build import ACTING, DECISIONS
+from ..agents.build import ACTING, DECISIONS, own_reads
 from ..records import PIPELINE
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
 from ..settings.load import restrict, without
 from ..settings.variants import RUNTIME
-from . import sources
+from . import hidden_inputs as hidden
+from .hidden_inputs import HiddenInputs, Options
 from .run_key import package_folder
 
 if TYPE_CHECKING:
     from .experiment import Experiment
 
-Options = Mapping[str, str]
-
-# Settings that several stages read: who judges and matches.
-_JUDGED = ("judge", "matcher", "models", "governance", "calls")  # `also` keys what decides of them
+# Settings of the models that judge and match. Stages ignore them: `hidden_inputs` describes what decides a verdict.
+_JUDGED = ("judge", "matcher", "models", "governance", "calls")
+# Settings that tables and figures print or compute with.
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
              "study.states", *DECISIONS)  # fmt: skip
-_NOWHERE = ("tier", "paths", "tracking")
+# Settings that every stage may read and that change no result.
+_NEUTRAL = ("tier", "paths", "tracking")
 _RUN_AND_DATASET = ("run", "dataset")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage.
+    """One stage: a function of the settings and a :class:`~cdpr.job.Job`, and what decides its outputs.
 
-    ``call`` (``module:function``) takes the settings and a :class:`~cdpr.job.Job`. It sees only the settings named in
-    ``reads``, which enter the run key, and ``ignores``, which do not (where files are, how often to save); reading any
-    other setting is an error, so a key can never miss a dependency. ``options`` select one of the stage's jobs;
-    placeholders in ``reads`` and ``ignores`` are filled with them. ``own_reads``: what an algorithm or an agent
-    declares, beside ``reads``. ``files`` are settings that name files of the user, whose contents enter the key. What
-    else decides its outputs: ``also`` (values, and digests of files that are no inputs) and ``more_code`` (modules that
-    it imports by name). ``experiment`` is where MLflow lists it; ``live``: MLflow follows its metrics as they come.
+    - ``call``: the function, ``module:name``, or how to find it from the settings.
+    - ``reads``: the settings that it reads and that enter the run key. Dotted names; a section means all its settings.
+    - ``ignores``: the settings that it reads and that change no result, such as how often to save. Reading any other
+      setting is an error, so a run key can never miss one.
+    - ``options``: the options that tell the jobs of the stage apart. ``{dataset}`` in a name above is replaced by the
+      value of that option.
+    - ``own_reads``: further settings that the algorithm or agent of a job declares.
+    - ``files``: settings that name files of the user, whose contents enter the run key.
+    - ``hidden``: what else decides the outputs (:mod:`cdpr.pipeline.hidden_inputs`).
+    - ``experiment``: the MLflow experiment that lists the jobs; ``live``: MLflow shows their metrics while they run.
     """
 
     call: str | Callable[[Settings], str]
     reads: tuple[str, ...] = ()
     ignores: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    also: Callable[["Experiment", Options], Mapping[str, Any]] = lambda experiment, options: {}
-    more_code: Callable[["Experiment", Options], list[str]] = lambda experiment, options: []
+    hidden: Callable[["Experiment", Options], HiddenInputs] = hidden.no_hidden_inputs
+    files: tuple[str, ...] = ()
+    own_reads: Callable[[Settings, Options], tuple[str, ...]] = lambda settings, options: ()
     experiment: str = PIPELINE
     live: bool = False
-    own_reads: Callable[[Settings, Options], tuple[str, ...]] = lambda settings, options: ()
-    files: tuple[str, ...] = ()
 
     def target(self, settings: Settings) -> str:
-        """``module:function`` of the job with these settings."""
+        """The function that a job with these settings calls, as ``module:name``."""
         return self.call if isinstance(self.call, str) else self.call(settings)
 
     def parameters(self, settings: Settings, options: Options) -> dict[str, Any]:
-        """The slice of the settings that decides the outputs, as JSON."""
-        return restrict(settings, self._keyed(settings, options)).model_dump(mode="json")
+        """The settings that decide the outputs of a job, as a JSON value by section. They are part of its run key."""
+        return restrict(settings, self._key_settings(settings, options)).model_dump(mode="json")
 
     def view(self, settings: Settings, options: Options, name: str = "") -> Settings:
-        """The settings as the stage sees them."""
-        ignored = [name.format(**options) for name in (*_NOWHERE, *self.ignores)]
+        """Restrict the settings to those that a job of this stage may read. ``name`` is the name of the stage, for the
+        message about any other setting."""
+        ignored = [key.format(**options) for key in (*_NEUTRAL, *self.ignores)]
         remedy = f"add KEY to `reads` of {name} in src/cdpr/pipeline/stages.py, or its run key would miss it"
-        return restrict(settings, self._keyed(settings, options) | without(ignored, ()), remedy)
+        return restrict(settings, self._key_settings(settings, options) | without(ignored, ()), remedy)
 
-    def _keyed(self, settings: Settings, options: Options) -> set[str]:
-        reads, ignores = ([name.format(**options) for name in names] for names in (self.reads, self.ignores))
-        own = self.own_reads(settings, options)
-        restrict(settings, own)  # raises for names of no settings
-        return without(reads, ignores) | without(own, ())
+    def _key_settings(self, settings: Settings, options: Options) -> set[str]:
+        """The dotted names of all settings that enter the run key of a job. Raises SettingsError where an algorithm or
+        agent declares a setting that does not exist."""
+        reads = [key.format(**options) for key in self.reads]
+        ignores = [key.format(**options) for key in self.ignores]
+        declared = self.own_reads(settings, options)
+        restrict(settings, declared)  # raises
+        return without(reads, ignores) | without(declared, ())
 
 
 _REPORT = {path.stem: path.read_text("utf-8") for path in sorted(package_folder().joinpath("report").glob("*.py"))}
 _FUNCTION = re.compile(r"^(?:def )?((?:write|plot)_\w+)(?:\(settings: Settings, job: Job\)| = )", re.MULTILINE)
 TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT.items() if "\ndef sheet(" in text}
-"""Modules of the tables that the results page shows whole, by name of the table."""
+"""The module of each table that the results page shows whole, by the name of the table."""
 
 
-def _result(call: str) -> Stage:
-    """A table or figure; tables print the paper's numbers too."""
-    also = sources.data_sets_and_paper if ":write" in call else sources.data_sets
-    return Stage(call, _REPORTED, ("training.save_every",), also=also)
+def _report_stage(call: str) -> Stage:
+    """Make the stage of a table or figure, whose function is ``call``. Tables print the paper's numbers too."""
+    describe = hidden.describe_table if ":write" in call else hidden.describe_datasets
+    return Stage(call, _REPORTED, ("training.save_every",), hidden=describe)
+
+
+def _agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
+    """The settings that the agent of a job declares."""
+    return own_reads(settings, options["run"])
+
+
+def _algorithm_reads(settings: Settings, options: Options) -> tuple[str, ...]:
+    """The settings that the algorithm of a training declares."""
+    return algorithm_class(settings.training.algorithm).reads
 
 
 STAGES = {
-    **{name: _result(f"cdpr.report.{module}:{name}") for module, text in _REPORT.items()
+    **{name: _report_stage(f"cdpr.report.{module}:{name}") for module, text in _REPORT.items()
        for name in _FUNCTION.findall(text)},
     "make_hospital": Stage(
-        "cdpr.hospital.raw_files:make_hospital",
-        ("hospital",), also=sources.writers, more_code=sources.writers_code,
+        "cdpr.hospital.raw_files:make_hospital", ("hospital",), hidden=hidden.describe_hospital
     ),
     "ingest_dataset": Stage(
         "cdpr.ingest.run:ingest_dataset",
         ("data.{dataset}", "data.leaks", "data.train_cases", "data.validation_cases", "data.test_cases"),
-        ("data.{dataset}.path",), ("dataset",), sources.data_set, sources.importers_code,
-        files=("data.{dataset}.path",),
+        ("data.{dataset}.path",), ("dataset",), hidden.describe_import, files=("data.{dataset}.path",),
     ),
     "build_catalogue": Stage(
         "cdpr.costs.build_catalogue:build_catalogue",
@@ -110,7 +125,7 @@ STAGES = {
     "map_costs": Stage("cdpr.costs.price:map_costs", ("costs",), options=("dataset",), files=("data.price_overrides",)),
     "write_data_card": Stage(
         "cdpr.report.data_card:write_data_card",
-        ("tier", "data.{dataset}"), ("data.{dataset}.path",), ("dataset",), sources.data_sets,
+        ("tier", "data.{dataset}"), ("data.{dataset}.path",), ("dataset",), hidden.describe_datasets,
     ),
     "remove_leaks": Stage("cdpr.ingest.leaks:remove_leaks", options=("dataset",)),
     "warm_start_policy": Stage(
@@ -118,70 +133,60 @@ STAGES = {
         ("warm_start", "costs", *DECISIONS), files=("policy.model",),
     ),
     "train_policy": Stage(
-        sources.engine,
+        hidden.training_function,
         ("training", "credit", "comparators", "warm_start.cases", *DECISIONS),
-        (*RUNTIME, *_JUDGED), ("run",), sources.rule_and_judges, sources.training_code,
+        (*RUNTIME, *_JUDGED), ("run",), hidden.describe_training, ("policy.model",), _algorithm_reads,
         "cdpr/training", live=True,
-        own_reads=lambda settings, options: algorithm_class(settings.training.algorithm).reads, files=("policy.model",),
     ),
     "evaluate_agent": Stage(
         "cdpr.evaluation.evaluate_agent:evaluate_agent",
         ("tier", "evaluation.decodings", "evaluation.seed", "evaluation.max_turn_tokens", "costs",
          "training.temperature", *DECISIONS),
         ("agents", "frameworks", "evaluation.open_cases", *_JUDGED), _RUN_AND_DATASET,
-        sources.acting_agent, sources.agents_code, "cdpr/evaluation", own_reads=sources.agent_reads,
+        hidden.describe_evaluation, own_reads=_agent_reads, experiment="cdpr/evaluation",
     ),
     "check_headroom": Stage(
         "cdpr.evaluation.preflight:check_headroom",
-        ("utility", "tier", "seeds", "evaluation.decodings", "environment"), also=sources.data_sets,
+        ("utility", "tier", "seeds", "evaluation.decodings", "environment"), hidden=hidden.describe_datasets,
     ),
     "measure_credit_quality": Stage(
         "cdpr.evaluation.credit_quality:measure_credit_quality",
         ("analysis", "credit", "training.group_size", "training.temperature", *DECISIONS), _JUDGED,
-        also=sources.deciding_judges, more_code=sources.credit_code, files=("policy.model",),
-    ),
-    "plot_credit_quality": Stage(
-        "cdpr.report.credit_quality:plot_credit_quality",
-        ("tier", "data", "utility.cost_unit_usd"), also=sources.data_sets,
+        hidden=hidden.describe_credit, files=("policy.model",),
     ),
     "credit_workups": Stage(
         "cdpr.evaluation.credit_workups:credit_workups",
         ("inspector.cases", "credit", "evaluation.decodings", "evaluation.seed", "training.temperature", *DECISIONS),
-        _JUDGED, _RUN_AND_DATASET, sources.deciding_judges, sources.credit_code, files=("policy.model",),
+        _JUDGED, _RUN_AND_DATASET, hidden.describe_credit, files=("policy.model",),
     ),
     "sample_states": Stage(
         "cdpr.study.sampling:sample_states",
         ("study.states", "study.seed", *ACTING), ("agents", "frameworks", *_JUDGED), ("run",),
-        sources.acting_in_study, sources.agents_code, own_reads=sources.agent_reads,
+        hidden.describe_study_agent, own_reads=_agent_reads,
     ),
     "propose_actions": Stage(
         "cdpr.study.proposals:propose_actions",
-        ACTING, ("agents", "frameworks", *_JUDGED), ("run",), sources.acting_in_study, sources.agents_code,
-        own_reads=sources.agent_reads,
+        ACTING, ("agents", "frameworks", *_JUDGED), ("run",), hidden.describe_study_agent, own_reads=_agent_reads,
     ),
     "make_forms": Stage(
         "cdpr.study.forms:make_forms",
         ("study.methods", "study.raters", "study.merge_identical", "study.seed"),
-        ("agents", "models", "serving", "data"), also=sources.compared,
+        ("agents", "models", "serving", "data"), hidden=hidden.describe_forms,
     ),
     "simulate_ratings": Stage("cdpr.study.simulated:simulate_ratings", ("study.seed", "costs"), files=("study.kept",)),
     "analyse_study": Stage(
         "cdpr.study.analysis:analyse_study",
-        ("study", "evaluation.bootstrap"), ("study.ratings", "study.kept", "data"), also=sources.synthetic,
+        ("study", "evaluation.bootstrap"), ("study.ratings", "study.kept", "data"), hidden=hidden.describe_ratings,
         files=("study.kept", "study.ratings"),
     ),
-    "write_claims": _result("cdpr.report.ledger.page:write_claims"),
-    "write_frames": Stage("cdpr.report.frames:write_frames", _REPORTED, ("training.save_every",),
-                          also=sources.data_sets),
+    "write_claims": _report_stage("cdpr.report.ledger.page:write_claims"),
     "write_report": Stage(
         "cdpr.report.report_page:write_report",
-        (*_REPORTED, "inspector.runs"), ("training.save_every",), also=sources.data_sets_and_page,
-        more_code=lambda experiment, options: [*TABLES.values()],
+        (*_REPORTED, "inspector.runs"), ("training.save_every",), hidden=hidden.describe_page,
     ),
     "write_timings": Stage("cdpr.report.timings:write_timings"),
     "write_inspector": Stage(
         "cdpr.report.inspector.write:write_inspector",
-        (*_REPORTED, "inspector"), ("training.save_every", "governance", "calls"), also=sources.data_sets,
-        more_code=sources.inspector_code,
+        (*_REPORTED, "inspector"), ("training.save_every", "governance", "calls"), hidden=hidden.describe_inspector,
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Every row of the main table, what it needs to run, and what is missing here (``cdpr systems``)."""
+"""What each row of the main table needs to run, and what is missing here (``cdpr systems``)."""
 
 import importlib.util
 import os
@@ -40,57 +40,65 @@ class System:
 
 
 def systems(experiment: "Experiment", environment: Environment = os.environ) -> list[System]:
-    """All rows in the table's order, then the models that judge and match."""
-    settings, rows_of_table = experiment.settings, []
-    rows = {methods.agent_method(settings, name).name: name for name in settings.agents}
+    """List all rows in the table's order, then the models that judge and match. ``environment`` are the environment
+    variables, which may hold keys."""
+    settings, listed = experiment.settings, []
+    agents = {methods.agent_method(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
-        titles, name = (method.label, method.group, method.paper), rows.get(method.name)
-        model = model_of(settings, settings.agents[name]) if name else None
-        lacks = missing(experiment, name, environment) if name else _policy(settings)
-        rows_of_table.append(System(name or method.name, *titles, model, lacks))
-    for asker, where in ASKERS.items():
-        if judging := judging_models(settings).get(where):
-            label = judging.label or judging.id or value_at(settings, where)
-            lacks = _judge(settings, where, environment)
-            rows_of_table.append(System(asker, label, "Judges and matcher", "", judging, lacks))
-    return rows_of_table
+        row, model, lacks = method.name, None, _policy_lacks(settings)
+        if method.name in agents:
+            row = agents[method.name]
+            model = model_of(settings, settings.agents[row])
+            lacks = missing(experiment, row, environment)
+        listed.append(System(row, method.label, method.group, method.paper, model, lacks))
+    for asker, key in ASKERS.items():
+        if judge := judging_models(settings).get(key):
+            label = judge.label or judge.id or value_at(settings, key)
+            lacks = _judge_lacks(settings, key, environment)
+            listed.append(System(asker, label, "Judges and matcher", "", judge, lacks))
+    return listed
 
 
 def missing(experiment: "Experiment", run: str, environment: Environment = os.environ) -> tuple[str, ...]:
-    """What an agent, or a trained run, lacks, each with how to supply it."""
+    """List what an agent, or a trained run, lacks, each with how to supply it; empty where it can run."""
     settings, agent = experiment.settings, agent_entry(experiment.settings, run)
-    if all(unfit := [methods.why_unfit(settings, run, dataset) for dataset in BENCHMARKS]):
-        return tuple(dict.fromkeys(unfit))
-    if (model := model_of(settings, agent)) is None:
-        return _policy(settings, served(settings, agent)) if agent.own_policy else ()
+    reasons = [methods.why_unfit(settings, run, dataset) for dataset in BENCHMARKS]
+    if all(reasons):
+        return tuple(dict.fromkeys(reasons))
+    model = model_of(settings, agent)
+    if model is None:
+        return _policy_lacks(settings, served(settings, agent)) if agent.own_policy else ()
     if model.where is None and served(settings, agent):
-        return _server(settings, f"models.{agent.model}.weights", model)
-    return _lacks(settings, f"agents.{run}.model", str(agent.model), model, environment)
+        return _server_lacks(settings, f"models.{agent.model}.weights", model)
+    return _model_lacks(settings, f"agents.{run}.model", str(agent.model), model, environment)
 
 
 def refuse_what_lacks(experiment: "Experiment", runs: Iterable[str]) -> None:
     """Raise SettingsError with everything that these runs and their judges lack, before hours of other work."""
+    settings = experiment.settings
     lacks = {run: missing(experiment, run) for run in runs}
-    judges = judging_models(experiment.settings) if lacks else ()
-    lacks |= {where: _judge(experiment.settings, where, os.environ) for where in judges}
-    lines = [f"  {run}: {text}" for run, texts in lacks.items() for text in texts]
+    if lacks:
+        lacks |= {key: _judge_lacks(settings, key, os.environ) for key in judging_models(settings)}
+    lines = [f"  {name}: {text}" for name, texts in lacks.items() for text in texts]
     if lines:
         raise SettingsError("these cannot be run yet:\n" + "\n".join(lines))
 
 
-def _policy(settings: Settings, served: bool = False) -> tuple[str, ...]:
-    folder, wrong = settings.policy.model, tuple[str, ...]()
+def _policy_lacks(settings: Settings, served: bool = False) -> tuple[str, ...]:
+    """What is missing before the policy can act, on a server of its job if it is ``served``."""
+    folder, lacks = settings.policy.model, list[str]()
     if folder != "tiny" and not file_type(folder):
-        get = "put a model's weights there (`hf download ID --local-dir FOLDER`), or name where they are"
-        wrong = (f"policy.model: there is no folder {folder}; {get}",)
+        remedy = "put a model's weights there (`hf download ID --local-dir FOLDER`), or name where they are"
+        lacks.append(f"policy.model: there is no folder {folder}; {remedy}")
     elif folder != "tiny":  # a server may read what this process does not
-        wrong = _unfit("policy.model", refuse_code if served else check_folder, folder)
-    program = describe_missing_program(settings.serving) if served else ""
-    return (*wrong, program) if program else wrong
+        lacks += _folder_faults("policy.model", refuse_code if served else check_folder, folder)
+    if served and (program := describe_missing_program(settings.serving)):
+        lacks.append(program)
+    return tuple(lacks)
 
 
-def _unfit(key: str, check: Callable[[Path], None], folder: str) -> tuple[str, ...]:
-    """What is wrong with a model's folder."""
+def _folder_faults(key: str, check: Callable[[Path], None], folder: str) -> tuple[str, ...]:
+    """What ``check`` finds wrong with a model's folder, which the setting ``key`` names."""
     try:
         check(Path(folder))
     except SettingsError as error:
@@ -98,57 +106,66 @@ def _unfit(key: str, check: Callable[[Path], None], folder: str) -> tuple[str, .
     return ()
 
 
-def _server(settings: Settings, key: str, model: ModelEntry) -> tuple[str, ...]:
-    """What keeps a job from starting a server: the program, or a file that it reads."""
-    loaded, serving = model.weights or model.id, settings.serving
-    reads_file = serving.program == "llama_cpp" and not serving.command and not Path(loaded).is_file()
-    file = f"{key}: {loaded!r} is no file; name the GGUF file that llama.cpp reads" if reads_file else ""
-    lacks = tuple(text for text in (describe_missing_program(serving), file) if text)
-    return () if settings.calls.mode == "replay" else lacks
+def _server_lacks(settings: Settings, key: str, model: ModelEntry) -> tuple[str, ...]:
+    """What is missing before a job can start a server: the program, or the file of the setting ``key``."""
+    if settings.calls.mode == "replay":  # recorded answers are enough
+        return ()
+    serving, weights = settings.serving, model.weights or model.id
+    program = describe_missing_program(serving)
+    lacks = [program] if program else []
+    if serving.program == "llama_cpp" and not serving.command and not Path(weights).is_file():
+        lacks.append(f"{key}: {weights!r} is no file; name the GGUF file that llama.cpp reads")
+    return tuple(lacks)
 
 
-def _judge(settings: Settings, where: str, environment: Environment) -> tuple[str, ...]:
-    name, model = value_at(settings, where), judging_models(settings)[where]
+def _judge_lacks(settings: Settings, key: str, environment: Environment) -> tuple[str, ...]:
+    """What is missing before the judge or matcher of the setting ``key`` can answer."""
+    name, model = value_at(settings, key), judging_models(settings)[key]
     if model.folder is None and not model.id:
-        return (f"{where}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}",)
-    return _lacks(settings, where, name, model, environment)
+        return (f"{key}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}",)
+    return _model_lacks(settings, key, name, model, environment)
 
 
-def _lacks(settings: Settings, key: str, name: str, model: ModelEntry, environment: Environment) -> tuple[str, ...]:
-    """What the model ``name`` of the setting ``key`` needs before it can be called, and does not have."""
+def _model_lacks(
+    settings: Settings, key: str, name: str, model: ModelEntry, environment: Environment
+) -> tuple[str, ...]:
+    """What is missing before the model ``name``, which the setting ``key`` names, can be called."""
     key = f"models.{name}.at" if name in settings.models else key
     if model.where is None:
-        here = f"let a job start its server here: serving: {{program: vllm, models: [{name}]}}"
-        return (f"{key}: a server's address (http://HOST:PORT/v1) or a folder with its weights; or {here}",)
+        serving = f"let a job start its server here: serving: {{program: vllm, models: [{name}]}}"
+        return (f"{key}: a server's address (http://HOST:PORT/v1) or a folder with its weights; or {serving}",)
     if model.folder:
         if not (Path(model.folder) / "config.json").is_file():
-            absent = f"{model.folder} is neither an entry of workflow/models.yaml nor a Hugging Face folder"
-            return (f"{key}: {absent} (no config.json)",)
-        return _unfit(key, check_folder, model.folder)
+            fault = f"{model.folder} is neither an entry of workflow/models.yaml nor a Hugging Face folder"
+            return (f"{key}: {fault} (no config.json)",)
+        return _folder_faults(key, check_folder, model.folder)
     if settings.calls.mode == "replay":  # recorded answers are enough
         return ()
     package = kind_of(model.where)
     lacks = [] if importlib.util.find_spec(package) else [f"the package `{package}`: pip install {package}"]
-    if model.paid and not any(environment.get(key) for key in model.key_names):
+    if model.paid and not any(environment.get(variable) for variable in model.key_names):
         lacks.append(f"a key: export {' or '.join(model.key_names)}=...")
     if model.paid and not model.enabled:
         lacks.append(f"models.{name}.enabled: true, since every answer costs money")
-    return (*lacks, *_address(settings, key, name, model, model.where))
+    return (*lacks, *_address_lacks(settings, key, name, model.where, model))
 
 
-def _address(settings: Settings, key: str, name: str, model: ModelEntry, where: str) -> list[str]:
-    """What the address asks for: a price for the budget, and an agreement for the text of credentialed cases."""
+def _address_lacks(settings: Settings, key: str, name: str, address: str, model: ModelEntry) -> list[str]:
+    """What is missing before a model at an address may be called: its price where there is a budget, and an agreement
+    for the text of credentialed cases."""
     from ..llm.guard import GovernanceError, is_local
     from ..llm.spending import has_unknown_cost
 
-    credentialed = [name for name in BENCHMARKS if settings.data.source(name).credentialed]
-    agreed, lacks = (settings.governance.remote_agreement or "").strip(), []
+    credentialed = [dataset for dataset in BENCHMARKS if settings.data.source(dataset).credentialed]
+    agreed = (settings.governance.remote_agreement or "").strip()
+    lacks = []
     try:
-        if settings.calls.budget_usd is not None and has_unknown_cost(model, where):
-            own = f"an entry of `models` for {name}, with `prices`"
-            lacks.append(f"{f'models.{name}.prices' if name in settings.models else own}: what its answers cost "
+        if settings.calls.budget_usd is not None and has_unknown_cost(model, address):
+            prices = f"models.{name}.prices" if name in settings.models else None
+            lacks.append(f"{prices or f'an entry of `models` for {name}, with `prices`'}: what its answers cost "
                          "({input: 0, output: 0} where they are free), since calls.budget_usd is set")  # fmt: skip
-        if not (kind_of(where) == "openai" and is_local(where)) and credentialed and not agreed:
+        is_here = kind_of(address) == "openai" and is_local(address)
+        if credentialed and not is_here and not agreed:
             lacks.append(f"governance.remote_agreement: the agreement under which the text of {', '.join(credentialed)}"
                          " may go to another machine")  # fmt: skip
     except GovernanceError as error:
@@ -157,32 +174,37 @@ def _address(settings: Settings, key: str, name: str, model: ModelEntry, where: 
 
 
 def render(rows: Sequence[System]) -> str:
-    """The rows as text, group by group."""
+    """Write the rows as text, group by group, each with its model and what is missing."""
     width = max(len(system.row) for system in rows)
-    indent, lines = " " * (width + 13), list[str]()
+    indent = " " * (width + 13)
+    wrap = textwrap.TextWrapper(_WIDTH, break_on_hyphens=False, break_long_words=False)
+    lines: list[str] = []
     for group in dict.fromkeys(system.group for system in rows):
-        lines += [group]
-        for system in (s for s in rows if s.group == group):
-            state = "not yet" if system.missing else "ready"
-            lines.append(f"  {state:<7}  {system.row:<{width}}  {system.label}")
-            for mark, text in [("", _about(system)), *(("- ", text) for text in system.missing)]:
-                lines += textwrap.wrap(text, _WIDTH, initial_indent=indent + mark, break_on_hyphens=False,
-                                       subsequent_indent=" " * len(indent + mark), break_long_words=False)  # fmt: skip
+        lines.append(group)
+        for system in rows:
+            if system.group == group:
+                state = "not yet" if system.missing else "ready"
+                lines.append(f"  {state:<7}  {system.row:<{width}}  {system.label}")
+                for bullet, text in [("", _describe(system)), *(("- ", text) for text in system.missing)]:
+                    wrap.initial_indent, wrap.subsequent_indent = indent + bullet, indent + " " * len(bullet)
+                    lines += wrap.wrap(text)
         lines.append("")
     ready = sum(not system.missing for system in rows)
     lines.append(f"{ready} of {len(rows)} rows can be run now. Prices are US dollars per million tokens.")
     if ready < len(rows):
-        settings = "Settings such as models.NAME.KEY go into a YAML file of yours (models: {NAME: {KEY: ...}}),"
         lines += [
-            f"What has a dash is missing. {settings}",
+            "What has a dash is missing. Settings such as models.NAME.KEY go into a YAML file of yours (models: {NAME: "
+            "{KEY: ...}}),",
             "which every command takes as --configfile mine.yaml. Step by step: docs/how-to/run-baselines.md",
         ]
     return "\n".join(lines)
 
 
-def _about(system: System) -> str:
-    if (model := system.model) is None:
+def _describe(system: System) -> str:
+    """The model of a row with address, prices, licence and hardware; of another row the paper's row."""
+    model = system.model
+    if model is None:
         return f"stands for the paper's {system.paper}" if system.paper and system.paper not in system.label else ""
     prices = model.prices
     price = f"{prices.input:g} in, {prices.output:g} out ({prices.date})" if prices else ""
-    return "; ".join(part for part in (model.id, model.where or "", price, model.licence, model.needs) if part)
+    return "; ".join(filter(None, (model.id, model.where, price, model.licence, model.needs)))

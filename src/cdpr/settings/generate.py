@@ -7,7 +7,7 @@ import inspect
 import itertools
 import json
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from ..files import parse_yaml, shipped_text, write_text
 from .algorithms import algorithm_class, known_algorithms
-from .load import unknown_key
+from .load import flatten, unknown_key
 from .schema import REGISTRIES, Settings
 from .section import Section, SettingsError, is_section, walk
 from .variants import value_at
@@ -102,16 +102,6 @@ def _docstrings(section: type) -> dict[str, str]:
     return texts
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the value of every entry of a nested dictionary, each name with ``prefix`` in front."""
-    for name, value in tree.items():
-        path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value:
-            yield from flatten(value, f"{path}.")
-        else:
-            yield path, value
-
-
 def _schema() -> str:
     """The text of the JSON schema of the settings, which allows no unknown key."""
     schema = Settings.model_json_schema()
@@ -127,7 +117,7 @@ def _schema() -> str:
 
 def _reference(config: Mapping[str, Any]) -> str:
     """The text of ``config/README.md``: one table per section. ``config`` is the content of ``config.yaml``."""
-    demo, fields, parts = dict(flatten(config)), documented_fields(), []
+    demo, fields, parts = flatten(config), documented_fields(), []
     for section in ("", *(name for name, field in fields.items() if is_section(field))):
         head = f"## `{section}`\n\n{_description(fields[section])}" if section else "## Top level"
         rows = [_table_row(name, field, demo) for name, field in fields.items()

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,18 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
         merged[name] = merge(merged[name], value) if both else value
     return merged
+
+
+def flatten(tree: Mapping[str, Any], whole: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
+    """Flatten a nested dictionary: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``. The entries of the dictionaries that
+    ``whole`` names (dotted names) are not flattened. ``prefix`` is put in front of each name."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and prefix.rstrip(".") not in whole:
+            flat |= flatten(value, whole, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
 
 
 def digest(value: Any, length: int = 16) -> str:

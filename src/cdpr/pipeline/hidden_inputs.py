@@ -1,0 +1,175 @@
+"""What decides the outputs of a job beside its settings and input files, and must therefore be in its run key.
+
+Each function describes one kind of job. It takes the experiment and the options of the job, for example
+``{"run": "cdpr-seed0", "dataset": "private"}``, and returns :class:`HiddenInputs`.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..agents.build import agent_code, agent_entry, own_reads
+from ..llm.spec import module_of, modules_of
+from ..settings import Settings, digest, judging_models, model_of, project_folder, served
+from ..settings.algorithms import algorithm_module
+from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN
+from ..settings.judging import DECIDING, SECOND, TABLES
+from ..study.methods import all_synthetic, left_out
+from .own_code import named_files
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
+
+Options = Mapping[str, str]
+
+# The fields of a data set that reports print.
+_PRINTED = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
+
+
+@dataclass(frozen=True)
+class HiddenInputs:
+    """``values``: JSON values by name, such as digests of files. ``modules``: modules that the job imports by a name in
+    the settings, so that no ``import`` statement shows them."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+
+    def __or__(self, other: "HiddenInputs") -> "HiddenInputs":
+        """Unite the values and modules of both."""
+        return HiddenInputs({**self.values, **other.values}, self.modules + other.modules)
+
+
+def no_hidden_inputs(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """Most jobs have none."""
+    return HiddenInputs()
+
+
+def describe_datasets(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """Digests of what reports print about each data set: its label, licence, links, ..."""
+    printed = {name: digest({part: getattr(entry, part) for part in _PRINTED}) for name, entry in DATASETS.items()}
+    return HiddenInputs({"data_sets": printed})
+
+
+def describe_table(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """Tables print the data sets, and the paper's figures and claims, which no rule has as input."""
+    paper = experiment.digests.digest(str(project_folder() / "workflow/paper"))
+    return describe_datasets(experiment, options) | HiddenInputs({"paper": paper})
+
+
+def describe_page(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """The results page prints the data sets, its own texts, and tables, whose modules it imports by name."""
+    entries = experiment.page().values()
+    modules = tuple(entry.module for entry in entries if entry.module)
+    page = HiddenInputs({"page": digest([asdict(entry) for entry in entries])}, modules)
+    return describe_datasets(experiment, options) | page
+
+
+def describe_inspector(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """The inspector prints the data sets, judges again, and writes the prompts of the policy."""
+    judging = _describe_judging(experiment, DECIDING)
+    return describe_datasets(experiment, options) | judging | HiddenInputs(modules=("cdpr.agents.policy",))
+
+
+def describe_import(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """How the raw files of a data set are read."""
+    entry = DATASETS[options["dataset"]]
+    credentialed = experiment.settings.data.source(options["dataset"]).credentialed
+    values = {"role": entry.role, "importer": entry.importer, "credentialed": credentialed}
+    return HiddenInputs({"data_set": values}, (entry.importer.partition(":")[0],))
+
+
+def describe_hospital(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """Which functions write the raw files of the synthetic hospital, and how many cases."""
+    entries = {name: entry for name, entry in DATASETS.items() if entry.writer}
+    values = {name: [entry.writer, entry.size] for name, entry in entries.items()}
+    return HiddenInputs({"writers": values}, tuple(entry.writer.partition(":")[0] for entry in entries.values()))
+
+
+def _describe_judging(experiment: "Experiment", keys: Collection[str]) -> HiddenInputs:
+    """The models that judge and match, of the settings ``keys``: how they are requested, digests of weights that the
+    job loads itself, and the modules that call them. Empty where tables of names do it alone."""
+    models = {key: model for key, model in judging_models(experiment.settings).items() if key in keys}
+    values: dict[str, Any] = {key: model.request_settings() for key, model in models.items()}
+    modules: list[str] = []
+    for key, model in models.items():
+        modules += ["cdpr.environment.model_judging", *modules_of(model)]
+        if model.folder:
+            values[f"{key} (weights)"] = experiment.digests.digest(model.folder)
+    return HiddenInputs(values, tuple(modules))
+
+
+def describe_credit(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """Credit is computed by a policy of this process, and by the judges."""
+    return _describe_judging(experiment, DECIDING) | HiddenInputs(modules=(module_of(""),))
+
+
+def describe_training(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """A training runs an algorithm, whose options may name data files, the judges, and what verl loads by name."""
+    training = experiment.settings_of("train_policy", options)[0].training
+    modules = ["cdpr.training.algorithm", algorithm_module(training.algorithm), "cdpr.llm.sampler"]
+    if training.engine == "verl":
+        modules += [module_of("verl:"), module_of(training.verl.frozen.url or "http:")]
+        modules += [f"cdpr.training.verl.{name}" for name in ("agent_loop", "session", "trainer")]
+    files = {path: experiment.digests.digest(path) for path in named_files(training.options)}
+    return _describe_judging(experiment, DECIDING) | HiddenInputs({"files": files}, tuple(modules))
+
+
+def describe_evaluation(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """An evaluation runs an agent and all judges; the files that the agent reads and the number of open cases count."""
+    settings, run = experiment.settings, options["run"]
+    values: dict[str, Any] = {"agent": _describe_agent(experiment, run)}
+    if settings.judge.second == TABLES:
+        values[SECOND[0]] = TABLES
+    if options["dataset"] in FURTHER:
+        values["cases"] = settings.evaluation.open_cases.cases
+    if run in settings.agents:
+        values["files"] = experiment.file_digests(own_reads(settings, run))
+    modules = tuple(agent_code(settings, agent_entry(settings, run)))
+    return _describe_judging(experiment, (*DECIDING, *SECOND)) | HiddenInputs(values, modules)
+
+
+def _describe_agent(experiment: "Experiment", run: str) -> dict[str, Any]:
+    """Describe the class of an agent and how its model is requested and served. A model of models.yaml is described by
+    its entry, whatever its address, and one that the agent names itself by its address. The policy of a trained run is
+    an input of the job, so only its server is described."""
+    settings = experiment.settings
+    entry = agent_entry(settings, run)
+    model = model_of(settings, entry)
+    description: dict[str, Any] = {}
+    if served(settings, entry):  # a server draws other samples than this process, and each server others
+        description["served"] = {
+            "program": settings.serving.program,
+            "command": settings.serving.command,
+            "weights": model and model.weights,
+            "serve": model and model.serve,
+        }
+    if run in settings.agents:
+        loaded = experiment.acting_policy(run)
+        if loaded and not loaded.startswith("<results>"):
+            description["weights"] = experiment.digests.digest(loaded)
+        description["acts"] = entry.acts
+        description["model"] = None if entry.model in settings.models else entry.model
+        description["request"] = model and model.request_settings()
+    return description
+
+
+def describe_study_agent(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """In the expert study an agent acts as in an evaluation in-domain."""
+    return describe_evaluation(experiment, {**options, "dataset": IN_DOMAIN})
+
+
+def describe_ratings(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """The analysis of the expert study says whether all cases are synthetic."""
+    return HiddenInputs({"synthetic": all_synthetic(experiment.settings)})
+
+
+def describe_forms(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """The forms of the expert study print the data sets, and why methods are left out of the comparison."""
+    reasons = HiddenInputs({"left_out": left_out(experiment.settings)})
+    return reasons | describe_ratings(experiment, options) | describe_datasets(experiment, options)
+
+
+def training_function(settings: Settings) -> str:
+    """The function, ``module:name``, of a training on the engine of the settings."""
+    engine = "verl.launch" if settings.training.engine == "verl" else "torch.trainer"
+    return f"cdpr.training.{engine}:train_policy"
