@@ -9,7 +9,6 @@ import io
 import json
 import os
 import stat
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from .escape import csv_cell
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
@@ -30,7 +31,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield partial
         os.replace(partial, path)
     except OSError as error:
-        if error.errno in _FULL:  # such an error names no file
+        if error.errno in FULL_DISK:  # such an error names no file
             error.filename = error.filename or str(path)
         raise
     finally:
@@ -72,45 +73,6 @@ def write_gz(path: str | Path, parts: Iterable[bytes]) -> Path:
     with replacing(path) as partial, partial.open("wb") as target, gzip.GzipFile("", "wb", 6, target, 0) as packed:
         packed.writelines(parts)
     return Path(path)
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_REMEDIES = {
-    **dict.fromkeys(_FULL, "Free space there"),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "Make it writable for you"),
-}
-_SHARED_MEMORY, _LEAST_FREE = "/dev/shm", 2**20
-
-
-def disk_problem(number: int | None, path: str | None, folders: Iterable[str] = ()) -> str | None:
-    """Explain an error of a full disk, or of a folder that cannot be written, in three lines: the problem, the path,
-    and what to do. Returns None for any other error.
-
-    ``number`` is the errno of the error, ``path`` its file. Where the error names no file, the first full disk counts
-    among those of ``folders``, of temporary files, and of shared memory.
-    """
-    if number not in _REMEDIES:
-        return None
-    if not path and number in _FULL:
-        candidates = (*folders, tempfile.gettempdir(), _SHARED_MEMORY)
-        full = (folder for folder in candidates if os.path.exists(folder) and _free_bytes(folder) < _LEAST_FREE)
-        path = next(full, None)
-    if not path and Path(_SHARED_MEMORY).exists() and not os.access(_SHARED_MEMORY, os.W_OK):
-        path = _SHARED_MEMORY  # it holds Python's locks between processes, whose errors name no file
-    whole, home = Path(path or "").absolute(), Path.home()
-    instead = "name other folders in paths.results and paths.state (config.yaml)"
-    if path == _SHARED_MEMORY:
-        instead = "start the container with shared memory"
-    elif path and (whole in (home, *home.parents) or str(whole).startswith(f"{home}/.")):
-        instead = "set HOME to a folder that is: programs keep their caches there"
-    disk = whole if path else "the disk of the results, of the state, or of temporary files"
-    return f"{os.strerror(number)}\n{disk}\n{_REMEDIES[number]}, or {instead}; then the same command goes on."
-
-
-def _free_bytes(folder: str) -> int:
-    """The bytes that this user may still write on the disk of a folder."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize
 
 
 class TableError(ValueError):

@@ -1,4 +1,4 @@
-"""The job that a stage's function works on: its files, its options and its metrics."""
+"""What the function of a stage is given beside the settings: the files, options and metrics of its job."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PageEntry:
-    """A table or figure on the results page: the title of its ``chapter``, a ``text``, and its ``file`` in the results
-    folder. A table has the ``module`` whose function ``sheet(settings, results)`` makes it. A figure is shown on the
-    page; one with ``apart``, whose bytes differ from run to run, is only linked."""
+    """A table or figure on the results page: the title of its ``chapter``, a ``text`` about it, and its ``file`` in the
+    results folder. Of a table, ``module`` is the Python module whose function ``sheet(settings, results)`` makes it. A
+    figure is shown on the page; one with ``apart``, whose bytes differ from run to run, is only linked."""
 
     chapter: str
     text: str
@@ -20,12 +20,16 @@ class PageEntry:
 
 @dataclass
 class Job:
-    """The job on which a stage works; a stage is a function of ``(settings, job)``.
+    """A job of a stage. The stage's function takes the settings and this object.
 
-    ``inputs`` are paths by name; ``results`` is the folder of all results. ``out`` has the path to write for each
-    output: a temporary one, which is renamed when the stage succeeds. ``state`` is the job's folder for work that
-    survives a kill. ``options`` tell the jobs of a stage apart. ``metrics`` and ``tags`` go into ``run.json``. ``page``
-    lists the tables and figures of the results page. ``server`` is a model server that the job has started, or None.
+    - ``name``, ``key``, ``seed``: the stage, the run key, and the seed of a training.
+    - ``inputs``: paths of input files by name; ``inputs["results"]`` is the folder of all results.
+    - ``out``: the path to write for each output by name; a temporary path, which is renamed when the stage succeeds.
+    - ``state``: the folder for unfinished work, which survives a kill.
+    - ``options``: what tells the jobs of a stage apart, such as ``{"run": "cdpr-seed0", "dataset": "private"}``.
+    - ``metrics``, ``tags``: numbers and texts that go into ``run.json``.
+    - ``page``: the tables and figures of the results page.
+    - ``server``: a model server that the job has started, or None.
     """
 
     name: str

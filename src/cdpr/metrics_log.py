@@ -12,7 +12,8 @@ from .files import TableError, write_text
 class MetricsLog:
     """A file of rows ``{"step": int, ...}`` in ascending order of steps; calling the object appends a row.
 
-    The first row of a resumed stage removes the rows from its step on, which the killed attempt had written.
+    When a resumed stage appends its first row, the rows from that step on, which the killed attempt had written, are
+    removed.
     """
 
     def __init__(self, path: str | Path):
@@ -47,8 +48,8 @@ def write_apart(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path)
     """Split rows of metrics over two files of JSON lines: their times go to ``timings``, all else to ``metrics``, so
     that equal runs have equal metrics. Each line has its ``step``."""
     for path, timed in ((metrics, False), (timings, True)):
-        parts = ({k: v for k, v in row.items() if k == "step" or _is_time(k) == timed} for row in rows)
-        write_text(path, _to_jsonl(parts))
+        split = [{k: v for k, v in row.items() if k == "step" or _is_time(k) == timed} for row in rows]
+        write_text(path, _to_jsonl(split))
 
 
 def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[str, Any]]:
@@ -64,7 +65,7 @@ def _is_time(name: str) -> bool:
 
 
 def _to_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The rows as text, one JSON object per line."""
+    """Write rows as text, one JSON object per line."""
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 

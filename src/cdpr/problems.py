@@ -1,13 +1,19 @@
 """Turns errors that a user can solve into messages."""
 
 import errno
+import os
 import re
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from .files import disk_problem
+from .files import FULL_DISK
 from .settings import load_settings
 
-_FULL = re.compile(r"No space left on device|disk is full|unexpected pos \d+ vs|PytorchStreamWriter failed")
+_FULL_MESSAGE = re.compile(r"No space left on device|disk is full|unexpected pos \d+ vs|PytorchStreamWriter failed")
+_SHARED_MEMORY = "/dev/shm"  # holds Python's locks between processes, whose errors name no file
+_LEAST_FREE = 2**20  # bytes of a disk that is not full
 
 
 def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
@@ -20,7 +26,7 @@ def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
     if type(error).__module__.split(".")[0] == "cdpr":
         return str(error)
     if not isinstance(error, OSError):  # libraries have errors of their own for a full disk
-        return disk_problem(errno.ENOSPC, None, _data_folders(settings)) if _FULL.search(str(error)) else None
+        return disk_problem(errno.ENOSPC, None, _data_folders(settings)) if _FULL_MESSAGE.search(str(error)) else None
     if error.filename is None:
         return disk_problem(error.errno, None, _data_folders(settings)) if error.errno else None
     return disk_problem(error.errno, error.filename) or f"{error.filename}: {error.strerror}"
@@ -32,17 +38,50 @@ def _data_folders(settings: Sequence[str]) -> tuple[str, ...]:
     return (paths.results, paths.state) if paths else ()
 
 
+def disk_problem(number: int | None, path: str | None, folders: Iterable[str] = ()) -> str | None:
+    """Explain an error of a full disk, or of a folder that cannot be written, in three lines: the problem, the path,
+    and what to do. Returns None for any other error.
+
+    ``number`` is the errno of the error, ``path`` its file. Where the error names no file, the first full disk among
+    those of ``folders``, of temporary files, and of shared memory is named.
+    """
+    if number in FULL_DISK:
+        action, path = "Free space there", path or _find_full_disk(folders)
+    elif number in (errno.EROFS, errno.EACCES, errno.EPERM):
+        action = "Make it writable for you"
+    else:
+        return None
+    if not path and os.path.exists(_SHARED_MEMORY) and not os.access(_SHARED_MEMORY, os.W_OK):
+        path = _SHARED_MEMORY
+    place, home = Path(path or "").absolute(), Path.home()
+    alternative = "name other folders in paths.results and paths.state (config.yaml)"
+    if path == _SHARED_MEMORY:
+        alternative = "start the container with shared memory"
+    elif path and (place in (home, *home.parents) or str(place).startswith(f"{home}/.")):
+        alternative = "set HOME to a folder that is: programs keep their caches there"
+    disk = place if path else "the disk of the results, of the state, or of temporary files"
+    return f"{os.strerror(number)}\n{disk}\n{action}, or {alternative}; then the same command goes on."
+
+
+def _find_full_disk(folders: Iterable[str]) -> str | None:
+    """The first of these folders, of the folder of temporary files, and of shared memory whose disk is full."""
+    for folder in (*folders, tempfile.gettempdir(), _SHARED_MEMORY):
+        if os.path.exists(folder) and shutil.disk_usage(folder).free < _LEAST_FREE:
+            return folder
+    return None
+
+
 def without_stack(message: str) -> str:
     """Shorten an error message of Snakemake's main process to what the user has to do, where the error is one of this
     package, of a settings file, or of a disk or folder. Any other message is returned whole, with its stack."""
-    if own_error := re.match(
-        r'(?:SettingsError|UnreadableRecord) in file ".*", line \d+:\n(.*?)(\n  File ".*)?\Z', message, re.DOTALL
-    ):
-        return own_error[1]
-    if protected := re.match(r"ProtectedOutputException .*affected files:\s*(.*?)\n", message + "\n", re.DOTALL):
-        return disk_problem(errno.EACCES, protected[1]) or message
+    own_error = r'(?:SettingsError|UnreadableRecord) in file ".*", line \d+:\n(.*?)(\n  File ".*)?\Z'
+    if match := re.match(own_error, message, re.DOTALL):
+        return match[1]
+    if match := re.match(r"ProtectedOutputException .*affected files:\s*(.*?)\n", message + "\n", re.DOTALL):
+        return disk_problem(errno.EACCES, match[1]) or message
     if "in load_configfile" in message:
         fault = message.rstrip().rpartition("\n")[2]
         return f"A file of --configfile cannot be read: {fault}\nCorrect its name or its content; nothing was started."
-    os_error = re.search(r"\[Errno (\d+)\] [^:\n]*(?:: '([^'\n]*)')?", message)
-    return (os_error and disk_problem(int(os_error[1]), os_error[2])) or message
+    match = re.search(r"\[Errno (\d+)\] [^:\n]*(?:: '([^'\n]*)')?", message)
+    problem = disk_problem(int(match[1]), match[2]) if match else None
+    return problem or message

@@ -5,6 +5,7 @@ import errno
 import importlib
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -14,10 +15,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from cdpr.files import disk_problem, write_gz, write_text
+from cdpr.files import write_gz, write_text
 from cdpr.pipeline import cli
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.stages import STAGES
+from cdpr.problems import disk_problem
 from cdpr.records import FileDigest, RunRecord
 from cdpr.report import timings
 from cdpr.settings import Settings, load_settings
@@ -268,8 +270,8 @@ def test_shared_memory_that_is_full_is_named_though_the_error_names_no_file(monk
     """Its disk is looked at only where no other folder is full."""
     full = {"/dev/shm"}
     monkeypatch.setattr(os.path, "exists", lambda path: True)
-    room = lambda path: SimpleNamespace(f_bavail=0 if str(path) in full else 2**20, f_frsize=4096)  # noqa: E731
-    monkeypatch.setattr(os, "statvfs", room)
+    room = lambda path: SimpleNamespace(free=0 if str(path) in full else 2**32)  # noqa: E731
+    monkeypatch.setattr(shutil, "disk_usage", room)
     _, where, remedy = disk_problem(errno.ENOSPC, None, ["/r", "/s"]).splitlines()
     assert where == "/dev/shm" and remedy.startswith("Free space there, or start the container with shared memory")
     full.add("/s")

@@ -1,4 +1,4 @@
-"""Files that modules of the user read: each is in the run key, or an error.
+"""Notices files that modules of the user read: each is in the run key, or an error.
 
 A module outside this package may be an algorithm, an agent or an importer. Its code and that of the user's modules that
 it imports are in the run key (:mod:`cdpr.pipeline.run_key`), and so are the files in its ``FILES``. An audit hook of
@@ -19,9 +19,12 @@ from ..settings.datasets import DATASETS
 from ..settings.queries import user_files
 from .run_key import PACKAGE, file_of, files_of, import_closure, is_installed, package_folder
 
-_SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/opt/")
-_own: dict[str, str] = {}  # files of the user's modules, and the module of each
-_allowed: set[str] = set()
+_real_path = functools.lru_cache(4096)(os.path.realpath)
+_PACKAGE_FOLDER = _real_path(str(package_folder())) + os.sep
+_FILES_MODULE = _PACKAGE_FOLDER + "files.py"  # reads files for others
+_SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/opt/", _PACKAGE_FOLDER)
+_user_modules: dict[str, str] = {}  # names of the user's modules by file
+_allowed: set[str] = set()  # files, and folders whose files, may be read
 _faults: list[str] = []
 
 
@@ -30,27 +33,27 @@ class UndeclaredFile(SettingsError):
 
 
 def watch(settings: Settings) -> None:
-    """Watch the user's modules among algorithms, agents and importers, from before they are imported."""
+    """Watch the user's modules among algorithms, agents and importers; called before they are imported."""
     changes = [settings.training.options, *(variant.change for variant in variants(settings).values())]
-    rules = [settings.training.algorithm, *(c["training.algorithm"] for c in changes if "training.algorithm" in c)]
-    named = [*map(algorithm_module, map(str, rules)), *(entry.acts for entry in settings.agents.values()),
+    algorithms = [settings.training.algorithm, *(c["training.algorithm"] for c in changes if "training.algorithm" in c)]
+    named = [*map(algorithm_module, map(str, algorithms)), *(entry.acts for entry in settings.agents.values()),
              *(entry.importer for entry in DATASETS.values() if entry.importer)]  # fmt: skip
     roots = {name.partition(":")[0] for name in named if name.split(".")[0] != PACKAGE}
     roots = {root for root in roots if file_of(root, package_folder())}  # others are reported where they are loaded
     if not roots:
         return
-    if not _own:
-        sys.addaudithook(_audit)
+    if not _user_modules:
+        sys.addaudithook(_check_event)
     for name in import_closure(sorted(roots)):
-        if name.split(".")[0] != PACKAGE and (path := file_of(name, package_folder())):
-            _own[_real(str(path))] = name
+        if name.split(".")[0] != PACKAGE:
+            _user_modules[_real_path(str(file_of(name, package_folder())))] = name
             allow(files_of(name))
     allow(path for _, path in user_files(settings))
     allow(named_files(changes))
 
 
 def named_files(value: Any) -> list[str]:
-    """The files, and the folders with a slash in their path, that texts in a JSON-like value name."""
+    """List the texts in a JSON-like value that are paths of files, or of folders if they have a slash."""
     if isinstance(value, str):
         return [value] if Path(value).is_file() or ("/" in value and Path(value).is_dir()) else []
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
@@ -59,43 +62,48 @@ def named_files(value: Any) -> list[str]:
 
 def allow(paths: Iterable[str | Path]) -> None:
     """Let the user's modules read these files, and what is in these folders."""
-    _allowed.update(_real(str(path)) for path in paths)
+    _allowed.update(_real_path(str(path)) for path in paths)
 
 
 def check() -> None:
     """Raise UndeclaredFile for a file that was read although it is not declared, also where the error was caught."""
-    faults, _faults[:] = _faults[:], []
+    faults = _faults.copy()
+    _faults.clear()
     if faults:
         raise UndeclaredFile(faults[0])
 
 
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event != "open" or not isinstance(arguments[0], (str, os.PathLike)):
+def _check_event(event: str, arguments: tuple[Any, ...]) -> None:
+    """Audit hook of Python: raises UndeclaredFile when a module of the user opens a file that is not declared. A file
+    that such a module writes may be read later."""
+    if event != "open" or not isinstance(arguments[0], (str, os.PathLike)) or not (module := _user_module_at_work()):
         return
-    frame = sys._getframe(1)
-    while (file := _real(frame.f_code.co_filename)) not in _own:
-        # What a library reads while it is imported, and what this package reads, are no matter of the user's module.
-        if frame.f_code.co_name == "<module>" or (file.startswith(_HERE) and file != _FILES) or frame.f_back is None:
-            return
-        frame = frame.f_back
     path, written = os.path.realpath(arguments[0]), arguments[2] & os.O_ACCMODE == os.O_WRONLY
     if path.endswith(".pyc"):
         path = importlib.util.source_from_cache(path) if "__pycache__" in path else path[:-1]
     if written:
         _allowed.add(path)
     elif os.path.isfile(path) and not _is_declared(path):
-        module = _own[file]
-        name = os.path.relpath(path, os.path.dirname(file))
-        remedy = f'import it by an `import` statement, or write `FILES = ("{name}",)` in {module}'
-        _faults.append(f"the module {module} reads {path}, which its run key would miss: {remedy}")
+        name = os.path.relpath(path, os.path.dirname(module))
+        remedy = f'import it by an `import` statement, or write `FILES = ("{name}",)` in {_user_modules[module]}'
+        _faults.append(f"the module {_user_modules[module]} reads {path}, which its run key would miss: {remedy}")
         raise UndeclaredFile(_faults[-1])
 
 
+def _user_module_at_work() -> str:
+    """The file of the user's module that opens a file, directly or through a function of a library; empty where none
+    does. What a library reads while it is imported, and what this package reads, is no matter of the user's module."""
+    frame = sys._getframe(2)
+    while (file := _real_path(frame.f_code.co_filename)) not in _user_modules:
+        of_package = file.startswith(_PACKAGE_FOLDER) and file != _FILES_MODULE
+        if frame.f_code.co_name == "<module>" or of_package or frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    return file
+
+
 def _is_declared(path: str) -> bool:
-    above = {path, *map(str, Path(path).parents)}
-    return bool(path in _own or above & _allowed or path.startswith((*_SYSTEM, _HERE)) or is_installed(Path(path)))
-
-
-_real = functools.lru_cache(4096)(os.path.realpath)
-_HERE = _real(str(package_folder())) + os.sep
-_FILES = _HERE + "files.py"
+    """Whether a file is a module of the user, declared, or part of the system or of an installed package."""
+    folders = set(map(str, Path(path).parents))
+    return bool(path in _user_modules or {path, *folders} & _allowed or path.startswith(_SYSTEM)
+                or is_installed(Path(path)))  # fmt: skip

@@ -1,4 +1,4 @@
-"""The code part of a run key: the digest of all that a stage can reach."""
+"""The code part of a run key: the digest of all code and package data that a stage can reach by ``import``."""
 
 import ast
 import functools
@@ -22,51 +22,54 @@ SETTINGS = "cdpr.settings"
 
 
 def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> str:
-    """Digest of all code and package data that the modules ``roots`` can reach.
+    """Digest all code and package data that the modules ``roots`` can reach; returns 16 hexadecimal digits.
 
     Comments, docstrings and layout do not count. Of the modules outside this package those of the user count, and the
-    files in their ``FILES``; not those of installed packages, unless a root is in one. Raises ModuleNotFoundError for a
-    root that does not exist.
+    files in their ``FILES``; not those of installed packages, unless a root is in one. ``source`` is the folder of the
+    package, ``cache`` keeps the digests of single files. Raises ModuleNotFoundError for a root that does not exist.
     """
     source, cache = source or package_folder(), cache or DigestCache(None)
     digest = hashlib.sha256()
     modules = import_closure(roots, source, cache)
     for name in modules:
-        digest.update(f"{name}={_module(name, source, cache)[0]}\n".encode())
-    own = [name for name in modules if not _is_ours(name)]
-    for file in sorted({file for name in own for file in files_of(name)}):
+        digest.update(f"{name}={_read_module(name, source, cache)[0]}\n".encode())
+    for file in sorted({file for name in modules if not _is_ours(name) for file in files_of(name)}):
         digest.update(f"{file.name}={cache.digest(file)}\n".encode())
-    # Files other than Python in the packages of these modules.
-    ours = [name for name in modules if name not in own and not name.startswith(SETTINGS)]
-    for folder in sorted({path.parent for name in ours if (path := file_of(name, source))} - {source}):
-        for file, content in _data_of(folder):
+    with_data = [name for name in modules if _is_ours(name) and not name.startswith(SETTINGS)]
+    for folder in sorted({path.parent for name in with_data if (path := file_of(name, source))} - {source}):
+        for file, content in _data_digests(folder):
             digest.update(f"{file.relative_to(source).as_posix()}={content}\n".encode())
     cache.save()
     return digest.hexdigest()[:16]
 
 
 def import_closure(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> list[str]:
-    """Names of the modules, of the package or of the user, that the roots import, directly or not, also inside
-    functions."""
+    """List the modules, of the package or of the user, that the modules ``roots`` import, directly or not, also inside
+    functions; sorted, with the roots. Raises ModuleNotFoundError for a root that does not exist."""
     source, cache = source or package_folder(), cache or DigestCache(None)
     for root in roots:
         if file_of(root, source) is None:
             raise ModuleNotFoundError(f"{root}: no such module; correct the name, or put its folder on PYTHONPATH")
-    installed = {root.split(".")[0] for root in roots}  # a root may be in an installed package
-    waiting, names = list(roots), set()
+    packages_of_roots = {root.split(".")[0] for root in roots}  # one of them may be installed
+
+    def counts(name: str) -> bool:
+        """Whether the code of a module is part of run keys."""
+        path = file_of(name, source)
+        if path is None or name == PACKAGE or f"{name}.".startswith(BOOKKEEPING):
+            return False
+        return _is_ours(name) or name.split(".")[0] in packages_of_roots or not is_installed(path)
+
+    waiting, names = list(roots), set[str]()
     while waiting:
         name = waiting.pop()
-        if name in ("", PACKAGE) or name in names or f"{name}.".startswith(BOOKKEEPING):
-            continue
-        path = file_of(name, source)
-        if path is None or (name.split(".")[0] not in installed and not _is_ours(name) and is_installed(path)):
-            continue
-        names.add(name)
-        waiting += [name.rpartition(".")[0], *_module(name, source, cache)[1]]
+        if name and name not in names and counts(name):
+            names.add(name)
+            waiting += [name.rpartition(".")[0], *_read_module(name, source, cache)[1]]
     return sorted(names)
 
 
 def _is_ours(name: str) -> bool:
+    """Whether a module belongs to this package."""
     return name.split(".")[0] == PACKAGE
 
 
@@ -78,7 +81,7 @@ def is_installed(path: Path) -> bool:
 
 
 def files_of(name: str) -> list[Path]:
-    """Data files and folders that a module of the user lists in ``FILES = (...)``, below the folder of the module."""
+    """List the data files and folders that a module of the user names in ``FILES = (...)``, relative to its folder."""
     path = file_of(name, package_folder())
     if path is None:
         return []
@@ -89,7 +92,7 @@ def files_of(name: str) -> list[Path]:
 
 
 def package_folder() -> Path:
-    """Folder of the installed package."""
+    """The folder of the installed package."""
     return Path(cdpr.__file__).parent
 
 
@@ -98,64 +101,77 @@ def package_folder() -> Path:
 
 @functools.cache
 def file_of(name: str, source: Path) -> Path | None:
+    """Find the file of a module, without importing it; None where there is none. ``source`` is the folder of this
+    package; other modules are searched for on ``sys.path``."""
     top, *rest = name.split(".")
     bases = [source] if top == PACKAGE else [Path(folder or ".") / top for folder in sys.path]
-    paths = ((base.joinpath(*rest, "__init__.py"), base.joinpath(*rest).with_suffix(".py")) for base in bases)
-    return next((path for pair in paths for path in pair if path.is_file()), None)
+    for base in bases:
+        for path in (base.joinpath(*rest, "__init__.py"), base.joinpath(*rest).with_suffix(".py")):
+            if path.is_file():
+                return path
+    return None
 
 
 @functools.cache
-def _module(name: str, source: Path, cache: DigestCache) -> tuple[str, list[str]]:
-    """Digest of a module, and all names that it may import; some of them are no modules."""
+def _read_module(name: str, source: Path, cache: DigestCache) -> tuple[str, list[str]]:
+    """The digest of a module's code, and all names that it may import; some of them are no modules."""
     path = file_of(name, source)
     assert path  # of a name that has a file
-    stamp = [[f.stat().st_size, f.stat().st_mtime_ns] for f in (path, Path(__file__))]
-    return cache.remember(f"module {path.resolve()}", stamp, lambda: _read_module(path, name))
+    stamp = [[file.stat().st_size, file.stat().st_mtime_ns] for file in (path, Path(__file__))]
+    return cache.remember(f"module {path.resolve()}", stamp, lambda: _parse_module(path, name))
 
 
-def _read_module(path: Path, name: str) -> tuple[str, list[str]]:
-    ours = _is_ours(name)
-    tree = _WhatRuns().visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
-    package, names = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1], set()
+def _parse_module(path: Path, name: str) -> tuple[str, list[str]]:
+    """Compute what :func:`_read_module` returns, from the file of the module ``name``."""
+    tree = _CodeThatRuns().visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-            names |= set(PUBLIC) if any(alias.name == PACKAGE and alias.asname for alias in node.names) else set()
+            if any(alias.name == PACKAGE and alias.asname for alias in node.names):
+                names |= set(PUBLIC)  # `import cdpr as c`: any public name may be used
         elif isinstance(node, ast.ImportFrom):
             parent = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*parent, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == PACKAGE:
             names.add(f"{PACKAGE}.{node.attr}")
-    # The package imports its public names when they are used.
-    names |= {module for module, public in PUBLIC.items() if names & {f"{PACKAGE}.{name}" for name in public}}
-    imports = sorted(name for name in names if _is_ours(name) or not ours)
+    for module, public in PUBLIC.items():  # the package imports its public names when they are used
+        if names & {f"{PACKAGE}.{public_name}" for public_name in public}:
+            names.add(module)
+    # Modules of this package import no module of the user.
+    imports = sorted(names if not _is_ours(name) else filter(_is_ours, names))
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imports
 
 
-class _WhatRuns(ast.NodeTransformer):
-    """Leaves out docstrings and other loose strings, what is below ``if TYPE_CHECKING:``, and declarations of settings
-    (``name: type = key(...)``)."""
+class _CodeThatRuns(ast.NodeTransformer):
+    """Removes from a syntax tree what changes no result: docstrings and other loose strings, the code below
+    ``if TYPE_CHECKING:``, and declarations of settings (``name: type = key(...)``)."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        """Remove the declaration of a setting."""
         declares = isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") in ("key", "Field")
         return None if declares else self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        """Remove a loose string."""
         loose = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         return None if loose else self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        """Replace ``if TYPE_CHECKING:`` by its ``else``."""
         self.generic_visit(node)
         return node.orelse if "TYPE_CHECKING" in ast.dump(node.test) else node
 
 
 @functools.cache
-def _data_of(folder: Path) -> list[tuple[Path, str]]:
-    """Path and digest of the files other than Python in a package, without its sub-packages."""
-    files = []
+def _data_digests(folder: Path) -> list[tuple[Path, str]]:
+    """The path and SHA-256 of each file other than Python in a package, without its sub-packages."""
+    digests = []
     for path in sorted(folder.rglob("*")):
-        packages = [p for p in path.relative_to(folder).parents if (folder / p / "__init__.py").exists()]
-        if packages == [Path(".")] and path.is_file() and path.suffix not in (".py", ".pyc"):
-            files.append((path, file_digest(path)))
-    return files
+        packages = [parent for parent in path.parents if (parent / "__init__.py").exists()]
+        is_own = packages[0] == folder
+        if is_own and path.is_file() and path.suffix not in (".py", ".pyc"):
+            digests.append((path, file_digest(path)))
+    return digests

@@ -40,9 +40,8 @@ class Credit(Section):
     beta: NonNegativeFloat = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5")
     candidates: PositiveInt = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4")
     continuations: PositiveInt = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch")
-    horizon: NonNegativeInt = key(
-        3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3"
-    )
+    horizon: NonNegativeInt = key(3, paper="continuation horizon H=3")
+    """H: decisions of a continuation before a diagnosis is forced."""
     samples: PositiveInt = key(8, paper="n_s=8 action samples for uncertainty estimation")
     """n_s: next actions drawn to measure uncertainty."""
     own_actions: Literal["counted", "apart"] = key("counted", decision="D8")
@@ -77,9 +76,8 @@ class Credit(Section):
     normalise: Literal["together", "apart"] = key("together", paper="Eq. group-relative advantage of G", decision="D1a")
     """Under `level: trajectory`: whether the score is normalised whole, or outcome and process part each before beta
     weighs them."""
-    continuation: ContinuationSettings = Field(
-        default_factory=ContinuationSettings, description="How continuations are made."
-    )
+    continuation: ContinuationSettings = Field(default_factory=ContinuationSettings)
+    """How continuations are made."""
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
 
 

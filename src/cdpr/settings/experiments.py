@@ -12,18 +12,8 @@ from .section import Section, key
 FILE = "workflow/experiments.yaml"
 AGENTS_FILE = "workflow/agents.yaml"
 POLICY = "policy"
-Figure = Literal[
-    "main_table",
-    "accuracy_cost",
-    "learning_curves",
-    "training_efficiency",
-    "ablations",
-    "comparators",
-    "engines",
-    "frontier",
-    "frontier_parts",
-    "frontier_grid",
-]
+Figure = Literal["accuracy_cost", "learning_curves", "training_efficiency", "engines", "frontier", "frontier_grid"]
+Table = Literal["main_table", "ablations", "comparators", "frontier_parts"]
 Value = bool | int | float | str | None
 
 
@@ -40,7 +30,7 @@ class Variant(Section):
 
     label: str = key("", "What tables and figures call it.", min_length=1)
     change: dict[str, Value] = key({}, "Settings that differ from the configuration, by dotted name.")
-    feeds: list[Figure] = key([], "Tables and figures that show it.")
+    feeds: list[Table | Figure] = key([], "Tables and figures that show it.")
     seeds: int | None = key(None, "How many of `seeds` are trained; empty: all.", gt=0)
     paper: str = key("", "Row of the paper's Table 1 that it reproduces.")
     look: Look | None = Field(default=None, description="How it looks in figures; empty: a spare look.")
@@ -62,9 +52,8 @@ class Experiments(Section):
 
     variants: dict[str, Variant] = key({}, "Variants by name.")
     sweeps: dict[str, Sweep] = key({}, "Sweeps of one setting by name.")
-    swept: list[str] | None = key(
-        None, "Sweeps that `reproduce_paper` trains; empty: all. `sensitivity_all` trains all."
-    )
+    swept: list[str] | None = key(None)
+    """Sweeps that `reproduce_paper` trains; empty: all. `sensitivity_all` trains all."""
     points: int | None = key(None, "Most points of these beside the configuration's own; empty: all.", ge=0)
 
     @field_validator("variants", "sweeps")
@@ -128,6 +117,5 @@ class Frameworks(Section):
     temperature: NonNegativeFloat | None = key(None, decision="D30")
     """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the decoding."""
     md_agents: MDAgentsSettings = Field(default_factory=MDAgentsSettings, description="MDAgents, row `mdagent`.")
-    diag_agent: DiagAgentSettings = Field(
-        default_factory=DiagAgentSettings, description="DiagAgent, rows `diagagent_8b` and `diagagent_14b`."
-    )
+    diag_agent: DiagAgentSettings = Field(default_factory=DiagAgentSettings)
+    """DiagAgent, rows `diagagent_8b` and `diagagent_14b`."""

@@ -77,9 +77,8 @@ class ModelSampling(Section):
     none, for models that refuse the field."""
     top_p: float | None = key(None, "Share of probability that is drawn from.", gt=0, le=1)
     top_k: PositiveInt | None = key(None, "Tokens that are drawn from.")
-    max_tokens: PositiveInt | None = key(
-        None, "Least limit of an answer, with its thinking; empty: that of the request."
-    )
+    max_tokens: PositiveInt | None = key(None)
+    """Least limit of an answer, with its thinking; empty: that of the request."""
 
 
 class ModelEntry(Section):

@@ -153,13 +153,14 @@ class WarmStart(Section):
 class Utility(Section):
     """The weights of the utility."""
 
-    lambda_test: NonNegativeFloat = weight(0.05, "tests", "Price of one examination.", paper="lambda_test = 0.05")
+    lambda_test: NonNegativeFloat = weight(0.05, "tests", paper="lambda_test = 0.05")
+    """Price of one examination."""
     lambda_cost: NonNegativeFloat = weight(
-        0.02, "cost_usd", "Price of one cost unit.", symbol="cost", unit="cost_unit_usd", paper="lambda_cost = 0.02"
+        0.02, "cost_usd", symbol="cost", unit="cost_unit_usd", paper="lambda_cost = 0.02"
     )
-    lambda_na: NonNegativeFloat = weight(
-        0.10, "infeasible", "Price of one unavailable or unparsable request.", symbol="N_na", paper="lambda_na = 0.10"
-    )
+    """Price of one cost unit."""
+    lambda_na: NonNegativeFloat = weight(0.10, "infeasible", symbol="N_na", paper="lambda_na = 0.10")
+    """Price of one unavailable or unparsable request."""
     cost_unit_usd: PositiveFloat = key(1.0, decision="D10")
     """US dollars in one cost unit; at 1 the optimum is never to test (docs/deviations.md)."""
 
@@ -276,10 +277,8 @@ class Evaluation(Section):
 class Tracking(Section):
     """The index of runs."""
 
-    mlflow: bool | str = key(
-        True,
-        "Index runs in MLflow: in `mlflow.db` under the results, not at all, or at the address of a server.",
-    )
+    mlflow: bool | str = key(True)
+    """Index runs in MLflow: in `mlflow.db` under the results, not at all, or at the address of a server."""
 
 
 class Analysis(Section):
@@ -342,7 +341,7 @@ class Study(Section):
     @field_validator("raters")
     @classmethod
     def _check_pseudonyms(cls, raters: list[str]) -> list[str]:
-        """Return the pseudonyms unchanged. Raises ValueError for one that is not safe as a file name."""
+        """Return the pseudonyms unchanged. Raises ValueError for one that is not safe as the name of a file."""
         for name in raters:
             if not (name.isascii() and name.isalnum()):
                 raise ValueError(f"{name!r} is no pseudonym: letters and digits alone, for it becomes a file's name")

@@ -26,18 +26,16 @@ def key(default: Any, description: str = "", *, paper="", decision="", is_path: 
     return Field(**start, description=description or None, json_schema_extra=extra or None, **bounds)
 
 
-def weight(
-    default: float, amount: str, description: str, *, symbol: str = "", sign: int = -1, unit: str = "", paper: str = ""
-) -> Any:
+def weight(default: float, amount: str, *, symbol: str = "", sign: int = -1, unit: str = "", paper: str = "") -> Any:
     """Declare a weight of the utility, and with it the term ``sign * weight * amount / unit``.
 
     ``amount`` names a count of :class:`cdpr.environment.state.Effort`, or is ``tests``; formulas call it ``symbol``.
-    ``unit`` is the setting of the same section by which the term is divided; empty: 1. Unlike that of a :func:`key`,
-    this declaration is part of run keys.
+    ``unit`` is the setting of the same section by which the term is divided; empty: 1. The docstring below the setting
+    describes it. Unlike that of a :func:`key`, this declaration is part of run keys.
     """
     term: Any = {"symbol": symbol or amount, "amount": amount, "sign": sign, "unit": unit}
     extra = {"paper": paper, "term": term} if paper else {"term": term}
-    return Field(default, description=description, json_schema_extra=extra)
+    return Field(default, json_schema_extra=extra)
 
 
 class SettingsError(ValueError):
