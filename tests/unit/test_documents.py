@@ -260,7 +260,7 @@ def test_the_forecast_of_time_lists_every_slow_rule():
     seconds_at_most = {*re.findall(r"\w+", local[1]), "map_costs", "remove_leaks"}
     durations = yaml.safe_load((ROOT / "workflow/durations.yaml").read_text("utf-8"))
     demo, miniature = durations["config"].keys(), durations["ci"].keys()
-    assert {"train_policy", "make_hospital", "evaluate_served"} <= jobs - seconds_at_most <= demo
+    assert {"train_policy", "make_hospital", "evaluate_agent"} <= jobs - seconds_at_most <= demo
     assert miniature <= demo <= RULES.keys(), "what is slow in miniature is slow in the demo"
 
 

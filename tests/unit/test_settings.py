@@ -29,8 +29,8 @@ from cdpr.settings import (
     why_not_trained,
 )
 from cdpr.settings.algorithms import algorithm_class
-from cdpr.settings.generate import documented_fields, explain_key, flatten, outdated_files
-from cdpr.settings.load import restrict, without
+from cdpr.settings.generate import documented_fields, explain_key, outdated_files
+from cdpr.settings.load import flatten, restrict, without
 from cdpr.settings.queries import check_paths
 from cdpr.settings.runs import RUN
 from cdpr.settings.section import UndeclaredSetting
@@ -55,16 +55,16 @@ def test_explain_names_value_default_and_source_of_every_key_of_a_section():
 def test_overlays_are_valid_and_say_only_what_differs(overlay):
     demo = load_settings(ROOT / "config.yaml")
     assert load_settings(ROOT / "config.yaml", ROOT / "config" / overlay) != demo
-    values = dict(flatten(demo.model_dump()))
-    for name, value in flatten(yaml.safe_load((ROOT / "config" / overlay).read_text())):
+    values = flatten(demo.model_dump())
+    for name, value in flatten(yaml.safe_load((ROOT / "config" / overlay).read_text())).items():
         assert name not in values or values[name] != value, f"{overlay}: {name} is the default already"
 
 
 def test_the_paper_overlay_takes_back_every_constant_of_the_demo():
-    paper = dict(flatten(load_settings(ROOT / "config.yaml", ROOT / "config" / "paper.yaml").model_dump()))
-    overlay = dict(flatten(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())))
-    faithful = dict(flatten(Settings().model_dump()))
-    for name, _ in flatten(yaml.safe_load((ROOT / "config.yaml").read_text())):
+    paper = flatten(load_settings(ROOT / "config.yaml", ROOT / "config" / "paper.yaml").model_dump())
+    overlay = flatten(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
+    faithful = flatten(Settings().model_dump())
+    for name in flatten(yaml.safe_load((ROOT / "config.yaml").read_text())):
         assert name in overlay or paper[name] == faithful[name], f"{name} keeps the demo's value {paper[name]}"
 
 
