@@ -44,7 +44,7 @@ class MetricsLog:
             os.fsync(out.fileno())
 
 
-def write_apart(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path) -> None:
+def split_times(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path) -> None:
     """Split rows of metrics over two files of JSON lines: their times go to ``timings``, all else to ``metrics``, so
     that equal runs have equal metrics. Each line has its ``step``."""
     for path, timed in ((metrics, False), (timings, True)):
@@ -53,7 +53,7 @@ def write_apart(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path)
 
 
 def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[str, Any]]:
-    """Read the two files that :func:`write_apart` wrote and join their rows by step; without times where ``timings``
+    """Read the two files that :func:`split_times` wrote and join their rows by step; without times where ``timings``
     is None. Raises TableError as :func:`read_metrics`, also for an incomplete last line."""
     times = {row["step"]: row for row in read_metrics(timings, whole=True)} if timings else {}
     return [row | times.get(row["step"], {}) for row in read_metrics(metrics, whole=True)]

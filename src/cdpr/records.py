@@ -66,20 +66,21 @@ class RunRecord(BaseModel):
             again = f"remove it and run snakemake again: {path.parent} is made anew"
             raise UnreadableRecord(f"{path}: no run.json ({problem}); {again}") from error
 
-    def digest_of(self, name: str) -> str | None:
+    def input_digest(self, name: str) -> str | None:
         """The SHA-256 of the input ``name``; None where the stage had no such input."""
         return self.inputs[name].sha256 if name in self.inputs else None
 
-    def altered(self, record: Path, names: Container[str] | None = None) -> list[Path]:
+    def altered_outputs(self, record: Path, names: Container[str] | None = None) -> list[Path]:
         """List the outputs that are missing or differ from their recorded digest. ``record`` is the path of this
         record; ``names`` restricts the check to files with these names. A file is read again only when its size or
         modification time has changed."""
-        files = {path: digest for path, digest in self.files(record).items() if names is None or path.name in names}
-        return [path for path, digest in files.items() if _DIGESTS.digest(path) != digest]
+        digests = self.output_digests(record)
+        checked = [path for path in digests if names is None or path.name in names]
+        return [path for path in checked if _DIGESTS.digest(path) != digests[path]]
 
-    def files(self, record: Path) -> dict[Path, str]:
-        """The recorded digests of the outputs by their paths. ``record`` is the path of this record: an output beside
-        it counts before one at the recorded path, since results may have been moved."""
+    def output_digests(self, record: Path) -> dict[Path, str]:
+        """The recorded digest of each output, by the output's path. ``record`` is the path of this record: a file
+        beside it is taken for the output before one at the recorded path, since results may have been moved."""
         digests: dict[Path, str] = {}
         for output in self.outputs.values():
             path = Path(output.path)
@@ -88,16 +89,17 @@ class RunRecord(BaseModel):
                 digests[beside if beside.exists() else path] = output.sha256
         return digests
 
-    def exchanged(self, record: Path) -> str:
-        """A message where the file ``record``, which holds this record, is in the folder of another run or data set
-        than that of its job; empty where it is not. Results that were moved as a whole are no problem."""
+    def describe_exchange(self, record: Path) -> str:
+        """Write a message where this record is in the folder of another run or data set than that of its job, because
+        somebody exchanged files; empty where it is not. ``record`` is the path of this record. Results that were moved
+        as a whole are no problem."""
         for output in self.outputs.values():
-            parts = Path(output.path).parent.parts
-            own = next((parts[n:] for n, part in enumerate(parts) if part in self.options.values()), ())
-            if own and record.parent.parts[-len(own) :] != own:
-                return (
-                    f"the record of {job_name(self.stage, self.options)}: files were moved or exchanged, put them back"
-                )
+            folders = Path(output.path).parent.parts
+            of_options = [index for index, folder in enumerate(folders) if folder in self.options.values()]
+            own_folders = folders[of_options[0] :] if of_options else ()
+            if own_folders and record.parent.parts[-len(own_folders) :] != own_folders:
+                job = job_name(self.stage, self.options)
+                return f"the record of {job}: files were moved or exchanged, put them back"
         return ""
 
     @property

@@ -12,7 +12,7 @@ import yaml
 from toy import CALL_COUNTS
 
 from cdpr.job import Job
-from cdpr.metrics_log import write_apart
+from cdpr.metrics_log import split_times
 from cdpr.report.ledger.claims import ClaimsError, read_claims
 from cdpr.report.ledger.evidence import Evidence
 from cdpr.report.ledger.page import make_ledger, write_claims
@@ -96,7 +96,7 @@ def results(tmp_path_factory) -> Path:
                 for s in range(0, 21, 5)
             ]
             place = folder / "training" / f"{run}-seed{seed}"
-            write_apart(rows, place / "metrics.jsonl", place / "timings.jsonl")
+            split_times(rows, place / "metrics.jsonl", place / "timings.jsonl")
     return folder
 
 

@@ -11,7 +11,7 @@ from cdpr.pipeline.run_key import code_digest, import_closure
 from cdpr.report.methods import main_methods
 from cdpr.settings import Settings, SettingsError, merge, parse_settings
 from cdpr.settings.section import UndeclaredSetting
-from cdpr.settings.variants import seen_by_algorithm
+from cdpr.settings.variants import restrict_to_algorithm
 
 RULE = """
 {head}
@@ -57,7 +57,7 @@ def test_an_algorithm_that_reads_what_it_does_not_declare_is_an_error(tmp_path, 
     for name, change in (("mine_reads", {"credit": {"beta": 0.7}}), ("mine_declares", {})):
         of = planned(tmp_path, name, **change)
         key = of.key("train_policy", run="x-seed0")
-        seen = seen_by_algorithm(of.settings_of("train_policy", {"run": "x-seed0"})[0])
+        seen = restrict_to_algorithm(of.settings_of("train_policy", {"run": "x-seed0"})[0])
         if name == "mine_declares":
             assert (seen.credit.beta, seen.hospital.seed) == (Settings().credit.beta, Settings().hospital.seed)
             for change in ({"credit": {"beta": 0.9}}, {"hospital": {"seed": 3}}):

@@ -19,7 +19,7 @@ from toy import CALL_COUNTS
 from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, metrics_by_name, read_evaluation
 from cdpr.files import TableError
 from cdpr.job import Job
-from cdpr.metrics_log import write_apart
+from cdpr.metrics_log import split_times
 from cdpr.report import learning_curves, main_table, methods, style
 from cdpr.report.accuracy_cost import labelled_agents, plot_accuracy_cost, plot_every_agent
 from cdpr.report.comparators import write_comparators
@@ -90,7 +90,7 @@ def pristine(tmp_path_factory) -> Path:
             between = [{"step": 5, "seconds": 1.0, "tokens": 5, "train/accuracy": 0.2}]
             rows = sorted(measured + between, key=lambda r: r["step"])
             place = folder / "training" / f"{variant}-seed{seed}"
-            write_apart(rows, place / "metrics.jsonl", place / "timings.jsonl")
+            split_times(rows, place / "metrics.jsonl", place / "timings.jsonl")
     return folder
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..llm import ModelSpec
 from ..llm.spec import modules_of
-from ..settings import AgentEntry, Settings, SettingsError, is_trained, model_of, served
+from ..settings import AgentEntry, Settings, SettingsError, is_served, is_trained, model_of
 from ..settings.load import restrict
 
 # Settings that all agents read: those that decide an action and its utility.
@@ -49,7 +49,9 @@ def agent_code(settings: Settings, entry: AgentEntry) -> tuple[str, ...]:
     """List the Python modules that an agent runs: its own, and those that call its model. They are part of the run
     key."""
     acts = entry.acts.partition(":")[0]
-    return (acts,) if entry.model is None else (acts, *modules_of(model_of(settings, entry), served(settings, entry)))
+    if entry.model is None:
+        return (acts,)
+    return (acts, *modules_of(model_of(settings, entry), is_served(settings, entry)))
 
 
 def model_spec(

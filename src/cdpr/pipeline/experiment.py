@@ -16,7 +16,7 @@ from ..report.methods import why_unfit
 from ..settings import Settings, SettingsError, TrainedRun, digest, is_trained, parse_settings, project_folder, variants
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.load import without
-from ..settings.queries import check_settings, model_of, refuse_missing_paths, served, user_files, why_not_run
+from ..settings.queries import check_settings, is_served, model_of, refuse_missing_paths, user_files, why_not_run
 from ..settings.variants import job_of, resolve_variant, seeds_of
 from . import own_code
 from .evidence import EVIDENCE, Evidence
@@ -120,7 +120,7 @@ class Experiment:
         if model is None:
             return None
         weights = model.weights or model.id
-        return weights if served(self.settings, entry) and Path(weights).exists() else model.folder
+        return weights if is_served(self.settings, entry) and Path(weights).exists() else model.folder
 
     def files_behind(
         self, stage: str, training_files: Sequence[str] = ("metrics.jsonl", "run.json"), evaluations: bool = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agents.build import agent_code, agent_entry, own_reads
 from ..llm.spec import module_of, modules_of
-from ..settings import Settings, digest, judging_models, model_of, project_folder, served
+from ..settings import Settings, digest, is_served, judging_models, model_of, project_folder
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN
 from ..settings.judging import DECIDING, SECOND, TABLES
@@ -136,7 +136,7 @@ def _describe_agent(experiment: "Experiment", run: str) -> dict[str, Any]:
     entry = agent_entry(settings, run)
     model = model_of(settings, entry)
     description: dict[str, Any] = {}
-    if served(settings, entry):  # a server draws other samples than this process, and each server others
+    if is_served(settings, entry):  # a server draws other samples than this process, and each server others
         description["served"] = {
             "program": settings.serving.program,
             "command": settings.serving.command,

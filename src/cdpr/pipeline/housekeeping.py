@@ -33,10 +33,10 @@ def find_altered(results: Path) -> dict[Path, str]:
     faults: dict[Path, str] = {}
     for record_path in record_files(results):
         record = RunRecord.read(record_path)
-        for path in record.altered(record_path):
+        for path in record.altered_outputs(record_path):
             if path.name != "mlflow.db":
                 faults[path] = "not what was written" if path.exists() else "gone"
-        if exchanged := record.exchanged(record_path):
+        if exchanged := record.describe_exchange(record_path):
             faults[record_path] = exchanged
     return faults
 
@@ -44,7 +44,7 @@ def find_altered(results: Path) -> dict[Path, str]:
 def _records_by_output(experiment: Experiment) -> dict[Path, Path]:
     """The path of the record (``run.json``) that lists each output in the results, by the output's path."""
     records = record_files(Path(experiment.results))
-    return {output.resolve(): record for record in records for output in RunRecord.read(record).files(record)}
+    return {output.resolve(): record for record in records for output in RunRecord.read(record).output_digests(record)}
 
 
 def record_of(experiment: Experiment, result: Path) -> Path:
@@ -75,7 +75,7 @@ def list_differences(experiment: Experiment, record: Path) -> list[str]:
     waiting = [record]
     for path in waiting:  # the list grows while it is read
         old = RunRecord.read(path)
-        exchanged = old.exchanged(path)
+        exchanged = old.describe_exchange(path)
         changes = [exchanged] if exchanged else _list_changes(experiment, old)
         lines += [line if path == record else f"{path}: {line}" for line in changes]
         inputs = [file.path for file in old.inputs.values()]

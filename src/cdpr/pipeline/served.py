@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..agents.build import agent_class, agent_entry
 from ..llm.own_server import OwnServer
-from ..settings import Machine, Settings, SettingsError, digest, model_of, served
+from ..settings import Machine, Settings, SettingsError, digest, is_served, model_of
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.experiments import POLICY
 from .evidence import EVIDENCE
@@ -52,7 +52,7 @@ def served_jobs(experiment: Experiment) -> list[ServedJob]:
     evaluations: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for run, dataset in dict.fromkeys(pair for name in EVIDENCE for pair in experiment.evidence(name).evaluations):
         entry = agent_entry(experiment.settings, run)
-        if served(experiment.settings, entry):
+        if is_served(experiment.settings, entry):
             policy = POLICY if run in experiment.settings.agents else run
             model = policy if entry.own_policy else str(entry.model)
             evaluations.setdefault((model, _dataset_group(dataset)), []).append((run, dataset))

@@ -14,7 +14,7 @@ from ..llm.model_folder import check_folder, refuse_code
 from ..llm.own_server import describe_missing_program
 from ..llm.spec import kind_of
 from ..report import methods
-from ..settings import ModelEntry, Settings, SettingsError, judging_models, model_of, served, value_at
+from ..settings import ModelEntry, Settings, SettingsError, is_served, judging_models, model_of, value_at
 from ..settings.datasets import BENCHMARKS
 from ..settings.judging import ASKERS
 
@@ -67,8 +67,8 @@ def missing(experiment: "Experiment", run: str, environment: Environment = os.en
         return tuple(dict.fromkeys(reasons))
     model = model_of(settings, agent)
     if model is None:
-        return _policy_lacks(settings, served(settings, agent)) if agent.own_policy else ()
-    if model.where is None and served(settings, agent):
+        return _policy_lacks(settings, is_served(settings, agent)) if agent.own_policy else ()
+    if model.where is None and is_served(settings, agent):
         return _server_lacks(settings, f"models.{agent.model}.weights", model)
     return _model_lacks(settings, f"agents.{run}.model", str(agent.model), model, environment)
 

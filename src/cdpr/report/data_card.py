@@ -26,7 +26,7 @@ def write_data_card(settings: Settings, job: Job) -> None:
     cases = count_cases(job.inputs["cases"], prices)
     digests: dict[str, str | None] = {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
     if "ingested" in job.inputs:
-        digests = {"raw": RunRecord.read(job.inputs["ingested"]).digest_of("raw"), **digests}
+        digests = {"raw": RunRecord.read(job.inputs["ingested"]).input_digest("raw"), **digests}
     card = data_card(settings, job.options["dataset"], cases, attrition, prices, digests)
     parts = [(title, *blocks) for title, blocks in card_parts(settings, card)]
     write_text(job.out["json"], json.dumps(card, indent=2, ensure_ascii=False) + "\n")

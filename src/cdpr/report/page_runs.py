@@ -55,7 +55,7 @@ class Records:
         check_tier(self.settings, run_json, content.tier)
         seed = content.tags.get("seed", "") if content.seed is None else str(content.seed)
         return Artifact(target, command, content.name, content.run_key, content.code_digest, seed,
-                    (content.digest_of("cases") or "")[:16], content.experiment,
+                    (content.input_digest("cases") or "")[:16], content.experiment,
                     f"tags.`{KEY_TAG}` = '{content.run_key}'")  # fmt: skip
 
     def behind(self, methods: Iterable[Method]) -> list[dict[str, Any]]:

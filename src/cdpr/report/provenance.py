@@ -49,7 +49,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
                     f"{path}: was not made with the {where} of this configuration (see {origin}); verdicts of "
                     "different judges do not share a table: evaluate it again or change the configuration"
                 )
-        if (digest := record.digest_of("cases")) is not None:
+        if (digest := record.input_digest("cases")) is not None:
             known, other = cases.setdefault(path.stem, (digest, path))
             if known != digest:
                 raise ProvenanceError(f"{path} and {other} were made on different cases of {path.stem} (their "
@@ -64,7 +64,7 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
         _check_job(record, origin, "train_policy", {"run": origin.parent.name})
         check_tier(settings, origin, record.tier)
         _check_unaltered(record, origin, {"metrics.jsonl", "timings.jsonl"})
-        if (digest := record.digest_of("cases")) is not None:
+        if (digest := record.input_digest("cases")) is not None:
             cases.setdefault(digest, origin)
         if len(cases) > 1:
             raise ProvenanceError(f"{origin} and {next(iter(cases.values()))} are of training on different cases "
@@ -77,7 +77,7 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
     known: tuple[Any, Path] | None = None
     for origin, record in _records(results / "cases" / f"{dataset}.run.json" for dataset in datasets):
         _check_job(record, origin, "map_costs", {"dataset": origin.name.removesuffix(".run.json")})
-        priced = [record.parameters.get("costs"), *map(record.digest_of, ("catalogue", "overrides"))]
+        priced = [record.parameters.get("costs"), *map(record.input_digest, ("catalogue", "overrides"))]
         known = known or (priced, origin)
         if known[0] != priced:
             raise ProvenanceError(f"{origin} and {known[1]}: cases were priced by different catalogues, overrides or "
@@ -93,7 +93,7 @@ def _check_job(record: RunRecord, origin: Path, stage: str, options: Mapping[str
 
 
 def _check_unaltered(record: RunRecord, origin: Path, names: set[str]) -> None:
-    for path in record.altered(origin, names):
+    for path in record.altered_outputs(origin, names):
         again = shlex.join(["rm", str(path), str(origin)]), shlex.join(["snakemake", "--cores", "all", str(path)])
         raise ProvenanceError(
             f"{path}: is not what was written (its digest differs from the one in {origin}): it was edited or damaged. "

@@ -34,9 +34,12 @@ def documented_fields() -> dict[str, FieldInfo]:
 
 
 def _generate(root: Path) -> dict[Path, str]:
-    """The path of every generated file below the checkout ``root``, and the text that it should have."""
+    """Write the text of every generated file, by its path below the checkout ``root``."""
     config = parse_yaml((root / "config.yaml").read_text(encoding="utf-8")) or {}
-    return {root / "workflow/schemas/config.schema.json": _schema(), root / "config/README.md": _reference(config)}
+    return {
+        root / "workflow/schemas/config.schema.json": _write_schema(),
+        root / "config/README.md": _write_reference(flatten(config)),
+    }
 
 
 def write_files(root: Path) -> list[str]:
@@ -46,7 +49,8 @@ def write_files(root: Path) -> list[str]:
 
 def outdated_files(root: Path) -> list[str]:
     """List the generated files that are missing or differ from the settings, by their paths below ``root``."""
-    outdated = (p for p, text in _generate(root).items() if not p.exists() or p.read_text(encoding="utf-8") != text)
+    texts = _generate(root).items()
+    outdated = [path for path, text in texts if not path.exists() or path.read_text(encoding="utf-8") != text]
     return [str(path.relative_to(root)) for path in outdated]
 
 
@@ -59,19 +63,19 @@ def explain_key(name: str, settings: Settings) -> str:
     matches = {key: field for key, field in documented_fields().items() if key == name or key.startswith(f"{name}.")}
     if not matches:
         raise SettingsError(unknown_key(name.split(".")))
-    parts = [_explain_field(key, field, settings) for key, field in matches.items()]
+    paragraphs = [_explain_field(key, field, settings) for key, field in matches.items()]
     if _OPTIONS in matches:
         for key, field in _option_fields().items():
-            parts.append(f"{key}\n  {_description(field)}\n  default  {_yaml(field.default)}")
-    return "\n\n".join(parts)
+            paragraphs.append(f"{key}\n  {_description(field)}\n  default  {_to_yaml(field.default)}")
+    return "\n\n".join(paragraphs)
 
 
 def _option_fields() -> dict[str, FieldInfo]:
     """The options of all known algorithms, by name and algorithm: ``training.options.decay (belief_gain)``, ..."""
     classes = {algorithm: algorithm_class(algorithm).Options for algorithm in known_algorithms()}
     _describe_sections()  # gives each field its description
-    return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm, own in classes.items()
-            for name, field in own.model_fields.items()}  # fmt: skip
+    return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm, options in classes.items()
+            for name, field in options.model_fields.items()}  # fmt: skip
 
 
 def _describe_sections() -> list[type[Section]]:
@@ -81,13 +85,13 @@ def _describe_sections() -> list[type[Section]]:
     for section in sections:  # the list grows while it is read
         sections += section.__subclasses__()
         for base in section.__mro__[: section.__mro__.index(Section)]:
-            for name, text in _docstrings(base).items():
+            for name, text in _read_docstrings(base).items():
                 section.model_fields[name].description = section.model_fields[name].description or text
     return sections
 
 
 @functools.cache
-def _docstrings(section: type) -> dict[str, str]:
+def _read_docstrings(section: type) -> dict[str, str]:
     """Read the docstrings below the settings of a class from its source, by the name of the setting; none for a class
     that was not written in a file."""
     try:
@@ -102,8 +106,8 @@ def _docstrings(section: type) -> dict[str, str]:
     return texts
 
 
-def _schema() -> str:
-    """The text of the JSON schema of the settings, which allows no unknown key."""
+def _write_schema() -> str:
+    """Write the JSON schema of the settings, which allows no unknown key."""
     schema = Settings.model_json_schema()
     definitions = schema["$defs"] | {"Settings": schema}
     for section in _describe_sections():
@@ -115,43 +119,52 @@ def _schema() -> str:
     return text.replace("\\n", " ")  # long descriptions have line breaks
 
 
-def _reference(config: Mapping[str, Any]) -> str:
-    """The text of ``config/README.md``: one table per section. ``config`` is the content of ``config.yaml``."""
-    demo, fields, parts = flatten(config), documented_fields(), []
+def _write_reference(demo: Mapping[str, Any]) -> str:
+    """Write ``config/README.md``: one table per section. ``demo`` has the values of ``config.yaml`` by dotted name."""
+    fields, parts = documented_fields(), []
     for section in ("", *(name for name, field in fields.items() if is_section(field))):
         head = f"## `{section}`\n\n{_description(fields[section])}" if section else "## Top level"
-        rows = [_table_row(name, field, demo) for name, field in fields.items()
-                if name.rpartition(".")[0] == section and not is_section(field)]  # fmt: skip
+        own = {name: field for name, field in fields.items() if name.rpartition(".")[0] == section}
+        rows = [_table_row(name, field, demo) for name, field in own.items() if not is_section(field)]
         parts.append("\n".join([head, "", _HEADS, *rows]) if rows else head)
         if section == "training":
-            own = [_table_row(name, field, {}) for name, field in _option_fields().items()]
-            parts.append("\n".join([f"## `{_OPTIONS}`\n\n{_description(fields[_OPTIONS])}", "", _HEADS, *own]))
+            rows = [_table_row(name, field, {}) for name, field in _option_fields().items()]
+            parts.append("\n".join([f"## `{_OPTIONS}`\n\n{_description(fields[_OPTIONS])}", "", _HEADS, *rows]))
     return shipped_text(__package__, "reference.md").replace("{tables}", "\n\n".join(parts))
 
 
 def _explain_field(name: str, field: FieldInfo, settings: Settings) -> str:
-    """The paragraph about one setting or section that ``cdpr config --explain`` prints."""
-    lines, source = [textwrap.fill(_description(field), _WIDTH)], _source(field)
+    """Write the paragraph about one setting or section that ``cdpr config --explain`` prints."""
+    lines = [textwrap.fill(_description(field), _WIDTH)]
     if not is_section(field):
-        default = field.get_default(call_default_factory=True)
-        lines += [f"value    {_yaml(value_at(settings, name))}", f"default  {_yaml(default)}"]
-        lines += [f"type     {_describe_type(field.annotation).replace('`', '')}"]
-        lines += [f'paper    "{source["paper"].strip()}"'] if "paper" in source else []
-        lines += [f"decision {source['decision']} of docs/deviations.md"] if "decision" in source else []
+        source = _paper_source(field)
+        lines.append(f"value    {_to_yaml(value_at(settings, name))}")
+        lines.append(f"default  {_to_yaml(field.get_default(call_default_factory=True))}")
+        lines.append(f"type     {_describe_type(field.annotation).replace('`', '')}")
+        if "paper" in source:
+            lines.append(f'paper    "{source["paper"].strip()}"')
+        if "decision" in source:
+            lines.append(f"decision {source['decision']} of docs/deviations.md")
     return "\n".join([name, textwrap.indent("\n".join(lines), "  ")])
 
 
 def _table_row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
-    """The row of ``config/README.md`` about one setting; ``demo`` has the values of ``config.yaml`` by dotted name."""
-    default, source = field.get_default(call_default_factory=True), _source(field)
+    """Write the row of ``config/README.md`` about one setting: its name, default and choices, and description. ``demo``
+    has the values of ``config.yaml`` by dotted name."""
+    default = field.get_default(call_default_factory=True)
     kind = _describe_type(field.annotation).removesuffix(" or empty")
-    choices = kind.split(", ") if kind.startswith("`") else [kind] * (default in (None, [], {}))
-    value = ", ".join(dict.fromkeys([f"`{_yaml(default)}`", *choices]))
+    values = [f"`{_to_yaml(default)}`"]
+    if kind.startswith("`"):
+        values += kind.split(", ")
+    elif default in (None, [], {}):
+        values.append(kind)
+    value = ", ".join(dict.fromkeys(values))
     if demo.get(name, default) != default:
-        value += f" (demo: `{_yaml(demo[name])}`)"
-    sources = "; ".join(source[part].strip() for part in ("paper", "decision") if part in source)
-    cells = (f"`{name}`", value, _description(field) + f" *{sources}*" * bool(sources))
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        value += f" (demo: `{_to_yaml(demo[name])}`)"
+    description, source = _description(field), _paper_source(field)
+    if source.keys() & {"paper", "decision"}:
+        description += f" *{'; '.join(source[part].strip() for part in ('paper', 'decision') if part in source)}*"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{name}`", value, description)) + " |"
 
 
 def _description(field: FieldInfo) -> str:
@@ -159,12 +172,12 @@ def _description(field: FieldInfo) -> str:
     return " ".join((field.description or "").split())
 
 
-def _source(field: FieldInfo) -> Mapping[str, Any]:
+def _paper_source(field: FieldInfo) -> Mapping[str, Any]:
     """The entries ``paper`` and ``decision`` of a setting, as far as :func:`~.section.key` was given them."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
-def _yaml(value: Any) -> str:
+def _to_yaml(value: Any) -> str:
     """Write a value as YAML on one line."""
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).strip().removesuffix("\n...").strip()
 

@@ -32,7 +32,7 @@ def named_model(settings: Settings, name: str, served_as: str = "") -> ModelEntr
     return ModelEntry(id=served_as, provider=provider, at=name, enabled=True)
 
 
-def served(settings: Settings, agent: AgentEntry) -> bool:
+def is_served(settings: Settings, agent: AgentEntry) -> bool:
     """Whether the job that evaluates ``agent`` starts a server for its model (section ``serving``)."""
     serving = settings.serving
     if serving.program == "none" or agent.model is None:
@@ -73,7 +73,7 @@ def why_not_run(settings: Settings, name: str) -> str:
     model = model_of(settings, agent)
     if model is None:
         return ""
-    if model.where is None and not served(settings, agent):
+    if model.where is None and not is_served(settings, agent):
         return f"not run: needs a server or a folder with its weights (models.{agent.model}.at)"
     if model.paid and not model.enabled:
         return f"not run: costs money (models.{agent.model}.enabled, {model.key_names[0]})"

@@ -187,7 +187,7 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     return parse_settings(data)
 
 
-def seen_by_algorithm(settings: Settings) -> Settings:
+def restrict_to_algorithm(settings: Settings) -> Settings:
     """Restrict the settings of a training to those that its algorithm may read: what every algorithm reads, and what
     its class declares in ``reads``. Reading another one raises UndeclaredSetting."""
     name, own = settings.training.algorithm, algorithm_class(settings.training.algorithm).reads

@@ -1,7 +1,7 @@
 """The runs that the study compares, and the reasons why others are left out."""
 
 from ..agents.build import agent_class
-from ..settings import Settings, SettingsError, TrainedRun, job_of, seeds_of, served, variants, why_not_run
+from ..settings import Settings, SettingsError, TrainedRun, is_served, job_of, seeds_of, variants, why_not_run
 from ..settings.datasets import BENCHMARKS
 
 
@@ -35,7 +35,7 @@ def _why_left_out(settings: Settings, name: str) -> str:
         return ""
     if why := why_not_run(settings, name):
         return why
-    if entry.model and not entry.own_policy and served(settings, entry):
+    if entry.model and not entry.own_policy and is_served(settings, entry):
         return "its server runs for evaluations alone: start one yourself, and set `at` of its model"
     if entry.knows_hospital and not all_synthetic(settings):
         return "real cases have no known model"

@@ -20,7 +20,7 @@ from ..environment.utility import ReturnOf, weighted_utility
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
 from ..settings.section import Section
-from ..settings.variants import seen_by_algorithm
+from ..settings.variants import restrict_to_algorithm
 
 if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not depend on that package
     import torch
@@ -190,7 +190,7 @@ class Algorithm(ABC):
 def open_algorithm(context: Context) -> Algorithm:
     """Create the algorithm that ``training.algorithm`` names. It can read only the settings that its class declares."""
     settings = context.settings
-    return algorithm_class(settings.training.algorithm)(replace(context, settings=seen_by_algorithm(settings)))
+    return algorithm_class(settings.training.algorithm)(replace(context, settings=restrict_to_algorithm(settings)))
 
 
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:

@@ -18,12 +18,12 @@ from ..job import Job
 from ..llm import Model
 from ..llm.guard import check_disclosure, disclosure_tags
 from ..llm.tokenizer import ChatTokenizer
-from ..metrics_log import MetricsLog, read_metrics, write_apart
+from ..metrics_log import MetricsLog, read_metrics, split_times
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
 from ..settings.judging import failing
-from ..settings.variants import seen_by_algorithm
+from ..settings.variants import restrict_to_algorithm
 
 VALIDATION_SEED = 0
 # Constants of the update in both engines: verl's defaults, since the paper gives none.
@@ -121,7 +121,7 @@ class TrainingRun:
 
 def uses_frozen_policy(settings: Settings) -> bool:
     """Whether the algorithm of these settings uses the frozen initial policy."""
-    return algorithm_class(settings.training.algorithm).needs_frozen_policy(seen_by_algorithm(settings))
+    return algorithm_class(settings.training.algorithm).needs_frozen_policy(restrict_to_algorithm(settings))
 
 
 @functools.lru_cache(maxsize=4)
@@ -172,7 +172,7 @@ def write_training_outputs(job: Job) -> None:
     work, ``job.state``, to its outputs. The job gets a tag if the training diverged, and one if answers of the judge or
     the matcher were unreadable."""
     rows = read_metrics(job.state / METRICS)
-    write_apart(rows, job.out["metrics"], job.out["timings"])
+    split_times(rows, job.out["metrics"], job.out["timings"])
     job.metrics["seconds"] = rows[-1]["seconds"]
     if "diverged" in rows[-1]:
         job.tags["diverged"] = str(rows[-1]["step"])
