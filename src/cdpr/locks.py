@@ -25,8 +25,7 @@ def hold(path: Path, wait: bool = True) -> ExitStack:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     os.umask(mask := os.umask(0))
-    options: dict[str, Any] = {"mode": 0o666 & ~mask, "timeout": -1 if wait else 0}
-    options |= {"thread_local": False, "poll_interval": 0.2}
+    options: Any = {"mode": 0o666 & ~mask, "timeout": -1 if wait else 0, "thread_local": False, "poll_interval": 0.2}
     lock: FileLock | SoftFileLock = FileLock(path, fallback_to_soft=False, **options)
     try:
         try:

@@ -26,7 +26,6 @@ from cdpr.settings import (
     seeds_of_runs,
     sweeps,
     variants,
-    why_not_trained,
 )
 from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.generate import documented_fields, explain_key, outdated_files
@@ -34,6 +33,7 @@ from cdpr.settings.load import flatten, restrict, without
 from cdpr.settings.queries import check_paths
 from cdpr.settings.runs import RUN
 from cdpr.settings.section import UndeclaredSetting
+from cdpr.settings.variants import why_not_trained
 
 ROOT = Path(__file__).parents[2]
 

@@ -64,8 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(50_000, 20, 50)
     atexit.register(gc.freeze)
     parser, words = build_parser(), list(sys.argv[1:] if argv is None else argv)
-    if words and not words[0].startswith("-"):
-        _check_command(parser, words[0])
+    names = {*STAGES, *_COMMANDS}
+    if words and not words[0].startswith("-") and words[0] not in names:
+        similar = " or ".join(f"`cdpr {name}`" for name in difflib.get_close_matches(words[0], names, 3, 0.5))
+        question = f": did you mean {similar}?" if similar else ""
+        parser.error(f"there is no command {words[0]!r}{question} (cdpr --help lists all)")
     args = parser.parse_args(words)
     if not hasattr(args, "call"):
         parser.print_help()
@@ -87,15 +90,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             message = f"a fault of the program\n{stack}{fault}"
         print(terminal(f"cdpr {args.command}: {message}"), file=sys.stderr)
         return 2
-
-
-def _check_command(parser: argparse.ArgumentParser, name: str) -> None:
-    """End the process with a message for a command that does not exist; it names those with similar names."""
-    names = {**STAGES, **_COMMANDS}
-    if name not in names:
-        similar = " or ".join(f"`cdpr {near}`" for near in difflib.get_close_matches(name, names, 3, 0.5))
-        question = f": did you mean {similar}?" if similar else ""
-        parser.error(f"there is no command {name!r}{question} (cdpr --help lists all)")
 
 
 def configure_output() -> None:

@@ -65,16 +65,13 @@ def find_inspected(experiment: "Experiment") -> Evidence:
 def credited_evaluations(experiment: "Experiment") -> list[tuple[str, str]]:
     """List the evaluations, each a (run, data set), whose single decisions the inspector credits: those of our own
     policies, trained or not, that order examinations step by step."""
-    agents = experiment.settings.agents
     default_class = AgentEntry.model_fields["acts"].default
-
-    def is_credited(run: str) -> bool:
-        """Whether a run acts by a policy of ours, step by step."""
-        return run not in agents or (agents[run].own_policy and agents[run].acts == default_class)
-
-    return [(run, dataset) for run, dataset in find_inspected(experiment).evaluations if is_credited(run)]
+    others = {name for name, agent in experiment.settings.agents.items()
+              if not agent.own_policy or agent.acts != default_class}  # fmt: skip
+    return [(run, dataset) for run, dataset in find_inspected(experiment).evaluations if run not in others]
 
 
+_CONTROLLED = [controlled_name(dataset) for dataset in BENCHMARKS]
 EvidenceFinder = Callable[["Experiment"], Evidence]
 
 # What the results page shows, by the stage that writes it.
@@ -99,11 +96,6 @@ def find_on_page(experiment: "Experiment") -> Evidence:
     return reduce(or_, [find(experiment) for find in ON_PAGE.values()])
 
 
-def find_judged_twice(experiment: "Experiment") -> Evidence:
-    """Find the evaluations of the main table where a second judge judges them too; none without a second judge."""
-    return ON_PAGE["write_main_table"](experiment) if experiment.settings.judge.second else Evidence()
-
-
 EVIDENCE: dict[str, EvidenceFinder] = ON_PAGE | {
     "write_comparators": lambda e: (find_evaluations(e, methods.comparator_methods, [IN_DOMAIN])
                                     | find_trainings(e, "comparators")),
@@ -111,10 +103,8 @@ EVIDENCE: dict[str, EvidenceFinder] = ON_PAGE | {
     "plot_frontier": lambda e: find_evaluations(e, methods.frontier_methods, BENCHMARKS),
     "write_frontier_parts": lambda e: (find_evaluations(e, methods.part_methods, [IN_DOMAIN])
                                        | find_trainings(e, "frontier_parts") | find_trainings(e, "frontier_grid")),
-    "write_judge_agreement": find_judged_twice,
-    "write_leak_control": lambda e: find_evaluations(
-        e, methods.leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)]
-    ),
+    "write_judge_agreement": lambda e: ON_PAGE["write_main_table"](e) if e.settings.judge.second else Evidence(),
+    "write_leak_control": lambda e: find_evaluations(e, methods.leak_methods, [*BENCHMARKS, *_CONTROLLED]),
     "plot_sensitivity_all": lambda e: find_sweeps(e, "sensitivity", every=True),
     "plot_further_sensitivity": lambda e: find_sweeps(e, "further_sensitivity", every=True),
     "plot_engines": lambda e: find_trainings(e, "engines"),

@@ -90,14 +90,9 @@ class Experiment:
         if self.settings.policy.model != "tiny" or self.settings.serving.policies:
             return []
         pairs = {pair for stage in EVIDENCE for pair in self.evidence(stage).evaluations}
-
-        def is_short(run: str) -> bool:
-            """Whether a run needs no model, or the tiny one."""
-            agent = self.settings.agents.get(run)
-            return agent is None or agent.model is None or agent.own_policy
-
-        runs = sorted({run for run, _ in pairs})
-        return [run for run in runs if is_short(run) and all((run, dataset) in pairs for dataset in BENCHMARKS)]
+        slow = {name for name, agent in self.settings.agents.items() if agent.model and not agent.own_policy}
+        runs = sorted({run for run, _ in pairs} - slow)
+        return [run for run in runs if all((run, dataset) in pairs for dataset in BENCHMARKS)]
 
     # Files
 
@@ -116,8 +111,7 @@ class Experiment:
             return None
         if entry.own_policy:
             return self.initial_policy()
-        model = model_of(self.settings, entry)
-        if model is None:
+        if (model := model_of(self.settings, entry)) is None:
             return None
         weights = model.weights or model.id
         return weights if is_served(self.settings, entry) and Path(weights).exists() else model.folder
@@ -131,12 +125,9 @@ class Experiment:
         if stage not in EVIDENCE:
             raise SettingsError(f"{stage}: no line in src/cdpr/pipeline/evidence.py; correct the name, or add one")
         evidence = self.evidence(stage)
-        paths = []
-        if evaluations:
-            for run, dataset in evidence.evaluations:
-                paths += [f"<results>/evaluations/{run}/{dataset}.{ending}" for ending in ("jsonl", "run.json")]
-        for run in filter(is_trained, evidence.runs):
-            paths += [f"<results>/training/{run}/{file}" for file in training_files]
+        pairs, trained = evidence.evaluations if evaluations else (), filter(is_trained, evidence.runs)
+        paths = [f"<results>/evaluations/{run}/{d}.{ending}" for run, d in pairs for ending in ("jsonl", "run.json")]
+        paths += [f"<results>/training/{run}/{file}" for run in trained for file in training_files]
         partial = self.settings.evaluation.partial
         return [path for path in paths if not partial or Path(self.resolve_path(path)).exists()]
 
@@ -199,9 +190,8 @@ class Experiment:
     def current_keys(self) -> set[str]:
         """Compute the run keys of all jobs of this configuration that keep work in ``state/``."""
         runs = self.training_runs(*variants(self.settings))
-        evaluations = {*self.evaluations([*self.agents, *runs])}
-        evaluations |= {*self.evidence("write_leak_control").evaluations}
-        evaluations |= {*self.evidence("write_open_cases").evaluations}
+        evaluations = {*self.evaluations([*self.agents, *runs]), *self.evidence("write_leak_control").evaluations,
+                       *self.evidence("write_open_cases").evaluations}  # fmt: skip
         keys = {self.key("warm_start_policy")}
         keys |= {self.key("train_policy", run=run) for run in runs}
         keys |= {self.key("evaluate_agent", run=run, dataset=dataset) for run, dataset in evaluations}

@@ -57,17 +57,13 @@ def stage(
         yield job
         _move_outputs(name, partial, outputs)
         finished = begun.model_dump() | {
-            "tags": job.tags,
-            "metrics": job.metrics,
-            "inputs": begun.inputs or describe_files(inputs),
-            "outputs": describe_files(outputs),
+            "tags": job.tags, "metrics": job.metrics,
+            "inputs": begun.inputs or describe_files(inputs), "outputs": describe_files(outputs),
             "started": started.isoformat(timespec="seconds"),
             "wall_seconds": round(time.perf_counter() - clock, 3),
             "cpu_seconds": round(time.process_time() - cpu_clock, 3),
-            "peak_memory_mb": peak_memory_mb(),
-            "versions": versions(),
-            "commit": _find_commit(),
-        }
+            "peak_memory_mb": peak_memory_mb(), "versions": versions(), "commit": _find_commit(),
+        }  # fmt: skip
         write_text(record, RunRecord.model_validate(finished).model_dump_json(indent=2) + "\n")
 
 

@@ -12,7 +12,7 @@ from ..agents.build import agent_code, agent_entry, own_reads
 from ..llm.spec import module_of, modules_of
 from ..settings import Settings, digest, is_served, judging_models, model_of, project_folder
 from ..settings.algorithms import algorithm_module
-from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN
+from ..settings.datasets import DATASETS, FURTHER
 from ..settings.judging import DECIDING, SECOND, TABLES
 from ..study.methods import all_synthetic, left_out
 from .own_code import named_files
@@ -115,12 +115,13 @@ def describe_training(experiment: "Experiment", options: Options) -> HiddenInput
 
 
 def describe_evaluation(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """An evaluation runs an agent and all judges; the files that the agent reads and the number of open cases count."""
+    """An evaluation, or a decision in the expert study, runs an agent and all judges; the files that the agent reads
+    and the number of open cases count."""
     settings, run = experiment.settings, options["run"]
     values: dict[str, Any] = {"agent": _describe_agent(experiment, run)}
     if settings.judge.second == TABLES:
         values[SECOND[0]] = TABLES
-    if options["dataset"] in FURTHER:
+    if options.get("dataset") in FURTHER:
         values["cases"] = settings.evaluation.open_cases.cases
     if run in settings.agents:
         values["files"] = experiment.file_digests(own_reads(settings, run))
@@ -137,25 +138,15 @@ def _describe_agent(experiment: "Experiment", run: str) -> dict[str, Any]:
     model = model_of(settings, entry)
     description: dict[str, Any] = {}
     if is_served(settings, entry):  # a server draws other samples than this process, and each server others
-        description["served"] = {
-            "program": settings.serving.program,
-            "command": settings.serving.command,
-            "weights": model and model.weights,
-            "serve": model and model.serve,
-        }
+        server = settings.serving.model_dump(include={"program", "command"})
+        description["served"] = server | (model.model_dump(include={"weights", "serve"}) if model else {})
     if run in settings.agents:
         loaded = experiment.acting_policy(run)
         if loaded and not loaded.startswith("<results>"):
             description["weights"] = experiment.digests.digest(loaded)
-        description["acts"] = entry.acts
-        description["model"] = None if entry.model in settings.models else entry.model
-        description["request"] = model and model.request_settings()
+        address = None if entry.model in settings.models else entry.model
+        description |= {"acts": entry.acts, "model": address, "request": model and model.request_settings()}
     return description
-
-
-def describe_study_agent(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """In the expert study an agent acts as in an evaluation in-domain."""
-    return describe_evaluation(experiment, {**options, "dataset": IN_DOMAIN})
 
 
 def describe_ratings(experiment: "Experiment", options: Options) -> HiddenInputs:

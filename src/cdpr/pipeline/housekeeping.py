@@ -33,9 +33,8 @@ def find_altered(results: Path) -> dict[Path, str]:
     faults: dict[Path, str] = {}
     for record_path in record_files(results):
         record = RunRecord.read(record_path)
-        for path in record.altered_outputs(record_path):
-            if path.name != "mlflow.db":
-                faults[path] = "not what was written" if path.exists() else "gone"
+        altered = [path for path in record.altered_outputs(record_path) if path.name != "mlflow.db"]
+        faults |= {path: "not what was written" if path.exists() else "gone" for path in altered}
         if exchanged := record.describe_exchange(record_path):
             faults[record_path] = exchanged
     return faults
@@ -99,7 +98,5 @@ def _list_changes(experiment: Experiment, old: RunRecord) -> list[str]:
             lines.append(f"setting {name}: {value} -> {new_value}")
     if old.code_digest != experiment.code(stage, options):
         lines.append(f"code reachable from {', '.join(experiment.code_roots(stage, options))} was edited")
-    for file in old.inputs.values():
-        if experiment.digests.digest(file.path) != file.sha256:
-            lines.append(f"input {file.path} has changed")
-    return lines
+    changed = [file.path for file in old.inputs.values() if experiment.digests.digest(file.path) != file.sha256]
+    return lines + [f"input {path} has changed" for path in changed]

@@ -85,8 +85,7 @@ def acting_machine(settings: Settings, elsewhere: Collection[str] = ()) -> dict[
     ``elsewhere`` is on the server of another job: such jobs request no GPU."""
     if not _uses_gpu(settings):
         return dict(_CPU)
-    reference_policies = {name for name, entry in settings.agents.items() if entry.knows_hospital}
-    without_gpu = reference_policies | {*elsewhere}
+    without_gpu = {name for name, entry in settings.agents.items() if entry.knows_hospital} | {*elsewhere}
     with_gpu = _with_gpus(1)
 
     def resources(wildcards: Any) -> dict[str, Any]:
@@ -115,9 +114,7 @@ def serving_machines(machine_of: Callable[[Any], Machine]) -> dict[str, Callable
     return by_wildcards(lambda wildcards: serving_machine(machine_of(wildcards)), names)
 
 
-def by_wildcards(
-    resources: Callable[[Any], Mapping[str, Any]], names: Iterable[str]
-) -> dict[str, Callable[[Any], Any]]:
+def by_wildcards(resources: Callable[[Any], Mapping], names: Iterable[str]) -> dict[str, Callable[[Any], Any]]:
     """Turn ``resources``, a function from a job's wildcards to all its resources, into one function for each of the
     ``names``, as a rule needs them. A resource that a job lacks is None: the Kubernetes plugin takes even 0 GPUs for a
     request."""

@@ -153,12 +153,10 @@ class MlflowIndex:
         parameters = flatten(record.parameters, _REGISTRIES)
         texts = {name: json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)
                  for name, value in parameters.items()}  # fmt: skip
-        self.log_rows(
-            run_id,
-            [*(row for row in history if row["step"] > last_step), final_row],
-            tags=[RunTag(name, value) for name, value in record_tags(record).items()],
-            params=[Param(name, text[:_MOST_CHARACTERS]) for name, text in texts.items()],
-        )
+        params = [Param(name, text[:_MOST_CHARACTERS]) for name, text in texts.items()]
+        tags = [RunTag(name, value) for name, value in record_tags(record).items()]
+        new_rows = [row for row in history if row["step"] > last_step]
+        self.log_rows(run_id, [*new_rows, final_row], tags=tags, params=params)
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
 

@@ -67,10 +67,10 @@ def allow(paths: Iterable[str | Path]) -> None:
 
 def check() -> None:
     """Raise UndeclaredFile for a file that was read although it is not declared, also where the error was caught."""
-    faults = _faults.copy()
-    _faults.clear()
-    if faults:
-        raise UndeclaredFile(faults[0])
+    if _faults:
+        fault = _faults[0]
+        _faults.clear()
+        raise UndeclaredFile(fault)
 
 
 def _check_event(event: str, arguments: tuple[Any, ...]) -> None:

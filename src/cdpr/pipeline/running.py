@@ -39,8 +39,7 @@ def request_jobs(
     """Request a job of a stage for each of the options ``jobs``. Inputs and outputs have one path for all jobs, or one
     for each job in their order. ``key`` is the run key if there is a single job. Raises SettingsError for any other
     number of paths."""
-    wrong = [name for name, paths in {**inputs, **outputs}.items() if len(paths) not in (1, len(jobs))]
-    if wrong:
+    if wrong := [name for name, paths in {**inputs, **outputs}.items() if len(paths) not in (1, len(jobs))]:
         raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
     requests = []
     for number, options in enumerate(jobs):
@@ -56,8 +55,7 @@ def run_jobs(experiment: Experiment, requests: Sequence[JobRequest], server_of: 
     several = len(requests) > 1
     kept_rows = []
     for request in requests:
-        policy = experiment.acting_policy(request.options["run"]) if several and "run" in request.options else None
-        if policy:
+        if several and "run" in request.options and (policy := experiment.acting_policy(request.options["run"])):
             request = replace(request, inputs={"policy": policy, **request.inputs})
         with server_of(experiment, request.stage, request.options) as server:
             run_stage(experiment, request, server)
@@ -114,9 +112,8 @@ def _describe_job(experiment: Experiment, request: JobRequest, inputs: Mapping[s
     settings, seed = experiment.settings_of(name, options)
     run = options.get("run", "")
     trained = TrainedRun.parse(run)
-    tags = {"variant": run} if run else {}
-    if trained:
-        tags = {"variant": trained.variant, "seed": str(trained.seed)}
+    variant = {"variant": run} if run else {}
+    tags = {"variant": trained.variant, "seed": str(trained.seed)} if trained else variant
     digests = frame.describe_files({label: path for label, path in inputs.items() if path.exists()})
     contents = [part for file in digests.values() for part in list_contents(Path(file.path), file.sha256)]
     for path in experiment.files_behind(name) if name in EVIDENCE else []:

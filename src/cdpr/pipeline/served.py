@@ -107,11 +107,8 @@ def own_server(experiment: Experiment, stage: str, options: Options) -> Abstract
     """The server for a job of a stage, as a context: that of its model if a job serves the evaluation, else None. It
     starts only where rows and recorded answers are missing."""
     pair = (options.get("run"), options.get("dataset"))
-    if stage == _STAGE:
-        for job in served_jobs(experiment):
-            if pair in job.evaluations:
-                return server_of(experiment, job)
-    return nullcontext()
+    jobs = [job for job in served_jobs(experiment) if pair in job.evaluations] if stage == _STAGE else []
+    return server_of(experiment, jobs[0]) if jobs else nullcontext()
 
 
 def server_of(experiment: Experiment, job: ServedJob) -> OwnServer:

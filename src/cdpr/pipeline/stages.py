@@ -102,11 +102,6 @@ def _agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
     return own_reads(settings, options["run"])
 
 
-def _algorithm_reads(settings: Settings, options: Options) -> tuple[str, ...]:
-    """The settings that the algorithm of a training declares."""
-    return algorithm_class(settings.training.algorithm).reads
-
-
 STAGES = {
     **{name: _report_stage(f"cdpr.report.{module}:{name}") for module, text in _REPORT.items()
        for name in _FUNCTION.findall(text)},
@@ -135,8 +130,8 @@ STAGES = {
     "train_policy": Stage(
         hidden.training_function,
         ("training", "credit", "comparators", "warm_start.cases", *DECISIONS),
-        (*RUNTIME, *_JUDGED), ("run",), hidden.describe_training, ("policy.model",), _algorithm_reads,
-        "cdpr/training", live=True,
+        (*RUNTIME, *_JUDGED), ("run",), hidden.describe_training, ("policy.model",),
+        lambda settings, options: algorithm_class(settings.training.algorithm).reads, "cdpr/training", live=True,
     ),
     "evaluate_agent": Stage(
         "cdpr.evaluation.evaluate_agent:evaluate_agent",
@@ -162,11 +157,11 @@ STAGES = {
     "sample_states": Stage(
         "cdpr.study.sampling:sample_states",
         ("study.states", "study.seed", *ACTING), ("agents", "frameworks", *_JUDGED), ("run",),
-        hidden.describe_study_agent, own_reads=_agent_reads,
+        hidden.describe_evaluation, own_reads=_agent_reads,
     ),
     "propose_actions": Stage(
         "cdpr.study.proposals:propose_actions",
-        ACTING, ("agents", "frameworks", *_JUDGED), ("run",), hidden.describe_study_agent, own_reads=_agent_reads,
+        ACTING, ("agents", "frameworks", *_JUDGED), ("run",), hidden.describe_evaluation, own_reads=_agent_reads,
     ),
     "make_forms": Stage(
         "cdpr.study.forms:make_forms",

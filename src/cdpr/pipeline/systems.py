@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 118  # characters of a line
 Environment = Mapping[str, str]
+Lacks = tuple[str, ...]  # what is missing, each with how to supply it
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class System:
     group: str
     paper: str
     model: ModelEntry | None
-    missing: tuple[str, ...]
+    missing: Lacks
 
 
 def systems(experiment: "Experiment", environment: Environment = os.environ) -> list[System]:
@@ -45,12 +46,10 @@ def systems(experiment: "Experiment", environment: Environment = os.environ) -> 
     settings, listed = experiment.settings, []
     agents = {methods.agent_method(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
-        row, model, lacks = method.name, None, _policy_lacks(settings)
-        if method.name in agents:
-            row = agents[method.name]
-            model = model_of(settings, settings.agents[row])
-            lacks = missing(experiment, row, environment)
-        listed.append(System(row, method.label, method.group, method.paper, model, lacks))
+        name = agents.get(method.name)
+        model = model_of(settings, settings.agents[name]) if name else None
+        lacks = missing(experiment, name, environment) if name else _policy_lacks(settings)
+        listed.append(System(name or method.name, method.label, method.group, method.paper, model, lacks))
     for asker, key in ASKERS.items():
         if judge := judging_models(settings).get(key):
             label = judge.label or judge.id or value_at(settings, key)
@@ -59,7 +58,7 @@ def systems(experiment: "Experiment", environment: Environment = os.environ) -> 
     return listed
 
 
-def missing(experiment: "Experiment", run: str, environment: Environment = os.environ) -> tuple[str, ...]:
+def missing(experiment: "Experiment", run: str, environment: Environment = os.environ) -> Lacks:
     """List what an agent, or a trained run, lacks, each with how to supply it; empty where it can run."""
     settings, agent = experiment.settings, agent_entry(experiment.settings, run)
     reasons = [methods.why_unfit(settings, run, dataset) for dataset in BENCHMARKS]
@@ -77,14 +76,13 @@ def refuse_what_lacks(experiment: "Experiment", runs: Iterable[str]) -> None:
     """Raise SettingsError with everything that these runs and their judges lack, before hours of other work."""
     settings = experiment.settings
     lacks = {run: missing(experiment, run) for run in runs}
-    if lacks:
-        lacks |= {key: _judge_lacks(settings, key, os.environ) for key in judging_models(settings)}
+    lacks |= {key: _judge_lacks(settings, key, os.environ) for key in judging_models(settings) if lacks}
     lines = [f"  {name}: {text}" for name, texts in lacks.items() for text in texts]
     if lines:
         raise SettingsError("these cannot be run yet:\n" + "\n".join(lines))
 
 
-def _policy_lacks(settings: Settings, served: bool = False) -> tuple[str, ...]:
+def _policy_lacks(settings: Settings, served: bool = False) -> Lacks:
     """What is missing before the policy can act, on a server of its job if it is ``served``."""
     folder, lacks = settings.policy.model, list[str]()
     if folder != "tiny" and not file_type(folder):
@@ -97,7 +95,7 @@ def _policy_lacks(settings: Settings, served: bool = False) -> tuple[str, ...]:
     return tuple(lacks)
 
 
-def _folder_faults(key: str, check: Callable[[Path], None], folder: str) -> tuple[str, ...]:
+def _folder_faults(key: str, check: Callable[[Path], None], folder: str) -> Lacks:
     """What ``check`` finds wrong with a model's folder, which the setting ``key`` names."""
     try:
         check(Path(folder))
@@ -106,7 +104,7 @@ def _folder_faults(key: str, check: Callable[[Path], None], folder: str) -> tupl
     return ()
 
 
-def _server_lacks(settings: Settings, key: str, model: ModelEntry) -> tuple[str, ...]:
+def _server_lacks(settings: Settings, key: str, model: ModelEntry) -> Lacks:
     """What is missing before a job can start a server: the program, or the file of the setting ``key``."""
     if settings.calls.mode == "replay":  # recorded answers are enough
         return ()
@@ -118,7 +116,7 @@ def _server_lacks(settings: Settings, key: str, model: ModelEntry) -> tuple[str,
     return tuple(lacks)
 
 
-def _judge_lacks(settings: Settings, key: str, environment: Environment) -> tuple[str, ...]:
+def _judge_lacks(settings: Settings, key: str, environment: Environment) -> Lacks:
     """What is missing before the judge or matcher of the setting ``key`` can answer."""
     name, model = value_at(settings, key), judging_models(settings)[key]
     if model.folder is None and not model.id:
@@ -126,9 +124,7 @@ def _judge_lacks(settings: Settings, key: str, environment: Environment) -> tupl
     return _model_lacks(settings, key, name, model, environment)
 
 
-def _model_lacks(
-    settings: Settings, key: str, name: str, model: ModelEntry, environment: Environment
-) -> tuple[str, ...]:
+def _model_lacks(settings: Settings, key: str, name: str, model: ModelEntry, environment: Environment) -> Lacks:
     """What is missing before the model ``name``, which the setting ``key`` names, can be called."""
     key = f"models.{name}.at" if name in settings.models else key
     if model.where is None:
@@ -157,8 +153,7 @@ def _address_lacks(settings: Settings, key: str, name: str, address: str, model:
     from ..llm.spending import has_unknown_cost
 
     credentialed = [dataset for dataset in BENCHMARKS if settings.data.source(dataset).credentialed]
-    agreed = (settings.governance.remote_agreement or "").strip()
-    lacks = []
+    agreed, lacks = (settings.governance.remote_agreement or "").strip(), []
     try:
         if settings.calls.budget_usd is not None and has_unknown_cost(model, address):
             prices = f"models.{name}.prices" if name in settings.models else None
@@ -192,11 +187,10 @@ def render(rows: Sequence[System]) -> str:
     ready = sum(not system.missing for system in rows)
     lines.append(f"{ready} of {len(rows)} rows can be run now. Prices are US dollars per million tokens.")
     if ready < len(rows):
-        lines += [
-            "What has a dash is missing. Settings such as models.NAME.KEY go into a YAML file of yours (models: {NAME: "
-            "{KEY: ...}}),",
-            "which every command takes as --configfile mine.yaml. Step by step: docs/how-to/run-baselines.md",
-        ]
+        advice = ("What has a dash is missing. Settings such as models.NAME.KEY go into a YAML file of yours (models: "
+                  "{NAME: {KEY: ...}}), which every command takes as --configfile mine.yaml. Step by step: "
+                  "docs/how-to/run-baselines.md")  # fmt: skip
+        lines += textwrap.wrap(advice, _WIDTH)
     return "\n".join(lines)
 
 

@@ -21,8 +21,8 @@ from ..settings import (
     seeds_of,
     variants,
     why_not_run,
-    why_not_trained,
 )
+from ..settings.variants import why_not_trained
 
 DATASETS = {name: datasets.DATASETS[name].column for name in datasets.BENCHMARKS}
 IN_DOMAIN = datasets.IN_DOMAIN

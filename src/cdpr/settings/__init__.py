@@ -9,14 +9,4 @@ from .queries import check_settings, is_served, judging_models, missing_paths, m
 from .runs import TrainedRun, is_trained, seeds_of_runs
 from .schema import Settings
 from .section import project_folder
-from .variants import (
-    check_required,
-    job_of,
-    labels_of,
-    resolve_variant,
-    seeds_of,
-    sweeps,
-    value_at,
-    variants,
-    why_not_trained,
-)
+from .variants import job_of, labels_of, resolve_variant, seeds_of, sweeps, value_at, variants

@@ -35,11 +35,9 @@ def documented_fields() -> dict[str, FieldInfo]:
 
 def _generate(root: Path) -> dict[Path, str]:
     """Write the text of every generated file, by its path below the checkout ``root``."""
-    config = parse_yaml((root / "config.yaml").read_text(encoding="utf-8")) or {}
-    return {
-        root / "workflow/schemas/config.schema.json": _write_schema(),
-        root / "config/README.md": _write_reference(flatten(config)),
-    }
+    demo = flatten(parse_yaml((root / "config.yaml").read_text(encoding="utf-8")) or {})
+    readme = root / "config/README.md"
+    return {root / "workflow/schemas/config.schema.json": _write_schema(), readme: _write_reference(demo)}
 
 
 def write_files(root: Path) -> list[str]:

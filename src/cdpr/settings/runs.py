@@ -39,12 +39,7 @@ def seeds_of_runs(runs: Iterable[str]) -> list[int]:
     return [trained.seed for run in runs if (trained := TrainedRun.parse(run))]
 
 
-def check_agent(name: str) -> str:
-    """Return the name of an agent unchanged. Raises SettingsError as :func:`check_name`."""
-    return check_name(name, "agent")
-
-
-def check_name(name: str, kind: str) -> str:
+def check_name(name: str, kind: str = "agent") -> str:
     """Return the name of an agent, variant or sweep unchanged. Raises SettingsError, which calls it ``kind``, for a
     name that cannot be part of a path, or that would be read as that of a trained run."""
     if not re.fullmatch(NAME, name):

@@ -16,7 +16,7 @@ from .datasets import Data, Governance
 from .experiments import AGENTS_FILE, FILE, AgentEntry, Experiments, Frameworks
 from .judging import Judge, Matcher
 from .models import MODELS_FILE, Calls, ModelEntry, Serving
-from .runs import check_agent
+from .runs import check_name
 from .section import Section, key, weight
 
 MOST_METHODS = 8  # of the expert study
@@ -377,7 +377,7 @@ class Settings(Section):
     evaluation: Evaluation = Field(default_factory=Evaluation, description="Benchmarks.")
     experiments: Experiments = Field(default_factory=Experiments)
     """What is trained, with which seeds, and the table or figure that shows it."""
-    agents: dict[Annotated[str, AfterValidator(check_agent)], AgentEntry] = Field(default_factory=dict)
+    agents: dict[Annotated[str, AfterValidator(check_name)], AgentEntry] = Field(default_factory=dict)
     """Who is compared beside what is trained."""
     models: dict[str, ModelEntry] = Field(default_factory=dict)
     """Language models that agents act by."""

@@ -26,8 +26,9 @@ from ...credit.belief import true_names, verb_and_name_values
 from ...environment import FinalDiagnosis, RequestTest, State, Turn
 from ...environment.state import render_action
 from ...seeding import derive_seed
-from ...settings import SettingsError, check_required
+from ...settings import SettingsError
 from ...settings.section import Section, key
+from ...settings.variants import check_required
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
 
 if TYPE_CHECKING:
