@@ -10,8 +10,8 @@ from ..settings import Settings
 from . import style
 
 # Swept settings with their labels; the axis of a setting that doubles from value to value is logarithmic.
-SWEEPS = {"samples": "samples $n_s$", "continuations": "continuations $K$", "horizon": "horizon $H$",
-          "candidates": "candidates $M$"}  # fmt: skip
+SWEEPS = {"samples": "samples n_s", "continuations": "continuations K", "horizon": "horizon H",
+          "candidates": "candidates M"}  # fmt: skip
 DOUBLING = ("samples", "continuations")
 # Measures against the settings, each a row of panels: by label of the axis the lines (label by column of the table).
 MEASURES = {
@@ -28,7 +28,7 @@ DEFAULT_LINE = {"color": style.BLUE, "linestyle": "-", "marker": "o"}
 ESTIMATORS = {"cdpr": "CDPR", "vineppo": "VinePPO"}
 BASELINES = {
     "leave_one_out": ("CDPR, baseline without the action taken", "v"),
-    "policy_weighted": ("CDPR, baseline weighted by $\\hat{p}$", "D"),
+    "policy_weighted": ("CDPR, baseline weighted by the policy", "D"),
 }
 
 

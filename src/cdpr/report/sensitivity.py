@@ -1,6 +1,5 @@
 """One setting swept at a time: accuracy and cost by value."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -117,8 +116,7 @@ def _draw_panel(above: style.Axes, below: style.Axes, settings: Settings, panel:
     seeds_by_value = zip(panel.rows, panel.methods, strict=True)
     below.set_xticklabels([f"{row['value']}\n×{len(method.runs)}" for row, method in seeds_by_value])
     below.get_xticklabels()[panel.default].set_fontweight("bold")
-    # λ_test with its index set low; what is no symbol with an index stays.
-    below.set_xlabel(re.sub(r"^(.)_([^\W\d_]+)$", r"$\1_{\\mathrm{\2}}$", panel.sweep.symbol), labelpad=1)
+    below.set_xlabel(panel.sweep.symbol, labelpad=1)
 
 
 def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
