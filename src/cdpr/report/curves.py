@@ -42,7 +42,7 @@ class Curves:
 
     def split_where_seeds_end(self) -> Iterator[Self]:
         """Yield the curves in segments, each with the seeds that last to its end. A single mean would jump where a seed
-        ends, because it goes on over other seeds."""
+        ends, because it continues over other seeds."""
         has_value = ~np.isnan(self.values["step"])
         last = has_value.shape[1] - 1
         ends = [at for at in range(last) if (has_value[:, at] != has_value[:, at + 1]).any()]

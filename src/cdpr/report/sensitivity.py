@@ -133,7 +133,7 @@ def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, col
 
 
 def _notes(results: Results, panels: Sequence[Panel], all_panels: Sequence[Panel]) -> list[str]:
-    """Return the notes below the figure: what is not swept, missing or diverged, who judged, and what is drawn."""
+    """Return the notes below the figure: what is not swept, missing or diverged, who judged, and what bars are."""
     settings = results.settings
     unswept = ", ".join(panel.sweep.symbol for panel in all_panels if panel not in panels)
     rows = [row for panel in panels for row in panel.rows]
