@@ -352,7 +352,7 @@ def _without_aside(name: str) -> Meaning | None:
         is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
         wordings = [f"{remark} {bare}", f"{bare} {remark}", bare] + [remark] * (is_name or _abbreviates(bare, remark))
         agreeing = (_if_axes_agree(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
-        found = next(filter(None, agreeing), None)
+        found = next(filter(None, agreeing), None) or _joined(remark)  # "Anemia labs (iron, ferritin)"
         # "Estrogen (Estradiol)": the brackets say which.
         own = None if words_of(remark) <= _GENERIC | _ANTIBODY else _listed(remark)
         if own and own.term and found and found.term and class_of(own.term) == class_of(found.term):
