@@ -350,7 +350,7 @@ def _without_aside(name: str) -> Meaning | None:
         found = next((one for one in known if one and one.term and _class(bare) == class_of(one.term)), None)
     else:
         is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
-        wordings = [f"{remark} {bare}", f"{bare} {remark}", bare] + [remark] * (is_name or _abbreviates(bare, remark))
+        wordings = [f"{remark} {bare}", f"{bare} {remark}", bare] + [remark] * is_name
         agreeing = (_if_axes_agree(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
         found = next(filter(None, agreeing), None) or _joined(remark)  # "Anemia labs (iron, ferritin)"
         # "Estrogen (Estradiol)": the brackets say which.
@@ -358,13 +358,6 @@ def _without_aside(name: str) -> Meaning | None:
         if own and own.term and found and found.term and class_of(own.term) == class_of(found.term):
             found = found if own.how == "analyte" else own
     return found and replace(found, whole=False)
-
-
-def _abbreviates(name: str, remark: str) -> bool:
-    """Whether one of a name and the remark behind it abbreviates the other; a specimen, or the class of an antibody, is
-    no name."""
-    is_name = not names_specimen(remark) and not words_of(remark) <= _ANTIBODY
-    return is_name and bool(_PATTERN.short.match(name.strip()) or _PATTERN.short.match(remark))
 
 
 # Several examinations in one name.
