@@ -238,7 +238,7 @@ BROKEN = {
     "shard with a norm gone": (remove_shard(NORM), "is missing, which model.safetensors.index.json lists"),
     "index names a file elsewhere": (reindex(lambda m: m.update({NORM: "../weights.safetensors"})), "is missing"),
     "index without its map": (put("model.safetensors.index.json", {}), "no weight_map"),
-    "index that is no JSON": (put("model.safetensors.index.json", "{"), "index.json:1: not JSON"),
+    "index that is no JSON": (put("model.safetensors.index.json", "{"), "index.json: not JSON"),
     "index lists a tensor that is not there": (edit_shard(NORM, lambda w: w.pop(NORM)), f"the first is {NORM}"),
     "model lacks a tensor": (whole(lambda w: w.pop(K)), f"the first is {K}"),
     "untied without a head": (whole(lambda w: w.pop(HEAD)), f"the first is {HEAD}"),

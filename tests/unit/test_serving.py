@@ -393,8 +393,9 @@ def test_the_server_of_a_policy_reads_its_longest_sequence_and_no_more(tmp_path,
 def test_no_request_of_a_policy_exceeds_its_longest_sequence(case, kind, result, turn):
     """Replies as long as a turn and long results, at two characters a token, as tables of laboratory values have."""
     tokenizer = SimpleNamespace(
-        end_of_turn=1, eos_ids={1}, opening=lambda said: [2] * (len(str(said)) // 2), encode=lambda text: [3] * 9,
-        followup=lambda text: [4] * (8 + len(text) // 2),
+        end_of_turn=1, eos_ids={1}, encode=lambda text: [3] * 9,
+        encode_conversation=lambda said: [2] * (len(str(said)) // 2),
+        encode_user_turn=lambda text: [4] * (8 + len(text) // 2),
     )  # fmt: skip
     longest = []
 

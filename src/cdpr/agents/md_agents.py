@@ -116,11 +116,10 @@ class MDAgents(Framework):
 
     async def _form_team(self, number: int, goal: str, roles: Roles, seed: int) -> Team:
         """Make a team with a clinician for each of ``roles``; ``number`` is that of the team within the case."""
-        members = []
-        for n, (role, skill) in enumerate(roles):
-            prompt = _PROMPT("member", role=role, skill=skill)
-            members.append(self._introduce(role, prompt, derive_seed(seed, number, n)))
-        return Team(goal, await gather(*members))
+        prompts = [_PROMPT("member", role=role, skill=skill) for role, skill in roles]
+        seeds = [derive_seed(seed, number, n) for n in range(len(roles))]
+        names = [role for role, _ in roles]
+        return Team(goal, await gather(*map(self._introduce, names, prompts, seeds)))
 
     async def _introduce(self, name: str, role: str, seed: int) -> Participant:
         """Make a new clinician with this ``name``. The prompt ``role`` is the system message and, as in the published

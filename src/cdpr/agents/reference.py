@@ -74,12 +74,9 @@ class ReferenceAgent(Agent):
 
     def is_requested(self, state: State) -> np.ndarray:
         """Whether each examination was requested before, bool of shape [examinations]."""
-        names = set()
-        for step in state.history:
-            if isinstance(step.action, RequestTest):
-                names.add(canonical_name(step.action.name))
-            if step.observation.exam_key is not None:
-                names.add(canonical_name(step.observation.exam_key))
+        requests = [step.action.name for step in state.history if isinstance(step.action, RequestTest)]
+        matches = [step.observation.exam_key for step in state.history if step.observation.exam_key is not None]
+        names = {canonical_name(name) for name in (*requests, *matches)}
         return np.array([exam in names for exam in self.doctor.exams])
 
     def count_requests(self, state: State) -> int:

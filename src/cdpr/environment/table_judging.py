@@ -185,12 +185,11 @@ def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:
     there is none, and for a panel whose canonical name no key has: a key may be only a part of it."""
     if request.term is None or request.how == "analyte":
         return None
-    first, canonical = request.terms[0], normalise(request.terms[0].name)
+    canonical = normalise(request.terms[0].name)
     same = [key for key in keys if _find_examination(key) is request.term]
-    with_canonical_name = [key for key in same if normalise(key) == canonical]
-    if with_canonical_name:
-        return with_canonical_name[0]
-    return same[0] if same and not first.parts else None
+    same.sort(key=lambda key: normalise(key) != canonical)  # the canonical name comes first
+    is_part = bool(same) and bool(request.terms[0].parts) and normalise(same[0]) != canonical
+    return None if is_part else next(iter(same), None)
 
 
 def _find_study(requested: str, keys: tuple[str, ...]) -> str | None:

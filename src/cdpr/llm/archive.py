@@ -84,10 +84,9 @@ def export_recordings(
     journal = Recordings(state, credentialed=False).journal
     lines = []
     for question, names in users.items():
-        [row] = journal.read("SELECT * FROM answers WHERE question = ?", (question,))
-        fields = AnswerRow(*row)._asdict() | {"systems": names}
-        fields |= {"asked": json.loads(fields["asked"]), "answer": json.loads(fields["answer"])}
-        lines.append(canonical_json(fields) + "\n")
+        row = AnswerRow(*journal.read("SELECT * FROM answers WHERE question = ?", (question,))[0])
+        content = {"systems": names, "asked": json.loads(row.asked), "answer": json.loads(row.answer)}
+        lines.append(canonical_json(row._asdict() | content) + "\n")
     member = zipfile.ZipInfo(_MEMBER, _EPOCH)
     member.compress_type = zipfile.ZIP_DEFLATED
     with replacing(file) as partial, zipfile.ZipFile(partial, "w") as archive:

@@ -23,13 +23,11 @@ _SPARSE = 4  # cells of the grid of branches per row up to which prompts are dec
 _PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefilled in another pass
 
 
-def uniforms(seeds: Sequence[int] | np.ndarray, samples: Sequence[int] | np.ndarray, positions: int) -> np.ndarray:
+def uniforms(seeds: np.ndarray, samples: np.ndarray, positions: int) -> np.ndarray:
     """Draw uniform numbers in [0, 1), float64 ``[rows, positions]``, by the generator splitmix64. A row depends on its
     64-bit seed and its sample index alone."""
     with np.errstate(over="ignore"):
-        if not isinstance(seeds, np.ndarray):
-            seeds = np.array([value % 2**64 for value in seeds], dtype=np.uint64)
-        seed, sample = seeds.astype(np.uint64), np.array(samples, dtype=np.uint64)
+        seed, sample = seeds.astype(np.uint64), samples.astype(np.uint64)
         stream = _mix(_mix(seed + _GOLDEN) + (sample + np.uint64(1)) * _GOLDEN)
         counter = np.arange(1, positions + 1, dtype=np.uint64) * _GOLDEN
         bits = _mix(stream[:, None] + counter) >> np.uint64(11)

@@ -197,8 +197,5 @@ def _claim_port() -> tuple[int, contextlib.ExitStack]:
 
 def _describe_exit(code: int) -> str:
     """Describe how a process with this exit code ended: "by SIGKILL", "with exit status 1"."""
-    number = -code if code < 0 else code - 128
-    if number > 0:
-        with contextlib.suppress(ValueError):
-            return f"by {signal.Signals(number).name}"
-    return f"with exit status {code}"
+    number = -code if code < 0 else code - 128  # of the signal, if one ended it
+    return f"by {signal.Signals(number).name}" if number in {*signal.Signals} else f"with exit status {code}"

@@ -74,15 +74,9 @@ class Recordings:
         return read_answer(earlier or row.answer)
 
     def record_use(self, question: str, system: str) -> None:
-        """Record that ``system`` uses the answer to a question for the current data set, unless that is recorded."""
+        """Record that ``system`` uses the answer to a question for the current data set."""
         dataset = DATASET.get()
-        [(is_recorded,)] = self.journal.read(
-            "SELECT EXISTS (SELECT 1 FROM uses WHERE system = ? AND question = ?)"
-            " AND EXISTS (SELECT 1 FROM sources WHERE dataset = ? AND question = ?)",
-            (system, question, dataset, question),
-        )
-        if not is_recorded:
-            self.journal.write(lambda database: _insert_uses(database, [system], dataset, question))
+        self.journal.write(lambda database: _insert_uses(database, [system], dataset, question))
 
 
 def recordings_folder(state: str | Path, credentialed: bool) -> Path:

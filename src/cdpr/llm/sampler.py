@@ -62,7 +62,7 @@ class InProcessSampler(Model):
         *,
         device: str = "cpu",
         dtype: torch.dtype | None = None,
-        template: Mapping[str, Any] | None = None,
+        template: Mapping | None = None,
     ) -> Self:
         """Open a sampler with the weights and the tokenizer of a Hugging Face folder; ``template`` are arguments of its
         chat template, ``dtype`` is by default the stored one."""

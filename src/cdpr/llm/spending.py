@@ -88,18 +88,19 @@ class Spending:
         number of the reservation. Waits while calls in progress hold the rest of the budget. Raises ModelUnavailable
         where the budget is used up."""
         needed, system = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get()
-        is_logged = False
-        while True:
-            number = self._journal.write(lambda database: self._reserve(database, system, needed))
-            if number is not None:
-                return number
-            if not is_logged:
-                is_logged = True
-                message = (
-                    "%s: calls under way hold the rest of calls.budget_usd: waiting for their end, at most %.0f seconds"
-                )
-                _log.warning(message, self.label, self._lifetime)
+
+        def try_to_reserve() -> int | None:
+            """Reserve in a transaction; None while other reservations leave no room in the budget."""
+            return self._journal.write(lambda database: self._reserve(database, system, needed))
+
+        number = try_to_reserve()
+        if number is None:
+            message = "%s: calls under way hold the rest of the budget: waiting for their end, at most %.0f seconds"
+            _log.warning(message, self.label, self._lifetime)
+        while number is None:
             await asyncio.sleep(_POLL)
+            number = try_to_reserve()
+        return number
 
     def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> int | None:
         """Insert a reservation of ``needed`` US dollars for ``system``; returns its number, or None while other
