@@ -381,7 +381,7 @@ def test_a_job_of_tables_holds_no_code_of_models_that_judge(tmp_path):
         of = Experiment(settings(tmp_path, NOWHERE, **change))
         for stage, options in (("evaluate_agent", {"run": "warm_start", "dataset": "private"}),
                                ("train_policy", {"run": "cdpr-seed0"})):  # fmt: skip
-            roots = of.roots(stage, options)
+            roots = of.code_roots(stage, options)
             assert ("cdpr.environment.model_judging" in roots) is judged
 
 
