@@ -4,36 +4,28 @@ A conversation is built from tokens: :meth:`ChatTokenizer.encode_conversation` g
 :meth:`ChatTokenizer.encode_user_turn` those between two assistant turns. Sampled tokens are never tokenised again.
 """
 
-import functools
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import Template
-from jinja2.exceptions import TemplateError
-from jinja2.ext import Extension
-from jinja2.nodes import Node
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from ..settings import SettingsError
+from .chat_template import compile_template, render
 from .model_folder import read_json
 
-TODAY = date(2026, 1, 1)
 _MARKER = "QZJXKVW"  # rendered as an assistant turn; the rendered text is cut behind it
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class ChatTokenizer:
     """Tokenizer and chat template of a Hugging Face ``folder``. ``template`` has further arguments of the template,
-    such as ``enable_thinking``. Templates see the date :data:`TODAY`, so that prompts are the same on every day.
+    such as ``enable_thinking``.
 
     Attributes: ``end_of_turn``, the token id that ends an assistant turn; ``eos_ids``, all token ids that end a
     completion; ``largest_id``, the largest token id. Raises :class:`SettingsError` for a folder without
-    ``tokenizer.json`` or chat template, and for a template that cannot be rendered or does not show assistant turns.
+    ``tokenizer.json`` or chat template, and for a template that cannot be rendered, exceeds its limits, or does not
+    show assistant turns.
     """
 
     def __init__(self, folder: str | Path, template: Mapping[str, Any] | None = None) -> None:
@@ -56,7 +48,7 @@ class ChatTokenizer:
                 special_tokens[name] = token.get("content") if isinstance(token, dict) else token
         # transformers passes `tools` and `documents` to every template.
         self._arguments = {"tools": None, "documents": None} | special_tokens | dict(template or {})
-        self._template = _compile(self._read_template(config), self.folder)
+        self._template = compile_template(self._read_template(config), self._arguments, self.folder)
         self._end_text, self.end_of_turn = self._find_end_of_turn()
         eos = [self.end_of_turn, self._tokenizer.token_to_id(special_tokens.get("eos_token", ""))]
         for file in ("generation_config.json", "config.json"):
@@ -82,13 +74,8 @@ class ChatTokenizer:
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Render a conversation and the start of the next assistant turn as text. Messages have ``role`` (system, user,
-        assistant) and ``content``. Raises SettingsError where the template fails."""
-        turns = [dict(message) for message in messages]
-        try:
-            return self._template.render(messages=turns, add_generation_prompt=True, **self._arguments)
-        except Exception as error:  # foreign code may raise anything
-            kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__} "
-            raise SettingsError(f"{self.folder}: the chat template refuses the conversation: {kind}{error}") from error
+        assistant) and ``content``. Raises SettingsError where the template fails or exceeds its limits."""
+        return render(self._template, messages, self._arguments, self.folder)
 
     def encode_conversation(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Encode a conversation and the start of the next assistant turn as token ids."""
@@ -139,34 +126,3 @@ class ChatTokenizer:
         if not template:
             raise SettingsError(f"{self.folder} has no chat template: add chat_template.jinja or use an instruct model")
         return template
-
-
-class _Generation(Extension):
-    """Renders ``{% generation %}`` blocks, which mark assistant turns for training, as ordinary text."""
-
-    tags = {"generation"}  # noqa: RUF012  (jinja2 declares a set)
-
-    def parse(self, parser: Parser) -> list[Node]:
-        """Parse a block after its tag; returns the nodes of its body."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-@functools.lru_cache(maxsize=8)
-def _compile(source: str, folder: Path) -> Template:
-    """Compile the source of a chat template, in the environment that transformers gives it. It is sandboxed, because a
-    template is foreign code. Raises SettingsError, naming the folder, where it does not compile."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
-    environment.globals |= {"raise_exception": _refuse_conversation, "strftime_now": TODAY.strftime}
-    try:
-        return environment.from_string(source)
-    except (TemplateError, RecursionError) as error:
-        raise SettingsError(f"{folder}: the chat template cannot be compiled: {error}") from error
-
-
-def _refuse_conversation(message: str) -> None:
-    """Raise TemplateError with this message: the function ``raise_exception`` of chat templates."""
-    raise TemplateError(message)
