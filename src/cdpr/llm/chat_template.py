@@ -1,4 +1,4 @@
-"""Chat templates of Hugging Face models. They are foreign code, so they run in a sandbox, with limits of time and size."""
+"""Chat templates of Hugging Face models: foreign code, which runs in a sandbox, with limits of time and size."""
 
 import functools
 import json
@@ -20,6 +20,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..settings import SettingsError
 
+Messages = Sequence[Mapping[str, str]]
+
 TODAY = date(2026, 1, 1)  # the date that templates see, so that prompts are the same on every day
 _LONGEST_TEMPLATE = 1 << 18  # characters; real ones have up to 20,000
 # Limits of one rendering. It usually takes a millisecond.
@@ -40,7 +42,7 @@ def compile_template(source: str, arguments: Mapping[str, Any], folder: Path) ->
     return _environment().from_string(source)
 
 
-def render(template: Template, messages: Sequence[Mapping[str, str]], arguments: Mapping[str, Any], folder: Path) -> str:
+def render(template: Template, messages: Messages, arguments: Mapping[str, Any], folder: Path) -> str:
     """Render a conversation and the start of the next assistant turn as text. Raises SettingsError, naming the folder,
     where the template fails or exceeds the limits."""
     turns = [dict(message) for message in messages]
