@@ -85,6 +85,7 @@ localrules:
     write_report,
     inspector,
     index_runs,
+    beyond_paper,
     write_timings,
 
 

@@ -69,6 +69,17 @@ rule frontier:
         made("tables/frontier", "tables/frontier_parts", "figures/frontier"),
 
 
+rule beyond_paper:
+    """The tables and figures of docs/beyond-the-paper.md: `frontier` of both steps, each on a hospital of its own."""
+    params:
+        snakefile=HERE / "Snakefile",
+        overlays=[HERE / f"config/{name}.yaml" for name in ("beyond_paper", "beyond_paper_records")],
+    threads: workflow.cores
+    shell:
+        "for overlay in {params.overlays:q}; do "
+        "snakemake --snakefile {params.snakefile:q} --cores {threads} --configfile $overlay -- frontier; done"
+
+
 rule credit_quality:
     """Process rewards against the true advantage."""
     input:
