@@ -25,9 +25,8 @@ class Igpo(Algorithm):
         rewards = []
         for trajectory in group:
             gains = [after - before for before, after in pairwise(beliefs[s.key] for s in trajectory.states)]
-            gains.append(float(trajectory.correct))  # of the last decision
             costs = [self.return_of(0.0, step.effort) / weight for step in trajectory.steps]  # at most 0
-            rewards.append([gain + cost for gain, cost in zip(gains, costs, strict=True)])
+            rewards.append([gain + cost for gain, cost in zip([*gains, float(trajectory.correct)], costs, strict=True)])
         decisions = standardise(rewards)
         for row in decisions:  # from rewards to returns: sums from each decision on
             for t in range(len(row) - 2, -1, -1):

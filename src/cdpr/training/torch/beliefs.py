@@ -20,9 +20,6 @@ _HIDDEN = 256  # units of the critic's hidden layers
 _MATRICES = 5.0  # Muon's learning rate for a learning rate of AdamW of 1
 _REMEMBERED, _BATCH, _STEPS = 8192, 256, 8  # states that the critic remembers, learns from in a step, and its steps
 
-Contexts = Sequence[Sequence[int]]
-"""The tokens of several contexts."""
-
 
 class Branch(NamedTuple):
     """Tokens ``ids`` that continue the first ``start`` tokens of a context. ``context`` is the number of the context in
@@ -43,7 +40,7 @@ def index_by_first_token(names: Iterable[str], first_token: Callable[[str], int]
 
 
 @torch.no_grad()
-def branch_logits(model: Any, contexts: Contexts, branches: Sequence[Branch]) -> torch.Tensor:
+def branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
     """Compute the logits of the token after each branch, float32 [branches, vocabulary], without gradients. Each
     context passes through the model once, whatever the number of its branches."""
     device = next(model.parameters()).device
@@ -84,7 +81,7 @@ def _pad(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Ten
     return torch.from_numpy(ids).to(device), torch.from_numpy(is_token).to(device)
 
 
-def trainable_branch_logits(model: Any, contexts: Contexts, branches: Sequence[Branch]) -> torch.Tensor:
+def trainable_branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
     """Compute what :func:`branch_logits` does, with gradients, for short branches in the order of their contexts."""
     rows: list[list[Segment]] = [[Segment(0, ids, ())] for ids in contexts]
     for branch in branches:

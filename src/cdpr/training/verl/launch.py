@@ -66,8 +66,7 @@ def _train(session: Session) -> None:
     os.environ.update(environment_variables(settings))
     arguments = hydra_arguments(translate_settings(settings, session.policy, session.state))
     with contextlib.ExitStack() as stack:
-        devices = LOGICAL if verl.without_gpu else None
-        stack.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", devices))
+        stack.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", LOGICAL if verl.without_gpu else None))
         if uses_frozen_policy(settings) and verl.frozen.beside:
             server = stack.enter_context(frozen_server(settings, session.policy, session.state))
             server.ensure_ready()
