@@ -71,10 +71,10 @@ rule frontier:
 
 rule beyond_paper:
     """The tables and figures of docs/beyond-the-paper.md: `frontier` of both steps, each on a hospital of its own."""
+    threads: workflow.cores
     params:
         snakefile=HERE / "Snakefile",
         overlays=[HERE / f"config/{name}.yaml" for name in ("beyond_paper", "beyond_paper_records")],
-    threads: workflow.cores
     shell:
         "for overlay in {params.overlays:q}; do "
         "snakemake --snakefile {params.snakefile:q} --cores {threads} --configfile $overlay -- frontier; done"

@@ -103,12 +103,13 @@ class TrainingRun:
         temperature = self.settings.training.temperature if temperature is None else temperature
         return PolicyAgent(model, self.prompts, self.settings.policy, temperature)
 
-    def summarise(self, part: str, episodes: Sequence[Trajectory]) -> dict[str, float]:
-        """Compute the means over episodes, such as accuracy and cost, named ``PART/...``; empty without episodes."""
+    def summarise(self, split: str, episodes: Sequence[Trajectory]) -> dict[str, float]:
+        """Compute the means over episodes, such as accuracy and cost, named ``SPLIT/...`` (``train`` or
+        ``validation``); empty without episodes."""
         if not episodes:
             return {}
         means = summarise_episodes(episodes, self.settings.utility, self.settings.environment.tests)
-        return {f"{part}/{name}": value for name, value in means.items()}
+        return {f"{split}/{name}": value for name, value in means.items()}
 
     def validation_metrics(self, episodes: Sequence[Trajectory | None]) -> dict[str, Any]:
         """Compute the metrics of a validation with greedy decoding: the verdict of each case, and means over the

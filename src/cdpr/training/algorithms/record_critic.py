@@ -129,8 +129,7 @@ class RecordCritic(Algorithm):
         self.reader = Reader(model, self.diagnosis_tokens, rate, self.options.reader)
         device = next(model.parameters()).device
         self.critic = Critic(len(diagnoses), len(examinations), rate, context.seed, device)
-        self.parts: dict[str, Any] = {"reader": self.reader, "reader_optimiser": self.reader.optimiser,
-                                      "critic": self.critic, "critic_optimiser": self.critic.adam}  # fmt: skip
+        self.learners: list[Any] = [self.reader, self.reader.optimiser, self.critic, self.critic.adam]
         self.metrics: dict[str, float] = {}
 
     def _true_diagnosis_token(self, case: CaseRecord) -> int:
@@ -306,13 +305,13 @@ class RecordCritic(Algorithm):
 
     def state_dict(self) -> Any:
         """Return the state of reader and critic, with their optimisers and the states that the critic remembers."""
-        states = {name: part.state_dict() for name, part in self.parts.items()}
-        return states | {"inputs": self.critic.inputs, "gains": self.critic.gains}
+        states = [learner.state_dict() for learner in self.learners]
+        return {"learners": states, "inputs": self.critic.inputs, "gains": self.critic.gains}
 
     def load_state_dict(self, state: Any) -> None:
         """Restore what :meth:`state_dict` returned."""
-        for name, part in self.parts.items():
-            part.load_state_dict(state[name])
+        for learner, learner_state in zip(self.learners, state["learners"], strict=True):
+            learner.load_state_dict(learner_state)
         device = self.critic.inputs.device
         self.critic.inputs, self.critic.gains = state["inputs"].to(device), state["gains"].to(device)
 

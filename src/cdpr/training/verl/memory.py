@@ -88,8 +88,8 @@ class ServerMemory:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The memory of a run. ``phases``: GB of one training GPU by phase of a step and by part. ``servers``: those of the
-    policy, then the frozen one if its memory is known. ``longest``: tokens of the longest sequence."""
+    """The memory of a run. ``phases``: GB of one training GPU by phase of a step and by what takes it. ``servers``: those
+    of the policy, then the frozen one if its memory is known. ``longest``: tokens of the longest sequence."""
 
     model: ModelSize
     gpus: int
@@ -101,9 +101,9 @@ class MemoryPlan:
     def lines(self) -> list[str]:
         """Write the lines of ``cdpr plan_training`` about memory."""
         lines = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
-        for phase, parts in self.phases.items():
-            inside = ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size)
-            lines.append(f"{phase}: {sum(parts.values()):.1f} of {self.gpu_memory:g} GB a GPU ({inside})")
+        for phase, sizes in self.phases.items():
+            inside = ", ".join(f"{name} {size:.1f}" for name, size in sizes.items() if size)
+            lines.append(f"{phase}: {sum(sizes.values()):.1f} of {self.gpu_memory:g} GB a GPU ({inside})")
         for server in self.servers:
             lines.append(
                 f"{server.name}: {server.count} server(s) with {server.gpus} GPU(s) each, {server.memory:.1f} GB each; "
@@ -113,13 +113,13 @@ class MemoryPlan:
         return lines
 
     def check(self) -> None:
-        """Raise SettingsError where something does not fit, naming that part and the setting to change."""
-        for phase, parts in self.phases.items():
-            if sum(parts.values()) > self.gpu_memory:
-                largest = max(parts, key=lambda name: parts[name])
+        """Raise SettingsError where something does not fit, naming it and the setting to change."""
+        for phase, sizes in self.phases.items():
+            if sum(sizes.values()) > self.gpu_memory:
+                largest = max(sizes, key=lambda name: sizes[name])
                 raise SettingsError(
-                    f"training.verl: {phase} needs {sum(parts.values()):.1f} GB of a GPU's {self.gpu_memory:g}, most "
-                    f"of it {largest} ({parts[largest]:.1f} GB); {_REMEDIES[largest]}"
+                    f"training.verl: {phase} needs {sum(sizes.values()):.1f} GB of a GPU's {self.gpu_memory:g}, most "
+                    f"of it {largest} ({sizes[largest]:.1f} GB); {_REMEDIES[largest]}"
                 )
         for server in self.servers:
             if server.tokens < self.longest:
