@@ -88,8 +88,8 @@ class ServerMemory:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The memory of a run. ``phases``: GB of one training GPU by phase of a step and by what takes it. ``servers``: those
-    of the policy, then the frozen one if its memory is known. ``longest``: tokens of the longest sequence."""
+    """The memory of a run. ``phases``: GB of one training GPU by phase of a step and by what takes it. ``servers``:
+    those of the policy, then the frozen one if its memory is known. ``longest``: tokens of the longest sequence."""
 
     model: ModelSize
     gpus: int
