@@ -48,7 +48,7 @@ Demonstration = Sequence[Segment]
 @dataclass(frozen=True)
 class DemonstratedEpisode:
     """The episode of a clinician. ``diagnoses`` are replies with the likeliest diagnosis at each of its states, which
-    the clinician did not give; empty where none were asked for."""
+    the clinician did not give; empty where none were requested."""
 
     trajectory: Trajectory
     diagnoses: tuple[Turn, ...]

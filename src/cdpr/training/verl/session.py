@@ -145,7 +145,7 @@ def translate_metrics(own: Metrics, metrics: Metrics, timing: Metrics) -> dict[s
 
 
 def reason_to_stop(row: Metrics, allowed: float = MAX_FAILED) -> str | None:
-    """Return why the run has to stop after a step with the metrics ``row``; None where it goes on. ``allowed`` is the
+    """Return why the run has to stop after a step with the metrics ``row``; None where it continues. ``allowed`` is the
     share of failures above which it stops."""
     if row.get("rollout/fatal"):
         return "a fault arose in an episode or in its credit (see the log of the agent-loop worker)"
