@@ -16,12 +16,12 @@ from pathlib import Path
 
 from _figures import save
 
-from cdpr.report.inspector.data import read_data, write_data
+from cdpr.report.inspector.data import write_data
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests" / "unit"))
 
-from browser import CHROMIUM, SCROLL, Browser  # noqa: E402
+from browser import CHROMIUM, SCROLL, Browser, read_data  # noqa: E402
 
 DECISIONS = 1_000, 10_000, 100_000
 VISITS = 5

@@ -27,7 +27,7 @@ from cdpr.evaluation.significance import (
     wilson_interval,
 )
 from cdpr.report.ledger.judge import agrees_with
-from cdpr.report.ledger.training import final_accuracy, over_seeds
+from cdpr.report.ledger.training import measure_final_accuracy, over_seeds
 from cdpr.report.ledger.verdict import Effect, directional
 from cdpr.settings import parse_settings
 from cdpr.study import statistics
@@ -145,8 +145,8 @@ def final_accuracies(experiments: int) -> list[dict]:
             for _ in range(experiments):
                 other, *better = answers(rng, seeds, 200, seed_sd, [0.6, *counts])
                 for mean, one in zip(counts, better, strict=True):
-                    effect, void = final_accuracy(one - other, settings)
-                    verdict, _ = directional(effect, void=void)
+                    difference = measure_final_accuracy(one - other, settings)
+                    verdict, _ = directional(difference.measured, void=difference.void)
                     counts[mean] += verdict in (("reproduced",) if mean > 0.6 else ("reproduced", "deviates"))
             false, power_at_5 = counts.values()
             rows.append({"seeds": seeds, "seed_sd": seed_sd, "false": false / experiments,
@@ -186,7 +186,7 @@ def equalities(experiments: int) -> list[dict]:
             for n, apart in enumerate((0.0, 0.03)):
                 difference = table[0] - table[1] + apart
                 effect = Effect(float(difference.mean()), *interval(difference, k)).inside(0.03)
-                counts[n] += effect.supported
+                counts[n] += effect.low > 0
         rows.append({"seeds": seeds, "equal": counts[0] / (experiments // 2),
                      "at_the_margin": counts[1] / (experiments // 2)})  # fmt: skip
     return rows

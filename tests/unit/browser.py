@@ -34,6 +34,12 @@ SCROLL = (
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
+def read_data(site: Path, name: str) -> Any:
+    """The value in a script of the inspector, which hands it to the page."""
+    text = (site / f"{name}.js").read_text(encoding="utf-8")
+    return json.loads(text.removeprefix(f"inspector.take({json.dumps(name)},").removesuffix(");\n"))
+
+
 class Refused(Exception):
     """A command that the browser cannot do now: it says so while one page gives way to another."""
 

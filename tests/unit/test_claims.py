@@ -16,7 +16,7 @@ from cdpr.metrics_log import split_times
 from cdpr.report.ledger.claims import ClaimsError, read_claims
 from cdpr.report.ledger.evidence import Evidence
 from cdpr.report.ledger.page import make_ledger, write_claims
-from cdpr.report.ledger.training import final_accuracy
+from cdpr.report.ledger.training import measure_final_accuracy
 from cdpr.report.ledger.verdict import Effect, directional
 from cdpr.report.methods import DATASETS
 from cdpr.report.paper import sample_prices
@@ -157,15 +157,18 @@ def test_every_name_in_the_ledger_is_known(results):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "larger"}, r"claims\.yaml: claim 'a': field 'kind': Input should be 'figure', 'compare'"),
+        (
+            {"kind": "larger"},
+            r"claims\.yaml: claim 'a': Input tag 'larger' found using 'kind' does not match .*'compare'",
+        ),
         ({"side": "over"}, r"claim 'a': field 'side': Input should be 'above' or 'below'"),
         ({"metrics": 1}, r"claim 'a': field 'metrics': Extra inputs"),
         ({"on": ["mimic_iv", "mimic_iv"]}, r"claim 'a.mimic_iv': field 'id': appears twice"),
         ({"printed": 1}, r"claim 'a': field 'printed': Input should be"),
-        ({"times": 2.0, "by": "tokens"}, r"claim 'a': field 'by': a claim of kind compare has none"),
-        ({"than": ""}, r"claim 'a': field 'than': a claim of kind compare needs it"),
-        ({"metric": "final_accuracy"}, r"claim 'a': field 'metric': such a claim is about test cases"),
-        ({"kind": "figure", "side": None}, r"claim 'a': field 'side'"),
+        ({"times": 2.0, "by": "tokens"}, r"claim 'a': field 'by': Extra inputs are not permitted"),
+        ({"than": ""}, r"claim 'a': field 'than': String should have at least 1 character"),
+        ({"metric": "final_accuracy"}, r"claim 'a': field 'metric': Input should be 'accuracy'"),
+        ({"kind": "figure", "printed": ["1"], "side": None}, r"claim 'a': field 'side'"),
         ({"within": 2}, r"claim 'a': .*either `side` or `within`"),
         ({"side": None}, r"claim 'a': .*either `side` or `within`"),
     ],
@@ -180,16 +183,18 @@ def test_a_malformed_ledger_names_file_claim_and_field(tmp_path, change, message
     head = {"id": "a", "place": "x", "says": "y"}
     figure = {"kind": "figure", "of": "cdpr", "metric": "final_accuracy", "on": "mimic_iv", "printed": ["1"]}
     for other, message in (
-        ({"kind": "setup", "what": "settings", "value": 1}, "field 'value'"),
-        ({"kind": "setup", "what": "price", "value": 1.0}, "price takes 1, got 0"),
-        ({"kind": "setup", "what": "sweeps", "names": ["a"], "value": 1}, "sweeps takes 0, got 1"),
+        ({"kind": "setup", "what": "settings", "value": 1}, "field 'value': settings by name"),
+        ({"kind": "setup", "what": "price", "value": 1.0}, "price does not take 0"),
+        ({"kind": "setup", "what": "sweeps", "names": ["a"], "value": 1}, "sweeps does not take 1"),
         ({"kind": "best", "side": "above", "metric": "aen", "on": "private", "sweep": "beta"}, "`sweep` with `value`"),
         ({"kind": "training", "of": "cdpr", "by": "probes", "side": "below"}, "`probes` goes with `times`"),
         ({"kind": "study", "asks": "above"}, "`above` goes with `of`"),
-        ({"kind": "study", "asks": "largest_lead"}, "field 'dimension': one of"),
+        ({"kind": "study", "asks": "largest_lead"}, "field 'dimension': `largest_lead` needs it"),
+        ({"kind": "study", "asks": "leads", "dimension": "beauty"}, "field 'dimension': one of"),
         (figure | {"on": "private"}, "one training, on mimic_iv"),
-        (figure | {"printed": []}, "a figure is one number"),
-        (figure | {"printed": ["abc"]}, "a figure is one number"),
+        (figure | {"printed": []}, "field 'printed.0': Field required"),
+        (figure | {"printed": ["1", "2"]}, "field 'printed': Tuple should have at most 1 item"),
+        (figure | {"printed": ["abc"]}, "field 'printed.0': String should match pattern"),
     ):
         path.write_text(yaml.safe_dump({"claims": [head | other]}))
         with pytest.raises(ClaimsError, match=rf"claim 'a': .*{message}"):
@@ -365,7 +370,7 @@ def test_only_real_cases_at_the_paper_scale_are_the_papers(results):
         "base": PAPER.model_copy(update={"policy": PAPER.policy.model_copy(update={"model": "/m/Qwen3-4B-Base/"})}),
         "mixed": parse_settings(merge(PAPER.model_dump(), {"data": mixed})),
     }  # fmt: skip
-    unfit = {name: Evidence(settings, results).unfit for name, settings in changed.items()}
+    unfit = {name: Evidence(settings, results).why_not_comparable for name, settings in changed.items()}
     assert unfit["paper"]("mimic_iv") == unfit["paper"]("clinicalbench") == unfit["mixed"]("mimic_iv") == ""
     assert "the authors'" in unfit["paper"]("private") and "the authors'" in unfit["paper"]("average")
     assert "tier small_gpu" in unfit["small"]("mimic_iv") and "backbone tiny" in unfit["tiny"]("mimic_iv")
@@ -439,8 +444,8 @@ def test_without_a_difference_final_accuracies_seldom_differ():
         cases = rng.random((2, 1, 200)) < 0.6  # both methods answer most cases the same way under every seed
         flips = rng.random((2, 3, 200)) < 0.05
         first, second = (cases ^ flips).astype(float)
-        effect, void = final_accuracy(first - second, SYNTHETIC)
-        false += not void and (effect.low > 0 or effect.high < 0)
+        difference = measure_final_accuracy(first - second, SYNTHETIC)
+        false += not difference.void and not difference.measured.low <= 0 <= difference.measured.high
     assert false <= 0.08 * 200
 
 

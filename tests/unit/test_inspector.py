@@ -15,7 +15,7 @@ from statistics import fmean
 from urllib.parse import parse_qsl
 
 import pytest
-from browser import CHROMIUM, FRAME, SCROLL, Browser
+from browser import CHROMIUM, FRAME, SCROLL, Browser, read_data
 from page import page as results_page
 from toy import CALL_COUNTS, HastyPolicy, ToyPolicy, problem
 
@@ -27,7 +27,7 @@ from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.row import EvaluationRow, public_text
 from cdpr.job import Job
 from cdpr.llm.agent_model import Meter
-from cdpr.report.inspector.data import read_data, write_data
+from cdpr.report.inspector.data import write_data
 from cdpr.report.inspector.oracle import Oracle
 from cdpr.report.inspector.workups import exam_names
 from cdpr.report.inspector.write import credit_file, write_inspector

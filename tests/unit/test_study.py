@@ -32,7 +32,7 @@ from cdpr.evaluation.significance import holm
 from cdpr.job import Job
 from cdpr.pipeline.cli import main
 from cdpr.report import style
-from cdpr.report.expert_study import plot_expert_study, states_table, who, write_expert_study
+from cdpr.report.expert_study import describe_raters, plot_expert_study, write_expert_study
 from cdpr.report.ledger.claims import read_claims
 from cdpr.report.ledger.page import make_ledger
 from cdpr.settings import SettingsError, merge, parse_settings
@@ -449,8 +449,8 @@ def test_a_price_of_nothing_is_explained():
 
 def test_raters_of_synthetic_cases_are_not_called_physicians(study):
     analysis = study.analysis.model_copy(update={"kind": PHYSICIAN})
-    assert analysis.synthetic and who(analysis) == "3 raters of synthetic cases (a trial)"
-    assert who(analysis.model_copy(update={"synthetic": False})) == "3 physicians"
+    assert analysis.synthetic and describe_raters(analysis) == "3 raters of synthetic cases (a trial)"
+    assert describe_raters(analysis.model_copy(update={"synthetic": False})) == "3 physicians"
 
 
 # Statistics
@@ -655,18 +655,6 @@ def test_table_and_figure_say_who_rated(study, tmp_path, monkeypatch):
     runs = len(study.analysis.runs)
     assert radar.name == "polar" and radar.get_visible() and len(radar.lines) == len(points.containers) == runs > 1
     assert "3 simulated raters" in points.get_title() and out["png"].stat().st_size > 15_000 < out["pdf"].stat().st_size
-
-
-def test_every_state_stands_on_the_page_with_what_ours_is_above_the_others(study):
-    means = read_lines(study.folder / "means.jsonl", StateMeans)
-    _, table = states_table(SETTINGS, means, {run: run for run in RUNS})
-    of = {run: {line.state: np.mean(list(line.means.values())) for line in means if line.run == run} for run in RUNS}
-    leads = [of[RUNS[0]][state] - np.mean([of[run][state] for run in RUNS[1:]]) for state in of[RUNS[0]]]
-    assert [row["lead"] for row in table.rows] == pytest.approx(sorted(leads, reverse=True))
-    assert "name cheapest_first in inspector.runs" in table.notes[0] and not any(r["state_link"] for r in table.rows)
-    shown = parse_settings({"study": STUDY, "inspector": {"runs": ["cheapest_first"]}})
-    links = {row["state_link"] for row in states_table(shown, means, {run: run for run in RUNS})[1].rows}
-    assert len(links) == len(leads) and all("#run=cheapest_first&dataset=" in link for link in links)
 
 
 def test_without_ratings_tables_say_so(study, tmp_path):

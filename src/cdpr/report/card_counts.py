@@ -1,6 +1,5 @@
 """The numbers of a data card, counted from the cases, without any name that few patients have."""
 
-import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,15 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..cases import (
-    diagnoses,
-    examinations,
-    is_physical,
-    iterate_records,
-    leading_disease,
-    modality,
-    whole_kind,
-)
+from ..cases import diagnoses, examinations, is_physical, iterate_records, leading_disease, modality, whole_kind
 from ..costs.price import COVERAGE_COLUMNS, whole_record_usd
 from ..ingest.attrition import AttritionReport
 from ..ingest.draft import NO_EXAMINATION
@@ -24,9 +15,8 @@ from ..settings import Settings
 from .methods import is_synthetic
 from .sources import source_of
 
-# Rows of the coverage table of `map_costs`.
+# Rows of the coverage table of `map_costs`: one per examination name.
 Prices = Sequence[Mapping[str, str]]
-_MAPPING = ("exam_key", "how", "examination", "hcpcs", "price_usd", "source")
 
 SCHEMA_VERSION = 1
 KINDS = ("physical", "laboratory", "microbiology", "imaging", "other")
@@ -34,12 +24,14 @@ SPLITS = ("train", "validation", "test")
 # A diagnosis of fewer patients might tell who they are.
 FEWEST_PATIENTS = 5
 SHOWN_DIAGNOSES = 12
-SHOWN_MAPPINGS = 10
+# What can be done about a leak.
 _ACTIONS = ("dropped", "masked", "removed", "kept")
-# Rules of the funnel that are leaks too.
+# Rules of the selection that drop cases because of a leak.
 _LEAK_RULES = ("diagnosis established before", "diagnosis stated in the summary", "diagnosis of a relative")
-# Sections of the procedure codes, for examinations that the vocabulary does not know.
-_SECTIONS = (("87", "microbiology"), ("8", "laboratory"), ("7", "imaging"))
+# First digits of procedure codes, for examinations that the vocabulary does not know.
+_CODE_SECTIONS = {"87": "microbiology", "8": "laboratory", "7": "imaging"}
+# Statistics of a distribution, by their names in `DataFrame.describe`.
+_STATISTICS = {"min": "min", "q1": "25%", "median": "50%", "q3": "75%", "max": "max", "mean": "mean"}
 
 
 class CardError(ValueError):
@@ -47,21 +39,24 @@ class CardError(ValueError):
 
 
 def count_cases(path: Path, prices: Prices) -> pd.DataFrame:
-    """Return a row per case: split, patient, language, diagnosis, examinations of each kind, price and length; no text
-    but diagnoses. Raises RecordError for a broken line, CardError for a file without cases or prices."""
+    """Read the cases of a JSONL file. Returns a row per case: split, patient, language, diagnosis, number of
+    examinations of each kind, price in USD, and lengths of the texts in characters; no text but the diagnosis.
+
+    Raises RecordError for a broken line, and CardError for a file without cases or prices.
+    """
     kinds = {row["exam_key"]: kind_of(row["exam_key"], row["examination"], row["hcpcs"]) for row in prices}
     rows: list[dict[str, Any]] = []
-    for case in iterate_records(path):
+    for number, case in enumerate(iterate_records(path), 1):
         results = case.key_pertinent_results_dict
         if results and not case.exam_cost_map:
-            raise CardError(f"{path}:{len(rows) + 1}: field 'exam_cost_map' is empty; run the stage `map_costs`")
+            raise CardError(f"{path}:{number}: field 'exam_cost_map' is empty; run the stage `map_costs`")
         kinds |= {exam: kind_of(exam) for exam in results if exam not in kinds}
-        of_kind = Counter(kinds[exam] for exam in results)
+        counts = Counter(kinds[exam] for exam in results)
         rows.append({
             "split": case.split, "patient": case.subject_key, "language": case.language,
             "credentialed": case.credentialed, "diagnosis": diagnosis_name(case.diagnosis_results),
             "usd": whole_record_usd(case), "summary": len(case.case_summary),
-            "results": sum(map(len, results.values())), **{kind: of_kind[kind] for kind in KINDS},
+            "results": sum(map(len, results.values())), **{kind: counts[kind] for kind in KINDS},
         })  # fmt: skip
     if not rows:
         raise CardError(f"{path}: holds no case; ingest the data set again")
@@ -72,22 +67,20 @@ def data_card(
     settings: Settings, dataset: str, cases: pd.DataFrame, attrition: AttritionReport, prices: Prices,
     digests: Mapping[str, str | None],
 ) -> dict[str, Any]:  # fmt: skip
-    """Make the card as JSON: source and licence, counts, splits, funnel, leaks, distributions, diagnoses, price
-    coverage.
+    """Make the card as JSON: source and licence, counts, splits, selection, leaks, distributions, diagnoses, prices.
 
-    ``cases`` are those of :func:`count_cases`, ``attrition`` what `ingest_dataset` and ``prices`` what `map_costs`
-    wrote. Raises CardError when cases and report disagree, or a patient is in two splits.
+    ``cases`` are those of :func:`count_cases`, ``attrition`` is the report of `ingest_dataset`, ``prices`` is the
+    coverage table of `map_costs`, and ``digests`` are the SHA-256 of the inputs. Raises CardError where cases and
+    report disagree, or a patient is in two splits.
     """
-    splits = [{"split": name, "patients": part.patient.nunique(), "cases": len(part)}
-              for name in SPLITS if len(part := cases[cases.split == name])]  # fmt: skip
-    counted = {row["split"]: row["cases"] for row in splits}
-    if len(cases) != attrition.kept or counted != {name: n for name, n in attrition.splits.items() if n}:
-        raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest_dataset` tells of "
-                        f"{attrition.splits}; ingest and price the data set again")  # fmt: skip
-    if torn := int((cases.groupby("patient").split.nunique() > 1).sum()):
-        raise CardError(f"{dataset}: field 'split': {torn} patients are in more than one split; ingest it again")
+    by_split = cases.groupby("split").agg(patients=("patient", "nunique"), cases=("patient", "size"))
+    splits = by_split.reindex([name for name in SPLITS if name in by_split.index]).reset_index().to_dict("records")
+    _check_splits(dataset, cases, attrition)
     source, credentialed = source_of(settings, dataset), bool(cases.credentialed.any())
-    unmarked = f"The licence asks for data.{dataset}.credentialed: true, which is not set."
+    warnings = list(attrition.warnings)
+    if source.credentialed and not credentialed:
+        warnings.insert(0, f"The licence asks for data.{dataset}.credentialed: true, which is not set.")
+    patients_by_diagnosis = cases.groupby("diagnosis").patient.agg(list).to_dict()
     return {
         "schema_version": SCHEMA_VERSION,
         "dataset": dataset,
@@ -96,7 +89,7 @@ def data_card(
         "credentialed": credentialed,
         "source": {"label": source.label, "what": source.what, "licence": source.licence,
                    "conditions": list(source.conditions), "links": list(source.links)},
-        "warnings": [*([unmarked] if source.credentialed and not credentialed else []), *attrition.warnings],
+        "warnings": warnings,
         "counts": {"read": attrition.read, "kept": attrition.kept, "patients": cases.patient.nunique(),
                    "languages": cases.language.value_counts().sort_index().to_dict()},
         "splits": splits,
@@ -104,26 +97,26 @@ def data_card(
         "leaks": leak_rows(attrition),
         "events": attrition.events,
         "distributions": distributions(cases),
-        "diagnoses": frequent_diagnoses(cases.groupby("diagnosis").patient.agg(list).to_dict(),
-                                        credentialed or not source.open),
+        "diagnoses": frequent_diagnoses(patients_by_diagnosis, pooled=credentialed or not source.open),
         "prices": price_coverage(prices, attrition.events.get(NO_EXAMINATION, 0)),
         "digests": dict(digests),
     }  # fmt: skip
 
 
-def mark(card: Mapping[str, Any]) -> str:
-    """Say where the cases come from, for the corner of everything that shows them."""
-    return f"tier: {card['tier']}" + (" — synthetic hospital" if card["synthetic"] else "")
-
-
-def others(card: Mapping[str, Any]) -> str:
-    """Say how many diagnoses a card counts but does not name: ``12 others in 34 cases``; empty where it names all."""
-    rest = card["diagnoses"]["others"]
-    return f"{rest['diagnoses']:,} others in {rest['cases']:,} cases" if rest["cases"] else ""
+def _check_splits(dataset: str, cases: pd.DataFrame, attrition: AttritionReport) -> None:
+    """Raise CardError where the cases are not those of the report, or where a patient is in two splits."""
+    counted = cases.split.value_counts().to_dict()
+    reported = {name: count for name, count in attrition.splits.items() if count}
+    if counted != reported or len(cases) != attrition.kept:
+        raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest_dataset` tells of "
+                        f"{attrition.splits}; ingest and price the data set again")  # fmt: skip
+    in_several = int((cases.groupby("patient").split.nunique() > 1).sum())
+    if in_several:
+        raise CardError(f"{dataset}: field 'split': {in_several} patients are in more than one split; ingest it again")
 
 
 def diagnosis_name(text: str) -> str:
-    """Return the vocabulary's name of a diagnosis, or of the disease that it names first; else the text itself."""
+    """Return the vocabulary's name of a diagnosis, or of the disease that it names first; an unknown one unchanged."""
     term = diagnoses().find(text) or diagnoses().find(leading_disease(text))
     return term.name if term else text
 
@@ -131,8 +124,8 @@ def diagnosis_name(text: str) -> str:
 def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
     """Return the kind of an examination, one of :data:`KINDS`.
 
-    It is the kind in the vocabulary, of the key or else of ``examination``, whose price the key has. A key that the
-    vocabulary lacks may name a whole kind ("Imaging") or a modality; else the section of its HCPCS code decides.
+    It is the vocabulary's kind of ``exam_key``, or of the ``examination`` by whose price it is charged. A key that the
+    vocabulary lacks may name a whole kind (``Imaging``) or an imaging modality; else its code ``hcpcs`` decides.
     Procedures and unknown examinations are ``other``.
     """
     if is_physical(exam_key):
@@ -140,15 +133,16 @@ def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
     term = examinations().find(exam_key) or examinations().find(examination)
     if term is not None:
         return term.kind if term.kind in KINDS else "other"
-    if (kind := whole_kind(exam_key)) in KINDS:
-        return str(kind)
+    whole = whole_kind(exam_key)
+    if whole in KINDS:
+        return str(whole)
     if modality(exam_key) is not None:
         return "imaging"
-    return next((kind for start, kind in _SECTIONS if hcpcs.startswith(start)), "other")
+    return next((kind for digits, kind in _CODE_SECTIONS.items() if hcpcs.startswith(digits)), "other")
 
 
 def read_report(path: Path) -> AttritionReport:
-    """Read the report of `ingest_dataset`. Raises CardError when it lacks a field or its funnel does not add up."""
+    """Read the report of `ingest_dataset`. Raises CardError where it lacks a field or does not add up."""
     try:
         return AttritionReport.model_validate_json(path.read_bytes())
     except ValueError as error:
@@ -156,85 +150,85 @@ def read_report(path: Path) -> AttritionReport:
 
 
 def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
-    """Return one row per kind of leak: the cases that have it, what was done with them, and their share of the cases
-    read."""
+    """Return one row per kind of leak: the cases that have it, how many by each of :data:`_ACTIONS`, and their share of
+    the cases read."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for step in attrition.funnel:
         if step.rule in _LEAK_RULES:
             counts[step.rule]["dropped"] += step.dropped
     for row in attrition.leaks:
         counts[row.leak.removesuffix(" (case kept)")][row.action] += row.cases
-    return [
-        {"leak": leak, "found": sum(done.values()), **{action: done[action] for action in _ACTIONS},
-         "share": round(sum(done.values()) / attrition.read, 4)}
-        for leak, done in sorted(counts.items())
-    ]  # fmt: skip
+    rows = []
+    for leak, by_action in sorted(counts.items()):
+        found = sum(by_action.values())
+        actions = {action: by_action[action] for action in _ACTIONS}
+        rows.append({"leak": leak, "found": found, **actions, "share": round(found / attrition.read, 4)})
+    return rows
 
 
 def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
-    """Describe each quantity per case: minimum, quartiles, maximum and mean."""
+    """Describe the distribution of each quantity over cases, a row each: minimum, quartiles, maximum and mean."""
+    ordered = [kind for kind in KINDS if kind != "physical"]
     measured = {f"{kind} examinations": cases[kind] for kind in KINDS} | {
-        "examinations but physical": cases[[kind for kind in KINDS if kind != "physical"]].sum(axis=1),
+        "examinations but physical": cases[ordered].sum(axis=1),
         "price of the whole record (USD)": cases.usd,
         "summary (characters)": cases.summary,
         "results (characters)": cases.results,
     }
-    names = {"min": "min", "q1": "25%", "median": "50%", "q3": "75%", "max": "max", "mean": "mean"}
-    described = pd.DataFrame(measured).describe()
-    return [{"what": what, **{name: round(float(numbers[row]), 2) for name, row in names.items()}}
-            for what, numbers in described.items()]  # fmt: skip
+    rows = []
+    for what, described in pd.DataFrame(measured).describe().items():
+        statistics = {name: round(float(described[label]), 2) for name, label in _STATISTICS.items()}
+        rows.append({"what": what, **statistics})
+    return rows
 
 
 def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
-    """Return the most frequent diagnoses with their cases, and the number of other diagnoses and of their cases.
+    """Return the most frequent diagnoses with their cases, and the numbers of other diagnoses and of their cases.
 
-    ``diagnosed`` gives the patient of every case by diagnosis; ``pooled`` names only those that the vocabulary has and
-    :data:`FEWEST_PATIENTS` patients or more have.
+    ``diagnosed`` maps a diagnosis to the patients of its cases. With ``pooled``, a diagnosis is named only where the
+    vocabulary has it and at least :data:`FEWEST_PATIENTS` patients have it.
     """
     ranked = sorted(diagnosed, key=lambda name: (-len(diagnosed[name]), name))
-    names = [name for name in ranked if not pooled or len(set(diagnosed[name])) >= FEWEST_PATIENTS]
-    names = [name for name in names if not pooled or diagnoses().find(name) is not None][:SHOWN_DIAGNOSES]
-    others = [len(diagnosed[name]) for name in ranked if name not in names]
+    shown = ranked
+    if pooled:
+        frequent = [name for name in ranked if len(set(diagnosed[name])) >= FEWEST_PATIENTS]
+        shown = [name for name in frequent if diagnoses().find(name) is not None]
+    shown = shown[:SHOWN_DIAGNOSES]
+    others = [len(diagnosed[name]) for name in ranked if name not in shown]
     return {
         "distinct": len(ranked),
-        "named": [{"diagnosis": name, "cases": len(diagnosed[name])} for name in names],
+        "named": [{"diagnosis": name, "cases": len(diagnosed[name])} for name in shown],
         "others": {"diagnoses": len(others), "cases": sum(others)},
     }
 
 
 def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
-    """Count how examinations (without physical ones) were priced: names, occurrences and dollars with their shares, by
-    the way of finding the name and by the confidence of its code. US dollars are those of the single examinations,
-    before the rule of billing groups. ``no_examination`` entries were left out before. Some mappings, drawn at random,
-    are for the reader's own eye."""
+    """Count how examinations (without physical ones) were priced: names, occurrences and dollars, by the way in which
+    the price was found and by the confidence of its code.
+
+    Dollars are those of the single examinations, before billing groups. ``no_examination`` entries were left out
+    before.
+    """
     table = pd.DataFrame(rows, columns=COVERAGE_COLUMNS).astype({"cases": int, "names": int})
     billed = table[~table.how.isin(["physical", "none"])]
-    by = billed.groupby(billed.how.where(billed.how.isin(["class", "fallback"]), "code")).cases.sum()
-    mapped = billed[(billed.names == 1) & (billed.exam_key != billed.examination)]
-    # The same draw for the same names.
-    sample = random.Random(len(mapped)).sample(range(len(mapped)), min(SHOWN_MAPPINGS, len(mapped)))
-    printed = billed[billed.paper_usd != ""]
+    way = billed.how.where(billed.how.isin(["class", "fallback"]), "code")
+    found = billed.groupby(way).cases.sum().reindex(["code", "class", "fallback"], fill_value=0)
     return {
-        "found": {"found": int(by.sum()), **{how: int(by.get(how, 0)) for how in ("code", "class", "fallback")},
-                  "no_examination": no_examination},
-        "mappings": mapped.iloc[sample][[*_MAPPING]].to_dict("records"),
+        "found": {"found": int(found.sum()), **found.to_dict(), "no_examination": no_examination},
         "by_how": _shares(billed, "how"),
         "by_confidence": _shares(billed, "confidence") if billed.confidence.any() else [],
-        "paper": {
-            "names": len(printed),
-            "examinations": int(printed.cases.sum()),
-            "usd": round(float((printed.cases * printed.catalogue_usd.astype(float)).sum()), 2),
-            "paper_usd": round(float((printed.cases * printed.paper_usd.astype(float)).sum()), 2),
-        } if len(printed) else None,
-    }  # fmt: skip
+    }
 
 
 def _shares(billed: pd.DataFrame, column: str) -> list[dict[str, Any]]:
-    dollars = billed.cases * billed.price_usd.astype(float)
-    by = billed.assign(usd=dollars).groupby(billed[column].replace("", "none"))[["names", "cases", "usd"]].sum()
-    all_cases, all_usd = max(1, by.cases.sum()), by.usd.sum() or 1.0
+    """Sum up names, examinations and dollars by the values of a column, the most examinations first, with the shares of
+    examinations and of dollars."""
+    usd = billed.cases * billed.price_usd.astype(float)
+    groups = billed.assign(usd=usd).groupby(billed[column].replace("", "none"))
+    sums = groups[["names", "cases", "usd"]].sum().sort_values("cases", ascending=False, kind="stable")
+    all_cases, all_usd = max(1, sums.cases.sum()), sums.usd.sum() or 1.0
     return [
         {column: row.Index, "names": row.names, "examinations": row.cases, "share": round(row.cases / all_cases, 4),
          "usd": round(row.usd, 2), "usd_share": round(row.usd / all_usd, 4)}
-        for row in by.sort_values("cases", ascending=False, kind="stable").itertuples()
+        for row in sums.itertuples()
     ]  # fmt: skip

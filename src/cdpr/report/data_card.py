@@ -1,7 +1,7 @@
 """Data cards: the contents of a data set, as numbers and as a page."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import escape
@@ -11,7 +11,7 @@ from ..job import Job
 from ..records import RunRecord
 from ..settings import Settings
 from . import layout
-from .card_counts import FEWEST_PATIENTS, CardError, count_cases, data_card, mark, others, read_report
+from .card_counts import FEWEST_PATIENTS, CardError, count_cases, data_card, read_report
 from .table import Block, Row, Table, Warned, markdown_page
 
 _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
@@ -19,80 +19,86 @@ _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the 
 
 
 def write_data_card(settings: Settings, job: Job) -> None:
-    """Count the cases and write the card. Raises CardError for files that do not belong together."""
-    attrition = read_report(job.inputs["report"])
+    """Stage ``write_data_card``: count the cases and write the card as ``json`` and ``md``. Raises CardError for files
+    that do not belong together."""
+    dataset, attrition = job.options["dataset"], read_report(job.inputs["report"])
     table = read_table(job.inputs["coverage"], COVERAGE_COLUMNS, CardError)
     prices = [{name: escape.csv_text(cell) for name, cell in row.items()} for _, row in table]
     cases = count_cases(job.inputs["cases"], prices)
-    digests: dict[str, str | None] = {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
+    digests: dict[str, str | None] = {}
     if "ingested" in job.inputs:
-        digests = {"raw": RunRecord.read(job.inputs["ingested"]).input_digest("raw"), **digests}
-    card = data_card(settings, job.options["dataset"], cases, attrition, prices, digests)
-    parts = [(title, *blocks) for title, blocks in card_parts(settings, card)]
+        digests["raw"] = RunRecord.read(job.inputs["ingested"]).digest_of("raw")
+    digests |= {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
+    card = data_card(settings, dataset, cases, attrition, prices, digests)
     write_text(job.out["json"], json.dumps(card, indent=2, ensure_ascii=False) + "\n")
-    write_text(job.out["md"], markdown_page(f"Data card: {card['source']['label']} ({mark(card)})", parts))
+    mark = f"tier: {card['tier']}{' — synthetic hospital' if card['synthetic'] else ''}"
+    sections = [(heading, *blocks) for heading, blocks in card_sections(settings, card)]
+    write_text(job.out["md"], markdown_page(f"Data card: {card['source']['label']} ({mark})", sections))
     job.metrics.update(cases=len(cases), patients=card["counts"]["patients"])
-    print(f"{job.options['dataset']}: {len(cases)} of {attrition.read} cases, {card['counts']['patients']} patients")
+    print(f"{dataset}: {len(cases)} of {attrition.read} cases, {card['counts']['patients']} patients")
 
 
-def card_parts(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
-    """Arrange the numbers of :func:`cdpr.report.card_counts.data_card` to read, below their headings."""
-    source, counts, diagnoses = card["source"], card["counts"], card["diagnoses"]
-    privacy = ("The cases are credentialed: this card holds numbers, and of diagnoses those names that are no words of "
-               f"the source, where {FEWEST_PATIENTS} patients or more have them.")  # fmt: skip
-    about = [
-        source["what"],
-        f"Licence: {source['licence']}.",
-        [*source["conditions"], *([f"See {', '.join(source['links'])}"] if source["links"] else [])],
-        *([privacy] if card["credentialed"] else []),
-        *map(Warned, card["warnings"]),
-    ]
+def card_sections(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
+    """Arrange the numbers of :func:`cdpr.report.card_counts.data_card` for readers: a heading and the blocks below it,
+    section by section."""
+    counts = card["counts"]
     languages = ", ".join(f"{name} {number}" for name, number in counts["languages"].items())
     size = (f"{counts['kept']:,} cases of {counts['patients']:,} patients, out of {counts['read']:,} cases read; "
             f"by language: {languages}. No patient is in two splits (checked).")  # fmt: skip
     steps = [{"rule": "cases read", "left": counts["read"]}, *card["funnel"],
              {"rule": "kept", "rule_mark": "total", "left": counts["kept"]}]  # fmt: skip
+    selection = [step | {"share": step.get("dropped", 0) / counts["read"]} for step in steps]
+    events = [{"what": what, "number": number} for what, number in card["events"].items()]
     spread = [{name: f"{value:,.1f}".removesuffix(".0") if isinstance(value, float) else value
                for name, value in row.items()} for row in card["distributions"]]  # fmt: skip
-    events = [{"what": what, "number": number} for what, number in card["events"].items()]
+    diagnoses = card["diagnoses"]
+    others = diagnoses["others"]
+    named = [_table(settings, "diagnoses", diagnoses["named"])] if diagnoses["named"] else []
+    unnamed = (
+        f"; not named here: {others['diagnoses']:,} others in {others['cases']:,} cases" if others["cases"] else ""
+    )
     digests = [{"input": name, "sha256": digest} for name, digest in card["digests"].items()]
-    unnamed = f"; not named here: {others(card)}" if others(card) else ""
-
-    def table(name: str, rows: Sequence[Row]) -> Table:
-        return layout.part(settings, f"data_card.{name}", rows)[1]
-
-    shares = [row | {"share": row.get("dropped", 0) / counts["read"]} for row in steps]
     return [
-        ("What it is", about),
-        ("Counts and splits", [size, table("splits", card["splits"])]),
-        ("Selection", [table("selection", shares)]),
-        ("What gave the diagnosis away", [table("leaks", card["leaks"]) if card["leaks"] else "None was found."]),
-        ("Rows behind the examinations", [table("events", events) if events else "No events recorded."]),
-        ("Distributions per case", [table("distributions", spread)]),
+        ("What it is", _about(card)),
+        ("Counts and splits", [size, _table(settings, "splits", card["splits"])]),
+        ("Selection", [_table(settings, "selection", selection)]),
+        ("What gave the diagnosis away", [_table(settings, "leaks", card["leaks"]) or "None was found."]),
+        ("Rows behind the examinations", [_table(settings, "events", events) or "No events recorded."]),
+        ("Distributions per case", [_table(settings, "distributions", spread)]),
         ("Most frequent diagnoses", [f"{diagnoses['distinct']} distinct diagnoses{unnamed}.",
-                                     *([table("diagnoses", diagnoses["named"])] if diagnoses["named"] else [])]),
-        ("Price coverage", _prices(card["prices"], table)),
-        ("Digests of the inputs", [table("digests", digests)]),
+                                     *named]),
+        ("Price coverage", _price_blocks(settings, card["prices"])),
+        ("Digests of the inputs", [_table(settings, "digests", digests)]),
     ]  # fmt: skip
 
 
-def _prices(prices: Mapping[str, Any], table: Callable[[str, Sequence[Row]], Table]) -> list[Block]:
-    coverage = prices["found"]
-    counts = [{"what": words, "count": coverage[key], "share": coverage[key] / max(1, coverage["found"])}
+def _table(settings: Settings, name: str, rows: Sequence[Row]) -> Table | str:
+    """Make a table of the card as ``tables.yaml`` declares it; an empty text where there are no rows."""
+    return layout.part(settings, f"data_card.{name}", rows)[1] if rows else ""
+
+
+def _about(card: Mapping[str, Any]) -> list[Block]:
+    """Return source, licence, conditions and warnings of a card."""
+    source = card["source"]
+    links = [f"See {', '.join(source['links'])}"] if source["links"] else []
+    about: list[Block] = [source["what"], f"Licence: {source['licence']}.", [*source["conditions"], *links]]
+    if card["credentialed"]:
+        about.append("The cases are credentialed: this card holds numbers, and of diagnoses those names that are no "
+                     f"words of the source, where {FEWEST_PATIENTS} patients or more have them.")  # fmt: skip
+    return [*about, *map(Warned, card["warnings"])]
+
+
+def _price_blocks(settings: Settings, prices: Mapping[str, Any]) -> list[Block]:
+    """Return how the examinations were priced: counts and shares."""
+    found = prices["found"]
+    counts = [{"what": words, "count": found[key], "share": found[key] / max(1, found["found"])}
               for key, words in _FOUND.items()]  # fmt: skip
-    counts.append({"what": "left out before: no examination", "count": coverage["no_examination"]})
+    counts.append({"what": "left out before: no examination", "count": found["no_examination"]})
     blocks: list[Block] = [
         "Examinations but physical, each counted in every case that has it; dollars before the rule of billing groups.",
-        table("found", counts),
+        _table(settings, "found", counts),
     ]
-    if prices["mappings"]:
-        rows = [row | {"price_usd": f"{float(row['price_usd']):.2f}"} for row in prices["mappings"]]
-        blocks += ["Names that are not the catalogue's own, drawn at random: see for yourself whether each is read "
-                   "right.", table("mappings", rows)]  # fmt: skip
-    blocks += [table(key, [row | {"usd": f"{row['usd']:,.0f}"} for row in prices[key]])
-               for key in ("by_how", "by_confidence") if prices[key]]  # fmt: skip
-    printed = prices["paper"]
-    dates = "" if not printed else (
-        f"The paper prints prices for {printed['names']} of the names ({printed['examinations']} examinations): "
-        f"USD {printed['paper_usd']:,.0f} instead of {printed['usd']:,.0f}.")  # fmt: skip
-    return [*blocks, dates]
+    for key in ("by_how", "by_confidence"):
+        rows = [row | {"usd": f"{row['usd']:,.0f}"} for row in prices[key]]
+        blocks += [_table(settings, key, rows)] if rows else []
+    return blocks

@@ -1,20 +1,8 @@
-"""The preflight as a table: what there is to learn, and whether it could be seen."""
+"""The preflight as a table: what there is to learn before training, and whether a difference could be seen."""
 
 from pathlib import Path
 
-from ..evaluation.preflight import (
-    CASE_SHARE,
-    COST_TO_TEST_AIM,
-    GAIN_AIM,
-    PAPER_COST_TO_TEST,
-    READING_AIM,
-    SEED_SD,
-    Headroom,
-    Preflight,
-    Resolution,
-    starting_utility,
-    verdict,
-)
+from ..evaluation import preflight
 from ..settings import Settings
 from . import comparisons, layout
 from .methods import DATASETS, backbone, domain
@@ -22,21 +10,23 @@ from .table import Row, Sheet
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make the table of the results in a folder; as plain numbers fractions, US dollars and units of utility."""
-    preflight = _read(folder / "preflight.json")
-    rows = [_figures(headroom, resolution) for headroom in preflight.headrooms for resolution in preflight.resolutions
-            if headroom.dataset == resolution.dataset]  # fmt: skip
-    first = preflight.headrooms[0].decoding
+    """Make the tables from the ``preflight.json`` of a results folder, a row per data set and decoding. The CSV has
+    fractions, US dollars and units of utility."""
+    checked = preflight.Preflight.model_validate_json((folder / "preflight.json").read_bytes())
+    resolutions = {resolution.dataset: resolution for resolution in checked.resolutions}
+    rows = [_row(headroom, resolutions[headroom.dataset]) for headroom in checked.headrooms]
+    first_decoding = checked.headrooms[0].decoding
+    obstacles = [f"{text}." for of_dataset in checked.obstacles.values() for text in of_dataset]
     answer = layout.part(
-        settings, "headroom.answer", [row for row in rows if row["decoding"] == first], first=first,
-        verdict=verdict(preflight), start=starting_utility(preflight), share=CASE_SHARE, sd=SEED_SD,
-        obstacles=[f"{text}." for of_dataset in preflight.obstacles.values() for text in of_dataset],
+        settings, "headroom.answer", [row for row in rows if row["decoding"] == first_decoding],
+        first=first_decoding, verdict=preflight.verdict(checked), start=preflight.starting_utility(checked),
+        share=preflight.CASE_SHARE, sd=preflight.SEED_SD, obstacles=obstacles,
     )  # fmt: skip
     gain = layout.part(
-        settings, "headroom.gain", rows, backbone=backbone(settings), reading_aim=100 * READING_AIM,
-        gain_aim=100 * GAIN_AIM, ratio_aim=COST_TO_TEST_AIM, paper_ratio=PAPER_COST_TO_TEST,
-        weaknesses=[f"{text}." for text in preflight.weaknesses],
-        unavailable=[f"{DATASETS[dataset]}: not available: {why}." for dataset, why in preflight.unavailable.items()],
+        settings, "headroom.gain", rows, backbone=backbone(settings), reading_aim=100 * preflight.READING_AIM,
+        gain_aim=100 * preflight.GAIN_AIM, ratio_aim=preflight.COST_TO_TEST_AIM,
+        paper_ratio=preflight.PAPER_COST_TO_TEST, weaknesses=[f"{text}." for text in checked.weaknesses],
+        unavailable=[f"{DATASETS[dataset]}: not available: {why}." for dataset, why in checked.unavailable.items()],
     )  # fmt: skip
     return layout.declared_sheet(settings, "headroom", [answer, gain], rows)
 
@@ -44,15 +34,12 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
 write_headroom = comparisons.writer(sheet)
 
 
-def _read(path: Path) -> Preflight:
-    return Preflight.model_validate_json(path.read_bytes())
-
-
-def _figures(headroom: Headroom, resolution: Resolution) -> Row:
-    """Make the row of a data set and decoding: its headroom, the figures derived from it, and the smallest differences
-    that its cases can detect."""
+def _row(headroom: preflight.Headroom, resolution: preflight.Resolution) -> Row:
+    """Return the headroom of a data set and decoding as a row, with the smallest differences that its cases can
+    show."""
     label = DATASETS[headroom.dataset]
-    derived = {name: getattr(headroom, name) for name in ("reading", "choice", "gain", "choice_utility")}
-    derived |= {"seeds": resolution.seeds, "least_accuracy": resolution.accuracy, "least_utility": resolution.utility}
-    derived |= {"dataset_text": label, "heading": f"{label} ({domain(headroom.dataset)})"}
-    return headroom.model_dump() | derived
+    gains = {name: getattr(headroom, name) for name in ("reading", "choice", "gain", "choice_utility")}
+    return headroom.model_dump() | gains | {
+        "seeds": resolution.seeds, "least_accuracy": resolution.accuracy, "least_utility": resolution.utility,
+        "dataset_text": label, "heading": f"{label} ({domain(headroom.dataset)})",
+    }  # fmt: skip

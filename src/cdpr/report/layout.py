@@ -1,4 +1,4 @@
-"""Tables as ``tables.yaml`` declares them: columns, caption and notes, with the words of the results at hand."""
+"""Tables as ``tables.yaml`` declares them: columns, caption and notes, filled with words of the results."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -12,24 +12,27 @@ from .methods import tier_mark
 from .table import Column, Row, Sheet, Table
 
 
-def _paper(settings: Settings, decoding: str) -> str:
+def _printed_in_paper(settings: Settings, decoding: str) -> str:
+    """Return the caption of figures that the paper prints."""
     warning = "" if settings.tier == "paper" else "; not comparable with the synthetic tier"
     return f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
 
 
-# Words that every table may use.
+# Words that every declaration may use in braces. Each is computed only where it is used, since a table may read only
+# the settings that its stage declares.
 _WORDS: dict[str, Callable[[Settings, str], str]] = {
     "decoding": lambda settings, decoding: decoding,
     "Decoding": lambda settings, decoding: decoding.capitalize(),
     "mark": lambda settings, decoding: tier_mark(settings),
     "in_domain": comparisons.in_domain_caption,
     "paired": lambda settings, decoding: comparisons.PAIRED_INTERVALS,
-    "paper": _paper,
+    "paper": _printed_in_paper,
 }
 
 
 @cache
 def _declared() -> dict[str, Any]:
+    """Read ``tables.yaml``."""
     return parse_yaml(shipped_text(__package__, "tables.yaml"))
 
 
@@ -42,19 +45,21 @@ def declared_sheet(
     settings: Settings, group: str, parts: Sequence[tuple[str, Table]], rows: Sequence[Row], heading: str = "",
     printed: Sequence[Table] = (),
 ) -> Sheet:  # fmt: skip
-    """Make a sheet: a group of tables below its declared title, or another ``heading``, and the same figures as plain
-    ``rows``."""
-    entry = _declared()[group]
+    """Make a sheet of the tables ``parts`` with their headings, below the declared title of their ``group`` or another
+    ``heading``. ``rows`` have the same figures as plain numbers, for the columns of the CSV that the group declares.
+    ``printed`` are the tables for print, where they differ."""
+    declared = _declared()[group]
     keys: list[str] = []
-    for column in entry["csv"]:
-        keys += [column] if isinstance(column, str) else _estimates(**column)
-    return Sheet(heading or title(settings, group), parts, rows, keys, entry.get("decimals", 6), printed)
+    for column in declared["csv"]:
+        keys += [column] if isinstance(column, str) else _estimate_columns(**column)
+    return Sheet(heading or title(settings, group), parts, rows, keys, declared.get("decimals", 6), printed)
 
 
-def _estimates(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
-    """Yield, for each estimate, the columns of its mean, interval and seed deviation; ``all``: of all metrics."""
-    names_of = {"all": list(METRICS), "in_domain": [metric.name for metric in comparisons.IN_DOMAIN_METRICS]}
-    names = names_of[estimates] if isinstance(estimates, str) else estimates
+def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
+    """Yield the columns of mean, interval and seed deviation of each estimate: ``utility``, ``utility_low``, ... The
+    estimates are named one by one, or are those of ``all`` metrics or of the ``in_domain`` ones."""
+    in_domain = [metric.name for metric in comparisons.IN_DOMAIN_METRICS]
+    names = {"all": list(METRICS), "in_domain": in_domain}[estimates] if isinstance(estimates, str) else estimates
     for name in names:
         yield from (f"{prefix}{name}{end}" for end in ("", "_low", "_high", "_seed_sd"))
 
@@ -72,19 +77,31 @@ def shared(*names: str) -> list[Column]:
 def part(
     settings: Settings, name: str, rows: Sequence[Row], decoding: str = "", columns: Sequence[Column] = (), **words: Any
 ) -> tuple[str, Table]:
-    """Make heading and table ``GROUP.TABLE`` of these rows. ``columns`` follow the declared ones. ``words`` fill
-    braces; a note that is nothing but a word whose value is a list gives a note for each of its items."""
+    """Make the table that ``tables.yaml`` declares as ``GROUP.TABLE``. Returns its heading and the table.
+
+    ``columns`` follow the declared ones. ``words`` fill the braces of heading, caption and notes. A note ``{word}``
+    whose word is a list becomes a note for each of its items; an empty note is left out.
+    """
     group, _, table = name.partition(".")
-    entry = _declared()[group][table]
-    words |= {word: text_of(settings, decoding) for word, text_of in _WORDS.items() if f"{{{word}}}" in str(entry)}
-    heading, caption, label = (entry.get(field, "").format(**words) for field in ("heading", "caption", "label"))
-    columns = [*(column for declared in entry.get("columns", ()) for column in _columns(declared, words)), *columns]
-    filled_notes = list(_filled(entry.get("notes", ()), words))
-    label = f"tab:{label}" if label else ""
-    return heading, Table(columns, rows, caption, filled_notes, label, entry.get("wide", True), entry.get("by", ""))
+    declared = _declared()[group][table]
+    used = [word for word in _WORDS if f"{{{word}}}" in str(declared)]
+    words |= {word: _WORDS[word](settings, decoding) for word in used}
+    heading, caption, label = (declared.get(field, "").format(**words) for field in ("heading", "caption", "label"))
+    all_columns = [column for entry in declared.get("columns", ()) for column in _declared_columns(entry, words)]
+    all_columns += columns
+    table_notes: list[str] = []
+    for note in declared.get("notes", ()):
+        value = words.get(note.strip("{}"))
+        table_notes += value if isinstance(value, list) else [note.format(**words)]
+    return heading, Table(
+        all_columns, rows, caption, list(filter(None, table_notes)), f"tab:{label}" if label else "",
+        declared.get("wide", True), declared.get("by", ""),
+    )  # fmt: skip
 
 
-def _columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[Column]:
+def _declared_columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[Column]:
+    """Return the columns of one declaration: a shared column by its name, columns of metrics, or one column by its
+    fields."""
     if isinstance(entry, str):
         return shared(entry)
     if "metrics" in entry:
@@ -92,9 +109,3 @@ def _columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[
         metrics = comparisons.IN_DOMAIN_METRICS if names == "in_domain" else [METRICS[name] for name in names]
         return comparisons.interval_columns(**entry | {"metrics": metrics})
     return [Column(**entry | {"header": entry["header"].format(**words)})]
-
-
-def _filled(notes: Sequence[str], words: Mapping[str, Any]) -> Iterator[str]:
-    for note in notes:
-        value = words.get(note.strip("{}"))
-        yield from value if isinstance(value, list) else filter(None, [note.format(**words)])

@@ -1,8 +1,7 @@
-"""Every agent on each benchmark and on its leak-controlled variant: its gain from leaks."""
+"""Every agent on each benchmark and on its leak-controlled variant: what it gains from leaks."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 from ..evaluation.metrics import METRICS, EvaluationError, by_run, metric_fields
 from ..settings import Settings
@@ -21,60 +20,63 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Make a table per decoding of every agent on each benchmark and on its variant. Raises as :class:`Results`
     does."""
     results = Results(settings, folder, leak_methods(settings))
-    variants = [results.path(run, controlled_name(d)) for m in results.methods for run in m.runs for d in DATASETS]
-    check_provenance(settings, sorted({path for path in variants if path.exists()}))
-    taken_out = [note for dataset, label in DATASETS.items() for note in _taken_out(results, dataset, label)]
-    words: dict[str, Any] = {"remarks": results.notes(), "taken_out": taken_out, "notices": notices(settings)}
-    parts, every_line = [], []
+    variants = {results.path(run, controlled_name(dataset))
+                for method in results.methods for run in method.runs for dataset in DATASETS}  # fmt: skip
+    check_provenance(settings, sorted(path for path in variants if path.exists()))
+    changes = [text for dataset in DATASETS if (text := _describe_changes(results, dataset))]
+    parts, csv_rows = [], []
     for decoding in results.decodings:
-        pairs = [(method, dataset) for method in results.methods for dataset in DATASETS]
-        lines = [_line(results, method, dataset, decoding) for method, dataset in pairs]
-        rows = [line | {"heading": label} for d, label in DATASETS.items() for line in lines if line["dataset"] == d]
-        parts.append(layout.part(settings, "leak_control.levels", rows, decoding, **words))
-        every_line += lines
-    return layout.declared_sheet(settings, "leak_control", parts, every_line)
+        rows = [_compare_with_variant(results, method, dataset, decoding)
+                for method in results.methods for dataset in DATASETS]  # fmt: skip
+        by_dataset = [row | {"heading": label} for dataset, label in DATASETS.items() for row in rows
+                      if row["dataset"] == dataset]  # fmt: skip
+        parts.append(layout.part(settings, "leak_control.levels", by_dataset, decoding, remarks=results.notes(),
+                                 taken_out=changes, notices=notices(settings)))  # fmt: skip
+        csv_rows += rows
+    return layout.declared_sheet(settings, "leak_control", parts, csv_rows)
 
 
 write_leak_control = comparisons.writer(sheet)
 
 
-def _line(results: Results, method: Method, dataset: str, decoding: str) -> Row:
-    """Compare one agent on a benchmark and its variant, seed by seed on the cases in both: its means, and variant minus
-    benchmark (accuracy as a share, shown in %); or the reason why there is no such figure.
+def _compare_with_variant(results: Results, method: Method, dataset: str, decoding: str) -> Row:
+    """Return the row of an agent on a benchmark and its variant: its means on the cases in both, and variant minus
+    benchmark, seed by seed; or the reason why there are none. Accuracies are fractions.
 
-    Raises EvaluationError when the variant holds a case that the benchmark does not.
+    Raises EvaluationError where the variant holds a case that the benchmark does not.
     """
-    line, places = results.summary(method, dataset, decoding), (dataset, controlled_name(dataset))
+    row, variant = results.summary(method, dataset, decoding), controlled_name(dataset)
     try:
-        rows, less = (results.rows(method, place, decoding) for place in places)
+        whole, controlled = (results.rows(method, name, decoding) for name in (dataset, variant))
     except NotMeasured as error:
-        head = {name: line[name] for name in ("tier", "decoding", "method", "label", "dataset")}
+        head = {name: row[name] for name in ("tier", "decoding", "method", "label", "dataset")}
         return head | {"status": error.reason, "seeds": len(method.runs), "reason": error.reason}
-    whole = rows[rows.note_id.isin(set(less.note_id))]
-    if strange := set(less.note_id) - set(rows.note_id):
-        raise EvaluationError(f"{method.runs[0]} on {dataset}: {len(strange)} cases of the leak-controlled variant are "
+    if unknown := set(controlled.note_id) - set(whole.note_id):
+        raise EvaluationError(f"{method.runs[0]} on {dataset}: {len(unknown)} cases of the leak-controlled variant are "
                               "not in the benchmark; evaluate both again")  # fmt: skip
-    before, after = (by_run(side, metric_fields()) for side in (whole, less))
+    shared = whole[whole.note_id.isin(set(controlled.note_id))]
+    before, after = (by_run(frame, metric_fields()) for frame in (shared, controlled))
     change = results.difference([(after[run], before[run]) for run in method.runs], dataset)
-    runs = [evaluations_of(method, place) for place in places]
-    line = line | {"cases": change["cases"], "discordant": change["discordant"], "runs": (*runs[1], *runs[0])}
+    runs_before, runs_after = evaluations_of(method, dataset), evaluations_of(method, variant)
+    row = row | {"cases": change["cases"], "discordant": change["discordant"], "runs": (*runs_after, *runs_before)}
     for metric in SHOWN:
         name, column = metric.name, list(METRICS).index(metric.name)
-        for key, side, behind in zip((name, f"{name}_controlled"), (before, after), runs, strict=True):
-            mean = sum(values[:, column].mean() for values in side.values()) / len(side)
-            line |= {key: float(mean), f"{key}_runs": behind}
-        line |= {f"{name}_change{end}": change[f"{name}{end}"] for end in ("", "_low", "_high")}
-    return line
+        for key, values, runs in ((name, before, runs_before), (f"{name}_controlled", after, runs_after)):
+            mean = sum(of_run[:, column].mean() for of_run in values.values()) / len(values)
+            row |= {key: float(mean), f"{key}_runs": runs}
+        row |= {f"{name}_change{end}": change[f"{name}{end}"] for end in ("", "_low", "_high")}
+    return row
 
 
-def _taken_out(results: Results, dataset: str, label: str) -> list[str]:
-    """Describe in a sentence what `remove_leaks` reports of a data set."""
+def _describe_changes(results: Results, dataset: str) -> str:
+    """Say how many cases the variant of a data set has, and what was removed for which leak; empty without a report of
+    `remove_leaks`."""
     path = results.folder / "cases" / f"{controlled_name(dataset)}.report.json"
     if not path.exists():
-        return []
-    attrition = json.loads(path.read_text(encoding="utf-8"))
-    changes = [f"{row['leak']} ({row['action']} in {row['cases']})" for row in attrition["leaks"]]
-    changes += [f"cases dropped: {step['rule']} ({step['dropped']})" for step in attrition["funnel"]]
-    share = number(100 * attrition["kept"] / attrition["read"], 1) if attrition["read"] else "0.0"
-    cases = f"{label}: {attrition['kept']} of {attrition['read']} cases ({share}%)"
-    return [f"{cases}; {'; '.join(changes) or 'no leak was found'}."]
+        return ""
+    report = json.loads(path.read_text(encoding="utf-8"))
+    changes = [f"{row['leak']} ({row['action']} in {row['cases']})" for row in report["leaks"]]
+    changes += [f"cases dropped: {step['rule']} ({step['dropped']})" for step in report["funnel"]]
+    share = number(100 * report["kept"] / report["read"], 1) if report["read"] else "0.0"
+    return (f"{DATASETS[dataset]}: {report['kept']} of {report['read']} cases ({share}%); "
+            f"{'; '.join(changes) or 'no leak was found'}.")  # fmt: skip

@@ -1,6 +1,6 @@
 """The table of open cases: every agent on real cases that are open to everyone, and on one's own in FHIR.
 
-Table 1's layout without its average: these cases are none of the paper's benchmarks.
+It has Table 1's layout without its average: these cases are none of the paper's benchmarks.
 """
 
 from pathlib import Path
@@ -17,8 +17,9 @@ _LABEL = "open_cases"
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make, per decoding, a table of the agents in Table 1's layout; then counts and intervals, and the use of models.
-    Raises SettingsError where the settings name no such cases or no row can be run, and as :class:`Results` does."""
+    """Make, for each decoding, a table of the agents in Table 1's layout, then counts with intervals, then the use of
+    models. Raises SettingsError where the settings name no open cases or no row can be run, and as :class:`Results`
+    does."""
     datasets = open_datasets(settings)
     if not datasets:
         raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "
@@ -30,17 +31,18 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             "`--configfile config/local_llm.yaml`; `cdpr systems` says what each row needs"
         )
     results = Results(settings, folder, methods, datasets)
-    requested = settings.evaluation.open_cases.cases
-    mark = (
-        f"tier: {settings.tier} — {'all cases' if requested is None else f'up to {requested} cases'} of each data set"
-    )
+    most = settings.evaluation.open_cases.cases
+    mark = f"tier: {settings.tier} — {'all cases' if most is None else f'up to {most} cases'} of each data set"
     notes = [*layout.notes("open_cases"), *results.notes()]
-    captions = {decoding: f"Open cases, {decoding} decoding ({mark}). {MEASURED}." for decoding in results.decodings}
-    parts = [main_results_table(results, decoding, text, notes, _LABEL) for decoding, text in captions.items()]
-    parts += [interval_table(results, decoding, mark, _LABEL) for decoding in results.decodings]
-    parts += [(f"Effort, {decoding} decoding", effort_table(results, decoding, mark, f"{_LABEL}_effort")[1])
-              for decoding in results.decodings]  # fmt: skip
-    return layout.declared_sheet(settings, "open_cases", parts, long_rows(results), f"Open cases ({mark})")
+    levels, counts, efforts = [], [], []
+    for decoding in results.decodings:
+        caption = f"Open cases, {decoding} decoding ({mark}). {MEASURED}."
+        levels.append(main_results_table(results, decoding, caption, notes, _LABEL))
+        counts.append(interval_table(results, decoding, mark, _LABEL))
+        _, table = effort_table(results, decoding, mark, f"{_LABEL}_effort")
+        efforts.append((f"Effort, {decoding} decoding", table))
+    parts, title = [*levels, *counts, *efforts], f"Open cases ({mark})"
+    return layout.declared_sheet(settings, "open_cases", parts, long_rows(results), title)
 
 
 write_open_cases = comparisons.writer(sheet)

@@ -1,25 +1,27 @@
 """The runs behind a number: keys, digests and the command that makes them again, from the ``run.json`` files.
 
-No date, duration, commit or absolute path is taken over: the same results give the same page.
+No date, duration, commit or absolute path is shown: the same results give the same page.
 """
 
+import itertools
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from ..records import KEY_TAG
 from ..settings import Settings
 from .inspector.data import address
-from .methods import DATASETS, Method, is_synthetic
+from .methods import DATASETS, Method, why_unfit
 from .provenance import check_tier, read_record
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """The origin of one file, and a query for its run in MLflow; ``key`` is empty where there is no ``run.json``."""
+    """How the file ``target`` was made: by which ``command``, and in which run. ``query`` finds the run in MLflow.
+    Without a ``run.json`` only the first two are known."""
 
     target: str
     command: str
@@ -32,74 +34,87 @@ class Artifact:
     query: str = ""
 
 
+class Evaluation(NamedTuple):
+    """An evaluation on the page. ``training`` is how its policy was trained (None for an agent that is not trained),
+    and ``inspector`` the address at which the inspector shows its cases (empty where it does not)."""
+
+    anchor: str
+    artifact: Artifact
+    training: Artifact | None
+    inspector: str
+
+
 class Records:
-    """The ``run.json`` files below a results folder. Methods raise ProvenanceError for one that cannot be read or is of
-    another tier than the settings."""
+    """The ``run.json`` files below a results folder. Methods raise ProvenanceError for one that cannot be read, or that
+    is of another tier than the settings."""
 
     def __init__(self, settings: Settings, results: Path):
         self.settings, self.results = settings, results
 
-    def artifact(self, target: str, record: Path | None = None) -> Artifact:
-        """Describe the origin of ``target``, a path below the results; ``record`` where it is not the ``run.json``
-        beside it."""
+    def artifact(self, target: str, record: str = "") -> Artifact:
+        """Describe how the file ``target`` was made. ``record`` is its ``run.json``, by default the one beside it; both
+        are paths below the results folder."""
         root = self.settings.paths.results
-        # An absolute folder is the reader's own matter: it would make the page another one on every machine.
+        # An absolute path would make the page different on every machine.
         file = f"{'<results>' if Path(root).is_absolute() else shlex.quote(root)}/{target}"
         # Results in another folder are those of an overlay, whose name no record holds.
         overlays = "" if root == "results" else "--configfile YOUR_OVERLAYS -- "
         command = f"snakemake --cores all {overlays}{file}"
-        run_json = record or (self.results / target).with_suffix(".run.json")
+        run_json = self.results / record if record else (self.results / target).with_suffix(".run.json")
         if not run_json.exists():
             return Artifact(target, command)
-        content = read_record(run_json)
-        check_tier(self.settings, run_json, content.tier)
-        seed = content.tags.get("seed", "") if content.seed is None else str(content.seed)
-        return Artifact(target, command, content.name, content.run_key, content.code_digest, seed,
-                    (content.input_digest("cases") or "")[:16], content.experiment,
-                    f"tags.`{KEY_TAG}` = '{content.run_key}'")  # fmt: skip
+        run = read_record(run_json)
+        check_tier(self.settings, run_json, run.tier)
+        seed = run.tags.get("seed", "") if run.seed is None else str(run.seed)
+        cases = (run.digest_of("cases") or "")[:16]
+        query = f"tags.`{KEY_TAG}` = '{run.run_key}'"
+        return Artifact(target, command, run.name, run.run_key, run.code_digest, seed, cases, run.experiment, query)
 
-    def behind(self, methods: Iterable[Method]) -> list[dict[str, Any]]:
-        """Return, by method, all evaluations that there are, as ``blocks`` by data set; each once, with the first of
-        the methods that share it. ``training`` is how its policy was trained (None for one that was not), ``inspector``
-        where the inspector shows its cases (empty for runs that it does not show)."""
-        sources, known = [], set()
+    def sources(self, methods: Iterable[Method]) -> dict[Method, dict[str, list[Evaluation]]]:
+        """Return all evaluations that there are, by method and by the label of the data set. A run that several methods
+        share is listed with the first of them."""
+        sources: dict[Method, dict[str, list[Evaluation]]] = {}
+        listed: set[str] = set()
         for method in methods:
-            blocks: dict[str, list[dict[str, Any]]] = {}
-            for dataset, label in DATASETS.items():
-                if method.knows_hospital and not is_synthetic(self.settings, dataset):
-                    continue
-                here = [one for run in method.runs if run not in known for one in self._evaluated(run, dataset)]
-                blocks |= {label: here} if here else {}
-            known |= set(method.runs)
-            sources += [{"anchor": anchor(method.name), "title": method.label, "blocks": blocks}] if blocks else []
+            runs = [run for run in method.runs if run not in listed]
+            listed.update(runs)
+            by_dataset = {label: self._evaluations(runs, dataset) for dataset, label in DATASETS.items()}
+            if any(by_dataset.values()):
+                sources[method] = by_dataset
         return sources
 
-    def _evaluated(self, run: str, dataset: str) -> Iterator[dict[str, Any]]:
-        path, record = f"evaluations/{run}/{dataset}.jsonl", self.results / "training" / run / "run.json"
-        if (self.results / path).exists():
-            yield {
-                "run": run, "anchor": anchor(run, dataset), "artifact": self.artifact(path),
-                "training": self.artifact(f"training/{run}/metrics.jsonl", record) if record.exists() else None,
-                "inspector": address(run, dataset) if run in self.settings.inspector.runs else "",
-            }  # fmt: skip
+    def _evaluations(self, runs: Sequence[str], dataset: str) -> list[Evaluation]:
+        """List the evaluations of runs on a data set, without those that were not made."""
+        entries = []
+        for run in runs:
+            evaluation, record = f"evaluations/{run}/{dataset}.jsonl", f"training/{run}/run.json"
+            if why_unfit(self.settings, run, dataset) or not (self.results / evaluation).exists():
+                continue
+            was_trained = (self.results / record).exists()
+            training = self.artifact(f"training/{run}/metrics.jsonl", record) if was_trained else None
+            inspector = address(run, dataset) if run in self.settings.inspector.runs else ""
+            entries.append(Evaluation(anchor(run, dataset), self.artifact(evaluation), training, inspector))
+        return entries
 
 
 class Links:
-    """Links from the runs of a cell to their anchors on the page."""
+    """Links from numbers to the evaluations behind them, as anchors of the page."""
 
-    def __init__(self, behind: Iterable[Mapping[str, Any]]):
-        self._known = {one["anchor"] for method in behind for block in method["blocks"].values() for one in block}
+    def __init__(self, sources: Mapping[Method, Mapping[str, Sequence[Evaluation]]]):
+        lists = itertools.chain(*(by_dataset.values() for by_dataset in sources.values()))
+        self._anchors = {evaluation.anchor for evaluations in lists for evaluation in evaluations}
 
     def anchors(self, runs: Iterable[tuple[str, str]]) -> list[str]:
-        """Return the anchors of those runs that are on the page."""
-        return [name for run, dataset in runs if (name := anchor(run, dataset)) in self._known]
+        """Return the anchors of evaluations, given as (run, data set); those that are not on the page are left out."""
+        names = (anchor(run, dataset) for run, dataset in runs)
+        return [name for name in names if name in self._anchors]
 
     def of_claim(self, run: str) -> list[str]:
-        """Return the anchors of a run such as ``cdpr-seed0`` on all data sets, or on the one after a slash."""
+        """Return the anchors of a run: of ``cdpr-seed0`` on all data sets, of ``cdpr-seed0/private`` on one."""
         name, _, dataset = run.partition("/")
         return self.anchors([(name, d) for d in ([dataset] if dataset else DATASETS)])
 
 
 def anchor(name: str, dataset: str = "") -> str:
-    """Return the anchor on the page of an evaluation, or of a method."""
+    """Return the anchor of a method, or of the evaluation of a run: ``made-cdpr-seed0-private``."""
     return "-".join(["made", *(re.sub(r"\W", "-", part) for part in (name, dataset) if part)])

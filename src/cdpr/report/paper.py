@@ -1,6 +1,5 @@
 """Figures printed in the paper, as facts with their place (``workflow/paper/*.csv``)."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,19 @@ def facts_folder() -> Path:
     return project_folder() / "workflow/paper"
 
 
-def printed_rows(file: str, *values: str) -> list[dict[str, Any]]:
-    """Read the rows of a file below ``workflow/paper`` with the columns ``values`` as numbers (None where nothing is
-    printed), without its marks.
-
-    Raises :class:`PaperFactsError`.
-    """
-    return [{name: _number(where, row, name) if name in values else cell
-             for name, cell in row.items() if not name.endswith("_mark")}
-            for where, row in read_table(facts_folder() / file, values, PaperFactsError)]  # fmt: skip
+def printed_rows(file: str, *numeric: str) -> list[dict[str, Any]]:
+    """Read the rows of a CSV file below ``workflow/paper``, without the columns ``..._mark``. The columns ``numeric``
+    become numbers, None where nothing is printed. Raises :class:`PaperFactsError`."""
+    rows = []
+    for location, cells in read_table(facts_folder() / file, numeric, PaperFactsError):
+        row: dict[str, Any] = {name: cell for name, cell in cells.items() if not name.endswith("_mark")}
+        for column in numeric:
+            try:
+                row[column] = float(cells[column]) if cells[column] else None
+            except ValueError as error:
+                raise PaperFactsError(f"{location}: field {column!r}: {error}") from error
+        rows.append(row)
+    return rows
 
 
 def read_paper() -> dict[str, float]:
@@ -50,10 +53,3 @@ def sample_prices() -> dict[str, float]:
     from ..costs.catalogue import load_catalogue
 
     return dict(load_catalogue().paper)
-
-
-def _number(where: str, row: Mapping[str, str], column: str) -> float | None:
-    try:
-        return float(row[column]) if row[column] else None
-    except ValueError as error:
-        raise PaperFactsError(f"{where}: field {column!r}: {error}") from error

@@ -1,4 +1,4 @@
-"""``report.html``: everything on one page that needs nothing else, the answer that a reader wants first on top.
+"""``report.html``: everything on one page that needs no other file, the answer that a reader wants first on top.
 
 Tables are made of the same typed cells as their CSV, Markdown and LaTeX forms; figures are shown as they were drawn.
 Missing files are named, with the command that makes them. The same results give the same bytes.
@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import escape
 from ..evaluation.metrics import Metric
@@ -19,12 +19,13 @@ from ..job import Job, PageEntry
 from ..settings import Settings
 from . import templates
 from .comparisons import ACCURACY, AEC, METHOD, UTILITY, interval_columns, outcome_of
-from .data_card import card_parts
+from .data_card import card_sections
 from .effort import spent_part
 from .ledger.verdict import COUNTED, NOT_RUN, read_ledger
 from .methods import (
     DATASETS,
     IN_DOMAIN,
+    OURS,
     Method,
     is_synthetic,
     main_methods,
@@ -32,29 +33,53 @@ from .methods import (
     page_methods,
     tier_mark,
 )
-from .page_runs import Artifact, Links, Records
+from .page_runs import Artifact, Links, Records, anchor
 from .results import Results
 from .sample_case import CREDENTIALED
 from .sources import notices
 from .table import Block, Row, Table, interval, number
 
-OURS, RIVALS = "cdpr", ("grpo", "utility_grpo", "warm_start")
+RIVALS = ("grpo", "utility_grpo", "warm_start")
 PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}
-# Metric of the head, its header, unit, and words for what the interval of a difference shows. The utility, which is the
-# objective, decides the answer.
-SHOWN: tuple[tuple[Metric, str, str, dict[str, str]], ...] = (
-    (UTILITY, "Utility", "", {"better": "Yes", "worse": "No", "": "Open"}),
-    (ACCURACY, "Accuracy (%)", " points",
-     {"better": "more accurate", "worse": "less accurate", "": "accuracy is open"}),
-    (AEC, "Cost per case (USD)", " USD",
-     {"better": "cheaper", "worse": "costlier", "": "cost is open"}),
-)  # fmt: skip
+
+
+class ShownMetric(NamedTuple):
+    """A metric of the answer on top: its header, its unit, and the words for a difference that is in favour of CDPR
+    (``better``), against it (``worse``), or neither."""
+
+    metric: Metric
+    header: str
+    unit: str
+    better: str
+    worse: str
+    open: str
+
+    def difference(self, row: Row) -> str:
+        """Write the difference in a row of differences: ``+30.00 [21.00, 39.00]``."""
+        name, factor = self.metric.name, self.metric.factor
+        mean, low, high = (factor * row[f"{name}{end}"] for end in ("", "_low", "_high"))
+        return interval(mean, low, high, self.metric.decimals, signed=True)
+
+    def words(self, row: Row) -> str:
+        """Return the words for the difference in a row of differences."""
+        return {"better": self.better, "worse": self.worse, "": self.open}[outcome_of(row, self.metric)]
+
+
+# The utility, which is the objective, decides the answer.
+SHOWN = (
+    ShownMetric(UTILITY, "Utility", "", "Yes", "No", "Open"),
+    ShownMetric(ACCURACY, "Accuracy (%)", " points", "more accurate", "less accurate", "accuracy is open"),
+    ShownMetric(AEC, "Cost per case (USD)", " USD", "cheaper", "costlier", "cost is open"),
+)
 
 
 @dataclass
 class Chapter:
-    """A chapter of the page, or a data card: ``says`` is about its table, of which all parts but the first are folded;
-    ``folded``: so is the chapter. ``artifact`` is how the table was made, ``reason`` why there is none."""
+    """A chapter of the page, or a data card: figures, then the ``parts`` of a table, all but the first folded.
+
+    ``says`` is a text about the table, ``artifact`` how it was made, and ``reason`` why there is none. A ``folded``
+    chapter is opened by a click.
+    """
 
     name: str
     title: str
@@ -67,16 +92,15 @@ class Chapter:
 
 
 def write_report(settings: Settings, job: Job) -> None:
-    """Write the page.
+    """Stage ``write_report``: write the page as ``html``. Missing files are named on it.
 
-    Missing files are named. Raises ProvenanceError for results of another tier, utility or set of cases
-    and for JSON that cannot be read, EvaluationError for a broken evaluation; nothing is written then.
+    Raises ProvenanceError for results of another tier, utility or set of cases and for JSON that cannot be read, and
+    EvaluationError for a broken evaluation; nothing is written then.
     """
     folder = job.inputs["results"]
-    methods = page_methods(settings)
     results = Results(settings, folder, main_methods(settings))
     records = Records(settings, folder)
-    behind = records.behind(methods)
+    sources = records.sources(page_methods(settings))
     answers, head = headline(results, results.decodings[0])
     job.tags["says"] = f"{answers[0].place}: {answers[0].question} {answers[0].short}."
     page = {
@@ -86,46 +110,52 @@ def write_report(settings: Settings, job: Job) -> None:
         "seeds": settings.seeds,
         "answers": answers,
         "head": head,
-        "links": Links(behind),
+        "links": Links(sources),
         "notices": notices(settings),
-        "chapters": chapters(settings, job.page, records),
+        "chapters": make_chapters(settings, job.page, records),
         "claims": (read_ledger(settings, folder / "claims.json"), records.artifact("claims.json")),
-        "cards": [_card(name, label, records) for name, label in (DATASETS | open_datasets(settings)).items()],
-        "behind": behind,
-        "shared": shared_runs(methods),
+        "cards": [_read_card(name, label, records) for name, label in (DATASETS | open_datasets(settings)).items()],
+        "sources": sources,
     }
-    write_text(job.out["html"], _environment().get_template("report.html").render(page))
+    environment = escape.environment(templates, autoescape=True, finalize=escape.html)
+    environment.filters |= {"unbroken": _join_intervals, "slug": _style_class, "anchor": anchor}
+    write_text(job.out["html"], environment.get_template("report.html").render(page))
 
 
-def shared_runs(methods: Sequence[Method]) -> list[tuple[str, str]]:
-    """List the variants that are shown with runs of another one, because both have the same training, if with fewer
-    seeds."""
-    first: dict[str, str] = {}
-    owners = [(method.label, first.setdefault(method.runs[0], method.label)) for method in methods]
-    return [(label, owner) for label, owner in owners if label != owner]
+def _style_class(verdict: str) -> str:
+    """Return the CSS class of a verdict of the ledger; an unknown one looks like `not run`."""
+    return (verdict if verdict in COUNTED else NOT_RUN).replace(" ", "-")
+
+
+def _join_intervals(text: str) -> str:
+    """Keep an interval on one line, by a no-break space: ``58.90 [56.07, 61.83]``."""
+    return re.sub(r"\[[-+\d.]+, [-+\d.]+\]", lambda match: match[0].replace(", ", ",\u00a0"), text)
 
 
 def banner(settings: Settings) -> tuple[str, str]:
-    """Make the banner: where cases and policy come from, and what that means for the numbers."""
-    made_up = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
-    tiny = settings.policy.model == "tiny"
-    if not made_up and not tiny:
+    """Return the two halves of the banner: where cases and policy come from, and what that means for the numbers."""
+    labels = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
+    origins = ["tiny policy"] if settings.policy.model == "tiny" else []
+    if labels:
+        everywhere = len(labels) == len(DATASETS)
+        origins.insert(0, "synthetic hospital" if everywhere else f"synthetic: {', '.join(labels)}")
+    if not origins:
         return f"Tier: {settings.tier}", "The cases are the user's own files."
     if settings.tier == "miniature":
         return "Miniature", "everything in small, for tests: its numbers mean nothing"
-    cases = "Synthetic hospital" if len(made_up) == len(DATASETS) else f"Synthetic: {', '.join(made_up)}"
-    what = ", ".join([*([cases] if made_up else []), *(["tiny policy"] if tiny else [])])
-    return what[0].upper() + what[1:], "shows the method, not the paper's numbers"
+    origin = ", ".join(origins)
+    return origin[0].upper() + origin[1:], "shows the method, not the paper's numbers"
 
 
-def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records) -> list[Chapter]:
-    """Make the chapters of the page in the order of their first entry: figures, then the table."""
-    filled: dict[str, Chapter] = {}
+def make_chapters(settings: Settings, entries: Sequence[PageEntry], records: Records) -> list[Chapter]:
+    """Make the chapters of the page from its figures and tables, in the order of their first entry. All but the first
+    two are folded."""
+    chapters: dict[str, Chapter] = {}
     for entry in entries:
         name = re.sub(r"\W+", "_", entry.chapter.lower()).strip("_")
-        chapter = filled.setdefault(name, Chapter(name, entry.chapter, folded=len(filled) > 1))
+        chapter = chapters.setdefault(name, Chapter(name, entry.chapter, folded=len(chapters) > 1))
         if not entry.module:
-            chapter.pictures.append(_picture(records, entry.file, entry.text, entry.apart))
+            chapter.pictures.append(_embed_picture(records, entry))
             continue
         chapter.says, chapter.artifact = entry.text, records.artifact(entry.file)
         if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
@@ -136,48 +166,29 @@ def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records)
             chapter.parts = importlib.import_module(entry.module).sheet(settings, records.results).parts
             if entry.file == "tables/effort.md":
                 chapter.parts = [*spent_part(settings), *chapter.parts]
-    return list(filled.values())
+    return list(chapters.values())
 
 
-def _card(name: str, label: str, records: Records) -> Chapter:
-    file = records.results / (path := f"cards/{name}.json")
-    card = Chapter(name, label, artifact=records.artifact(path), reason="" if file.exists() else f"missing: {path}")
-    if not card.reason:
-        card.parts = card_parts(records.settings, json.loads(file.read_text(encoding="utf-8")))
-    return card
-
-
-def _picture(records: Records, path: str, alt: str, apart: bool = False) -> dict[str, Any]:
-    """Embed the PNG at ``path`` below the results as a data address, only its name if ``apart``, or the reason why it
-    is missing."""
-    file = records.results / path
-    content = file.read_bytes() if file.exists() else b""
-    reason = "" if content.startswith(b"\x89PNG") else f"{'no PNG image' if content else 'missing'}: {path}"
+def _embed_picture(records: Records, entry: PageEntry) -> dict[str, Any]:
+    """Read a PNG image into the page. Returns what the template shows of it: the image as ``data``, or the ``reason``
+    why there is none."""
+    path = records.results / entry.file
+    content = path.read_bytes() if path.exists() else b""
+    problem = "" if content.startswith(b"\x89PNG") else "no PNG image" if content else "missing"
     data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-    return {
-        "name": path,
-        "alt": alt,
-        "artifact": records.artifact(path),
-        "data": data,
-        "reason": reason,
-        "apart": apart,
-    }
+    return {"name": entry.file, "alt": entry.text, "apart": entry.apart, "artifact": records.artifact(entry.file),
+            "data": data, "reason": f"{problem}: {entry.file}" if problem else ""}  # fmt: skip
 
 
-def _environment() -> Any:
-    environment = escape.environment(templates, autoescape=True, finalize=escape.html)
-    environment.filters |= {"unbroken": _unbroken, "slug": _slug}
-    return environment
-
-
-def _slug(verdict: str) -> str:
-    """Return a verdict as a class of the page's style; one that is not known looks like `not run`."""
-    return (verdict if verdict in COUNTED else NOT_RUN).replace(" ", "-")
-
-
-def _unbroken(text: str) -> str:
-    """Keep an interval together where a cell must break: 58.90 / [56.07, 61.83]."""
-    return re.sub(r"\[[-+\d.]+, [-+\d.]+\]", lambda match: match[0].replace(", ", ",\u00a0"), text)
+def _read_card(dataset: str, label: str, records: Records) -> Chapter:
+    """Make the chapter of a data card, from its JSON file."""
+    target = f"cards/{dataset}.json"
+    card, path = Chapter(dataset, label, artifact=records.artifact(target)), records.results / target
+    if path.exists():
+        card.parts = card_sections(records.settings, json.loads(path.read_text(encoding="utf-8")))
+    else:
+        card.reason = f"missing: {target}"
+    return card
 
 
 # The answer on top
@@ -185,7 +196,7 @@ def _unbroken(text: str) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """The comparison of ours with one rival at one place, in words."""
+    """Whether ours is better than one rival, at one place: in ``short``, and as a ``sentence`` with the numbers."""
 
     place: str
     question: str
@@ -194,68 +205,60 @@ class Answer:
 
 
 def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
-    """Answer whether CDPR's utility is higher than that of GRPO, of GRPO for the same objective, and of the policy that
-    it started from, in-domain first; and make a table: per place the methods, then ours minus each rival."""
-    ours, rivals = results.method(OURS), [m for name in RIVALS for m in results.methods if m.name == name]
-    columns = [METHOD, *(replace(column, header=header, signed=False) for column, (_, header, *_) in
-                         zip(interval_columns([metric for metric, *_ in SHOWN]), SHOWN, strict=True))]  # fmt: skip
+    """Answer whether CDPR's utility is higher than that of each of :data:`RIVALS`, in-domain and on average.
+
+    Returns the answers, and a table that has for each place the methods, then ours minus each rival.
+    """
+    ours = results.method(OURS)
+    rivals = [method for name in RIVALS for method in results.methods if method.name == name]
+    columns = [METHOD]
+    for column, shown in zip(interval_columns([shown.metric for shown in SHOWN]), SHOWN, strict=True):
+        columns.append(replace(column, header=shown.header, signed=False))
     answers, rows = [], []
     for place, label in PLACES.items():
-        changes = [results.change(ours, rival, place, decoding) for rival in rivals]
-        answers += [_answer(results, label, rival, row) for rival, row in zip(rivals, changes, strict=True)]
-        levels = [results.summary(method, place, decoding) | {"heading": label} for method in (ours, *rivals)]
-        changes = [row | {"label": f"{row['label']} − {row['second']}", "heading": f"{label}: ours minus theirs"}
-                   for row in changes]  # fmt: skip
-        rows += [_noted(results, row) for row in (*levels, *changes)]
+        for method in (ours, *rivals):
+            row = results.summary(method, place, decoding) | {"heading": label}
+            rows.append(row if "reason" in row else _add_notes(results, row))
+        for rival in rivals:
+            row = results.change(ours, rival, place, decoding)
+            answers.append(_answer(results, label, rival, row))
+            row |= {"label": f"{row['label']} − {row['second']}", "heading": f"{label}: ours minus theirs"}
+            rows.append(row if "reason" in row else _add_notes(results, row))
     return answers, Table(columns, rows, by="heading")
 
 
 def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
+    """Put a row of differences from a rival into words."""
     start = f"the policy it started from ({rival.label[0].lower()}{rival.label[1:]})"
     than = start if rival.name == "warm_start" else rival.label
     question = f"Is the utility of {row['label']} higher than that of {than}?"
     if "reason" in row:
         return Answer(place, question, "Not known", f"{row['reason']}.")
-    differences = [
-        f"{header.partition(' (')[0].lower()} {_signed(row, metric)}{unit}" for metric, header, unit, _ in SHOWN
-    ]
+    differences = [f"{shown.header.partition(' (')[0].lower()} {shown.difference(row)}{shown.unit}" for shown in SHOWN]
     sentence = f"Ours minus theirs: {'; '.join(differences)}."
-    if (seeds := len(row["accuracy_by_seed"])) > 1:
-        same = [sum(value * row[metric.name] > 0 for value in row[f"{metric.name}_by_seed"]) for metric, *_ in SHOWN]
-        sentence += " Seeds with the same sign: {}, {} and {} of {}.".format(*same, seeds)
-    if broken := "; ".join(results.divergences(runs_of(row))):
-        sentence += f" {broken}: evaluated with the weights before."
-    return Answer(place, question, _short(row), sentence)
-
-
-def _signed(row: Row, metric: Metric) -> str:
-    mean, low, high = (metric.factor * row[f"{metric.name}{end}"] for end in ("", "_low", "_high"))
-    return interval(mean, low, high, metric.decimals, signed=True)
-
-
-def _short(row: Row) -> str:
-    """Answer yes, no or open by the utility; then accuracy and cost: ``Yes, by +0.141 [+0.120, +0.160]; less accurate,
-    cheaper``."""
+    if diverged := "; ".join(results.divergences(runs_of(row))):
+        sentence += f" {diverged}: evaluated with the weights before."
     if row["void"]:
-        return f"Open: {row['void']}"
-    answer, *others = (words[outcome_of(row, metric)] for metric, *_, words in SHOWN)
-    return f"{answer}, by {_signed(row, UTILITY)}; {', '.join(others)}"
+        return Answer(place, question, f"Open: {row['void']}", sentence)
+    utility, *others = SHOWN
+    words = ", ".join(shown.words(row) for shown in others)
+    return Answer(place, question, f"{utility.words(row)}, by {utility.difference(row)}; {words}", sentence)
 
 
-def _noted(results: Results, row: Row) -> Row:
-    """Add what the cells show below their numbers: values or deviation by seed, number of seeds, diverged runs.
-    Differences also get signs, and a mark of the side that they outcome_of."""
-    if "reason" in row:
-        return row
-    change, seeds = "second" in row, len(row["accuracy_by_seed"])
-    for metric, *_ in SHOWN:
-        name = metric.name
-        spread = row[f"{name}_by_seed"] if change else [row[f"{name}_seed_sd"] or 0.0]
-        values = ", ".join(number(value * metric.factor, metric.decimals, change) for value in spread)
-        row = row | {f"{name}_note": f"{'by seed' if change else 'seed SD'} {values}" if seeds > 1 else ""}
-        row |= {f"{name}_mark": outcome_of(row, metric), f"{name}_text": _signed(row, metric)} if change else {}
-    note = "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.divergences(runs_of(row))])
-    return row | {"label_note": note}
+def _add_notes(results: Results, row: Row) -> Row:
+    """Add to a measured row what its cells show below their numbers: values of a difference by seed, or the deviation
+    between seeds; below the label the number of seeds, and the runs that diverged. Differences get signs and marks."""
+    is_difference, seeds = "second" in row, len(row["accuracy_by_seed"])
+    notes = {"label_note": "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.divergences(runs_of(row))])}
+    for shown in SHOWN:
+        metric, name = shown.metric, shown.metric.name
+        if seeds > 1:
+            values = row[f"{name}_by_seed"] if is_difference else [row[f"{name}_seed_sd"]]
+            texts = [number(value * metric.factor, metric.decimals, is_difference) for value in values]
+            notes[f"{name}_note"] = f"{'by seed' if is_difference else 'seed SD'} {', '.join(texts)}"
+        if is_difference:
+            notes |= {f"{name}_text": shown.difference(row), f"{name}_mark": outcome_of(row, metric)}
+    return row | notes
 
 
 def runs_of(row: Row) -> list[str]:

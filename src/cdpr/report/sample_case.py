@@ -1,10 +1,10 @@
 """The paper's appendix table of one record, made from our own data: a test case, its examinations with their prices,
 and the episodes of the agents on it.
 
-A digest picks the case, no person does. Cases that not everyone may see are not shown: the table then says so.
+A digest chooses the case, no person does. Cases that not everyone may see are not shown; the table then says so.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from ..job import Job
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
 from . import layout
-from .methods import IN_DOMAIN, main_methods
+from .methods import IN_DOMAIN, Method, main_methods
 from .results import NotMeasured, Results
 from .sources import source_of
 from .table import Row, Sheet, Table
@@ -25,141 +25,155 @@ NOT_EVALUATED = "not evaluated on this case"
 NOT_OPEN = "not shown: under their licence not everyone may see the cases"
 # Printed lines of one LaTeX table, and characters of a result in one of them: a table cannot break over pages.
 _LINES, _CHARACTERS = 50, 60
-_COUNTS = ("n_issued", "n_physical", "n_na")
+_COUNTS = ("n_issued", "n_physical", "n_na", "cost_usd")
 
 
 def write_sample_case(settings: Settings, job: Job) -> None:
-    """Write the tables; missing evaluations are named in them. Raises ValueError when the file holds no test case,
-    RecordError for a broken one, and as :class:`Results` does."""
-    _sheet(settings, job.inputs["results"], job.inputs["cases"]).write(job.out)
+    """Stage ``write_sample_case``: write the tables as ``csv``, ``md`` and ``tex``. Missing evaluations are named in
+    them. Raises as :func:`choose_case` and :class:`Results` do."""
+    _make_sheet(settings, job.inputs["results"], job.inputs["cases"]).write(job.out)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make the tables of the sample case of the results in ``folder``."""
-    return _sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl")
+    """Make the tables of the sample case of a results folder."""
+    return _make_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl")
 
 
-def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
+def _make_sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     """Make the tables of the case, its examinations, and the agents' episodes; one line where the case may not be
     shown."""
     try:
-        case, among = choose_case(settings, cases)
+        case, test_cases = choose_case(settings, cases)
     except NotMeasured as error:
         hidden = layout.part(settings, "sample_case.hidden", [{"field": "Sample case", "reason": error.reason}])
         rows = [{"part": "case", "name": "status", "text": error.reason}]
         return layout.declared_sheet(settings, "sample_case", [hidden], rows)
-    workups = list(workups_on(settings, case, folder))
-    parts = [_case_table(settings, case, among), _examination_table(settings, case), _workup_table(settings, workups)]
-    about, examinations, agents = (table for _, table in parts)
-    rows = list(_plain_lines(case, among, workups))
-    return layout.declared_sheet(settings, "sample_case", parts, rows, printed=[about, *_pages(examinations), agents])
+    agents = list(agent_rows(settings, case, folder))
+    parts = [
+        _case_table(settings, case, test_cases),
+        _examination_table(settings, case),
+        _agent_table(settings, agents),
+    ]
+    about, examinations, episodes = (table for _, table in parts)
+    printed, rows = [about, *_split_pages(examinations), episodes], _csv_rows(case, test_cases, agents)
+    return layout.declared_sheet(settings, "sample_case", parts, rows, printed=printed)
 
 
-def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int]:
-    """Choose the test case with the smallest digest of ``evaluation.seed`` and its id, whatever the order of the file,
-    and count the test cases.
+def choose_case(settings: Settings, path: Path) -> tuple[CaseRecord, int]:
+    """Choose the test case with the smallest digest of ``evaluation.seed`` and its id, whatever the order of the file.
+    Returns the case, and the number of test cases.
 
-    Raises NotMeasured as soon as one case is credentialed, or where the source is not open to everyone, and ValueError
-    without a test case.
+    Raises NotMeasured where a case is credentialed or the data set is not open to everyone, ValueError without a test
+    case, and RecordError for a broken file.
     """
-    seed, best, among = settings.evaluation.seed, None, 0
-    for case in iterate_records(cases_path):
+    candidates = []
+    for case in iterate_records(path):
         if case.credentialed:
             raise NotMeasured(CREDENTIALED)
         if case.split == "test":
-            among += 1
-            best = min(best or case, case, key=lambda c: derive_seed(seed, c.note_id))
-    if best is None:
-        raise ValueError(f"{cases_path}: no case of split 'test'")
+            candidates.append(case)
+    if not candidates:
+        raise ValueError(f"{path}: no case of split 'test'")
     if not source_of(settings, IN_DOMAIN).open:
         raise NotMeasured(NOT_OPEN)
-    return best, among
+    seed = settings.evaluation.seed
+    return min(candidates, key=lambda case: derive_seed(seed, case.note_id)), len(candidates)
 
 
-def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Row]:
-    """Yield a line per agent of the main table and seed on its episode with the main decoding; ``reason`` says why
-    there is nothing, ``diverged`` at which step its training stopped. Raises EvaluationError for an evaluation of
-    another case under its name."""
-    decoding = settings.evaluation.decodings[0]
+def agent_rows(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Row]:
+    """Yield a row per agent of the main table and seed, about its episode on the case with the main decoding.
+
+    ``reason`` says why there is no episode, and ``diverged`` at which step its training stopped. Raises EvaluationError
+    for an evaluation of another case under the same id.
+    """
     results = Results(settings, folder, [method for method in main_methods(settings) if method.runs])
-    every_run = [(method, run) for method in results.methods for run in method.runs]
-    for method, run in every_run:
-        seed = ", ".join(map(str, seeds_of_runs([run])))
-        line = {"part": "agent", "name": method.name, "seed": seed, "label": method.label, "group": method.group,
-                "run": run}  # fmt: skip
-        try:
-            rows = results.rows(replace(method, runs=(run,)), IN_DOMAIN, decoding)
-        except NotMeasured as error:
-            yield line | {"text": error.reason, "reason": error.reason}
-            continue
-        if not (here := rows[rows.note_id == case.note_id].to_dict("records")):
-            yield line | {"text": NOT_EVALUATED, "reason": NOT_EVALUATED}
-            continue
-        (row,) = here
-        if row["gold"] != case.diagnosis_results:
-            path = results.path(run, IN_DOMAIN)
-            raise EvaluationError(f"{path}: case {case.note_id!r}: field 'gold': {row['gold']!r}, but the case says "
-                                  f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
-        yield line | {name: row[name] for name in (*_COUNTS, "cost_usd")} | {
-            "text": row["diagnosis"], "correct": str(row["correct"]).lower(),
-            "correct_text": "yes" if row["correct"] else "no", "diverged": "; ".join(results.divergences([run])),
-            "runs": ((run, IN_DOMAIN),),
-        }  # fmt: skip
+    for method in results.methods:
+        for run in method.runs:
+            seed = ", ".join(map(str, seeds_of_runs([run])))
+            row = {"part": "agent", "name": method.name, "seed": seed, "label": method.label, "group": method.group,
+                   "run": run}  # fmt: skip
+            try:
+                yield row | _episode_fields(results, case, method, run)
+            except NotMeasured as error:
+                yield row | {"text": error.reason, "reason": error.reason}
 
 
-def _case_table(settings: Settings, case: CaseRecord, among: int) -> tuple[str, Table]:
-    """Make the table of the patient, the diagnosis, and how the case was chosen."""
-    fields = [("Note", case.note_id), *_summary(case), ("Gold diagnosis", case.diagnosis_results)]
+def _episode_fields(results: Results, case: CaseRecord, method: Method, run: str) -> Row:
+    """Return diagnosis, counts and cost of a run's episode on a case. Raises NotMeasured without one."""
+    rows = results.rows(replace(method, runs=(run,)), IN_DOMAIN, results.decodings[0])
+    episodes = rows[rows.note_id == case.note_id].to_dict("records")
+    if not episodes:
+        raise NotMeasured(NOT_EVALUATED)
+    (episode,) = episodes
+    if episode["gold"] != case.diagnosis_results:
+        path = results.path(run, IN_DOMAIN)
+        raise EvaluationError(f"{path}: case {case.note_id!r}: field 'gold': {episode['gold']!r}, but the case says "
+                              f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
+    return {name: episode[name] for name in _COUNTS} | {
+        "text": episode["diagnosis"], "correct": str(episode["correct"]).lower(),
+        "correct_text": "yes" if episode["correct"] else "no", "diverged": "; ".join(results.divergences([run])),
+        "runs": ((run, IN_DOMAIN),),
+    }  # fmt: skip
+
+
+def _case_table(settings: Settings, case: CaseRecord, test_cases: int) -> tuple[str, Table]:
+    """Make the table of the patient and the diagnosis, with its heading."""
+    fields = [("Note", case.note_id), *_summary_fields(case), ("Gold diagnosis", case.diagnosis_results)]
     if case.final_diagnosis != case.diagnosis_results:
         fields.append(("Final diagnosis", case.final_diagnosis))
     whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
-    lines = [{"field": field, "text": text} for field, text in (*fields, ("Whole record", whole))]
+    rows = [{"field": field, "text": text} for field, text in (*fields, ("Whole record", whole))]
     source, seed = source_of(settings, IN_DOMAIN).label, settings.evaluation.seed
-    return layout.part(settings, "sample_case.case", lines, among=among, seed=seed, source=source)
+    return layout.part(settings, "sample_case.case", rows, among=test_cases, seed=seed, source=source)
 
 
 def _examination_table(settings: Settings, case: CaseRecord) -> tuple[str, Table]:
-    """Make the table of every examination of the record with its result, its price and its billing group."""
-    lines = [{"exam": exam, "result": result, "price": case.exam_cost_map.get(exam),
-              "group": case.exam_billing_group.get(exam, "")}
-             for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
-    return layout.part(settings, "sample_case.examinations", lines)
+    """Make the table of every examination with its result, price and billing group, with its heading."""
+    rows = [{"exam": exam, "result": result, "price": case.exam_cost_map.get(exam),
+             "group": case.exam_billing_group.get(exam, "")}
+            for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
+    return layout.part(settings, "sample_case.examinations", rows)
 
 
-def _workup_table(settings: Settings, workups: Sequence[Row]) -> tuple[str, Table]:
-    lines = []
-    for line in workups:
-        seed = line["seed"]
-        cells = {"label": f"{line['label']}, seed {seed}"} if "reason" in line and seed else {"seed": seed or None}
-        lines.append(line | cells)
-    broken = [f"{line['diverged']}; it is shown with the weights before." for line in workups if line.get("diverged")]
-    return layout.part(settings, "sample_case.agents", lines, settings.evaluation.decodings[0], broken=broken)
+def _agent_table(settings: Settings, agents: Sequence[Row]) -> tuple[str, Table]:
+    """Make the table of the agents' episodes, with its heading. A row with a reason has its seed in the label."""
+    rows = [row | ({"label": f"{row['label']}, seed {row['seed']}"} if "reason" in row and row["seed"] else
+                   {"seed": row["seed"] or None}) for row in agents]  # fmt: skip
+    diverged = [f"{row['diverged']}; it is shown with the weights before." for row in agents if row.get("diverged")]
+    return layout.part(settings, "sample_case.agents", rows, settings.evaluation.decodings[0], broken=diverged)
 
 
-def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
-    for line in filter(None, (line.strip().removeprefix("- ") for line in case.case_summary.splitlines())):
+def _summary_fields(case: CaseRecord) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each line ``- Chief Complaint: ...`` of a case summary."""
+    for line in case.case_summary.splitlines():
+        line = line.strip().removeprefix("- ")
         field, colon, text = line.partition(": ")
-        yield (field, text) if colon else ("Case summary", line)
+        if line:
+            yield (field, text) if colon else ("Case summary", line)
 
 
-def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Row]) -> Iterator[Row]:
-    rows = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(among)),
-            *(("summary", field, text) for field, text in _summary(case)),
-            ("case", "diagnosis_results", case.diagnosis_results),
-            ("case", "final_diagnosis", case.final_diagnosis)]  # fmt: skip
-    yield from ({"part": part, "name": name, "text": text} for part, name, text in rows)
-    yield {"part": "case", "name": "whole_record", "cost_usd": whole_record_usd(case)}
+def _csv_rows(case: CaseRecord, test_cases: int, agents: Sequence[Row]) -> list[Row]:
+    """Return the rows of the CSV: about the case, its examinations, and the agents. After an agent whose training
+    diverged comes a row that says so."""
+    texts = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(test_cases)),
+             *(("summary", field, text) for field, text in _summary_fields(case)),
+             ("case", "diagnosis_results", case.diagnosis_results),
+             ("case", "final_diagnosis", case.final_diagnosis)]  # fmt: skip
+    rows: list[Row] = [{"part": part, "name": name, "text": text} for part, name, text in texts]
+    rows.append({"part": "case", "name": "whole_record", "cost_usd": whole_record_usd(case)})
     for exam, result in case.key_pertinent_results_dict.items():
-        yield {"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),
-               "billing_group": case.exam_billing_group.get(exam)}  # fmt: skip
-    for line in workups:
-        yield line
-        if line.get("diverged"):
-            yield {"part": "status", "name": line["name"], "seed": line["seed"], "text": line["diverged"]}
+        rows.append({"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),
+                     "billing_group": case.exam_billing_group.get(exam)})  # fmt: skip
+    for row in agents:
+        rows.append(row)
+        if row.get("diverged"):
+            rows.append({"part": "status", "name": row["name"], "seed": row["seed"], "text": row["diverged"]})
+    return rows
 
 
-def _pages(table: Table) -> list[Table]:
-    """Cut a table into pieces that fit on a page."""
+def _split_pages(table: Table) -> list[Table]:
+    """Split the table of examinations into tables that each fit on a page, with ``(1 of 2)`` in the caption. The notes
+    are below the last one."""
     pages: list[list[Row]] = []
     used = _LINES
     for row in table.rows:
@@ -169,9 +183,10 @@ def _pages(table: Table) -> list[Table]:
             used = 0
         pages[-1].append(row)
         used += lines
-    count, caption = len(pages), table.caption.removesuffix(".")
-    return [table] if count < 2 else [
-        replace(table, rows=rows, notes=table.notes if page == count else (), caption=f"{caption} ({page} of {count}).",
-                label=table.label if page == 1 else f"{table.label}_{page}")
-        for page, rows in enumerate(pages, 1)
-    ]  # fmt: skip
+    tables = []
+    for page, rows in enumerate(pages, 1):
+        caption = f"{table.caption.removesuffix('.')} ({page} of {len(pages)})."
+        label = table.label if page == 1 else f"{table.label}_{page}"
+        notes = table.notes if page == len(pages) else ()
+        tables.append(replace(table, rows=rows, notes=notes, caption=caption, label=label))
+    return tables if len(pages) > 1 else [table]

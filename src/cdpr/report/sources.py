@@ -8,7 +8,8 @@ from .methods import is_synthetic
 
 
 def source_of(settings: Settings, dataset: str) -> DataSet:
-    """Return the source of a data set under these settings: the synthetic hospital where it has no path of its own."""
+    """Return label, licence and conditions of a data set: those of its own source, or of the synthetic hospital where
+    the settings give it no path."""
     real = DATASETS[dataset]
     if not is_synthetic(settings, dataset):
         return real
@@ -26,7 +27,7 @@ def source_of(settings: Settings, dataset: str) -> DataSet:
 
 
 def notices(settings: Settings) -> list[str]:
-    """Return the sentences that licences require below figures on the data sets of these settings."""
+    """Return the sentences that licences require below figures on the user's own data sets; none for synthetic ones."""
     if is_synthetic(settings, "clinicalbench"):
         return []
     repository, paper = DATASETS["clinicalbench"].links

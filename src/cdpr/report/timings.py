@@ -3,9 +3,7 @@
 Timings differ between runs, so they are no result and no part of ``report.html``.
 """
 
-from collections import defaultdict
 from datetime import timedelta
-from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -18,11 +16,13 @@ from . import layout
 from .table import markdown_page
 
 SLOWEST = 15
+_COLUMNS = ["stage", "job", "seconds", "cpu_hours", "memory_mb", "variant", "training_seconds"]
 
 
 def write_timings(settings: Settings, job: Job) -> None:
-    """Write the page. Files that cannot be used are named on it."""
-    rows, unusable, trained = list[tuple[Any, ...]](), list[str](), defaultdict[str | None, list[float]](list)
+    """Stage ``write_timings``: write the page as ``md``. Files that cannot be used are named on it."""
+    rows: list[list[Any]] = []
+    unusable: list[str] = []
     for path in record_files(job.inputs["results"]):
         try:
             record = RunRecord.read(path)
@@ -30,15 +30,12 @@ def write_timings(settings: Settings, job: Job) -> None:
             unusable.append(str(error))
             continue
         name = "/".join((record.stage, *record.options.values()))
-        if record.stage == "train_policy" and "seconds" in record.metrics:
-            trained[record.tags.get("variant")].append(record.metrics["seconds"])
-        rows.append((record.stage, name, record.wall_seconds, record.cpu_seconds / 3600, record.peak_memory_mb))
-    jobs = pd.DataFrame(rows, columns=["stage", "job", "seconds", "cpu_hours", "memory_mb"])
+        training_seconds = record.metrics.get("seconds") if record.stage == "train_policy" else None
+        rows.append([record.stage, name, record.wall_seconds, record.cpu_seconds / 3600, record.peak_memory_mb,
+                     record.tags.get("variant", ""), training_seconds])  # fmt: skip
+    jobs = pd.DataFrame(rows, columns=_COLUMNS)
     missing = "missing: run.json of any job. They are written as jobs end: `snakemake --cores all`."
-    parts: list[tuple[Any, ...]] = summary(settings, jobs) if rows else [("All jobs", missing)]
-    if trained:
-        means = [{"variant": v, "runs": len(s), "minutes": fmean(s) / 60} for v, s in trained.items()]
-        parts.append(layout.part(settings, "timings.trainings", means))
+    parts: list[tuple[Any, ...]] = _tables(settings, jobs) if rows else [("All jobs", missing)]
     if unusable:
         parts.append(("Files that cannot be used", "They are left out of the sums.", unusable))
     write_text(job.out["md"], markdown_page("What the computing costs", parts))
@@ -46,10 +43,10 @@ def write_timings(settings: Settings, job: Job) -> None:
     print(f"{len(jobs)} jobs, {len(unusable)} files that cannot be used")
 
 
-def summary(settings: Settings, jobs: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """Sum up what all jobs (``<stage>/<job>``) would take one after another, by stage with the most expensive first,
-    and list the slowest jobs, as parts of the page. Wall-clock seconds, hours of processors, largest resident memory in
-    MiB."""
+def _tables(settings: Settings, jobs: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """Make the tables of the page: sums by stage with the slowest stage first, the slowest jobs, and the mean time of
+    trainings by variant, without validation. Seconds are by the clock, memory is the largest resident one in MiB.
+    Returns each table with its heading."""
     seconds = float(jobs.seconds.sum())
     about = (
         f"{len(jobs)} jobs took {timedelta(seconds=round(seconds))} h one after another and "
@@ -60,7 +57,10 @@ def summary(settings: Settings, jobs: pd.DataFrame) -> list[tuple[Any, ...]]:
         jobs=("job", "size"), seconds=("seconds", "sum"), median_seconds=("seconds", "median"),
         cpu_hours=("cpu_hours", "sum"), memory_mb=("memory_mb", "max"))  # fmt: skip
     stages["share"] = 100 * stages.seconds / (seconds or 1.0)
-    stages = stages.sort_values(["seconds", "stage"], ascending=[False, True])
     slowest = jobs.sort_values(["seconds", "job"], ascending=[False, True]).head(SLOWEST)
-    return [("All jobs", about), layout.part(settings, "timings.stages", stages.to_dict("records")),
-            layout.part(settings, "timings.slowest", slowest.to_dict("records"))]  # fmt: skip
+    trained = jobs.dropna(subset="training_seconds").groupby("variant", as_index=False, sort=False)
+    trainings = trained.agg(runs=("job", "size"), minutes=("training_seconds", lambda seconds: seconds.mean() / 60))
+    stages = stages.sort_values(["seconds", "stage"], ascending=[False, True])
+    frames = {"stages": stages, "slowest": slowest, "trainings": trainings}
+    tables = [layout.part(settings, f"timings.{name}", frame.to_dict("records")) for name, frame in frames.items()]
+    return [("All jobs", about), *(table for table in tables if table[1].rows)]

@@ -1,9 +1,9 @@
-"""The opinion of a reference that knows the synthetic hospital's model on a decision: posterior, and value of every
-action.
+"""What a reference that knows the synthetic hospital's model says of a decision: the posterior over diseases, and the
+value of every action.
 
 The posterior is Bayes' rule under the model that made the cases. The value of an action is its expected utility from
-here on under that posterior, if at most one more examination follows the first and the likeliest disease is then named:
-what the reference policy ``value_of_information`` plans with, and a lower bound of what the best policy would reach.
+here on under that posterior, if at most one more examination follows it and the likeliest disease is then named. The
+reference policy ``value_of_information`` plans with these values, which are lower bounds of the best policy's.
 """
 
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ from ...hospital.posterior import canonical_name
 from ...settings import Settings
 
 _SHOWN = 5  # diseases of a posterior
-_NEGLIGIBLE = 1e-3  # as the reference policy's own
+_NEGLIGIBLE = 1e-3  # gain in utility, as of the reference policy
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """``posterior``: the likeliest diseases; ``values`` of the compared actions, None for what the model does not know;
-    ``best`` action of all with its value ``best_value``; ``lost``: its value minus that of the action taken, in units
-    of utility (None where the latter is not known)."""
+    """The ``posterior`` of the likeliest diseases; the ``values`` of the compared actions in units of utility, None for
+    examinations that the model does not know; the ``best`` of all actions with its ``best_value``; and ``lost``, the
+    best value minus that of the action taken (None where the latter is not known)."""
 
     posterior: tuple[tuple[str, float], ...]
     values: dict[ActionKey, float | None]
@@ -46,44 +46,42 @@ class Oracle:
         self.agent, self._judge = ValueOfInformation(settings, dataset), TableJudge()
 
     def opinion(self, state: State, taken: ActionKey, others: Iterable[ActionKey]) -> Opinion:
-        """Value the action ``taken`` at a state, a diagnosis by its words (``end``, text), and ``others``, where
-        (``end``, "") is the likeliest disease."""
-        agent, doctor = self.agent, self.agent.doctor
-        p, (charge, miss), is_requested = agent.posterior(state), agent.charges(state), agent.is_requested(state)
+        """Value the action ``taken`` in a state, and ``others``. A diagnosis is (``end``, text); with an empty text it
+        is the likeliest disease."""
+        doctor = self.agent.doctor
         actions = list(dict.fromkeys([taken, *others]))
-        exams = {action: doctor.exams.index(name) for action in actions if action[0] != "end"
-                 and (name := canonical_name(action[1])) in doctor.exams}  # fmt: skip
-        stop = float(p.max())
-        open_exams = [exam for exam in exams.values() if not is_requested[exam]]
-        gain = doctor.two_step_gain(p, charge, miss, is_requested, also=open_exams)
-        best = int(gain.argmax())
-        go_on = stop + max(float(gain[best]), 0.0)
+        names = {action: canonical_name(action[1]) for action in actions if action[0] != "end"}
+        exams = {action: doctor.exams.index(name) for action, name in names.items() if name in doctor.exams}
+        p, requested = self.agent.posterior(state), self.agent.is_requested(state)
+        charge, miss = self.agent.charges(state)
+        gain = doctor.two_step_gain(p, charge, miss, requested, also=[e for e in exams.values() if not requested[e]])
+        stop, best_exam, best_gain = float(p.max()), int(gain.argmax()), float(gain.max())
+        continued = stop + max(best_gain, 0.0)  # the value of the state after a request that brought nothing
 
         def value(action: ActionKey) -> float | None:
-            """Return the expected utility from here on after an action; None for an examination that the model does not
-            know."""
-            kind, name = action
+            """Compute the expected utility from here on after an action; None for an unknown examination."""
+            kind, text = action
             if kind == "end":
-                return self._chance(p, name) if name else stop
+                return self._probability_right(p, text) if text else stop
             if kind == "invalid":
-                return go_on - agent.loss(Effort(invalid=1))
-            if action not in exams:  # the model knows no such examination: nothing can come of it
-                return go_on - miss if kind == "unavailable" else None
-            if is_requested[exams[action]]:
-                return go_on if kind == "repeat" else go_on - miss
+                return continued - self.agent.loss(Effort(invalid=1))
+            if action not in exams:
+                return continued - miss if kind == "unavailable" else None
+            if requested[exams[action]]:
+                return continued if kind == "repeat" else continued - miss
             return stop + float(gain[exams[action]])
 
         values = {action: value(action) for action in actions}
-        orders = bool(gain[best] > _NEGLIGIBLE)
-        chosen = ("result", doctor.key(doctor.exams[best])) if orders else ("end", doctor.diseases[int(p.argmax())])
-        value_taken, at_best = values[taken], stop + float(gain[best]) if orders else stop
-        order = np.argsort(-p, kind="stable")[:_SHOWN]
-        likely = tuple((doctor.diseases[int(d)], float(p[d])) for d in order)
-        return Opinion(
-            likely, values, chosen, at_best, None if value_taken is None else max(0.0, at_best - value_taken)
-        )
+        best, best_value = ("end", doctor.diseases[int(p.argmax())]), stop
+        if best_gain > _NEGLIGIBLE:
+            best, best_value = ("result", doctor.key(doctor.exams[best_exam])), stop + best_gain
+        value_taken = values[taken]
+        lost = None if value_taken is None else max(0.0, best_value - value_taken)
+        likeliest = np.argsort(-p, kind="stable")[:_SHOWN]
+        posterior = tuple((doctor.diseases[int(disease)], float(p[disease])) for disease in likeliest)
+        return Opinion(posterior, values, best, best_value, lost)
 
-    def _chance(self, p: np.ndarray, diagnosis: str) -> float:
-        """Compute P(a diagnosis is judged right)."""
-        judged = [self._judge.verdict(diagnosis, disease).correct for disease in self.agent.doctor.diseases]
-        return float(p[np.array(judged)].sum())
+    def _probability_right(self, p: np.ndarray, diagnosis: str) -> float:
+        """Compute the probability, under a posterior [diseases], that a diagnosis is judged right."""
+        right = [self._judge.verdict(diagnosis, disease).correct for disease in self.agent.doctor.diseases]
+        return float(p[np.array(right)].sum())

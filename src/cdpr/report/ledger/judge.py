@@ -1,4 +1,4 @@
-"""The verdict on a claim: a comparison of two cells of the results, or of a cell with a printed number."""
+"""The verdict on a claim: a comparison of two methods in the results, or of one method with a printed number."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,180 +6,179 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from ...evaluation.metrics import METRICS
 from ...evaluation.significance import percentile_interval, wilson_interval
-from ...settings import seeds_of_runs, sweeps
+from ...settings import sweeps
 from ..curves import final_verdicts
-from ..methods import DATASETS, LEAST_SEEDS, TRAINED
+from ..methods import AVERAGE, DATASETS, LEAST_SEEDS, TRAINED
 from ..paper import read_paper
 from ..results import NotMeasured
-from .claims import Claim
-from .evidence import FACTOR, Evidence
-from .setup import compare_setup
-from .study import compare_study
-from .training import compare_training, final_accuracy
-from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, Verdict, directional, verdict_on, weakest
+from .claims import Claim, FigureClaim, MethodClaim, SuperlativeClaim, UntestedClaim
+from .evidence import Evidence
+from .setup import judge_setup
+from .study import judge_study
+from .training import judge_training, measure_final_accuracy
+from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Comparison, Effect, Verdict, judge_comparisons
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
-    """Judge a claim, and name the runs behind it that diverged. Raises EvaluationError or TableError for results that
-    cannot be used."""
+    """Judge a claim by the results. The reason names the runs behind it that diverged. Raises EvaluationError or
+    CurveError for results that cannot be used."""
+    if isinstance(claim, UntestedClaim):
+        return Verdict(NOT_RUN, claim.why)
     try:
-        if claim.why:
-            raise NotMeasured(claim.why)
         verdict = _JUDGES[claim.kind](claim, evidence)
     except NotMeasured as error:
         return Verdict(NOT_RUN, str(error).removeprefix("not run: "))
-    broken = ", ".join(evidence.results.divergences(verdict.runs))
-    why = f"{verdict.why}; {broken} (evaluated with the weights before)" if broken else verdict.why
-    return replace(verdict, why=why, seeds=verdict.seeds or _seeds(verdict.runs))
+    if diverged := ", ".join(evidence.results.divergences(verdict.runs)):
+        verdict = replace(verdict, why=f"{verdict.why}; {diverged} (evaluated with the weights before)")
+    return verdict
 
 
-def _seeds(runs: Sequence[str]) -> tuple[int, ...]:
-    """Return the training seeds of runs, sorted, each once."""
-    return tuple(sorted(set(seeds_of_runs(runs))))
+def judge_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
+    """Compare a printed number with ours, if cases, scale, backbone and judge are the paper's.
 
-
-def compare_figure(claim: Claim, evidence: Evidence) -> Verdict:
-    """Compare a printed number with a cell; this needs the paper's cases and backbone. Both were measured on samples:
-    their errors are added as independent ones are (square and add; Newcombe, Stat. Med. 17 (1998))."""
-    names = [claim.of, claim.than] if claim.than else [claim.of]
-    for method in map(evidence.method, names):
-        if not method.runs:
+    Both numbers were measured on samples, so their errors are added as independent ones are (square and add; Newcombe,
+    Stat. Med. 17 (1998)). The error of a printed accuracy is binomial. Of other numbers the paper prints no spread, and
+    ours, on as many cases, replaces it.
+    """
+    for name in filter(None, (claim.of, claim.than)):
+        if not (method := evidence.method(name)).runs:
             raise NotMeasured(method.why)
-    if unfit := evidence.unfit(claim.on):
-        raise NotMeasured(unfit)
-    cell = _final_accuracy if claim.metric == "final_accuracy" else _on_cases
-    measured, fields, void = cell(claim, names, evidence)
-    if void or math.isnan(measured.low):
-        return Verdict(OPEN, void or "one seed: no interval", *measured, **fields)
-    printed, half = claim.number()
-    theirs = (measured.high - measured.low) / 2  # the paper prints no spread: ours, on as many cases, replaces it
-    if claim.metric in ("accuracy", "final_accuracy") and not claim.than:  # binomial at the printed accuracy
-        low, high = wilson_interval(round(printed * fields["n"] / 100), fields["n"])
-        theirs = 50 * (high - low)
-    inside = agrees_with(printed, half, theirs, measured)
-    agrees = "agrees with" if inside else "differs from"
-    why = f"the printed figure, itself ±{theirs:.3g} over its cases, {agrees} the measured one"
-    return Verdict(REPRODUCED if inside else DEVIATES, why, *measured, **fields)
+    if reason := evidence.why_not_comparable(claim.on):
+        raise NotMeasured(reason)
+    measure = _measure_final_accuracy if claim.metric == "final_accuracy" else _measure_on_paper_cases
+    ours = measure(claim, evidence)
+    if ours.void or math.isnan(ours.measured.low):
+        return ours.verdict(OPEN, ours.void or "one seed: no interval")
+    printed_error = (ours.measured.high - ours.measured.low) / 2
+    if claim.metric in ("accuracy", "final_accuracy") and not claim.than:
+        cases: Any = ours.n
+        low, high = wilson_interval(round(claim.number * cases / 100), cases)
+        printed_error = 50 * (high - low)
+    agrees = agrees_with(claim.number, claim.rounding, printed_error, ours.measured)
+    verb = "agrees with" if agrees else "differs from"
+    why = f"the printed figure, itself ±{printed_error:.3g} over its cases, {verb} the measured one"
+    return ours.verdict(REPRODUCED if agrees else DEVIATES, why)
 
 
-def agrees_with(printed: float, rounding: float, theirs: float, measured: Effect) -> bool:
-    """Whether a printed number, whose 95% interval is ``theirs`` to either side, may equal the measured one."""
+def agrees_with(printed: float, rounding: float, printed_error: float, measured: Effect) -> bool:
+    """Tell whether a printed number and a measured one may be the same: whether they differ by at most the rounding and
+    both errors together. ``printed_error`` is half the 95% interval of the printed number."""
     value, low, high = measured
-    return abs(printed - value) <= rounding + math.hypot(high - value if printed > value else value - low, theirs)
+    measured_error = high - value if printed > value else value - low
+    return abs(printed - value) <= rounding + math.hypot(measured_error, printed_error)
 
 
-_Cell = tuple[Effect, dict[str, Any], str]
-"""What was measured, fields of its verdict, and why it supports nothing (empty: it does)."""
-
-
-def _on_cases(claim: Claim, names: Sequence[str], evidence: Evidence) -> _Cell:
-    """A cell of the tables, over as many test cases as the paper's, with Wilson's interval where the tables have it."""
-    cells = evidence.cells(names, claim.metric, claim.on)
-    if cells.cases != (paper_cases := int(read_paper()[f"text:cases.{claim.on}"]),):
+def _measure_on_paper_cases(claim: FigureClaim, evidence: Evidence) -> Comparison:
+    """Measure the statistic of a claim on as many test cases as the paper has. The mean of one method has the interval
+    of the tables."""
+    cells = evidence.cells([claim.of, claim.than] if claim.than else [claim.of], claim.metric, claim.on)
+    paper_cases = int(read_paper()[f"text:cases.{claim.on}"])
+    if cells.cases != (paper_cases,):
         raise NotMeasured(f"{cells.cases[0]} cases were evaluated; the figure is of {paper_cases}")
-    one_seed = next((m.label for m in cells.methods if m.group == TRAINED and len(m.runs) == 1), "")
-    void = f"{one_seed} was trained with one seed" if one_seed else ""
+    single = [method.label for method in cells.methods if method.group == TRAINED and len(method.runs) == 1]
+    void = f"{single[0]} was trained with one seed" if single else ""
+    ours = replace(cells.compare(claim.statistic), void=void)
     if claim.than:
-        return cells.statistic(claim.statistic), cells.evidence(claim.statistic), void
-    row, scale = evidence.summary(cells.methods[0], claim.on), FACTOR.get(claim.metric, 1.0)
-    ends = (row[f"{claim.metric}{end}"] * scale for end in ("", "_low", "_high"))
-    return Effect(*ends), cells.evidence("mean"), void
+        return ours
+    row, factor = evidence.summary(cells.methods[0], claim.on), METRICS[claim.metric].factor
+    value, low, high = (row[f"{claim.metric}{end}"] * factor for end in ("", "_low", "_high"))
+    return replace(ours, measured=Effect(value, low, high))
 
 
-def _final_accuracy(claim: Claim, names: Sequence[str], evidence: Evidence) -> _Cell:
-    """Accuracy of the last validation in %, with its interval over seeds and validation cases."""
-    (curve,) = evidence.curves(names, "accuracy")
-    table = final_verdicts(evidence.results.folder, curve.runs)
-    effect, void = final_accuracy(table, evidence.settings)
-    return effect, {"runs": curve.runs, "unit": "%", "n": table.shape[1]}, void
+def _measure_final_accuracy(claim: FigureClaim, evidence: Evidence) -> Comparison:
+    """Measure the accuracy of the last validation in %, with its interval over seeds and validation cases."""
+    (curve,) = evidence.curves([claim.of], "accuracy")
+    verdicts = final_verdicts(evidence.results.folder, curve.runs)
+    return measure_final_accuracy(verdicts, evidence.settings, unit="%", n=verdicts.shape[1], runs=curve.runs)
 
 
-def compare_methods(claim: Claim, evidence: Evidence) -> Verdict:
+def judge_comparison(claim: MethodClaim, evidence: Evidence) -> Verdict:
     """Compare two methods on the same test cases: one above or below the other, or both close together."""
     pair = evidence.cells([claim.of, claim.than], claim.metric, claim.on)
     if claim.within:
-        effect, limit = pair.statistic("difference").inside(claim.within), f", to lie within {claim.within:g}"
+        support = pair.effect("difference").inside(claim.within)
+        limit = f", to lie within {claim.within:g}"
     else:
-        effect = pair.statistic("difference", times=claim.times or 1.0).toward(claim.side).minus(claim.margin)
+        support = pair.effect("difference", claim.times or 1.0).toward(claim.side).minus(claim.margin)
         limit = f", to be {claim.side} {claim.times:g} times" if claim.times else ""
         limit += f", with a margin of {claim.margin:g}" if claim.margin else ""
-    void = evidence.results.why_void(pair.methods, claim.on, evidence.decoding)
-    name = "ratio" if claim.times else "difference"
-    reading, unfit = f"{pair.text()}{limit}", evidence.unfit(claim.on)
-    return verdict_on(effect, pair.statistic(name), reading, unfit, void=void, **pair.evidence(name))
+    comparison = pair.compare("ratio" if claim.times else "difference")
+    comparison = replace(comparison, support=support, text=f"{comparison.text}{limit}")
+    return judge_comparisons([comparison], evidence.why_not_comparable(claim.on))
 
 
-def judge_superlative(claim: Claim, evidence: Evidence) -> Verdict:
-    """Compare one with all others of its field: rows, points of a sweep, or data sets."""
+def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
+    """Compare one row, point of a sweep or data set with all others."""
     if claim.among == "data_sets":
-        return _of_data_sets(claim, evidence)
-    if not claim.sweep:
-        paper_rows = [method.name for method in evidence.results.methods if method.paper]
-        rivals = [name for name in claim.among or paper_rows if name != claim.of]
-        return _ahead_of_all(claim, claim.of, rivals, "rows", evidence)
+        return _judge_data_sets(claim, evidence)
+    if claim.sweep:
+        return _judge_peak(claim, evidence)
+    paper_rows = [method.name for method in evidence.results.methods if method.paper]
+    rivals = [name for name in claim.among or paper_rows if name != claim.of]
+    return _compare_with_rivals(claim, claim.of, rivals, "rows", evidence)
+
+
+def _judge_peak(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
+    """Compare a point of a sweep with its other points; with too few seeds of any point the claim is open."""
     points = sweeps(evidence.settings, "sensitivity").get(claim.sweep, {})
-    peak = next((name for value, name in points.items() if value == claim.value), None)
+    peak = points.get(claim.value)
     if peak is None:
         raise NotMeasured(f"the sweep {claim.sweep!r} has no point {claim.value:g}")
     rivals = [name for name in points.values() if name != peak]
     if not rivals:
         raise NotMeasured(f"no other point of the sweep {claim.sweep!r} is run here: snakemake sensitivity_all")
-    verdict = _ahead_of_all(claim, peak, rivals, "points of our grid", evidence)
+    verdict = _compare_with_rivals(claim, peak, rivals, "points of our grid", evidence)
     few = [name for name in points.values() if len(evidence.method(name).runs) < LEAST_SEEDS[name == peak]]
     if few:
         verdict = replace(verdict, verdict=OPEN, why=f"too few seeds for a peak ({', '.join(few)}); {verdict.why}")
     return replace(verdict, why=f"{verdict.why}; the paper does not print its grid")
 
 
-def _ahead_of_all(claim: Claim, of: str, rivals: Sequence[str], what: str, evidence: Evidence) -> Verdict:
-    """Compare one method with each of the others: all comparisons must support the claim, and a single one refutes it.
-    A rival that was not run may still refute it, so a lead is clear only with all of them."""
-    evidence.cells([of], claim.metric, claim.on)
-    pairs = []
-    for name in rivals:
+def _compare_with_rivals(
+    claim: SuperlativeClaim, name: str, rivals: Sequence[str], noun: str, evidence: Evidence
+) -> Verdict:
+    """Compare a method with each of its ``rivals``, which ``noun`` calls ``rows`` or ``points``.
+
+    A rival that was not run might refute the claim, so the claim is reproduced only where all were run.
+    """
+    evidence.cells([name], claim.metric, claim.on)  # raises NotMeasured
+    comparisons = []
+    for rival in rivals:
         with suppress(NotMeasured):
-            pairs.append(evidence.cells([of, name], claim.metric, claim.on))
-    if not pairs:
-        raise NotMeasured(f"none of the {len(rivals)} other {what} was run")
-    effects = [pair.statistic("difference").toward(claim.side) for pair in pairs]
-    at, all_effects = weakest(effects)
-    counted, whole_field = f"{len(pairs) + 1} of {len(rivals) + 1} {what} were run", len(pairs) == len(rivals)
-    voids = [evidence.results.why_void(pair.methods, claim.on, evidence.decoding) for pair in pairs]
-    behind = [i for i, effect in enumerate(effects) if effect.high < 0]
-    refuting = [i for i in behind if not voids[i]]
-    if refuting:  # show the pair that refutes: the one whose interval is furthest on the other side
-        at = min(refuting, key=lambda i: effects[i].high)
-    void = "" if refuting else next(filter(None, voids), "")
-    verdict, why = directional(all_effects, evidence.unfit(claim.on), "" if whole_field else counted, void)
-    reasons = (
-        f"ahead of {sum(effect.value > 0 for effect in effects)} of {len(pairs)}",
-        f"clearly behind {len(behind)}" if behind else "",
-        f"{'refuted by' if refuting else 'closest'}: {pairs[at].text()}",
-        why,
-        "" if counted in why else counted,
-    )
-    every_run = tuple(dict.fromkeys(run for pair in pairs for run in pair.runs))
-    fields = pairs[at].evidence("difference") | {"runs": every_run, "seeds": _seeds(pairs[at].runs)}
-    scope = "" if whole_field else f"of the {len(pairs) + 1} {what} run"
-    return Verdict(verdict, "; ".join(filter(None, reasons)), *pairs[at].statistic("difference"), scope=scope, **fields)
+            pair = evidence.cells([name, rival], claim.metric, claim.on)
+            lead = pair.effect("difference").toward(claim.side)
+            comparisons.append(replace(pair.compare("difference"), support=lead))
+    if not comparisons:
+        raise NotMeasured(f"none of the {len(rivals)} other {noun} was run")
+    run, count = len(comparisons) + 1, len(rivals) + 1
+    how_many = f"{run} of {count} {noun} were run"
+    unlike_paper = evidence.why_not_comparable(claim.on)
+    if run < count:
+        return replace(judge_comparisons(comparisons, unlike_paper, how_many), scope=f"of the {run} {noun} run")
+    verdict = judge_comparisons(comparisons, unlike_paper)
+    return replace(verdict, why=f"{verdict.why}; {how_many}")
 
 
-def _of_data_sets(claim: Claim, evidence: Evidence) -> Verdict:
-    """Compare one method on one data set with the others. They have different cases, resampled independently, so the
-    difference is not paired."""
-    others = [on for on in DATASETS if on != claim.on]
-    here, *there = (evidence.cells([claim.of], claim.metric, on) for on in (claim.on, *others))
-    differences = [(here.means[0] - other.means[0], here.draws[:, 0] - other.draws[:, 0]) for other in there]
-    effects = [Effect(float(mean), *percentile_interval(draws)).toward(claim.side) for mean, draws in differences]
-    at, all_effects = weakest(effects)
-    void = evidence.results.why_void(here.methods, claim.on, evidence.decoding)
-    next_to = f"{DATASETS[others[at]]} {there[at].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
-    unfit, fields = evidence.unfit("average"), here.evidence("difference")
-    return verdict_on(all_effects, effects[at], f"next: {next_to}", unfit, void=void, **fields)
+def _judge_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
+    """Compare one method on one data set with the others. They have different cases, which are resampled independently,
+    so the difference is not paired."""
+    here = evidence.cells([claim.of], claim.metric, claim.on)
+    comparisons = []
+    for dataset in DATASETS:
+        if dataset == claim.on:
+            continue
+        there = evidence.cells([claim.of], claim.metric, dataset)
+        interval = percentile_interval(here.draws[:, 0] - there.draws[:, 0])
+        lead = Effect(float(here.means[0] - there.means[0]), *interval).toward(claim.side)
+        text = f"{DATASETS[dataset]} {there.means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
+        comparisons.append(replace(here.compare("difference"), measured=lead, support=lead, text=text))
+    return judge_comparisons(comparisons, evidence.why_not_comparable(AVERAGE))
 
 
+# By kind of claim.
 _JUDGES: dict[str, Callable[[Any, Evidence], Verdict]] = {
-    "figure": compare_figure, "compare": compare_methods, "training": compare_training, "best": judge_superlative,
-    "setup": compare_setup, "study": compare_study,
+    "figure": judge_figure, "compare": judge_comparison, "training": judge_training, "best": judge_superlative,
+    "setup": judge_setup, "study": judge_study,
 }  # fmt: skip

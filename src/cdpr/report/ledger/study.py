@@ -1,91 +1,111 @@
-"""Claims about the expert study, judged from its analysis. Simulated raters are no physicians: their scores support at
-most the same direction, and the verdict says so."""
+"""Claims about the expert study, judged by its analysis.
 
-from typing import Any
+Simulated raters are no physicians: their scores support at most the same direction, and the verdict says so.
+"""
+
+from dataclasses import replace
 
 from ...study.analysis import Analysis, Interval
 from ...study.ratings import PHYSICIAN
 from ...study.rubric import dimensions
+from ..methods import AVERAGE
 from ..results import NotMeasured
-from .claims import Claim
+from .claims import StudyClaim
 from .evidence import Evidence
-from .verdict import Effect, Verdict, verdict_on, weakest
+from .verdict import Comparison, Effect, Verdict, judge_comparisons
 
 
-def compare_study(claim: Claim, evidence: Evidence) -> Verdict:
-    """Compare scores of the study, or its agreement with a number."""
+def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
+    """Compare scores of the study with each other, or the agreement of its raters with a number."""
     path = evidence.results.folder / "study" / "analysis.json"
     if not path.exists():
         raise NotMeasured("missing: study/analysis.json (snakemake expert_study)")
     analysis = Analysis.read(path)
     if not analysis.kind:
         raise NotMeasured("no physician has rated yet: the forms are in study/forms")
-    above = claim.asks == "above"
-    runs = [_rated(name, analysis, evidence) for name in (claim.of, claim.than)] if above else list(analysis.runs)
-    effect, shown, reading = _measured(claim, analysis, runs)
-    unfit = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
-    rated, all_methods = len(analysis.runs), len(analysis.runs) + len(analysis.left_out)
-    part = claim.asks != "agreement" and rated < all_methods
-    incomplete = f"{rated} of {all_methods} methods were rated" if part else ""
-    fields: dict[str, Any] = {"n": analysis.states, "runs": tuple(runs)}
-    fields["unit"] = "alpha" if claim.asks == "agreement" else "points"
-    return verdict_on(effect, shown, reading, unfit or evidence.unfit("average"), incomplete, **fields)
+    compare = {"leads": _compare_leads, "largest_lead": _compare_largest_lead, "above": _compare_two,
+               "agreement": _compare_agreement}[claim.asks]  # fmt: skip
+    comparisons = compare(claim, analysis, evidence)
+    simulated = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
+    unlike_paper = simulated or evidence.why_not_comparable(AVERAGE)
+    rated, methods = len(analysis.runs), len(analysis.runs) + len(analysis.left_out)
+    all_rated = claim.asks == "agreement" or rated == methods
+    incomplete = "" if all_rated else f"{rated} of {methods} methods were rated"
+    return judge_comparisons(comparisons, unlike_paper, incomplete)
 
 
-def _rated(name: str, analysis: Analysis, evidence: Evidence) -> str:
-    """The rated run of a method. Raises NotMeasured without one."""
-    methods = [method for method in evidence.results.methods if name in (method.name, method.paper)]
-    for run in (run for method in methods for run in method.runs if run in analysis.runs):
-        return run
+def _compare_leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
+    """Compare our mean score on a dimension, or on each, with that of the best baseline."""
+    comparisons = []
+    for name in (claim.dimension,) if claim.dimension else dimensions():
+        lead = _effect(analysis.lead, name)
+        test = analysis.comparison(name, analysis.next_best(name))
+        if test is None:
+            raise NotMeasured("no state has scores of both methods")
+        text = f"{name.replace('_', ' ')}: {_scores(analysis, name)}, Holm-adjusted p {test.holm:.2g}"
+        comparisons.append(_comparison(analysis, lead, text))
+    return comparisons
+
+
+def _compare_largest_lead(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
+    """Compare our lead on a dimension with zero, and with our largest lead on another dimension."""
+    lead, excess = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
+    support = excess if excess.low < lead.low else lead
+    text = f"{_scores(analysis, claim.dimension)}; the lead is {excess.value:+.2f} above the largest other one"
+    return [replace(_comparison(analysis, lead, text), support=support)]
+
+
+def _compare_two(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
+    """Compare the mean scores of two methods on some dimensions. The analysis holds no draws that both means share, so
+    the interval of their difference is that of the most different ends."""
+    runs = tuple(_rated_run(name, analysis, evidence) for name in (claim.of, claim.than))
+    comparisons = []
+    for name in claim.on_dimensions:
+        first, second = (_effect(analysis.scores[name], run) for run in runs)
+        difference = Effect(first.value - second.value, first.low - second.high, first.high - second.low)
+        text = f"{name}: {first.value:.2f} against {second.value:.2f}"
+        comparisons.append(replace(_comparison(analysis, difference, text), runs=runs))
+    return comparisons
+
+
+def _compare_agreement(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
+    """Compare the lowest of the alphas of all dimensions with the number of the claim."""
+    alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
+    name = min(alphas, key=lambda name: alphas[name].value)
+    comparison = _comparison(analysis, alphas[name], f"lowest on {name.replace('_', ' ')}")
+    return [replace(comparison, support=alphas[name].minus(claim.value), unit="alpha")]
+
+
+def _comparison(analysis: Analysis, effect: Effect, text: str) -> Comparison:
+    """Return a comparison of scores of all runs, in points of the scale, which supports the claim as far as it is
+    positive."""
+    return Comparison(effect, text, "points", n=analysis.states, runs=tuple(analysis.runs), support=effect)
+
+
+def _rated_run(name: str, analysis: Analysis, evidence: Evidence) -> str:
+    """Return the rated run of a method, which goes by our name or the paper's. Raises NotMeasured without one."""
+    for method in evidence.results.methods:
+        rated = [run for run in method.runs if run in analysis.runs]
+        if rated and name in (method.name, method.paper):
+            return rated[0]
     raise NotMeasured(f"{name} was not rated")
 
 
-def _measured(claim: Claim, analysis: Analysis, runs: list[str]) -> tuple[Effect, Effect, str]:
-    """How far the claim holds (an effect above 0 supports it), the effect that tables show, and a sentence about it."""
-    match claim.asks:
-        case "leads":
-            names = (claim.dimension,) if claim.dimension else dimensions()
-            leads = [_effect(analysis.lead, name) for name in names]
-            # A lead that is clearly none on one dimension refutes; a clear lead needs all of them.
-            at, all_leads = weakest(leads)
-            test = analysis.comparison(names[at], analysis.next_best(names[at]))
-            if test is None:
-                raise NotMeasured("no state has scores of both methods")
-            ahead = f"ahead on {sum(lead.value > 0 for lead in leads)} of {len(leads)}; " if len(leads) > 1 else ""
-            reading = f"{ahead}{names[at].replace('_', ' ')}: {_next_to(analysis, names[at])}"
-            return all_leads, leads[at], f"{reading}, Holm-adjusted p {test.holm:.2g}"
-        case "largest_lead":
-            lead, ahead_by = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
-            both = min(lead, ahead_by, key=lambda effect: effect.low if effect.low == effect.low else effect.value)
-            scores = _next_to(analysis, claim.dimension)
-            return both, lead, f"{scores}; the lead is {ahead_by.value:+.2f} above the largest other one"
-        case "above":
-            pairs = {d: [_effect(analysis.scores[d], run) for run in runs] for d in claim.on_dimensions}
-            # The two means share no draw in the record: the difference's interval is at most their spread together.
-            effects = [Effect(a.value - b.value, a.low - b.high, a.high - b.low) for a, b in pairs.values()]
-            least = min(effects, key=lambda effect: effect.value)
-            return least, least, "; ".join(f"{d}: {a.value:.2f} against {b.value:.2f}" for d, (a, b) in pairs.items())
-        case "agreement":
-            alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
-            name, alpha = min(alphas.items(), key=lambda item: item[1].value)
-            least_alpha: Any = claim.value or 0
-            return alpha.minus(float(least_alpha)), alpha, f"lowest on {name.replace('_', ' ')}"
-    raise AssertionError(f"claim {claim.id}: asks {claim.asks}")
-
-
 def _effect(intervals: dict[str, Interval], name: str) -> Effect:
+    """Return an interval of the analysis as an effect. Raises NotMeasured where it is missing or undefined."""
     if name not in intervals:
         raise NotMeasured("fewer than two methods were rated")
-    at = intervals[name]
-    if at.value is None:
-        raise NotMeasured(
-            "it is undefined: nothing was rated, the raters gave one score only, or nothing was rated twice"
-        )
-    return Effect(at.value) if at.low is None or at.high is None else Effect(at.value, at.low, at.high)
+    estimate = intervals[name]
+    if estimate.value is None:
+        reasons = "nothing was rated, the raters gave one score only, or nothing was rated twice"
+        raise NotMeasured(f"it is undefined: {reasons}")
+    if estimate.low is None or estimate.high is None:
+        return Effect(estimate.value)
+    return Effect(estimate.value, estimate.low, estimate.high)
 
 
-def _next_to(analysis: Analysis, dimension: str) -> str:
-    """The mean scores of ours and of the best baseline."""
-    than = analysis.next_best(dimension)
-    ours, other = (analysis.scores[dimension][run].value or 0 for run in (analysis.ours, than))
-    return f"{ours:.2f} against {than} {other:.2f}"
+def _scores(analysis: Analysis, dimension: str) -> str:
+    """Write the mean scores of ours and of the best baseline: ``4.70 against gpt_5_4 4.00``."""
+    baseline = analysis.next_best(dimension)
+    ours, other = (analysis.scores[dimension][run].value or 0 for run in (analysis.ours, baseline))
+    return f"{ours:.2f} against {baseline} {other:.2f}"

@@ -1,6 +1,11 @@
-"""Comparisons of trainings by time, tokens and final validation accuracy. Intervals of times and tokens are Student's
-over seeds, since training has no cases to resample; final accuracy resamples seeds and validation cases, as tables do
-test cases."""
+"""Comparisons of trainings by time, tokens and final validation accuracy.
+
+Intervals of times and tokens are Student's over seeds, since training has no cases to resample. Final accuracy
+resamples seeds and validation cases, as tables do with test cases.
+"""
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -9,90 +14,64 @@ from ...settings import Settings
 from ..curves import Curves, final_verdicts
 from ..methods import IN_DOMAIN
 from ..results import NotMeasured
-from .claims import Claim
+from .claims import TrainingClaim
 from .evidence import Evidence
-from .verdict import Effect, Verdict, verdict_on
+from .verdict import Comparison, Effect, Verdict, judge_comparisons, unique_runs
 
 # Final accuracies of fewer seeds, or of seeds that do not differ, have no interval over trainings.
 LEAST_FINAL_SEEDS = 3
-# What is compared, its unit, its decimals and a caveat.
+# What is spent in training: its name, unit, decimals, and a caveat.
 _SPENT = {
     "seconds": ("training time", "s", 1, "; of the processor on a CPU (all threads), by the clock on a GPU"),
     "tokens": ("tokens generated in training", "tokens", 0, ""),
 }
 
 
-def compare_training(claim: Claim, evidence: Evidence) -> Verdict:
-    """Compare two trainings by time, tokens or final accuracy, or one training's tokens for probes with its tokens for
+def judge_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
+    """Compare two trainings by time, tokens or final accuracy, or one training's tokens of probes with its tokens of
     continuations."""
-    void = ""
-    if claim.by == "final_accuracy":
-        curves = evidence.curves([claim.of, claim.than], "accuracy")
-        first, second = (final_verdicts(evidence.results.folder, curve.runs) for curve in curves)
-        measured, void = final_accuracy(first - second, evidence.settings)
-        reading = _against("final validation accuracy", curves, [f"{100 * at.mean():.2f}%" for at in (first, second)])
-        unit = "points"
+    compare = {"final_accuracy": _compare_final_accuracy, "probes": _compare_probes}.get(claim.by, _compare_spent)
+    comparison = compare(claim, evidence)
+    if claim.within:
+        support = comparison.measured.inside(claim.within)
     else:
-        values, unit, reading, curves = (_probes if claim.by == "probes" else _spent)(claim, evidence)
-        measured = over_seeds(values)
-    # How far the claim holds: inside a margin, or beyond a ratio (``times``) or zero on the claimed side.
-    effect = measured.inside(claim.within) if claim.within else measured.minus(claim.times or 0.0).toward(claim.side)
-    runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
-    return verdict_on(effect, measured, reading, evidence.unfit(IN_DOMAIN), void=void, unit=unit, runs=runs)
+        support = comparison.measured.minus(claim.times or 0.0).toward(claim.side)
+    return judge_comparisons([replace(comparison, support=support)], evidence.why_not_comparable(IN_DOMAIN))
 
 
 def over_seeds(values: np.ndarray) -> Effect:
-    """Mean over seeds [seeds] with Student's 95% interval; one seed has none."""
+    """Return the mean of values [seeds] with Student's 95% interval; one seed has none."""
     if len(values) < 2:
         return Effect(float(values.mean()))
     from scipy.special import stdtrit
 
-    mean, half = values.mean(), stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
-    return Effect(float(mean), float(mean - half), float(mean + half))
+    mean = values.mean()
+    half_width = stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
+    return Effect(float(mean), float(mean - half_width), float(mean + half_width))
 
 
-# Each returns one value per seed [seeds], its unit, what was compared in words, and the curves of the training.
-_Compared = tuple[np.ndarray, str, str, list[Curves]]
-
-
-def _spent(claim: Claim, evidence: Evidence) -> _Compared:
-    """Seconds or tokens of ``of`` minus those of ``than``; with ``nearer_to``, of their distances from it."""
-    curves = evidence.curves(list(filter(None, [claim.of, claim.than, claim.nearer_to])), "accuracy")
-    times = [_until(curve, claim.by, claim.share) for curve in curves]
-    if any(np.any(at <= 0) for at in times):
+def _compare_spent(claim: TrainingClaim, evidence: Evidence) -> Comparison:
+    """Measure seconds or tokens of ``of`` minus those of ``than``; with ``nearer_to``, the same of their distances from
+    it."""
+    names = filter(None, [claim.of, claim.than, claim.nearer_to])
+    curves = evidence.curves(list(names), "accuracy")
+    spent = [_spent_until(curve, claim.by, claim.share) for curve in curves]
+    if any(np.any(values <= 0) for values in spent):
         raise NotMeasured(f"validation accuracy is at {100 * (claim.share or 1):g}% of its final value from the start: "
                           "times to it tell nothing")  # fmt: skip
-    first, second = times[:2] if len(times) == 2 else (abs(at - times[2]) for at in times[:2])
+    first, second = spent[:2]
+    if claim.nearer_to:
+        first, second = abs(first - spent[2]), abs(second - spent[2])
     until = "to the last iteration" if claim.share is None else f"to {100 * claim.share:g}% of the final accuracy"
-    what, unit, decimals, caveat = _SPENT[claim.by]
-    reading = _against(f"{what} {until}", curves, [f"{at.mean():.{decimals}f}" for at in times])
-    return first - second, unit, f"{reading} {unit}{caveat}", curves
+    noun, unit, decimals, caveat = _SPENT[claim.by]
+    means = _labelled(curves, [f"{values.mean():.{decimals}f}" for values in spent])
+    text = f"{noun} {until}, {means} {unit}{caveat}"
+    return Comparison(over_seeds(first - second), text, unit, runs=unique_runs(curves))
 
 
-def final_accuracy(table: np.ndarray, settings: Settings) -> tuple[Effect, str]:
-    """Mean of verdicts, or of their differences, [seeds, validation cases] in points with its interval over seeds and
-    cases; and why it supports nothing: too few seeds, or seeds that do not differ."""
-    value = 100 * float(table.mean())
-    if len(table) < LEAST_FINAL_SEEDS:
-        return Effect(value), f"fewer than {LEAST_FINAL_SEEDS} seeds of final accuracy"
-    void = "" if np.ptp(table.mean(axis=1)) else "the seeds end with the same accuracy: their spread is not known"
-    draws = 100 * crossed_bootstrap(table[:, :, None], settings.evaluation.bootstrap, settings.evaluation.seed)[:, 0]
-    return Effect(value, *percentile_interval(draws)), void
-
-
-def _probes(claim: Claim, evidence: Evidence) -> _Compared:
-    """Tokens of probes over tokens of continuations, each summed over the training of ``of``."""
-    (curve,) = curves = evidence.curves([claim.of], "probe_tokens", "continuation_tokens", prefix="credit/")
-    probes, continuations = (curve.values[part].sum(axis=1) for part in ("probe_tokens", "continuation_tokens"))
-    if np.any(continuations == 0):
-        raise NotMeasured("no continuations were generated: there is nothing to hold probes against")
-    tokens = f"probes {probes.mean():.0f} against continuations {continuations.mean():.0f}"
-    limit = f"to be {claim.side} {claim.times:g} times"
-    return probes / continuations, "ratio", f"tokens generated in training, {tokens}, {limit}", curves
-
-
-def _until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
-    """Training seconds or tokens by seed [seeds] until the accuracy first reaches a share of its final value."""
+def _spent_until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
+    """Return the seconds or tokens [seeds] of training until the accuracy first reaches a share of its final value, or
+    to the end (None)."""
     spent, accuracy = curve.values[axis], curve.values["accuracy"]
     if share is None:
         return spent[:, -1]
@@ -100,6 +79,41 @@ def _until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
     return spent[np.arange(len(spent)), reached]
 
 
-def _against(what: str, curves: list[Curves], values: list[str]) -> str:
-    pairs = zip(curves, values, strict=True)
-    return f"{what}, " + " against ".join(f"{curve.method.label} {value}" for curve, value in pairs)
+def _compare_final_accuracy(claim: TrainingClaim, evidence: Evidence) -> Comparison:
+    """Measure the final validation accuracy of ``of`` minus that of ``than``, in points."""
+    curves = evidence.curves([claim.of, claim.than], "accuracy")
+    first, second = (final_verdicts(evidence.results.folder, curve.runs) for curve in curves)
+    means = _labelled(curves, [f"{100 * verdicts.mean():.2f}%" for verdicts in (first, second)])
+    text = f"final validation accuracy, {means}"
+    return measure_final_accuracy(first - second, evidence.settings, text=text, unit="points", runs=unique_runs(curves))
+
+
+def measure_final_accuracy(verdicts: np.ndarray, settings: Settings, **fields: Any) -> Comparison:
+    """Measure the mean of ``verdicts`` [seeds, validation cases], 1 right and 0 wrong, or of differences of verdicts.
+
+    Returns it in % with its 95% interval over seeds and cases; ``fields`` are further fields of the comparison. It is
+    void with too few seeds, or with seeds that do not differ.
+    """
+    value = 100 * float(verdicts.mean())
+    if len(verdicts) < LEAST_FINAL_SEEDS:
+        return Comparison(Effect(value), void=f"fewer than {LEAST_FINAL_SEEDS} seeds of final accuracy", **fields)
+    seeds_differ = np.ptp(verdicts.mean(axis=1)) > 0
+    void = "" if seeds_differ else "the seeds end with the same accuracy: their spread is not known"
+    draws = crossed_bootstrap(verdicts[:, :, None], settings.evaluation.bootstrap, settings.evaluation.seed)[:, 0]
+    return Comparison(Effect(value, *percentile_interval(100 * draws)), void=void, **fields)
+
+
+def _compare_probes(claim: TrainingClaim, evidence: Evidence) -> Comparison:
+    """Measure the tokens of probes over those of continuations, each summed over the training of ``of``."""
+    curves = evidence.curves([claim.of], "probe_tokens", "continuation_tokens", prefix="credit/")
+    probes, continuations = (curves[0].values[f"{name}_tokens"].sum(axis=1) for name in ("probe", "continuation"))
+    if np.any(continuations == 0):
+        raise NotMeasured("no continuations were generated: there is nothing to hold probes against")
+    text = (f"tokens generated in training, probes {probes.mean():.0f} against continuations "
+            f"{continuations.mean():.0f}, to be {claim.side} {claim.times:g} times")  # fmt: skip
+    return Comparison(over_seeds(probes / continuations), text, "ratio", runs=unique_runs(curves))
+
+
+def _labelled(curves: list[Curves], figures: list[str]) -> str:
+    """Write the figures of several methods: ``CDPR 31.2 against GRPO 25.0``."""
+    return " against ".join(f"{curve.method.label} {figure}" for curve, figure in zip(curves, figures, strict=True))

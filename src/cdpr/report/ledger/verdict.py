@@ -1,12 +1,12 @@
 """Verdicts with the rules that all kinds of claims share, and ``claims.json``, typed.
 
-Printed figures are held against results only on the paper's cases, as many as it states, at tier `paper`, with its
-backbone and a language model as judge. Elsewhere they are not run, and a direction is at most the same.
+A printed number is compared with ours only on the paper's cases, as many as it states, at tier `paper`, with its
+backbone and a language model as judge. Elsewhere it is not run, and a direction is at most the same.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from math import isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,16 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter
 
-from ...settings import Settings
+from ...settings import Settings, seeds_of_runs
 from ..provenance import ProvenanceError, check_tier
 from ..table import interval
 
 REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
 NOT_RUN, APART, STATED, OTHERWISE = "not run", "timed apart", "as stated", "set otherwise"
-# What a result was held against.
-MEASURED = (REPRODUCED, SAME, OPEN, DEVIATES)
 UNDECIDABLE = "undecidable"
-# What claims are counted by, in the order of telling; `as stated` and `set otherwise` are of the configuration.
+# What claims are counted by, in the order of the page, and what it means.
 COUNTED = {
     REPRODUCED: "on the data, at the scale, with the backbone and a judge as in the paper: the printed figure in the "
     "interval, or the claimed direction with an interval that excludes the contrary",
@@ -37,14 +35,70 @@ COUNTED = {
     OTHERWISE: "of the configuration, no result: this run is set up differently",
     UNDECIDABLE: "no result could ever decide it: a definition, an argument, or a fact of the authors' own setup",
 }
+# What the headline of the ledger sums up: the sum's name, and the verdicts in it.
+_SUMS = {"measured": (REPRODUCED, SAME, OPEN, DEVIATES), "not run": (NOT_RUN,), "about settings": (STATED, OTHERWISE),
+         "about time": (APART,), "untestable": (UNDECIDABLE,)}  # fmt: skip
+
+
+class Effect(NamedTuple):
+    """A statistic with the ends of its 95% interval; they are NaN where there is none, as for a single seed."""
+
+    value: float
+    low: float = nan
+    high: float = nan
+
+    def minus(self, amount: float) -> "Effect":
+        """Return by how much the statistic exceeds an amount."""
+        return Effect(*(end - amount for end in self))
+
+    def toward(self, side: str | None) -> "Effect":
+        """Return the statistic for the side ``above``, or its negative for the side ``below``; so it is positive on the
+        claimed side of zero."""
+        return Effect(-self.value, -self.high, -self.low) if side == "below" else self
+
+    def inside(self, margin: float) -> "Effect":
+        """Return how far the statistic is from the ends of ``±margin``; positive inside."""
+        ends = abs(self.low), abs(self.high)
+        nearest_to_zero = 0.0 if self.low <= 0 <= self.high else min(ends)
+        return Effect(margin - abs(self.value), margin - max(ends), margin - nearest_to_zero)
+
+
+NO_EFFECT = Effect(nan)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a claim is judged by. ``measured`` is a statistic of the compared methods in ``unit``, and ``text`` says
+    what was compared (``CDPR 53.07 against GRPO 47.33``).
+
+    ``support`` is positive where the claim holds. ``void`` says why the comparison supports nothing, whatever its
+    interval (empty: it may). ``k``, ``n`` and ``runs`` are those of :class:`Verdict`.
+    """
+
+    measured: Effect
+    text: str = ""
+    unit: str = ""
+    k: str = ""
+    n: int | str | None = None
+    runs: tuple[str, ...] = ()
+    void: str = ""
+    support: Effect = NO_EFFECT
+
+    def verdict(self, verdict: str, why: str) -> "Verdict":
+        """Make a verdict that shows this comparison."""
+        seeds = tuple(sorted(set(seeds_of_runs(self.runs))))
+        return Verdict(verdict, why, *self.measured, self.unit, self.k, self.n, "", seeds, self.runs)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict and its evidence. ``measured`` with its 95% interval is in ``unit``. ``k`` counts right diagnoses and
-    ``n`` cases; for the average, which gives data sets equal weight, ``k`` is empty and ``n`` lists the counts.
-    ``scope`` says how many of its rivals a superlative was compared with; ``runs`` are those that the verdict rests on,
-    and ``seeds`` theirs."""
+    """A verdict with its reason ``why``, and what was measured: ``measured`` with its 95% interval ``low`` to ``high``,
+    in ``unit``.
+
+    ``k`` counts right diagnoses of ``n`` cases. For the average, which gives data sets equal weight, ``k`` is empty and
+    ``n`` lists the counts. ``scope`` says with how many of the others a superlative was compared. ``runs`` are those
+    that the verdict rests on, and ``seeds`` their training seeds.
+    """
 
     verdict: str
     why: str = ""
@@ -59,63 +113,58 @@ class Verdict:
     runs: tuple[str, ...] = ()
 
 
-class Effect(NamedTuple):
-    """A statistic with the ends of its 95% interval; they are NaN where there is none, as for a single seed."""
-
-    value: float
-    low: float = nan
-    high: float = nan
-
-    def minus(self, amount: float) -> "Effect":
-        """How far it exceeds an amount."""
-        return Effect(*(end - amount for end in self))
-
-    def toward(self, side: str | None) -> "Effect":
-        """The same statistic with a sign that is positive on the claimed side: ``above`` zero, or ``below`` it."""
-        return Effect(-self.value, -self.high, -self.low) if side == "below" else self
-
-    def inside(self, margin: float) -> "Effect":
-        """How far it is inside ``±margin``; positive inside."""
-        ends = abs(self.low), abs(self.high)
-        nearest = 0.0 if self.low <= 0 <= self.high else min(ends)
-        return Effect(margin - abs(self.value), margin - max(ends), margin - nearest)
+def unique_runs(entries: Iterable[Any]) -> tuple[str, ...]:
+    """Return the ``runs`` of methods, curves or comparisons, each once."""
+    return tuple(dict.fromkeys(run for entry in entries for run in entry.runs))
 
 
-def weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
-    """Position of the effect with the least value; and the effect of all together: least value, least ends."""
-    at = min(range(len(effects)), key=lambda i: effects[i].value)
-    return at, Effect(*np.min(effects, axis=0).tolist())
+def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "", incomplete: str = "") -> Verdict:
+    """Judge a claim that needs all of these comparisons, of which a single one refutes it.
 
-
-def directional(effect: Effect, unfit: str = "", incomplete: str = "", void: str = "") -> tuple[str, str]:
-    """Verdict and reason for an effect that is positive where the claim holds.
-
-    ``unfit`` says why the result cannot be the paper's, and ``incomplete`` what part of the claim was not run: either
-    prevents `reproduced`. ``void`` says why the comparison supports nothing, whatever its interval.
+    The verdict shows the comparison with the least support, or the one that refutes the claim most clearly. Its runs
+    are those of all. A comparison that is void supports nothing, and refutes nothing. The other arguments are those of
+    :func:`directional`.
     """
-    if void or isnan(effect.low):
-        verdict, reading = OPEN, void or "one seed: no interval"
-    elif effect.low > 0:
-        verdict, reading = SAME if unfit or incomplete else REPRODUCED, "the interval excludes the contrary"
-    elif effect.high < 0:
-        verdict, reading = DEVIATES, "the interval excludes what is claimed"
+    contrary = [one for one in comparisons if one.support.high < 0]
+    refuting = [one for one in contrary if not one.void]
+    if refuting:
+        shown, void = min(refuting, key=lambda one: one.support.high), ""
     else:
-        verdict, reading = OPEN, "the interval holds both"
-    return verdict, "; ".join(note for note in (reading, unfit.partition(";")[0], incomplete) if note)
+        shown = min(comparisons, key=lambda one: one.support.value)
+        void = next((one.void for one in comparisons if one.void), "")
+    weakest = Effect(*np.min([one.support for one in comparisons], axis=0).tolist())
+    verdict, reason = directional(weakest, unlike_paper, incomplete, void)
+    why = f"{shown.text}: {reason}"
+    if (count := len(comparisons)) > 1:
+        ahead = sum(one.support.value > 0 for one in comparisons)
+        why = f"ahead in {ahead} of {count} comparisons"
+        why += f"; clearly behind in {len(contrary)}" if contrary else ""
+        why += f"; {'refuted by' if refuting else 'closest'}: {shown.text}; {reason}"
+    return replace(shown.verdict(verdict, why), runs=unique_runs(comparisons))
 
 
-def verdict_on(
-    effect: Effect, shown: Effect, reading: str, unfit: str = "", incomplete: str = "", void: str = "", **evidence: Any
-) -> Verdict:
-    """The verdict on a comparison of two cells, or of a cell with a number. ``effect`` is positive where the claim
-    holds, ``shown`` the statistic that readers see, and ``reading`` names what was compared; ``unfit``, ``incomplete``
-    and ``void`` are those of :func:`directional`, and ``evidence`` further fields of the verdict."""
-    verdict, why = directional(effect, unfit, incomplete, void)
-    return Verdict(verdict, f"{reading}: {why}", *shown, **evidence)
+def directional(support: Effect, unlike_paper: str = "", incomplete: str = "", void: str = "") -> tuple[str, str]:
+    """Return verdict and reason for an effect that is positive where the claim holds.
+
+    ``unlike_paper`` says why the result cannot be the paper's, and ``incomplete`` what part of the claim was not run:
+    either prevents `reproduced`. ``void`` says why the comparison supports nothing, whatever its interval.
+    """
+    if void or isnan(support.low):
+        verdict, reason = OPEN, void or "one seed: no interval"
+    elif support.low > 0:
+        verdict, reason = SAME if unlike_paper or incomplete else REPRODUCED, "the interval excludes the contrary"
+    elif support.high < 0:
+        verdict, reason = DEVIATES, "the interval excludes what is claimed"
+    else:
+        verdict, reason = OPEN, "the interval holds both"
+    reasons = reason, unlike_paper.partition(";")[0], incomplete
+    return verdict, "; ".join(filter(None, reasons))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ClaimFields:
+class _Statement:
+    """The fields of a :class:`~cdpr.report.ledger.claims.Claim` that the ledger shows."""
+
     id: str
     also: tuple[str, ...] = ()
     place: str = ""
@@ -126,32 +175,33 @@ class _ClaimFields:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged(Verdict, _ClaimFields):
+class JudgedClaim(Verdict, _Statement):
     """What a claim says, and the verdict on it."""
 
     @property
     def figure(self) -> str:
-        """What was measured, with its interval and unit; empty without."""
+        """What was measured, as text: ``4.93 [2.10, 7.76] points``; empty without."""
         if self.measured is None:
             return ""
         text = f"{self.measured:.4g}"
         if self.low is not None and self.high is not None:
-            digits = 2 if max(abs(self.low), abs(self.high)) >= 1 else 3
-            text = interval(self.measured, self.low, self.high, digits)
+            decimals = 2 if max(abs(self.low), abs(self.high)) >= 1 else 3
+            text = interval(self.measured, self.low, self.high, decimals)
         return f"{text} {self.unit}".rstrip()
 
     @property
     def cases(self) -> str:
-        """``58 / 100, seeds 0, 1``."""
-        of = f"{self.k} / {self.n}" if self.k and self.n else f"N = {self.n}" if self.n else ""
+        """Counts and seeds as text: ``58 / 100, seeds 0, 1`` or ``N = 100``."""
+        count = f"{self.k} / {self.n}" if self.k and self.n else f"N = {self.n}" if self.n else ""
         seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else ""
-        return ", ".join(filter(None, (of, seeds)))
+        return ", ".join(filter(None, (count, seeds)))
 
 
 @dataclass
 class Ledger:
-    """All claims; ``counts`` are the claims by what they count as, in the order of the page, ``headline`` sums them up
-    (``443 claims: 73 measured, ...``); ``judges`` are sentences about the verdicts on diagnoses behind them."""
+    """All claims with their verdicts. ``judges`` are sentences about who judged the diagnoses behind them. ``counts``
+    are the numbers of claims by what they count as, in the order of the page; ``headline`` sums them up (``443 claims:
+    73 measured, ...``)."""
 
     __pydantic_config__ = ConfigDict(hide_input_in_errors=True)
 
@@ -161,20 +211,18 @@ class Ledger:
     judges: tuple[str, ...] = ()
     headline: str = field(init=False)
     counts: dict[str, int] = field(init=False)
-    claims: tuple[Judged, ...] = ()
+    claims: tuple[JudgedClaim, ...] = ()
 
     def __post_init__(self) -> None:
         counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in self.claims)
         self.counts = {name: counted[name] for name in (*COUNTED, *counted)}
-        parts = {"measured": MEASURED, "not run": (NOT_RUN,), "about settings": (STATED, OTHERWISE),
-                 "about time": (APART,), "untestable": (UNDECIDABLE,)}  # fmt: skip
-        sums = {words: sum(counted[name] for name in names) for words, names in parts.items()}
-        self.headline = f"{len(self.claims)} claims: " + ", ".join(f"{n} {words}" for words, n in sums.items() if n)
+        sums = {name: sum(counted[verdict] for verdict in verdicts) for name, verdicts in _SUMS.items()}
+        self.headline = f"{len(self.claims)} claims: " + ", ".join(f"{n} {name}" for name, n in sums.items() if n)
 
 
 def read_ledger(settings: Settings, path: Path) -> Ledger | None:
-    """The ledger, or None where there is none. Raises ProvenanceError for a ledger of another tier and for a file that
-    is none."""
+    """Read ``claims.json``; returns None where there is none. Raises ProvenanceError for a ledger of another tier, and
+    for a file that is not a ledger."""
     if not path.exists():
         return None
     try:
