@@ -35,7 +35,6 @@ from cdpr.report.methods import DATASETS
 from cdpr.report.report_page import write_report
 from cdpr.seeding import derive_seed, stratified_sample
 from cdpr.settings import Settings
-from cdpr.study.analysis import Analysis, Interval
 from cdpr.study.records import StateMeans, state_digest, write_lines
 from cdpr.study.rubric import dimensions
 
@@ -376,41 +375,31 @@ def test_before_the_key_is_opened_nothing_is_said_of_the_study(tmp_path, toy_cas
 
 
 @needs_browser
-def test_a_number_of_the_page_and_a_rated_state_lead_to_their_decisions(world, tmp_path):
-    """From the page's table to the runs behind a cell, and from there, as from the study's results, to the cases."""
+def test_a_number_of_the_page_leads_to_its_cases(world, tmp_path):
+    """From the page's table to the runs behind a cell, and from there to the cases; a rated state by its address."""
     results = tmp_path / "results"
     shutil.copytree(world.folder, results)
-    found = Analysis(
-        study="s", kind="simulated", source=RUN, runs=(OTHER,), left_out={}, raters=("R1",), states=1, cases=1,
-        scores={name: {OTHER: Interval(value=3.5)} for name in dimensions()},
-        alpha=dict.fromkeys(dimensions(), Interval(value=None)),
-    )  # fmt: skip
-    (results / "study" / "analysis.json").write_text(found.model_dump_json())
-    for table in ("main_results", "expert_study"):
-        (results / "tables").mkdir(exist_ok=True)
-        (results / "tables" / f"{table}.md").write_text("made")
+    (results / "tables").mkdir(exist_ok=True)
+    (results / "tables" / "main_results.md").write_text("made")
     settings = world.settings.model_copy(update={"seeds": [0]})
     report = {"html": results / "report.html"}
     write_report(
         settings, Job("write_report", "0" * 16, {"results": results}, report, page=tuple(results_page().values()))
     )
     cell = f"document.querySelector('#main_table a.n[href=\"#made-{RUN}-{DATASET}\"]')"
-    state = "document.querySelector('#expert_study a[href^=inspector]')"
-    for number, (way, told) in enumerate({
-        f"{cell}.click(); document.querySelector('#box a[href^=inspector]')": {"run": RUN, "dataset": DATASET},
-        state: {"run": RUN, "dataset": DATASET, "case": "T-1", "turn": "0", "decoding": "greedy"},
-    }.items()):  # fmt: skip
-        (tmp_path / f"{number}").mkdir()
-        page = Browser(tmp_path / f"{number}", tmp_path)
-        try:
-            page.open(results / "report.html")
-            page.js(f"{way}.click()")
-            page.wait(page.answers)
-            assert told.items() <= place(page).items()
-            assert page.js("document.querySelectorAll('.row').length") > 1
-            assert ("What the raters" in page.js("document.getElementById('detail').textContent")) is ("case" in told)
-        finally:
-            page.close()
+    page = Browser(tmp_path / "profile", tmp_path)
+    try:
+        page.open(results / "report.html")
+        page.js(f"{cell}.click(); document.querySelector('#box a[href^=inspector]').click()")
+        page.wait(page.answers)
+        assert {"run": RUN, "dataset": DATASET}.items() <= place(page).items()
+        assert page.js("document.querySelectorAll('.row').length") > 1
+        assert "What the raters" not in page.js("document.getElementById('detail').textContent")
+    finally:
+        page.close()
+    rated_state = {"run": RUN, "dataset": DATASET, "case": "T-1", "turn": "0", "decoding": "greedy"}
+    with opened(world.site, tmp_path / "rated", **rated_state) as page:
+        assert "What the raters" in page.js("document.getElementById('detail').textContent")
 
 
 @needs_browser

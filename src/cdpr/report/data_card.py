@@ -27,7 +27,7 @@ def write_data_card(settings: Settings, job: Job) -> None:
     cases = count_cases(job.inputs["cases"], prices)
     digests: dict[str, str | None] = {}
     if "ingested" in job.inputs:
-        digests["raw"] = RunRecord.read(job.inputs["ingested"]).digest_of("raw")
+        digests["raw"] = RunRecord.read(job.inputs["ingested"]).input_digest("raw")
     digests |= {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
     card = data_card(settings, dataset, cases, attrition, prices, digests)
     write_text(job.out["json"], json.dumps(card, indent=2, ensure_ascii=False) + "\n")

@@ -66,7 +66,7 @@ class Records:
         run = read_record(run_json)
         check_tier(self.settings, run_json, run.tier)
         seed = run.tags.get("seed", "") if run.seed is None else str(run.seed)
-        cases = (run.digest_of("cases") or "")[:16]
+        cases = (run.input_digest("cases") or "")[:16]
         query = f"tags.`{KEY_TAG}` = '{run.run_key}'"
         return Artifact(target, command, run.name, run.run_key, run.code_digest, seed, cases, run.experiment, query)
 

@@ -30,7 +30,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         _check_unaltered(record, origin, {path.name})
         check_tier(settings, f"{path} (see {origin})", record.tier)
         _check_settings(settings, record, path, origin)
-        digest = record.digest_of("cases")
+        digest = record.input_digest("cases")
         if digest is not None and cases.setdefault(path.stem, (digest, path))[0] != digest:
             raise ProvenanceError(f"{path} and {cases[path.stem][1]} were made on different cases of {path.stem} "
                                   "(their run.json give different digests); evaluate both again")  # fmt: skip
@@ -65,7 +65,7 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
         _check_job(record, origin, "train_policy", {"run": origin.parent.name})
         check_tier(settings, origin, record.tier)
         _check_unaltered(record, origin, {"metrics.jsonl", "timings.jsonl"})
-        if digest := record.digest_of("cases"):
+        if digest := record.input_digest("cases"):
             cases.setdefault(digest, origin)
         if len(cases) > 1:
             raise ProvenanceError(f"{origin} and {next(iter(cases.values()))} are of training on different cases "
@@ -78,7 +78,7 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
     first: tuple[Any, Path] | None = None
     for origin, record in _read_existing(results / "cases" / f"{dataset}.run.json" for dataset in datasets):
         _check_job(record, origin, "map_costs", {"dataset": origin.name.removesuffix(".run.json")})
-        prices = record.parameters.get("costs"), record.digest_of("catalogue"), record.digest_of("overrides")
+        prices = record.parameters.get("costs"), record.input_digest("catalogue"), record.input_digest("overrides")
         first = first or (prices, origin)
         if first[0] != prices:
             raise ProvenanceError(f"{origin} and {first[1]}: cases were priced by different catalogues, overrides or "
@@ -96,7 +96,7 @@ def _check_job(record: RunRecord, origin: Path, stage: str, options: Mapping[str
 
 def _check_unaltered(record: RunRecord, origin: Path, names: set[str]) -> None:
     """Raise ProvenanceError where one of the files ``names`` differs from its digest in the record."""
-    for path in record.altered(origin, names):
+    for path in record.altered_outputs(origin, names):
         remove, remake = shlex.join(["rm", str(path), str(origin)]), f"snakemake --cores all {shlex.quote(str(path))}"
         raise ProvenanceError(
             f"{path}: is not what was written (its digest differs from the one in {origin}): it was edited or damaged. "

@@ -23,7 +23,7 @@ from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Comparison, Effect, Ve
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """Judge a claim by the results. The reason names the runs behind it that diverged. Raises EvaluationError or
-    CurveError for results that cannot be used."""
+    TableError for results that cannot be used."""
     if isinstance(claim, UntestedClaim):
         return Verdict(NOT_RUN, claim.why)
     try:

@@ -27,7 +27,7 @@ def write_claims(settings: Settings, job: Job) -> None:
     ``csv``; claims about training time are judged in ``time``. The counts become metrics.
 
     What was not run, or is missing, is a verdict of its own. Raises ClaimsError for a malformed ``claims.yaml``, and
-    ProvenanceError, EvaluationError or CurveError for results that cannot be used; nothing is written then.
+    ProvenanceError, EvaluationError or TableError for results that cannot be used; nothing is written then.
     """
     results, claims = job.inputs["results"], read_claims()
     timed = [claim for claim in claims if isinstance(claim, TrainingClaim) and claim.by == "seconds"]
