@@ -75,11 +75,9 @@ class Draws:
             finally:
                 drawn.set_result(None)
         for k in numbers:
-            pending = known[k]
-            if isinstance(pending, asyncio.Future):  # another coroutine is drawing this reply
+            if isinstance(pending := known[k], asyncio.Future):  # another coroutine is drawing this reply
                 await pending
-        replies = {k: known[k] for k in numbers}
-        return {k: step for k, step in replies.items() if isinstance(step, Step)}
+        return {k: step for k in numbers if isinstance(step := known[k], Step)}
 
     async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> Sequence[Step | None]:
         """Sample the replies ``numbers`` at a state and let the environment answer them; returns one step for each, or

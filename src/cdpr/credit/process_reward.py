@@ -222,9 +222,8 @@ class GroupCredit:
         ends = pool.continuations
         if not ends:
             return CandidateValue(action, in_top_m, value=None, failed=pool.failed)
-        immediate = candidate.steps[0].effort
-        efforts = [immediate + end.effort for end in ends]
-        value = action_value(immediate, ends, self.process.weights, self.environment.settings.tests)
+        efforts = [candidate.steps[0].effort + end.effort for end in ends]
+        value = action_value(candidate.steps[0].effort, ends, self.process.weights, self.environment.settings.tests)
         correct, tests = fmean(end.correct for end in ends), fmean(effort.available for effort in efforts)
         usd, infeasible = fmean(effort.cost_usd for effort in efforts), fmean(effort.infeasible for effort in efforts)
         counts = len(pool.own), len(pool.known), len(pool.fresh), pool.failed

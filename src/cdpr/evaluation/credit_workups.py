@@ -10,6 +10,7 @@ import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -116,9 +117,8 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     """Choose the test cases whose decisions are credited: ``inspector.cases`` of a file, spread over the diseases, in
     the order of the file."""
     cases = read_test_cases(path)
-    chosen = stratified_sample(
-        cases, settings.inspector.cases, lambda case: case.diagnosis_results, lambda case: case.note_id, SEED
-    )
+    disease_of, name_of = attrgetter("diagnosis_results"), attrgetter("note_id")
+    chosen = stratified_sample(cases, settings.inspector.cases, disease_of, name_of, SEED)
     names = {case.note_id for case in chosen}
     return [case for case in cases if case.note_id in names]
 
@@ -145,8 +145,7 @@ class Crediting:
     async def credit_cases(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
         """Credit the episodes of cases, whose rows are in the file ``evaluation``. Cases whose episodes cannot be
         rebuilt are left out."""
-        rows: dict[tuple[str, str], EvaluationRow]
-        rows = {(row.note_id, row.decoding): row for row in read_rows(evaluation)}
+        rows = {(row.note_id, str(row.decoding)): row for row in read_rows(evaluation)}
         credited: list[CreditedCase | None] = []
         for start in tqdm(range(0, len(cases), _CASES_AT_ONCE), desc="credit", unit="batch", mininterval=5):
             batch = cases[start : start + _CASES_AT_ONCE]

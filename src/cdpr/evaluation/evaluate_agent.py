@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 from tqdm import tqdm
@@ -70,14 +70,6 @@ def read_test_cases(path: Path, limit: int | None = None) -> list[CaseRecord]:
     return cases
 
 
-class Evaluation(NamedTuple):
-    """The rows of an evaluation, and its metrics for the record: the means of :data:`_LOGGED` by decoding, the number
-    of cases, and of this attempt the seconds and the repeated requests."""
-
-    rows: list[EvaluationRow]
-    metrics: dict[str, float]
-
-
 def evaluate(
     settings: Settings,
     run: str,
@@ -86,8 +78,10 @@ def evaluate(
     state: Path,
     policy: Path | None = None,
     server: Any = None,
-) -> Evaluation:
+) -> tuple[list[EvaluationRow], dict[str, float]]:
     """Evaluate one run, write its rows to the file ``out``, and print a warning for what went wrong without an error.
+    Returns the rows and the metrics: the means of :data:`_LOGGED` by decoding such as ``greedy/accuracy``, the number
+    of ``cases``, and of this attempt the ``seconds`` and the repeated requests (``retries``).
 
     ``policy`` is the folder of the run's own policy, where it has one. ``server`` is the
     :class:`~cdpr.llm.own_server.OwnServer` that the job started for the run's model, or None. Rows are saved under
@@ -136,8 +130,7 @@ def evaluate(
         for decoding in decodings
         for name, field in _LOGGED.items()
     }
-    seconds = time.perf_counter() - started
-    return Evaluation(rows, metrics | {"cases": len(cases), "seconds": seconds, "retries": retries})
+    return rows, metrics | {"cases": len(cases), "seconds": time.perf_counter() - started, "retries": retries}
 
 
 def _skip_rows(file: BinaryIO, note_ids: Sequence[str], decoding: Decoding) -> bool:

@@ -131,8 +131,7 @@ def check_headroom(settings: Settings, job: Job) -> None:
     unavailable: dict[str, str] = {}
     for dataset in BENCHMARKS:
         acting, immediate = (_rows_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
-        cases = job.inputs.get(f"cases_{dataset}")
-        references: list[Rows] = []
+        cases, references = job.inputs.get(f"cases_{dataset}"), list[Rows]()
         if cases is None:
             unavailable[dataset] = _texts()["unknown"]
         elif any(row.obtained is None for rows in acting.values() for row in rows):
@@ -173,15 +172,13 @@ def measure_headroom(
     """
     aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
     figures: dict[str, Any] = {name: mean(rows, field) for name, field in _MEANS.items()}
-    figures["immediate"] = mean(immediate, "correct")
-    figures["at_once"] = sum(row.turns == 1 for row in rows) / len(rows)
+    figures |= {"immediate": mean(immediate, "correct"), "at_once": sum(row.turns == 1 for row in rows) / len(rows)}
     figures["chance"] = Counter(row.gold for row in rows).most_common(1)[0][1] / len(rows)
     if references:
         figures["best_choice"] = accuracy_at_spend(aec, references)
         figures |= {"best_utility": mean(references[0], "utility"), "best_aec": mean(references[0], "cost_usd")}
-    cost_to_test = weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None
-    figures |= {"cost_to_test": cost_to_test, "exact": exact}
-    return Headroom(dataset=dataset, decoding=rows[0].decoding, cases=len(rows), **figures)
+    figures["cost_to_test"] = weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None
+    return Headroom(dataset=dataset, decoding=rows[0].decoding, cases=len(rows), exact=exact, **figures)
 
 
 def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) -> float:
@@ -227,8 +224,8 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
         first, *second = (_column(of_decoding, column) for of_decoding in rows)
         variance = float((first - second[0]).var(ddof=1) if second else 2 * first.var(ddof=1))
-        figures[f"{name}_variance"] = variance
-        figures[name] = smallest_difference(cases, seeds, variance, CASE_SHARE, SEED_SD)
+        least = smallest_difference(cases, seeds, variance, CASE_SHARE, SEED_SD)
+        figures |= {f"{name}_variance": variance, name: least}
     return Resolution(dataset=dataset, cases=cases, seeds=seeds, **figures)
 
 

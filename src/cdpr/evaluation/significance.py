@@ -147,19 +147,17 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
     return float(chance @ np.where(minority >= 0, rejected, 0.0))
 
 
-def detectable_difference(cases: int, discordant: float, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Find the smallest true difference in accuracy, as a fraction, that the exact McNemar test detects with ``power``.
+def detectable_difference(cases: int, discordant: float) -> float:
+    """Find the smallest true difference in accuracy, as a fraction, that the exact McNemar test detects with 80% power.
 
     ``discordant`` as in :func:`power_of_difference`, whose inverse this is. ``math.inf`` where even a difference as
     large as ``discordant`` allows stays below the power. Raises ValueError for no cases or no fraction.
     """
     from scipy.optimize import brentq
 
-    if power_of_difference(cases, discordant, discordant, alpha) < power:
+    if power_of_difference(cases, discordant, discordant) < 0.8:
         return math.inf
-    if power_of_difference(cases, discordant, 0.0, alpha) >= power:
-        return 0.0
-    return float(brentq(lambda d: power_of_difference(cases, discordant, d, alpha) - power, 0, discordant, xtol=1e-7))
+    return float(brentq(lambda d: power_of_difference(cases, discordant, d) - 0.8, 0, discordant, xtol=1e-7))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -246,10 +244,10 @@ def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -
     is_defined = np.isfinite(kappa) and draws.size
     if is_defined:
         low, high = percentile_interval(draws)
-    agreed = 1 - (only_first + only_second) / verdicts
     figures: dict[str, Any] = {"verdicts": verdicts, "first": both + only_first, "second": both + only_second}
-    figures |= {"only_first": only_first, "only_second": only_second}
-    return figures | {"agreed": agreed, "kappa": kappa if is_defined else None, "kappa_low": low, "kappa_high": high}
+    agreed = 1 - (only_first + only_second) / verdicts
+    figures |= {"only_first": only_first, "only_second": only_second, "agreed": agreed}
+    return figures | {"kappa": kappa if is_defined else None, "kappa_low": low, "kappa_high": high}
 
 
 def cohens_kappa(counts: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Analyse the completed forms. Only this module opens the key."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,27 +112,25 @@ def analyse_study(settings: Settings, job: Job) -> None:
     items = Items.read(job.inputs["cards"])
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
-    ratings, table = None, None
-    if path := job.inputs.get("ratings"):
-        ratings = read_ratings([path], items, allow_missing=settings.study.allow_missing)
-        if settings.study.ratings and ratings.kind != PHYSICIAN:
-            raise StudyError(f"{path}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
-        table = ScoreTable(states, items, key, ratings)
     cases = {(state.dataset, state.note_id) for state in states}
     analysis = Analysis(
         study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
         cases=len(cases), synthetic=all_synthetic(settings),
     )  # fmt: skip
-    if ratings and table:
+    means: Iterable[StateMeans] = ()
+    if path := job.inputs.get("ratings"):
+        ratings = read_ratings([path], items, allow_missing=settings.study.allow_missing)
+        if settings.study.ratings and ratings.kind != PHYSICIAN:
+            raise StudyError(f"{path}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
+        table = ScoreTable(states, items, key, ratings)
         results = {"kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing}
-        analysis = analysis.model_copy(update=results | analyse_scores(settings, table))
+        analysis, means = analysis.model_copy(update=results | analyse_scores(settings, table)), table.by_state()
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
-    write_lines(job.out["means"], table.by_state() if table else ())
+    write_lines(job.out["means"], means)
     job.metrics.update({f"alpha/{name}": at.value for name, at in analysis.alpha.items() if at.value is not None})
     job.tags["raters"] = analysis.kind or "none yet"
-    print(
-        f"study {analysis.study}: {analysis.kind or 'no'} raters, {analysis.states} states, {analysis.missing} missing"
-    )
+    raters, missing = analysis.kind or "no", analysis.missing
+    print(f"study {analysis.study}: {raters} raters, {analysis.states} states, {missing} ratings missing")
 
 
 class ScoreTable:
@@ -151,9 +149,7 @@ class ScoreTable:
         for n, name in enumerate(items.contents):
             for run in key.runs[name]:
                 self.content_of[self.runs.index(run), self.state_of[n]] = n
-        frames = [
-            pd.DataFrame(scores).reindex(dimensions(), columns=items.contents) for scores in ratings.scores.values()
-        ]
+        frames = [pd.DataFrame(s).reindex(dimensions(), columns=items.contents) for s in ratings.scores.values()]
         self.ratings = np.stack([frame.to_numpy(float) for frame in frames])
         mean_ratings = _mean(np.moveaxis(self.ratings, 0, -1))
         self.means = np.round(mean_ratings[:, self.content_of], statistics.DECIMALS)

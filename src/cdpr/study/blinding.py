@@ -114,9 +114,8 @@ def _shuffle_form(seed: int, rater: str, names_by_state: Mapping[str, Sequence[s
     pages = []
     for i in rng.permutation(len(states)):
         names = names_by_state[states[i]]
-        order = rng.permutation(len(names))
         cards = []
-        for letter, j in zip(_LETTERS, order, strict=False):
+        for letter, j in zip(_LETTERS, rng.permutation(len(names)), strict=False):
             # A letter comes first, so that no program takes a code such as 1e5 for a number.
             code = "c" + _random_code(rater, seed, names[j])[1:]
             cards.append(Card(code=code, content=names[j], letter=letter))

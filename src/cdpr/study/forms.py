@@ -104,12 +104,11 @@ def protocol(
     """Write the protocol of the study in Markdown, for the time before anything is rated: the sample, the work of each
     rater, and how many states a difference takes. It names the compared ``runs``, so raters must not see it."""
     counts = Counter((state.dataset, state.turn) for state in states)
-    is_default_seed = settings.study.seed == Study.model_fields["seed"].default
     return environment(templates).get_template("protocol.md").render(
         items=items, runs=runs, left_out=left_out, source=states[0].source, states=len(states), counts=counts,
         turns=sorted({turn for _, turn in counts}), datasets={name: DATASETS[name].label for name in BENCHMARKS},
         cases={name: len({s.note_id for s in states if s.dataset == name}) for name in BENCHMARKS},
         merged=settings.study.merge_identical, few=len(dimensions()), per_card=_MINUTES_PER_CARD,
         spreads=_STANDARD_DEVIATIONS, needed=states_needed, level=LEVEL, target=TARGET,
-        known_seed=is_default_seed and not all_synthetic(settings),
+        known_seed=not all_synthetic(settings) and settings.study.seed == Study.model_fields["seed"].default,
     )  # fmt: skip

@@ -158,12 +158,10 @@ def _read_scores(form: Form, items: Items) -> tuple[Scores, list[str]]:
         if content in scores:
             problems.append(f"{form.path}: duplicate: {code} appears twice")
             continue
-        scores[content] = {}
-        for name in dimensions():
-            value = row.get(name)
-            if value is not None and _is_score(value):
-                scores[content][name] = int(value)
-            elif value is not None:
+        values = {name: row[name] for name in dimensions() if row.get(name) is not None}
+        scores[content] = {name: int(value) for name, value in values.items() if _is_score(value)}
+        for name, value in values.items():
+            if not _is_score(value):
                 fault = f"{_quote(value)} is no whole number from 1 to 5"
                 problems.append(f"{form.path}: out of range: {code}, {name}: {fault}")
     return scores, problems

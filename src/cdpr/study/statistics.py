@@ -44,8 +44,7 @@ def resample_clusters(clusters: Sequence[object], resamples: int, seed: int) -> 
     ``clusters`` has the cluster of each item. Returns how often each item is drawn, [resamples, items].
     """
     names, cluster_of_item = np.unique(np.asarray([repr(name) for name in clusters]), return_inverse=True)
-    shares = np.full(len(names), 1 / len(names))
-    counts = np.random.default_rng(seed).multinomial(len(names), shares, size=resamples)
+    counts = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
     return counts[:, cluster_of_item]
 
 
