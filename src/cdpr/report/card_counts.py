@@ -18,7 +18,6 @@ from .sources import source_of
 # Rows of the coverage table of `map_costs`: one per examination name.
 Prices = Sequence[Mapping[str, str]]
 
-SCHEMA_VERSION = 1
 KINDS = ("physical", "laboratory", "microbiology", "imaging", "other")
 SPLITS = ("train", "validation", "test")
 # A diagnosis of fewer patients might tell who they are.
@@ -82,7 +81,7 @@ def data_card(
         warnings.insert(0, f"The licence asks for data.{dataset}.credentialed: true, which is not set.")
     patients_by_diagnosis = cases.groupby("diagnosis").patient.agg(list).to_dict()
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": 1,
         "dataset": dataset,
         "tier": settings.tier,
         "synthetic": is_synthetic(settings, dataset),

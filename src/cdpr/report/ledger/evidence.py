@@ -135,7 +135,9 @@ class Evidence:
         self._check_same_cases(methods, datasets)
         factor = METRICS[metric].factor
         means = np.mean([[row[metric] for row in rows[dataset]] for dataset in datasets], axis=0) * factor
-        draws = np.mean([self._draws(methods, dataset, metric) for dataset in datasets], axis=0) * factor
+        column = list(METRICS).index(metric)
+        draws = np.mean([[self.results.draws(method, dataset, self.decoding)[:, column] for method in methods]
+                         for dataset in datasets], axis=0).T * factor  # fmt: skip
         right = " : ".join(row["k"] for row in rows[on]) if len(datasets) == 1 else ""
         cases = tuple(rows[dataset][0]["n"] for dataset in datasets)
         void = self.results.why_void(methods, on, self.decoding)
@@ -147,12 +149,6 @@ class Evidence:
         for dataset in datasets:
             rows = pd.concat([self.results.rows(method, dataset, self.decoding) for method in first_runs])
             by_run(rows, ["correct"])  # raises
-
-    def _draws(self, methods: Sequence[Method], dataset: str, metric: str) -> np.ndarray:
-        """Return the bootstrap draws [resamples, methods] of one metric on a data set, not yet in printed units."""
-        column = list(METRICS).index(metric)
-        draws = [self.results.draws(method, dataset, self.decoding)[:, column] for method in methods]
-        return np.stack(draws, axis=1)
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
         """Return metrics over the training of the variants ``names``, with the seeds that all of them have.
