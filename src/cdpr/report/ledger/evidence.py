@@ -108,8 +108,8 @@ class Evidence:
         return "tables of names judge; the figure is of a language model's verdicts" if without_model else ""
 
     def why_other_cases(self, on: str) -> str:
-        """Say why the cases of a data set are not the paper's; empty where they are. Nobody but the authors has the
-        private cases."""
+        """Say why the cases of a data set are not the paper's; empty where they are. Only the authors have the private
+        cases."""
         if any(is_synthetic(self.settings, dataset) for dataset in datasets_behind(on)):
             label = "the three data sets" if on == AVERAGE else DATASETS[on]
             return f"synthetic cases; the figure is of {label}"
