@@ -118,14 +118,14 @@ class Draws:
         """Draw the continuations ``numbers`` of a state; returns them by number. Each has at most ``horizon``
         decisions, then a forced diagnosis (equation "rollout"). Continuations with a failed reply are left out.
 
-        All take one step, and those with the same reply go on from the next state together."""
+        All take one step, and those with the same reply continue from the next state together."""
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         scored = self.verdicts == "scored"
         if forced and scored:
             return await self._end_by_belief(state, dict.fromkeys(numbers, Continuation(0.0, Effort())))
         steps = await self.draw_steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
-        numbers_by_reply: dict[str, list[int]] = {}  # of the continuations that go on; equal replies go on together
+        numbers_by_reply: dict[str, list[int]] = {}  # of those that continue; equal replies together
         for k, step in steps.items():
             if forced or isinstance(step.action, FinalDiagnosis):
                 last, correct = self.environment.conclude(state, step)

@@ -95,7 +95,7 @@ async def rebuild_state(
 async def propose(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, state: State, digest: str
 ) -> Proposal:
-    """Get the decision of an agent at a state. An agent that requests an examination without reasoning is asked for a
+    """Get the decision of an agent at a state. An agent that requests an examination without reasoning writes a
     diagnosis too (``leaning``), because raters can know nothing else of its reasoning."""
     seed = derive_seed(settings.evaluation.seed, "study", digest)
     reply = (await agent.act(state, False, seed)).text
