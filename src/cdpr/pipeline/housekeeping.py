@@ -70,8 +70,7 @@ def list_differences(experiment: Experiment, record: Path) -> list[str]:
     """List what has changed since a ``run.json`` was written, one line each, also of the results that it was made from;
     empty when it is current."""
     records = _records_by_output(experiment)
-    lines: list[str] = []
-    waiting = [record]
+    lines, waiting = list[str](), [record]
     for path in waiting:  # the list grows while it is read
         old = RunRecord.read(path)
         exchanged = old.describe_exchange(path)
@@ -91,11 +90,8 @@ def _list_changes(experiment: Experiment, old: RunRecord) -> list[str]:
     if stage not in STAGES:
         return [f"there is no stage {stage} any more: an earlier version made this result"]
     before, now = flatten(old.parameters), flatten(experiment.parameters(stage, options))
-    lines = []
-    for name in sorted(before | now):
-        value, new_value = (str(parameters.get(name, "absent")) for parameters in (before, now))
-        if value != new_value:
-            lines.append(f"setting {name}: {value} -> {new_value}")
+    changed_settings = sorted(name for name in before | now if before.get(name) != now.get(name))
+    lines = [f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}" for name in changed_settings]
     if old.code_digest != experiment.code(stage, options):
         lines.append(f"code reachable from {', '.join(experiment.code_roots(stage, options))} was edited")
     changed = [file.path for file in old.inputs.values() if experiment.digests.digest(file.path) != file.sha256]

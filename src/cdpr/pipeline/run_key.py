@@ -50,19 +50,14 @@ def import_closure(roots: Sequence[str], source: Path | None = None, cache: Dige
     for root in roots:
         if file_of(root, source) is None:
             raise ModuleNotFoundError(f"{root}: no such module; correct the name, or put its folder on PYTHONPATH")
-    packages_of_roots = {root.split(".")[0] for root in roots}  # one of them may be installed
-
-    def counts(name: str) -> bool:
-        """Whether the code of a module is part of run keys."""
-        path = file_of(name, source)
-        if path is None or name == PACKAGE or f"{name}.".startswith(BOOKKEEPING):
-            return False
-        return _is_ours(name) or name.split(".")[0] in packages_of_roots or not is_installed(path)
-
+    followed = {PACKAGE, *(root.split(".")[0] for root in roots)}  # also where the package of a root is installed
     waiting, names = list(roots), set[str]()
     while waiting:
         name = waiting.pop()
-        if name and name not in names and counts(name):
+        if name in ("", PACKAGE) or name in names or f"{name}.".startswith(BOOKKEEPING):
+            continue
+        path = file_of(name, source)
+        if path and (name.split(".")[0] in followed or not is_installed(path)):
             names.add(name)
             waiting += [name.rpartition(".")[0], *_read_module(name, source, cache)[1]]
     return sorted(names)
@@ -171,7 +166,6 @@ def _data_digests(folder: Path) -> list[tuple[Path, str]]:
     digests = []
     for path in sorted(folder.rglob("*")):
         packages = [parent for parent in path.parents if (parent / "__init__.py").exists()]
-        is_own = packages[0] == folder
-        if is_own and path.is_file() and path.suffix not in (".py", ".pyc"):
+        if packages[0] == folder and path.is_file() and path.suffix not in (".py", ".pyc"):
             digests.append((path, file_digest(path)))
     return digests

@@ -41,12 +41,13 @@ def request_jobs(
     number of paths."""
     if wrong := [name for name, paths in {**inputs, **outputs}.items() if len(paths) not in (1, len(jobs))]:
         raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
-    requests = []
-    for number, options in enumerate(jobs):
-        own_inputs = {name: paths[number % len(paths)] for name, paths in inputs.items()}
-        own_outputs = {name: paths[number % len(paths)] for name, paths in outputs.items()}
-        requests.append(JobRequest(stage, options, own_inputs, own_outputs, key if len(jobs) == 1 else None))
-    return requests
+
+    def paths_of(number: int, files: PathLists) -> dict[str, str]:
+        """The paths of one job, by name."""
+        return {name: paths[number % len(paths)] for name, paths in files.items()}
+
+    key = key if len(jobs) == 1 else None
+    return [JobRequest(stage, jobs[n], paths_of(n, inputs), paths_of(n, outputs), key) for n in range(len(jobs))]
 
 
 def run_jobs(experiment: Experiment, requests: Sequence[JobRequest], server_of: ServerOf) -> None:
@@ -116,10 +117,9 @@ def _describe_job(experiment: Experiment, request: JobRequest, inputs: Mapping[s
     tags = {"variant": trained.variant, "seed": str(trained.seed)} if trained else variant
     digests = frame.describe_files({label: path for label, path in inputs.items() if path.exists()})
     contents = [part for file in digests.values() for part in list_contents(Path(file.path), file.sha256)]
-    for path in experiment.files_behind(name) if name in EVIDENCE else []:
-        behind = Path(experiment.resolve_path(path))
-        if behind.name.endswith("run.json") and behind.exists():
-            contents += list_contents(behind, "")
+    behind = map(experiment.resolve_path, experiment.files_behind(name) if name in EVIDENCE else [])
+    records = [Path(path) for path in behind if path.endswith("run.json") and Path(path).exists()]
+    contents += [part for record in records for part in list_contents(record, "")]
     run_key = f"{request.key or experiment.key(name, **options)}-{digest(contents)}"
     return RunRecord(stage=name, experiment=stage_of(name).experiment, run_key=run_key, tier=settings.tier, seed=seed,
                      options=dict(options), tags=tags, parameters=experiment.parameters(name, options),

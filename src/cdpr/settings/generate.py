@@ -151,12 +151,8 @@ def _table_row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
     has the values of ``config.yaml`` by dotted name."""
     default = field.get_default(call_default_factory=True)
     kind = _describe_type(field.annotation).removesuffix(" or empty")
-    values = [f"`{_to_yaml(default)}`"]
-    if kind.startswith("`"):
-        values += kind.split(", ")
-    elif default in (None, [], {}):
-        values.append(kind)
-    value = ", ".join(dict.fromkeys(values))
+    choices = kind.split(", ") if kind.startswith("`") else [kind] if default in (None, [], {}) else []
+    value = ", ".join(dict.fromkeys([f"`{_to_yaml(default)}`", *choices]))
     if demo.get(name, default) != default:
         value += f" (demo: `{_to_yaml(demo[name])}`)"
     description, source = _description(field), _paper_source(field)
