@@ -15,7 +15,7 @@ from cdpr.costs import load_catalogue
 from cdpr.files import TableError
 from cdpr.ingest import IngestError, ingest
 from cdpr.ingest.attrition import Attrition, Leak
-from cdpr.ingest.check import check, doubts, write_template
+from cdpr.ingest.check import check, doubtful_cells, write_template
 from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
 from cdpr.ingest.draft import NO_EXAMINATION, Import
 from cdpr.ingest.leaks import STRICT
@@ -373,7 +373,7 @@ def test_a_file_that_stands_there_twice_is_an_error(tmp_path):
 def test_what_reads_like_a_slip_is_shown_but_not_refused(tmp_path, file, change, line, field, remedy):
     report = check(FREE, write_private(tmp_path, **{file: change}))
     assert report.ok, report.text()
-    told = [(p.path.name, p.line, p.field, p.remedy) for p in doubts(report.export)]
+    told = [(p.path.name, p.line, p.field, p.remedy) for p in doubtful_cells(report.export)]
     assert told == ([(f"{file}.csv", line, field, remedy)] if field else [])
     assert ("worth a look" in report.text()) == bool(field)
     quiet = check(CREDENTIALED, tmp_path).text().replace(str(tmp_path), "")

@@ -7,7 +7,7 @@ from cdpr.ingest import Attrition, AttritionReport, IngestError
 from cdpr.ingest.attrition import Leak, Step
 from cdpr.ingest.diagnosis_names import mentions, names_of
 from cdpr.ingest.draft import Draft, Import
-from cdpr.ingest.leaks import STRICT, before_emergency, control, tells_result
+from cdpr.ingest.leaks import STRICT, before_emergency, control_leaks, tells_result
 from cdpr.settings.datasets import Leaks
 
 HPI = "History of Present Illness"
@@ -164,7 +164,7 @@ def test_names_end_in_known_diseases_and_no_name_is_too_general():
 )  # fmt: skip
 def test_the_present_illness_ends_where_the_emergency_department_begins(text, left):
     attrition = Attrition("private")
-    cleared = control("c", "Gout", {HPI: text}, {"Pulse": "80"}, Leaks(), attrition)
+    cleared = control_leaks("c", "Gout", {HPI: text}, {"Pulse": "80"}, Leaks(), attrition)
     assert cleared[0][HPI] == left
     assert "emergency department's findings in the history" in [finding.what for finding in attrition.incidents]
 
@@ -242,7 +242,7 @@ def cleared(leaks: Leaks) -> tuple[dict, dict, Attrition]:
         "Pus": "No sepsis.",
     }
     attrition = Attrition("private")
-    return *(control("c", "Severe sepsis", history, results, leaks, attrition) or (None, None)), attrition
+    return *(control_leaks("c", "Severe sepsis", history, results, leaks, attrition) or (None, None)), attrition
 
 
 def test_leaks_are_dropped_blanked_or_kept_as_the_settings_say():
@@ -272,19 +272,21 @@ def test_every_section_is_searched(section):
     what = {"Past Medical History": "diagnosis established before", "Personal History": "diagnosis established before",
             "Family History": "diagnosis of a relative"}.get(section, "diagnosis stated in the summary")  # fmt: skip
     drop = Leaks(pre_established="drop", family_history="drop", diagnosis_in_summary="drop")
-    assert control("c", "Gout", {section: "Gout"}, {"Pulse": "80"}, drop, attrition := Attrition("private")) is None
+    assert (
+        control_leaks("c", "Gout", {section: "Gout"}, {"Pulse": "80"}, drop, attrition := Attrition("private")) is None
+    )
     assert [(f.what, f.place, f.name) for f in attrition.incidents] == [(what, section, "Gout")]
 
 
 def test_a_title_ends_no_sentence():
     told = {HPI: "Chills. Ms. A and Mr. B had a CT that showed stones. She told us that Dr. C was away."}
-    history, _ = control("c", "Gout", told, {"Pulse": "80"}, STRICT, Attrition("private"))
+    history, _ = control_leaks("c", "Gout", told, {"Pulse": "80"}, STRICT, Attrition("private"))
     assert history[HPI].split("\n") == ["Chills.", "She told us that Dr. C was away."]
 
 
 def test_a_relative_costs_no_case_unless_the_settings_say_so():
     history = {"Chief Complaint": "Pain", "Past Medical History": "Gout in his father.", "Family History": "Gout"}
-    masked, _ = control("c", "Gout", history, {"Pulse": "80"}, Leaks(), attrition := Attrition("private"))
+    masked, _ = control_leaks("c", "Gout", history, {"Pulse": "80"}, Leaks(), attrition := Attrition("private"))
     assert masked == history | {"Past Medical History": "___ in his father.", "Family History": "___"}
     assert {(f.what, f.action) for f in attrition.incidents} == {("diagnosis of a relative (case kept)", "masked")}
 
@@ -345,9 +347,13 @@ def test_strict_control_finds_reordered_shortened_and_abbreviated_names(text, di
     assert [mention.words for mention in mentions(text, diagnosis, loose=True)] == [words]
     both = f"{diagnosis} before. {text}"
     assert [mention.words for mention in mentions(both, diagnosis, loose=True)][-1:] == [words]  # beside its own name
-    cleared = control("c", diagnosis, {"Chief Complaint": "Unwell"}, {"Imaging": text}, STRICT, Attrition("private"))
+    cleared = control_leaks(
+        "c", diagnosis, {"Chief Complaint": "Unwell"}, {"Imaging": text}, STRICT, Attrition("private")
+    )
     assert words not in cleared[1].get("Imaging", "")
-    normal = control("c", diagnosis, {"Chief Complaint": "Unwell"}, {"Imaging": text}, Leaks(), Attrition("private"))
+    normal = control_leaks(
+        "c", diagnosis, {"Chief Complaint": "Unwell"}, {"Imaging": text}, Leaks(), Attrition("private")
+    )
     assert normal[1]["Imaging"] == text
 
 
@@ -395,7 +401,7 @@ def test_the_name_of_an_examination_may_give_the_diagnosis_away():
     results = dict.fromkeys(names, "seen")
     for leaks, kept in ((STRICT, names[2:]), (Leaks(**KEPT), names)):
         attrition = Attrition("d")
-        _, cleared = control("7", "Gout", {HPI: "Sore toe"}, results, leaks, attrition)
+        _, cleared = control_leaks("7", "Gout", {HPI: "Sore toe"}, results, leaks, attrition)
         assert list(cleared) == kept
         told = [(i.what, i.action, i.place) for i in attrition.incidents]
         assert told == [("diagnosis named by an examination", "removed", name) for name in names if name not in kept]
@@ -412,5 +418,7 @@ def test_the_name_of_an_examination_may_give_the_diagnosis_away():
      "Costovertebral angle tenderness at rest (Physical Examination)"),
 ])  # fmt: skip
 def test_a_known_examination_keeps_its_name_and_what_is_added_to_it_counts(diagnosis, known, telling):
-    _, cleared = control("7", diagnosis, {HPI: "Unwell"}, {known: "seen", telling: "seen"}, STRICT, Attrition("d"))
+    _, cleared = control_leaks(
+        "7", diagnosis, {HPI: "Unwell"}, {known: "seen", telling: "seen"}, STRICT, Attrition("d")
+    )
     assert list(cleared) == [known]

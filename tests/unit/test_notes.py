@@ -5,12 +5,12 @@ import time
 import pytest
 
 from cdpr.ingest.notes import (
-    examination_part,
     note_sections,
     parse_discharge_note,
     physical_results,
     primary_diagnosis,
     report_text,
+    split_off_examination,
 )
 
 SUFFIX = " (Physical Examination)"
@@ -327,5 +327,5 @@ def test_hostile_text_takes_no_time(piece):
     start = time.process_time()
     parse_discharge_note(f"Physical Exam:\nT 98.1\n{text}\nDischarge Diagnosis:\n{text}")
     parse_discharge_note(text)
-    examination_part(text)
+    split_off_examination(text)
     assert time.process_time() - start < 5

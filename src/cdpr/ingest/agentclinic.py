@@ -13,8 +13,8 @@ from ..cases import PHYSICAL, CaseRecord, class_of, meaning, modality, names_no_
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
-from .flat_files import Element, flat_text, json_lines, number_of
-from .names import Workup, covers, examination_name, examination_of, physical_key, term_of, usual_name
+from .flat_files import Element, digest_id, flat_text, json_lines
+from .names import Workup, clean_name, covers, panel_of, physical_key, term_of, usual_name
 from .texts import is_absent, one_line, patterns, phrases
 
 _WORDS = phrases("agentclinic")
@@ -26,29 +26,29 @@ _PATTERN = patterns("agentclinic")
 
 
 def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
-    """Records of all usable cases of a ``.jsonl`` file (or the one such file of a folder).
+    """Read a ``.jsonl`` file, or the one such file of a folder. Yields the records of all usable cases.
 
-    Cases have no number of their own: theirs is a digest of their content. Raises IngestError.
+    A case has no identifier of its own; it gets a digest of its content. Raises IngestError.
     """
     yield from work.records(_draft(case, work.attrition) for case in json_lines(work.path))
 
 
 def _draft(case: Element, attrition: Attrition) -> Draft:
-    """The draft of one case: physical findings and tests under the names of the vocabulary."""
-    osce = case.one("OSCE_Examination", required=True)
-    patient, findings, tests = (osce.one(name, required=True).value for name in _PARTS)
+    """Make the draft of one case: physical findings and tests under the names of the vocabulary."""
+    osce = case.child("OSCE_Examination", required=True)
+    patient, findings, tests = (osce.child(name, required=True).value for name in _PARTS)
     physical, results = Workup(), Workup()
-    for name, content in (_findings(findings, attrition.events) or {}).items():
-        physical.add(physical_key(readable(name) or "General Appearance"), _text(content))
-    for name, content, heading in _examinations(_findings(tests, attrition.events)):
-        key, label = _key(readable(name) or readable(heading) or "Other Tests", content, heading)
-        text = f"{label}: {_text(content)}" if label else _text(content)
+    for name, content in (_drop_absent(findings, attrition.events) or {}).items():
+        physical.add(physical_key(readable(name) or "General Appearance"), _plain_text(content))
+    for name, content, heading in _list_tests(_drop_absent(tests, attrition.events)):
+        key, label = _key_and_label(readable(name) or readable(heading) or "Other Tests", content, heading)
+        text = f"{label}: {_plain_text(content)}" if label else _plain_text(content)
         if key == "Vital Signs" or meaning(key).kind in PHYSICAL:
             physical.add(physical_key(key), text)
         else:
             results.add(key, text)
     return Draft(
-        note_id=number_of("agentclinic", osce.value),
+        note_id=digest_id("agentclinic", osce.value),
         history=_history(patient),
         physical=physical.results(),
         results=results.results(),
@@ -59,62 +59,65 @@ def _draft(case: Element, attrition: Attrition) -> Draft:
 
 def _history(patient: Mapping[str, Any]) -> dict[str, str]:
     """The sections of the case summary, from what the patient actor knows."""
-    patient = _findings(patient, Counter()) or {}
+    patient = _drop_absent(patient, Counter()) or {}
     symptoms = patient.get("Symptoms")
     symptoms = symptoms if isinstance(symptoms, Mapping) else {"Primary_Symptom": symptoms}
     fields = {name: content for name, content in symptoms.items() if name != "Primary_Symptom"}
     present = [patient.get("History"), fields, patient.get("Review_of_Systems")]
     past = [patient.get(n) for n in ("Past_Medical_History", "Medications", "Current_Medications", "Drug_History")]
     return {
-        "Patient Information": _text(patient.get("Demographics")),
-        "Chief Complaint": _text(symptoms.get("Primary_Symptom")),
-        "History of Present Illness": _sentences(present),
-        "Past Medical History": _sentences(past),
-        "Personal History": _text(patient.get("Social_History")),
-        "Family History": _text(patient.get("Family_History")),
-        "Allergy History": _text(patient.get("Allergies") or patient.get("Allergy_History")),
+        "Patient Information": _plain_text(patient.get("Demographics")),
+        "Chief Complaint": _plain_text(symptoms.get("Primary_Symptom")),
+        "History of Present Illness": _join_sentences(present),
+        "Past Medical History": _join_sentences(past),
+        "Personal History": _plain_text(patient.get("Social_History")),
+        "Family History": _plain_text(patient.get("Family_History")),
+        "Allergy History": _plain_text(patient.get("Allergies") or patient.get("Allergy_History")),
     }
 
 
-def _sentences(parts: Iterable[Any]) -> str:
-    """The parts one after another, each ended by a full stop."""
-    return " ".join(text if text[-1] in ".!?" else f"{text}." for text in map(_text, parts) if text)
+def _join_sentences(parts: Iterable[Any]) -> str:
+    """The texts of some contents one after another, each ended by a full stop."""
+    return " ".join(text if text[-1] in ".!?" else f"{text}." for text in map(_plain_text, parts) if text)
 
 
-def _findings(content: Any, events: Counter[str], label: str = "") -> Any:
-    """The content without entries that say that there is no result or only propose one (both are counted); None when
-    nothing is left."""
+def _drop_absent(content: Any, events: Counter[str], label: str = "") -> Any:
+    """The content without entries that say that there is no result, or that only propose one ("Suggestion: MRI");
+    None when nothing is left. Both kinds of entries, and those kept, are counted in ``events``. ``label`` is the name
+    of the entry."""
     if isinstance(content, Mapping):
-        inner = {name: _findings(part, events, normalise(name)) for name, part in content.items()}
+        inner = {name: _drop_absent(part, events, normalise(name)) for name, part in content.items()}
         return {name: part for name, part in inner.items() if part is not None} or None
-    text = _text(content)
+    text = _plain_text(content)
     empty = is_absent(text) or label in _WORDS["proposed"] or _PATTERN.proposed.match(text)
     events["entries without a result" if empty else "results"] += 1
     return None if empty else content
 
 
-def _examinations(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Name, content and heading of each examination; headings are opened, and so is one panel inside another."""
+def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yield the examinations in nested test results. The content of a heading is listed below it; an examination within
+    another one is listed alone."""
     for name, content in (tests or {}).items():
         if not isinstance(content, Mapping):
             yield name, content, heading
-        elif placed := {n: f"{n}_{name}" for n in content if _is_place(readable(n), readable(name))}:
+        elif placed := {n: f"{n}_{name}" for n in content if _is_body_part(readable(n), readable(name))}:
             yield from ((placed[n], content[n], heading) for n in placed)
             if rest := {n: part for n, part in content.items() if n not in placed}:
                 yield name, rest, heading
         elif _is_heading(name, content):
-            yield from _examinations(content, heading=name)
+            yield from _list_tests(content, heading=name)
         elif len(content) == 1 and (joint := _joint_name(name, content)):
             yield joint, *content.values(), heading
         else:
             apart = {n: part for n, part in content.items() if isinstance(part, Mapping) and term_of(readable(n))}
             if len(apart) < len(content):
                 yield name, {n: part for n, part in content.items() if n not in apart}, ""
-            yield from _examinations(apart)
+            yield from _list_tests(apart)
 
 
 def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
-    """Whether a name only gathers what stands below it: made of general words, or repeated by all of them."""
+    """Whether a name only groups the examinations below it: it has only general words, as in "Blood Tests", or all
+    names below repeat it."""
     if all(normalise(inner) in _SILENT for inner in content):
         return False
     plain = normalise(name)
@@ -123,31 +126,32 @@ def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
 
 
 def _joint_name(name: str, content: Mapping[str, Any]) -> str:
-    """The name of an examination and the only one below it, where both name one: another one ("Stool", "Occult Blood
-    Test"), or the same in another's words ("Skin Biopsy", "Histopathology"); else nothing."""
+    """The joint name of an examination and the only entry below it, where that is an examination too: another one
+    ("Stool" and "Occult Blood Test"), or the same in other words ("Skin Biopsy" and "Histopathology"). Else empty."""
     ((inner, part),) = content.items()
     joint = term_of(readable(f"{name}_{inner}"))
     is_other = joint is not term_of(readable(name)) or (isinstance(part, Mapping) and term_of(readable(inner)))
     return f"{name}_{inner}" if joint is not None and is_other else ""
 
 
-def _is_place(name: str, how: str) -> bool:
-    """Whether a name is what the heading above it examines: a knee below "X-rays", a lymph node below "Biopsy"."""
+def _is_body_part(name: str, how: str) -> bool:
+    """Whether a name is what the examination above it looks at: a knee below "X-rays", a lymph node below "Biopsy"."""
     terms = meaning(f"{name} {how}").terms if names_no_place(how) and not modality(name) else ()
     return bool(terms) and all(class_of(term) == meaning(how).kind for term in terms)
 
 
-def _key(name: str, content: Any, heading: str) -> tuple[str, str]:
-    """Key of an examination, and what its result must be labelled with because the key does not say it."""
+def _key_and_label(name: str, content: Any, heading: str) -> tuple[str, str]:
+    """The key of an examination, and a label for its result where the key does not say all that the name does (a side,
+    a part of the body); the label is empty where none is needed."""
     if heading and not isinstance(content, Mapping):
         if _HEADING_WORDS.issuperset(normalise(name).split()):
             return readable(heading), ""
-        panel = examination_of(name)
+        panel = panel_of(name)
         if panel is not None:
             return panel, "" if covers(panel, name) else name
     term = term_of(name)
-    if term is not None and term.name == _OPEN_DOPPLER and _PATTERN.arteries.search(_text(content)):
-        term = term if _PATTERN.veins.search(f"{name} {_text(content)}") else term_of(f"Arterial {name}") or term
+    if term is not None and term.name == _OPEN_DOPPLER and _PATTERN.arteries.search(_plain_text(content)):
+        term = term if _PATTERN.veins.search(f"{name} {_plain_text(content)}") else term_of(f"Arterial {name}") or term
     if term is None:
         key = usual_name(name)
         return key, "" if covers(key, name) else name
@@ -155,11 +159,12 @@ def _key(name: str, content: Any, heading: str) -> tuple[str, str]:
     return term.name, "" if laboratory or covers(term.name, name) else name
 
 
-def _text(content: Any) -> str:
-    """A nested part of a case as one text, each value behind its name, but for names that say nothing."""
+def _plain_text(content: Any) -> str:
+    """The content of a case on one line, each value after its name; names that say nothing ("Findings") are left
+    out."""
     return flat_text(content, lambda name: "" if normalise(name) in _SILENT else readable(name))
 
 
 def readable(name: str) -> str:
     """``Chest_X-ray`` as ``Chest X-ray``."""
-    return examination_name(name.replace("_", " "))
+    return clean_name(name.replace("_", " "))

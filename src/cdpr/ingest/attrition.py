@@ -1,4 +1,4 @@
-"""What becomes of the cases of a data set: read, dropped by which rule, kept, and the leaks found in them."""
+"""Counts of an import: cases read, dropped by each rule and kept, and the leaks of the diagnosis found in them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,14 +13,18 @@ from .texts import phrases, quoted
 
 # Every reason to leave a case out, in the order in which they are tried.
 RULES: tuple[str, ...] = tuple(phrases("attrition")["rules"])
-_LARGE = 0.1  # share of the cases
-_EXAMPLES = 3
+_FREQUENT = 0.1  # share of the cases, above which a rule is worth a warning
+_EXAMPLES = 3  # of one warning
 _LISTED = 20  # dropped cases of one rule
 
 
 @dataclass(frozen=True)
 class Incident:
-    """One case dropped (``what`` is the rule) or one leak in it: what was done, where, under which name."""
+    """A dropped case (``what`` is the rule that dropped it), or a leak in a case (``what`` is the kind of leak).
+
+    ``action`` says what was done: ``dropped``, ``masked``, ``removed`` or ``kept``. ``place`` is the section or
+    examination, ``name`` the words of the text that gave the diagnosis away.
+    """
 
     case: str
     what: str
@@ -48,7 +52,7 @@ class Leak(BaseModel, frozen=True, extra="forbid"):
 class AttritionReport(BaseModel, frozen=True, extra="forbid"):
     """The numbers of an :class:`Attrition`, as stages write and read them: ``*.report.json``.
 
-    Raises ValueError for steps that do not lead from the cases read to those kept.
+    Raises ValueError where the cases read, less those that each rule dropped, are not those kept.
     """
 
     dataset: str
@@ -75,12 +79,13 @@ class AttritionReport(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass
 class Attrition:
-    """What an import counts.
+    """What an import counts while it reads.
 
-    ``incidents`` are all dropped cases and all leaks, with identifiers and words of the cases: they belong beside the
-    records. ``events`` counts what happened to the rows behind the examinations; ``warnings`` are sentences for the
-    user. ``tables`` holds what was read of each table: the number of its rows, or the words with which the events begin
-    that count them. What :meth:`report` returns holds numbers only.
+    ``read`` and ``kept`` are numbers of cases, ``splits`` those by split. ``incidents`` are all dropped cases and all
+    leaks; they have identifiers and words of the cases, and are as confidential. ``events`` counts what happened to
+    rows and texts, by a description ("laboratory rows without a result"). ``warnings`` are sentences for the user.
+    ``tables`` has for each table of the source the number of its rows, or the name of its events ("laboratory rows"),
+    with which the descriptions of these events begin. What :meth:`report` returns holds numbers only.
     """
 
     dataset: str
@@ -93,46 +98,47 @@ class Attrition:
     tables: dict[str, int | str] = field(default_factory=dict)
 
     def drop(self, rule: str, case: str, place: str = "", name: str = "") -> None:
-        """Count one case as dropped by one of :data:`RULES`; anything else raises ValueError."""
+        """Count a case as dropped by one of :data:`RULES`. Raises ValueError for another rule."""
         if rule not in RULES:
             raise ValueError(f"{rule!r} is not in RULES")
         self.incidents.append(Incident(case, rule, "dropped", place, name))
 
     def leak(self, what: str, action: str, case: str, place: str, name: str = "") -> None:
-        """Note a leak that did not cost the case: ``masked``, ``removed`` or ``kept``."""
+        """Count a leak that was ``masked``, ``removed`` or ``kept`` without dropping the case."""
         self.incidents.append(Incident(case, what, action, place, name))
 
     def warn(self, what: str) -> None:
-        """A warning that nobody shall overlook: part of the data may be lost."""
+        """Add a warning that nobody shall overlook: part of the data may be lost."""
         self.warnings.append(f"WARNING: {what}")
 
-    def count(self, what: str, number: int = 1) -> None:
-        """Add to an event count, nothing where the number is 0 or False."""
+    def count(self, event: str, number: int = 1) -> None:
+        """Add ``number`` to the count of an event; 0 and False add nothing."""
         if number:
-            self.events[what] += number
+            self.events[event] += number
 
-    def parts(self, what: str) -> Counter[str]:
-        """The event counts that begin with these words, by the words that follow."""
-        return Counter({e.removeprefix(f"{what} "): n for e, n in self.events.items() if e.startswith(f"{what} ")})
+    def counts_after(self, prefix: str) -> Counter[str]:
+        """The counts of the events whose description begins with ``prefix``, by the words after it."""
+        counts = {event: n for event, n in self.events.items() if event.startswith(f"{prefix} ")}
+        return Counter({event.removeprefix(f"{prefix} "): n for event, n in counts.items()})
 
     @property
     def dropped(self) -> dict[str, list[str]]:
-        """Identifiers of the dropped cases by rule, in the order of the rules."""
+        """Identifiers of the dropped cases by rule, in the order of :data:`RULES`; rules without any are left out."""
         cases = {rule: sorted(i.case for i in self.incidents if i.what == rule) for rule in RULES}
         return {rule: numbers for rule, numbers in cases.items() if numbers}
 
-    def warn_of_large(self) -> None:
+    def warn_of_frequent_rules(self) -> None:
         """Warn of each rule that drops more than a tenth of the cases, with examples of where, which tell no word of a
-        case. The last rule does what the user asked for."""
+        case. The last rule does what the user asked for, so it is not warned of."""
         for rule, cases in self.dropped.items():
-            if len(cases) > _LARGE * self.read and rule != RULES[-1]:
-                places = dict.fromkeys(i.place for i in self.incidents if i.what == rule and i.place)
-                where = "; ".join(f"({n}) {place}" for n, place in enumerate(list(places)[:_EXAMPLES], 1))
+            if len(cases) > _FREQUENT * self.read and rule != RULES[-1]:
+                places = list(dict.fromkeys(i.place for i in self.incidents if i.what == rule and i.place))
+                examples = "; ".join(f"({number}) {place}" for number, place in enumerate(places[:_EXAMPLES], 1))
                 share = f"{len(cases):,} of {self.read:,} cases ({len(cases) / self.read:.0%})"
-                self.warn(f"the rule {rule!r} drops {share}" + (f", for example {where}" if where else ""))
+                self.warn(f"the rule {rule!r} drops {share}" + (f", for example {examples}" if examples else ""))
 
     def steps(self) -> tuple[Step, ...]:
-        """What each rule dropped, in the order of the rules."""
+        """How many cases each rule dropped and left, in the order of :data:`RULES`."""
         left, steps = self.read, []
         for rule, cases in self.dropped.items():
             left -= len(cases)
@@ -140,7 +146,7 @@ class Attrition:
         return tuple(steps)
 
     def leaks(self) -> list[Leak]:
-        """Leaks that did not cost their case, sorted."""
+        """The numbers of cases with each kind of leak that did not drop the case, sorted by kind and action."""
         leaks = {(i.what, i.action, i.case) for i in self.incidents if i.what not in RULES}
         cases = Counter((what, action) for what, action, _ in leaks)
         return [Leak(leak=what, action=action, cases=cases[what, action]) for what, action in sorted(cases)]
@@ -152,15 +158,15 @@ class Attrition:
         return AttritionReport(**counts, events=events, funnel=self.steps(), leaks=tuple(self.leaks()))
 
     def conclude(self, job: Job) -> None:
-        """Write the report of a job, and print the counts."""
+        """Write the report of a job to ``job.out["report"]``, add its metrics, and print the counts."""
         report = self.report()
         write_text(job.out["report"], report.model_dump_json(indent=2) + "\n")
         job.metrics.update(read=report.read, kept=report.kept)
         print("\n".join(self.lines()))
 
     def lines(self, identifiers: bool = False) -> Iterator[str]:
-        """The counts for a terminal: cases, each rule (with the dropped cases, if they may be printed), leaks, tables,
-        warnings."""
+        """The counts as lines for a terminal: cases, rules, leaks, tables, warnings. With ``identifiers`` each rule
+        lists the cases that it dropped."""
         yield f"{self.dataset}: kept {self.kept} of {self.read} cases {self.splits or ''}".rstrip()
         for step, cases in zip(self.steps(), self.dropped.values(), strict=True):
             names = f" ({', '.join(map(quoted, cases[:_LISTED]))}{', ...' * (len(cases) > _LISTED)})"
@@ -175,16 +181,18 @@ class Attrition:
             if isinstance(rows, int):
                 yield f"{name}: {rows:,} rows read"
             else:
-                counts = self.parts(rows)
+                counts = self.counts_after(rows)
                 used = counts.pop("used", 0)
-                others = [f"; {count:,} {why}" for why, count in counts.most_common() if count]
+                others = [f"; {count:,} {reason}" for reason, count in counts.most_common() if count]
                 yield f"{name}: {self.events[rows]:,} rows read, {used:,} used{''.join(others)}"
 
     def count_left_out(self) -> None:
-        """Count the cultures and reports of cases whose note was left out; they were not read."""
+        """Count the rows of each table that belong to cases whose note was left out: they were never read, so no other
+        event counts them."""
         for what in (what for what in self.tables.values() if isinstance(what, str)):
-            self.count(f"{what} of cases whose note was left out", self.events[what] - self.parts(what).total())
+            left_out = self.events[what] - self.counts_after(what).total()
+            self.count(f"{what} of cases whose note was left out", left_out)
 
     def rows(self) -> list[dict[str, str]]:
-        """Every incident as a table row, sorted; notes without an identifier look alike and are listed one by one."""
+        """All incidents as rows of a table, sorted. Cases without an identifier give equal rows; all are listed."""
         return [vars(i) for i in sorted(self.incidents, key=lambda i: (i.case, i.what, i.place, i.name, i.action))]

@@ -1,4 +1,4 @@
-"""``cdpr check_export``: every problem of a private export, and what would be ingested."""
+"""``cdpr check_export``: all problems of an export in the private format, and what would be ingested of it."""
 
 import re
 from collections import Counter
@@ -15,8 +15,8 @@ from ..files import file_type, shipped_text, write_text
 from ..settings.schema import Costs, Settings
 from .attrition import Attrition
 from .draft import Import
-from .flat_files import IngestError, collected
-from .private import FORMAT, Export, doubts, drafts, read_export
+from .flat_files import IngestError, as_problems
+from .private import FORMAT, Export, doubtful_cells, make_drafts, read_export
 from .texts import quoted
 
 _TEMPLATE = ("cases.csv", "results.csv", "jsonl/cases.jsonl")
@@ -27,7 +27,11 @@ LAYOUT = FORMAT["summary"].format(**{name: ", ".join(columns) for name, columns 
 
 @dataclass
 class Report:
-    """What a check found. ``cases`` are the records that the readable part of the export gives."""
+    """The result of a check of the export in the folder ``path``.
+
+    ``export`` are its rows and problems, ``cases`` the records of the part that can be read, ``attrition`` the counts.
+    ``costs`` and ``catalogue`` price the examinations.
+    """
 
     path: Path
     credentialed: bool
@@ -39,7 +43,7 @@ class Report:
 
     @property
     def problems(self) -> list[IngestError]:
-        """What refuses the data set."""
+        """The problems for which the data set would be refused."""
         return self.export.problems
 
     @property
@@ -48,21 +52,24 @@ class Report:
         return not self.problems and bool(self.cases)
 
     def text(self, show_values: bool = False) -> str:
-        """The report for a terminal. Of a credentialed source it quotes no value unless asked to: a name in JSON may be
-        a patient's words, and so may a first line that is no header."""
+        """Write the report for a terminal.
+
+        Of a credentialed source it quotes no value unless ``show_values``: a name in JSON may be a patient's words, and
+        so may a first line that is no header.
+        """
         quiet = self.credentialed and not show_values
-        free = [sum(map(is_physical, case.key_pertinent_results_dict)) for case in self.cases]
-        charged = [len(case.key_pertinent_results_dict) - n for case, n in zip(self.cases, free, strict=True)]
-        sizes = {"examinations": charged, "physical items": free}
-        keys = (key for case in self.cases for key in case.key_pertinent_results_dict if not is_physical(key))
-        names = Counter(keys)
+        keys = [list(case.key_pertinent_results_dict) for case in self.cases]
+        free = [sum(map(is_physical, case_keys)) for case_keys in keys]
+        charged = [len(case_keys) - number for case_keys, number in zip(keys, free, strict=True)]
+        names = Counter(key for case_keys in keys for key in case_keys if not is_physical(key))
         prices = {name: price_of(name, self.costs, self.catalogue) for name in names}
-        missing = review(names, self.costs, self.catalogue)
-        listed = [row for row in missing if not quiet or row["cases"] >= _COMMON][:_SHOWN]
+        unpriced = review(names, self.costs, self.catalogue)
+        listed = [row for row in unpriced if not quiet or row["cases"] >= _COMMON][:_SHOWN]
+        sizes = {"examinations": charged, "physical items": free} if self.cases else {}
         text = environment(package).get_template("check_export.txt").render(
             quoted=quoted, median=median, report=self, quiet=quiet, shown=_SHOWN, common=_COMMON, names=names,
-            problems=_by_kind(self.problems, quiet), doubts=_by_kind(doubts(self.export), quiet),
-            unlisted=self.export.unlisted(), sizes=sizes if self.cases else {}, missing=missing,
+            problems=_group_by_kind(self.problems, quiet), doubts=_group_by_kind(doubtful_cells(self.export), quiet),
+            unlisted=self.export.unlisted(), sizes=sizes, missing=unpriced,
             own=sum(price.how == "override" for price in prices.values()),
             listed=[row | {"usd": prices[row["examination"]].usd} for row in listed],
         )  # fmt: skip
@@ -70,45 +77,48 @@ class Report:
 
 
 def check(settings: Settings, path: str | Path) -> Report:
-    """Read an export as ``ingest_dataset`` does, but past its problems, and price what it gives.
+    """Check an export: read it as ``ingest_dataset`` does, but go on after a problem, and price what could be read.
 
     Raises TableError for ``data.price_overrides`` that cannot be used.
     """
-    own, folder = settings.data.price_overrides, Path(path)
+    overrides, folder = settings.data.price_overrides, Path(path)
     options = settings.data.private.model_dump() | {"path": str(folder)}
     credentialed = type(settings.data.private)(**options).credentialed
     catalogue = load_catalogue(place_of_service=settings.costs.place_of_service)
-    catalogue = with_overrides(catalogue, own) if own else catalogue
+    catalogue = with_overrides(catalogue, overrides) if overrides else catalogue
     report = Report(folder, credentialed, settings.costs, catalogue)
-    with collected(report.problems):
+    with as_problems(report.problems):
         try:
-            if (there := file_type(folder)) != "folder":
-                what = "not a folder" if there else "no such folder"
-                raise IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl")
+            kind = file_type(folder)
+            if kind != "folder":
+                problem = "not a folder" if kind else "no such folder"
+                raise IngestError(folder, problem, "give the folder that holds cases.csv or cases.jsonl")
             report.export = read_export(folder, settings.data.private.decimal_mark)
         except PermissionError as error:
             raise IngestError.not_permitted(error) from None
     work = Import(credentialed, settings.data.leaks, report.attrition)
-    report.cases += work.records(drafts(report.export, report.attrition))
+    report.cases += work.records(make_drafts(report.export, report.attrition))
     report.attrition.kept = len(report.cases)
     if not report.cases and not report.problems:
-        what = f"no usable case among {report.attrition.read}"
-        report.problems.append(IngestError(folder, what, "see below what was dropped"))
+        problem = f"no usable case among {report.attrition.read}"
+        report.problems.append(IngestError(folder, problem, "see below what was dropped"))
     return report
 
 
-def _by_kind(problems: Iterable[IngestError], quiet: bool) -> dict[tuple[str, str, str], list[IngestError]]:
-    """Problems by file, field and remedy, in the order of their lines, without what they quote if ``quiet``."""
+def _group_by_kind(problems: Iterable[IngestError], quiet: bool) -> dict[tuple[str, str, str], list[IngestError]]:
+    """Group problems by file, field and remedy, each group in the order of its lines. If ``quiet``, values that they
+    quote are withheld."""
     kinds: dict[tuple[str, str, str], list[IngestError]] = {}
-    for problem in (problem.without_text() if quiet else problem for problem in problems):
-        field = re.sub(r"\[\d+\]", "[]", problem.field or "")
-        kinds.setdefault((problem.path.name, field, problem.remedy), []).append(problem)
-    return {kind: sorted(alike, key=lambda problem: problem.line or 0) for kind, alike in kinds.items()}
+    for problem in problems:
+        shown = problem.without_text() if quiet else problem
+        field = re.sub(r"\[\d+\]", "[]", shown.field or "")
+        kinds.setdefault((shown.path.name, field, shown.remedy), []).append(shown)
+    return {kind: sorted(group, key=lambda problem: problem.line or 0) for kind, group in kinds.items()}
 
 
 def write_template(folder: str | Path) -> list[Path]:
-    """Write the example: ``cases.csv``, ``results.csv`` and, as the other layout, ``jsonl/cases.jsonl``; returns their
-    paths. Raises IngestError rather than overwrite a file."""
+    """Write an example of the format to a folder: ``cases.csv``, ``results.csv`` and, in the other layout,
+    ``jsonl/cases.jsonl``. Returns their paths. Raises IngestError rather than overwrite a file."""
     for name in _TEMPLATE:
         if Path(folder, name).exists():
             raise IngestError(Path(folder, name), "stands there already", "give a new folder")

@@ -14,10 +14,10 @@ from ..cases import CaseRecord, meaning, modality
 from ..settings.datasets import ClinicalBenchSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
-from .flat_files import Element, IngestError, files_at, flat_text, parse_json, read_text
-from .headings import alternatives, headed, matched
-from .names import add_text, examination_name
-from .notes import examination_part, only_refers, physical_results
+from .flat_files import Element, IngestError, files_with_ending, flat_text, parse_json, read_text
+from .headings import group_number, numbered_groups, split_at_headings
+from .names import add_text, clean_name
+from .notes import is_reference, physical_results, split_off_examination
 from .texts import LONGEST_NAME, is_absent, language_of, one_line, patterns, phrases, quoted, says_something
 
 NOTICE = (
@@ -27,7 +27,7 @@ NOTICE = (
 _WORDS = phrases("clinicalbench")
 _HEADING = re.compile(
     r"(?:^|(?<=[\n。.;；)）\]】]))[^\S\n]*(?:[（(]?(?:\d+|[一二三四五六七八九十]+)[.、)）]\s*)?[*#\[【]*\s*(?:"
-    + alternatives(_WORDS["headings"].values())
+    + numbered_groups(_WORDS["headings"].values())
     + r")\s*(?:[\]】*]*\s*[:：]|[\]】]+)",
     re.IGNORECASE,
 )
@@ -36,20 +36,21 @@ _BLOCKS = _WORDS["blocks"]
 
 
 def repair_backslashes(text: str) -> str:
-    r"""Valid JSON unchanged, else without what JSON would not accept.
+    r"""Repair JSON with single backslashes before characters that JSON does not escape; valid JSON is unchanged.
 
-    A backslash before a mark that Markdown or LaTeX escapes is dropped (``50\%`` is ``50%``), any other is doubled.
+    A backslash before a mark that Markdown or LaTeX escapes is dropped (``50\%`` becomes ``50%``), any other doubled.
     """
     return _PATTERN.backslash.sub(lambda match: match["valid"] or match["mark"] or r"\\", text)
 
 
 def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[CaseRecord]:
-    """Records of all usable cases of a file, or of all ``*.json`` files of a folder, in the language asked for.
+    """Read a file, or all ``*.json`` files of a folder. Yields the records of all usable cases in the language of the
+    settings.
 
-    What breaks the structure is an IngestError with number of the case and field; a case that only lacks something,
-    or stands twice word for word, is dropped and counted.
+    Raises IngestError, with the number of the case and the field, for another structure than the published one. A case
+    that only lacks something, or is there twice word for word, is dropped and counted.
     """
-    files, dataset = files_at(work.path, ".json"), work.attrition.dataset
+    files, dataset = files_with_ending(work.path, ".json"), work.attrition.dataset
     if not files:
         raise IngestError(work.path, "no *.json file in this folder", f"point data.{dataset}.path at the data set")
     if source.path is not None and dataset == "clinicalbench":  # others may use its format
@@ -60,7 +61,8 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
 
 
 def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) -> Iterator[Draft]:
-    """The drafts of all cases in the language asked for. Raises IngestError for two cases of one number."""
+    """Yield the drafts of all cases in a language (``en``, ``zh`` or ``both``). Raises IngestError for two different
+    cases with one number."""
     by_number: dict[str, Any] = {}
     for file in files:
         cases = parse_json(file, repair_backslashes(read_text(file)))
@@ -77,32 +79,32 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
             draft = _draft(case, language, attrition)
             if value != by_number.setdefault(draft.note_id, value):
                 problem = f"{quoted(str(value['id']))} names two different cases"
-                raise case.wrong("id", problem, "give every case its own number")
+                raise case.error("id", problem, "give every case its own number")
             yield draft
 
 
 def _number(case: Element) -> str:
-    """The number of a case as text. Raises IngestError where it is missing or no number or short text."""
+    """The number of a case as text. Raises IngestError where it is missing, or is neither a number nor a short text."""
     number = case.value.get("id")
     text = one_line(str(number)) if isinstance(number, (str, int)) and not isinstance(number, bool) else ""
     if not text:
-        raise case.wrong("id", "is missing" if number in (None, "") else "expected a number or a short text")
+        raise case.error("id", "is missing" if number in (None, "") else "expected a number or a short text")
     if len(str(number)) > LONGEST_NAME:
-        raise case.wrong("id", f"longer than {LONGEST_NAME} characters")
+        raise case.error("id", f"longer than {LONGEST_NAME} characters")
     return text
 
 
 def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -> Draft:
-    """The draft of one case: sections of the summary, its physical examination, and the results of all blocks."""
+    """Make the draft of one case: sections of the summary, its physical examination, and the results of all blocks."""
     sections = _sections(case.text("clinical_case_summary"), attrition)
-    examination, behind = examination_part(sections.pop("physical", ""))
+    examination, behind = split_off_examination(sections.pop("physical", ""))
     physical = physical_results(examination)
     attrition.count(CUT, says_something(behind))
     attrition.count("summaries without a physical examination", not physical)
     number = _number(case)
     results: dict[str, str] = {}
     for name in _BLOCKS:
-        _add_examinations(results, case, name, language, attrition)
+        _add_block(results, case, name, language, attrition)
     return Draft(
         note_id=f"{attrition.dataset}-{language}-{number}",
         # The Chinese and the English version of a case are one patient.
@@ -118,13 +120,14 @@ def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -
 
 
 def _sections(text: str, attrition: Attrition) -> dict[str, str]:
-    """Text by section, up to the auxiliary examinations; a section named twice keeps both texts."""
+    """The text of each section of a case summary, up to the auxiliary examinations. Texts of a section that comes twice
+    are joined."""
     names = list(_WORDS["headings"])
-    (_, before), *parts = headed(text, _HEADING.finditer(text))
+    (_, before), *parts = split_at_headings(text, _HEADING.finditer(text))
     attrition.count("summaries with text before the first heading", bool(parts) and says_something(before))
     sections: dict[str, str] = {}
     for heading, body in parts:
-        name = names[matched(heading)] if heading else ""
+        name = names[group_number(heading)] if heading else ""
         if name != "end":
             sections[name] = f"{sections[name]}\n{body}" if name in sections else body
         elif "physical" in sections:
@@ -132,59 +135,60 @@ def _sections(text: str, attrition: Attrition) -> dict[str, str]:
     return sections
 
 
-def _add_examinations(results: dict[str, str], case: Element, kind: str, language: str, attrition: Attrition) -> None:
-    """Add the results of a dictionary of examinations, or of the text that stands for one."""
-    if isinstance(block := case.value.get(kind), str):
-        attrition.count(f"{kind} given as text", bool(_text(block)) and kind != "pathological_examination")
-        for name, text in _labelled(block) if _text(block) else ():
-            add_text(results, name or _BLOCKS[kind], text)
+def _add_block(results: dict[str, str], case: Element, block: str, language: str, attrition: Attrition) -> None:
+    """Add the results of a block of a case to ``results``, in place. A block such as ``laboratory_examination`` is an
+    object of examinations, or a text."""
+    if isinstance(content := case.value.get(block), str):
+        attrition.count(f"{block} given as text", bool(_plain_text(content)) and block != "pathological_examination")
+        for name, text in _split_examinations(content) if _plain_text(content) else ():
+            add_text(results, name or _BLOCKS[block], text)
         return
-    for name, content in case.one(kind).value.items():
-        text = _result(content, language)
-        if text:
-            add_text(results, readable(name) or _BLOCKS[kind], text)
+    for name, result in case.child(block).value.items():
+        if text := _result_text(result, language):
+            add_text(results, readable(name) or _BLOCKS[block], text)
         else:
-            attrition.count(f"{kind} entries without a result")
+            attrition.count(f"{block} entries without a result")
 
 
-def _labelled(text: str) -> Iterator[tuple[str, str]]:
-    """Examinations that a text tells one after another, by their headings ("Chest CT: ..."); what stands under no
-    heading has no name."""
+def _split_examinations(text: str) -> Iterator[tuple[str, str]]:
+    """Split a text with several examinations at their headings ("Chest CT: ..."). Yields the name and the text of each;
+    the text before the first heading has an empty name."""
     heads = [label for label in _PATTERN.label.finditer(text) if meaning(label[1]).terms or modality(label[1])]
-    for heading, body in headed(text, heads):
+    for heading, body in split_at_headings(text, heads):
         body = one_line(body) if heading is None else one_line(body).strip(";； ")
         if body.strip(" ;；.。" if heading is None else ""):
-            yield examination_name(heading[1]) if heading else "", body
+            yield clean_name(heading[1]) if heading else "", body
 
 
 def readable(name: str) -> str:
-    """``plain_computed_tomography_scan+color_doppler_ultrasound`` as words; other names as they are."""
-    parts = [_spaced(part).strip() for part in examination_name(name).split("+")]
+    """``plain_computed_tomography_scan+color_doppler_ultrasound`` as ``Plain computed tomography scan + Color doppler
+    ultrasound``."""
+    parts = [_with_spaces(part).strip() for part in clean_name(name).split("+")]
     return " + ".join(part[:1].upper() + part[1:] for part in parts if part)
 
 
-def _result(content: Any, language: str) -> str:
-    """Text of one examination: result or findings first, the impression last and under its label.
+def _result_text(content: Any, language: str) -> str:
+    """Write the text of one examination: result or findings first, the impression last and after its label.
 
-    The list of abnormal values repeats the result, and counts only without one.
+    The list of abnormal values repeats the result, so it is used only where there is no other.
     """
     if not isinstance(content, Mapping):
-        return _text(content)
-    fields = {name: text for name, inner in content.items() if (text := _text(inner)) and not only_refers(text)}
+        return _plain_text(content)
+    fields = {name: text for name, inner in content.items() if (text := _plain_text(inner)) and not is_reference(text)}
     impression, abnormal = fields.pop("impression", ""), fields.pop("abnormal", "")
     parts = [fields.pop(name) for name in ("result", "findings") if name in fields]
-    parts += [f"{_spaced(name)}: {text}" for name, text in fields.items()]
+    parts += [f"{_with_spaces(name)}: {text}" for name, text in fields.items()]
     parts = list(dict.fromkeys(parts or [abnormal]))
     if impression and impression not in parts:
         parts.append(f"印象：{impression}" if language == "zh" else f"Impression: {impression}")
     return " ".join(filter(None, parts))
 
 
-def _text(content: Any) -> str:
-    """Any value as one line; what says that there is no result is empty."""
-    return flat_text(content, _spaced, lambda text: not is_absent(text) and not _PATTERN.none.fullmatch(text))
+def _plain_text(content: Any) -> str:
+    """Any JSON value on one line; empty where it says that there is no result."""
+    return flat_text(content, _with_spaces, lambda text: not is_absent(text) and not _PATTERN.none.fullmatch(text))
 
 
-def _spaced(name: str) -> str:
+def _with_spaces(name: str) -> str:
     """A name with spaces in place of underscores."""
     return name.replace("_", " ")

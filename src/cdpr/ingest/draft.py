@@ -1,4 +1,5 @@
-"""From what an importer found to a case record: the checks and the leak control that all data sets share."""
+"""From the draft of a case, which an importer makes, to its record: checks and leak control are shared by all data
+sets."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -8,24 +9,28 @@ from typing import Any, Literal
 from ..cases import CaseRecord, is_physical, no_examination
 from ..settings.datasets import Leaks
 from .attrition import Attrition
-from .leaks import control, lacking
-from .summary import build_summary, illness, tells_something
+from .leaks import control_leaks, missing_content
+from .summary import build_summary, has_illness, illness_text
 from .texts import is_absent, is_code, language_of, one_line, plain_text, visible
 
-# What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
+# Events that importers count: headings under which nothing is examined (remarks, treatments, histories, reference
+# ranges), and physical examinations that another heading ended.
 NO_EXAMINATION = "entries that are no examination"
 CUT = "physical examinations that end at a heading of something else"
 
 
 @dataclass
 class Draft:
-    """A case as its source tells it: ``history`` by section of the summary, ``results`` by examination key,
-    ``diagnosis`` the primary one, ``final_diagnosis`` the source's whole text where it says more.
+    """A case as its source has it, before checks and leak control.
 
-    ``rejected`` is the importer's own rule, where it found the case unusable. ``language`` is what the source says,
-    else what complaint and present illness are written in; ``subject_key`` the patient's number, else the case's.
-    ``where`` says, without a word of the case, what a rule that drops it has looked at.
-    ``needs_physical`` asks for a physical examination, as the pipeline behind the paper's MIMIC-IV cases does.
+    ``history`` has texts by section of the case summary, ``results`` and ``physical`` texts by examination key.
+    ``diagnosis`` is the primary one, ``final_diagnosis`` the source's whole text if it says more. ``subject_key`` is
+    the patient's identifier, by default the case's. ``language`` is that of the source, by default the one in which
+    complaint and present illness are written.
+
+    ``rejected`` is the rule by which the importer already found the case unusable, None if it did not. ``where``
+    describes the case without a word of it, for the examples of a rule that drops many. ``needs_physical``: a case
+    without physical examination is dropped, as the pipeline behind the paper's MIMIC-IV cases does.
     """
 
     note_id: str
@@ -43,11 +48,11 @@ class Draft:
 
 @dataclass
 class Import:
-    """One import: what an importer is handed beside the settings of its data set, and which of its drafts become case
-    records.
+    """One import of a data set: what an importer is given beside the settings of its data set.
 
-    ``credentialed`` marks the cases; ``leaks`` says what is taken out of them; ``attrition`` counts. ``path`` is the
-    file or folder with the raw data, ``state`` a folder for work that survives a kill.
+    ``credentialed`` marks the cases whose text must not leave the machine. ``leaks`` are the settings of leak control.
+    ``attrition`` counts. ``path`` is the file or folder with the raw data, ``state`` a folder for unfinished work,
+    which survives a kill.
     """
 
     credentialed: bool
@@ -57,34 +62,30 @@ class Import:
     state: Path = Path()
 
     def records(self, drafts: Iterable[Draft]) -> Iterator[CaseRecord]:
-        """The drafts that become records; of those with one number only the first does."""
-        numbers: set[str] = set()
+        """Yield the records of the usable drafts; of several drafts with one ``note_id`` only the first is usable."""
+        identifiers: set[str] = set()
         for draft in drafts:
-            if draft.note_id in numbers:
+            if draft.note_id in identifiers:
                 draft.rejected = "same case twice"
-            numbers.add(draft.note_id)
+            identifiers.add(draft.note_id)
             if record := self.record(draft):
                 yield record
 
     def record(self, draft: Draft) -> CaseRecord | None:
-        """The record of a usable case, in split ``test`` until it is split; None when a rule drops it."""
+        """Check a draft, control its leaks, and make its record, with split ``test`` until the data set is split.
+        Returns None, counted in ``attrition``, when a rule drops the case."""
         attrition = self.attrition
         attrition.read += 1
-        if rule := draft.rejected or _missing(draft):
+        if rule := draft.rejected or _failed_rule(draft):
             attrition.drop(rule, draft.note_id, draft.where)
             return None
-        wanting = {key for key, text in draft.results.items() if is_absent(text)}
-        attrition.count("results that say that there is none", len(wanting))
-        remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
-        attrition.count(NO_EXAMINATION, len(remarks))
-        results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks | wanting}
-        results = {visible(key): visible(plain_text(text)) for key, text in results.items()}
-        history = _history(draft)
-        cleared = control(draft.note_id, draft.diagnosis, history, results, self.leaks, attrition)
-        if cleared is None:
+        history, results = _clean_history(draft), self._clean_results(draft)
+        controlled = control_leaks(draft.note_id, draft.diagnosis, history, results, self.leaks, attrition)
+        if controlled is None:
             return None
-        history, results = cleared
-        if rule := lacking(history, set(results).difference(draft.physical if draft.needs_physical else ())):
+        history, results = controlled
+        examinations = set(results).difference(draft.physical if draft.needs_physical else ())
+        if rule := missing_content(history, examinations):
             attrition.drop(rule, draft.note_id, draft.where)
             return None
         return CaseRecord(
@@ -95,29 +96,40 @@ class Import:
             diagnosis_results=draft.diagnosis,
             dataset=attrition.dataset,
             split="test",
-            language=draft.language or language_of(illness(draft.history)),
+            language=draft.language or language_of(illness_text(draft.history)),
             subject_key=draft.subject_key or draft.note_id,
             credentialed=self.credentialed,
         )
+
+    def _clean_results(self, draft: Draft) -> dict[str, str]:
+        """The physical items and other results of a draft as plain text. Results without content, and entries whose
+        name is no examination, are left out and counted."""
+        absent = {key for key, text in draft.results.items() if is_absent(text)}
+        self.attrition.count("results that say that there is none", len(absent))
+        remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
+        self.attrition.count(NO_EXAMINATION, len(remarks))
+        results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks | absent}
+        return {visible(key): visible(plain_text(text)) for key, text in results.items()}
 
 
 # The settings of the data set (a `Source`), the import -> its records in any order. Raises IngestError.
 Importer = Callable[[Any, Import], Iterator[CaseRecord]]
 
 
-def _history(draft: Draft) -> dict[str, str]:
-    """Sections that tell something. The ends of lines stay, because they may end a sentence."""
+def _clean_history(draft: Draft) -> dict[str, str]:
+    """The sections of a draft's history that say something, as plain text. Line ends stay, because they may end a
+    sentence; empty lines go."""
     texts = {name: plain_text(visible(text)) for name, text in draft.history.items()}
     lines = {name: map(one_line, text.splitlines()) for name, text in texts.items() if not is_absent(text)}
-    return {name: "\n".join(filter(None, texts)) for name, texts in lines.items()}
+    return {name: "\n".join(filter(None, section)) for name, section in lines.items()}
 
 
-def _missing(draft: Draft) -> str | None:
-    """The first rule by which a case lacks something."""
+def _failed_rule(draft: Draft) -> str | None:
+    """The first rule that drops a draft because it lacks something; None for a usable one."""
     if is_absent(draft.diagnosis) or draft.diagnosis.casefold() == "none":
         return "no diagnosis"
     if is_code(draft.diagnosis):
         return "diagnosis given as a code"
     if draft.needs_physical and not draft.physical:
         return "no physical examination"
-    return None if tells_something(_history(draft)) else "no complaint and no present illness"
+    return None if has_illness(_clean_history(draft)) else "no complaint and no present illness"

@@ -16,11 +16,11 @@ from ..cases import CaseRecord, is_physical
 from ..settings.datasets import FhirSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
-from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_type, read_resources
-from .fhir_results import FINAL, Person, find_results, time_of, value_of
+from .fhir_resources import FhirElement, Resource, Scope, concept_display, of_kind, read_resources
+from .fhir_results import FINAL, Person, collect_results, read_value, time_of
 from .notes import parse_discharge_note
 from .summary import patient_information
-from .texts import one_line, patterns, phrases, says_something, unmarked
+from .texts import html_text, one_line, patterns, phrases, says_something
 
 _WORDS = phrases("fhir")
 _ROLES, _SECTIONS = _WORDS["roles"], _WORDS["sections"]
@@ -34,7 +34,8 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 @dataclass
 class _Case:
-    """A patient's encounter, or the patient where there is none, and what belongs to it and to its ``parts``."""
+    """An encounter of a patient, or a patient without any encounter. ``parts`` are the encounters that are part of the
+    encounter, ``resources`` all others that belong to it or to its parts."""
 
     patient: Resource | None
     encounter: Resource | None
@@ -43,51 +44,53 @@ class _Case:
 
     @property
     def start(self) -> datetime | None:
-        """When the encounter began, or the first of its parts; else the time of the first result."""
+        """When the first of its encounters began; without an encounter, the time of the first result. None where
+        neither is known."""
         if self.encounter is not None:
-            return min(filter(None, (one.one("period").moment("start") for one in self.encounters)), default=None)
-        return min(filter(None, map(time_of, of_type(self.resources, *_RESULTS))), default=None)
+            return min(filter(None, (one.child("period").moment("start") for one in self.encounters)), default=None)
+        return min(filter(None, map(time_of, of_kind(self.resources, *_RESULTS))), default=None)
 
     @property
     def encounters(self) -> list[Resource]:
         """The encounter, then its parts."""
         return [self.encounter, *self.parts] if self.encounter else []
 
-    def holds(self, first: datetime | None, last: datetime | None) -> bool:
-        """Whether a time, which may be known by its day alone, falls into the encounter."""
+    def overlaps(self, first: datetime | None, last: datetime | None) -> bool:
+        """Whether the time from ``first`` to ``last`` overlaps the encounter; False where either time is unknown. An
+        encounter without an end goes on."""
         if first is None or last is None or self.start is None or self.encounter is None:
             return False
-        end = max(one.one("period").moment("end", last=True) or _LAST for one in self.encounters)
+        end = max(one.child("period").moment("end", end=True) or _LAST for one in self.encounters)
         return self.start <= last and first <= end
 
 
 def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
-    """Records of all usable encounters. Raises IngestError."""
+    """Read an export in FHIR R4. Yields the records of all usable encounters. Raises IngestError."""
     scopes = read_resources(work.path, _KINDS, work.attrition)
     hours = None if source.hours_after_start is None else timedelta(hours=source.hours_after_start)
-    cases = _cases(scopes, work.attrition)
+    cases = _make_cases(scopes, work.attrition)
     yield from work.records(_draft(case, hours, source.diagnosis_by_onset, work.attrition) for case in cases)
 
 
-def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
-    """Cases in the order of the export; every other resource is with the one that it belongs to."""
+def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
+    """Make the cases of an export, in its order, and give every other resource to the case that it belongs to."""
     everything = [resource for scope in scopes for resource in scope.resources]
     cases: list[_Case] = []
-    for encounter in of_type(everything, "Encounter"):
+    for encounter in of_kind(everything, "Encounter"):
         if encounter.text("status") in _NEVER:
             attrition.count("encounters that did not take place")
         else:
-            cases.append(_Case(_patient(encounter), encounter))
+            cases.append(_Case(_patient_of(encounter), encounter))
     by_encounter = {case.encounter: case for case in cases if case.encounter}
-    for encounter, whole in [(one, _whole(one, by_encounter)) for one in by_encounter]:
+    for encounter, whole in [(one, _whole_encounter(one, by_encounter)) for one in by_encounter]:
         if whole is not encounter:
             attrition.count("encounters that are part of another")
             cases.remove(by_encounter[encounter])
             by_encounter[encounter] = by_encounter[whole]
             by_encounter[whole].parts.append(encounter)
     treated = {case.patient for case in cases} - {None}
-    cases += [_Case(patient, None) for patient in of_type(everything, "Patient") if patient not in treated]
-    diagnoses = {_condition(one, entry) for one in by_encounter for entry in one.many("diagnosis")}
+    cases += [_Case(patient, None) for patient in of_kind(everything, "Patient") if patient not in treated]
+    diagnoses = {_condition(one, entry) for one in by_encounter for entry in one.children("diagnosis")}
     by_patient: dict[Resource | None, list[_Case]] = defaultdict(list)
     for case in cases:
         by_patient[case.patient].append(case)
@@ -96,7 +99,7 @@ def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
             continue
         if owner := _owner(resource, by_encounter, by_patient):
             owner.resources.append(resource)
-        elif _is_lasting(resource) and (patient := _patient(resource)) in treated:
+        elif _is_lasting(resource) and (patient := _patient_of(resource)) in treated:
             for case in by_patient[patient]:
                 case.resources.append(resource)
         elif resource not in diagnoses:
@@ -104,10 +107,11 @@ def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     return cases
 
 
-def _whole(encounter: Resource, known: Collection[Resource]) -> Resource:
-    """The encounter that one is part of, directly or by others; itself where none is known, or in a ring."""
+def _whole_encounter(encounter: Resource, known: Collection[Resource]) -> Resource:
+    """The outermost encounter of which one is part (``partOf``), directly or through others; itself where it is part of
+    none that is known, or where the references form a ring."""
     chain = [encounter]
-    while (above := chain[-1].find(chain[-1].one("partOf").text("reference"))) and above in known:
+    while (above := chain[-1].resolve(chain[-1].child("partOf").text("reference"))) and above in known:
         if above in chain:
             return encounter
         chain.append(above)
@@ -115,55 +119,58 @@ def _whole(encounter: Resource, known: Collection[Resource]) -> Resource:
 
 
 def _is_lasting(resource: Resource) -> bool:
-    """Whether it tells of the patient, not of one encounter: of an allergy, a relative, a problem."""
+    """Whether a resource is about the patient, not about one encounter: an allergy, a relative, a problem."""
     lasting = resource.kind in ("AllergyIntolerance", "FamilyMemberHistory")
     return lasting or (resource.kind == "Condition" and "problem-list-item" in resource.codes("category"))
 
 
-def _patient(resource: Resource) -> Resource | None:
+def _patient_of(resource: Resource) -> Resource | None:
     """The patient that a resource is about; None where it names none that is known."""
-    return resource.find((resource.one("subject") or resource.one("patient")).text("reference"))
+    return resource.resolve((resource.child("subject") or resource.child("patient")).text("reference"))
 
 
 def _owner(
     resource: Resource, by_encounter: Mapping[Resource, _Case], by_patient: Mapping[Resource | None, list[_Case]]
 ) -> _Case | None:
-    """The case that a resource names; naming none, the patient's only one, or the one in whose time it falls."""
-    for reference in (resource.one("encounter"), *resource.one("context").many("encounter")):
+    """The case to which a resource belongs: that of the encounter that it names. If it names none, the only case of its
+    patient, or the one in whose time it falls. None where there is no such case."""
+    for reference in (resource.child("encounter"), *resource.child("context").children("encounter")):
         if reference:
-            encounter = resource.find(reference.text("reference"))
+            encounter = resource.resolve(reference.text("reference"))
             return by_encounter.get(encounter) if encounter else None
-    patient = _patient(resource)
+    patient = _patient_of(resource)
     cases = by_patient[patient] if patient else []
     if len(cases) == 1:
         return cases[0]
     names = ("date", "authored", "onsetDateTime", "recordedDate")
     first, last = (time_of(resource, end) or next(filter(None, (resource.moment(name, end) for name in names)), None)
                    for end in (False, True))  # fmt: skip
-    return next((case for case in cases if case.holds(first, last)), None)
+    return next((case for case in cases if case.overlaps(first, last)), None)
 
 
 def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attrition) -> Draft:
-    """The draft of one case: history from notes, then from codes; results; the primary diagnosis."""
+    """Make the draft of a case: history and physical examination from its notes and then from its codes, results,
+    primary diagnosis. ``hours`` and ``by_onset`` are the settings ``hours_after_start`` and ``diagnosis_by_onset``."""
     person = _person(case)
-    results, social = find_results(_workup(case, hours, attrition), person, attrition)
-    primary, complaints = _diagnosis(case, by_onset, attrition)
-    history, physical = _notes(case, attrition)
-    diagnosis = primary.concept("code") if primary else ""
+    results, social = collect_results(_result_resources(case, hours, attrition), person, attrition)
+    primary, complaints = _diagnosis_and_complaints(case, by_onset, attrition)
+    history, physical = _read_notes(case, attrition)
+    diagnosis = primary.display("code") if primary else ""
     if by_onset:
         plain = _PATTERN.kind.sub("", diagnosis)
         named = [one for one in complaints if _PATTERN.kind.sub("", one) == plain]
         attrition.count("reasons of an encounter that are its diagnosis, left out", len(named))
         complaints = [one for one in complaints if one not in named]
-        complaints = complaints or [text for one in case.encounters for text in map(concept_text, one.many("type"))]
-    allergies = of_type(case.resources, "AllergyIntolerance")
+        types = (kind for encounter in case.encounters for kind in encounter.children("type"))
+        complaints = complaints or list(map(concept_display, types))
+    allergies = of_kind(case.resources, "AllergyIntolerance")
     coded = {
         "Patient Information": patient_information(person.years, person.sex),
-        "Chief Complaint": _listed(complaints),
-        "Past Medical History": _listed(_earlier(case, primary)),
+        "Chief Complaint": _join_distinct(complaints),
+        "Past Medical History": _join_distinct(_earlier_problems(case, primary)),
         "Personal History": "; ".join(social),
-        "Family History": _listed(_of_relatives(case)),
-        "Allergy History": _listed(one.concept("code") for one in allergies),
+        "Family History": _join_distinct(_family_history(case)),
+        "Allergy History": _join_distinct(one.display("code") for one in allergies),
     }
     # A note tells more than what is coded; what is coded fills its gaps.
     history |= {name: text for name, text in coded.items() if says_something(text) and name not in history}
@@ -174,29 +181,31 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
         results={key: text for key, text in results.items() if not is_physical(key)},
         physical=physical | {key: text for key, text in results.items() if is_physical(key)},
         diagnosis=diagnosis or (next(iter(primary.codes("code")), "") if primary else ""),
-        where=_about(case),
+        where=_describe(case),
     )
 
 
-def _about(case: _Case) -> str:
-    """What an encounter holds, for the examples of a rule that drops many."""
+def _describe(case: _Case) -> str:
+    """Describe an encounter without a word of the patient, for the examples of a rule that drops many: its class, and
+    the kinds of its resources."""
     kinds = Counter(resource.kind for resource in case.resources)
-    classes = {one.one("class").text("code") for one in case.encounters}
+    classes = {one.child("class").text("code") for one in case.encounters}
     return f"encounter of class {'/'.join(sorted(classes)) or 'none'} with {', '.join(sorted(kinds)) or 'nothing'}"
 
 
-def _listed(texts: Iterable[str]) -> str:
-    """The texts that say something, each once."""
+def _join_distinct(texts: Iterable[str]) -> str:
+    """The texts that say something, each once, joined by semicolons."""
     return "; ".join(filter(says_something, dict.fromkeys(texts)))
 
 
-def _workup(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[Resource]:
-    """Results of the case in the order of their times, with what its reports contain."""
-    resources = [one for one in of_type(case.resources, *_RESULTS) if not _is_note(one)]
-    reports = of_type(resources, "DiagnosticReport", "Observation")
-    references = ((one, part) for one in reports for part in (*one.many("result"), *one.many("hasMember")))
-    members = filter(None, (one.find(part.text("reference")) for one, part in references))
-    resources = list({id(one.value): one for one in (*resources, *of_type(members, "Observation"))}.values())
+def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[Resource]:
+    """The resources with results of a case, in the order of their times, and the observations that its reports and
+    panels list. Those later than ``hours`` after the start are left out and counted."""
+    resources = [one for one in of_kind(case.resources, *_RESULTS) if not _is_note(one)]
+    reports = of_kind(resources, "DiagnosticReport", "Observation")
+    references = ((one, part) for one in reports for part in (*one.children("result"), *one.children("hasMember")))
+    members = filter(None, (one.resolve(part.text("reference")) for one, part in references))
+    resources = list({id(one.value): one for one in (*resources, *of_kind(members, "Observation"))}.values())
     if hours is not None and case.start is not None:
         early = [one for one in resources if (time_of(one) or case.start) <= case.start + hours]
         attrition.count("results after the initial workup", len(resources) - len(early))
@@ -205,74 +214,83 @@ def _workup(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[
 
 
 def _condition(encounter: Resource, entry: FhirElement) -> Resource | None:
-    """The condition that an entry of ``Encounter.diagnosis`` names; None for anything else."""
-    condition = encounter.find(entry.one("condition").text("reference"))
+    """The condition that an entry of ``Encounter.diagnosis`` refers to; None for anything else."""
+    condition = encounter.resolve(entry.child("condition").text("reference"))
     return condition if condition and condition.kind == "Condition" else None
 
 
-def _diagnosis(case: _Case, by_onset: bool, attrition: Attrition) -> tuple[Resource | None, list[str]]:
-    """The primary diagnosis of a case, and what it came with: reasons of the encounter and complaints."""
+def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition) -> tuple[Resource | None, list[str]]:
+    """The condition that is the primary diagnosis of a case, and its complaints: reasons of its encounters, and
+    conditions with the role "chief complaint".
+
+    Diagnoses that an encounter names come first, by role and rank; then those of category ``encounter-diagnosis``, then
+    those that name the encounter and no category, and with ``by_onset`` last those that began within the encounter. Of
+    equal ones a disorder comes before a finding.
+    """
     complaints: list[str] = []
     candidates: list[tuple[float, float, Resource]] = []
     others: list[Resource] = []
     for encounter in case.encounters:
-        complaints += map(concept_text, encounter.many("reasonCode"))
-        for entry in encounter.many("diagnosis"):
+        complaints += map(concept_display, encounter.children("reasonCode"))
+        for entry in encounter.children("diagnosis"):
             if (condition := _condition(encounter, entry)) is None:
                 attrition.count("references that lead nowhere")
                 continue
             roles = entry.codes("use") | entry.codes("role") or {""}
             if _COMPLAINT in roles:
-                complaints.append(condition.concept("code"))
+                complaints.append(condition.display("code"))
             if known := roles & _ROLES.keys():
                 rank = entry.number("rank")
                 place = (min(map(_ROLES.__getitem__, known)), float(rank) if rank else math.inf)
-                candidates += [(*place, condition)] if _stands(condition, attrition) else []
+                candidates += [(*place, condition)] if _is_confirmed_illness(condition, attrition) else []
             else:
                 others.append(condition)
     if not candidates:
-        coded = [one for one in of_type(case.resources, "Condition") if one not in others and _stands(one, attrition)]
+        unnamed = (one for one in of_kind(case.resources, "Condition") if one not in others)
+        coded = [condition for condition in unnamed if _is_confirmed_illness(condition, attrition)]
         candidates = [(0, 0, one) for one in coded if "encounter-diagnosis" in one.codes("category")]
         # What names its encounter was diagnosed there, where it says nothing else of itself.
-        candidates += [(1, 0, one) for one in coded if one.one("encounter") and not one.codes("category")]
+        candidates += [(1, 0, one) for one in coded if one.child("encounter") and not one.codes("category")]
         if by_onset:
             began = {one: [one.moment("onsetDateTime", last) for last in (False, True)] for one in coded}
-            candidates += [(2, 0, one) for one, span in began.items() if case.holds(*span)]
+            candidates += [(2, 0, one) for one, span in began.items() if case.overlaps(*span)]
     first = min((candidate[:2] for candidate in candidates), default=None)
-    primary = sorted((one for *place, one in candidates if tuple(place) == first), key=lambda one: _finding(one) or 0)
-    several = sum(_finding(one) == _finding(primary[0]) for one in primary) > 1
+    primary = [condition for role, rank, condition in candidates if (role, rank) == first]
+    primary.sort(key=lambda condition: _illness_rank(condition) or 0)
+    several = sum(_illness_rank(one) == _illness_rank(primary[0]) for one in primary) > 1
     attrition.count("encounters with several diagnoses of the same rank, of which the first was taken", several)
     return (primary[0] if primary else None), [one_line(text) for text in complaints]
 
 
-def _stands(condition: Resource, attrition: Attrition) -> bool:
-    """Whether a condition is an illness, and confirmed, as far as it says so."""
+def _is_confirmed_illness(condition: Resource, attrition: Attrition) -> bool:
+    """Whether a condition is an illness, and not refuted or provisional; others are counted."""
     refuted = bool(condition.codes("verificationStatus") & _REFUTED)
-    no_illness = not refuted and _finding(condition) is None
+    no_illness = not refuted and _illness_rank(condition) is None
     attrition.count("conditions that are not confirmed", refuted)
     attrition.count("conditions that are no illness: social findings, reasons for contact", no_illness)
     return not (refuted or no_illness)
 
 
-def _finding(condition: Resource) -> int | None:
-    """0 for a disorder, or a condition that does not say what it is, 1 for a finding; None for what is no illness."""
-    text, codes = condition.concept("code"), condition.codes("code")
+def _illness_rank(condition: Resource) -> int | None:
+    """The preference of a condition as diagnosis, by the kind that SNOMED CT puts in brackets at the end of a name: 0
+    for a disorder or without a kind, 1 for a finding; None for what is no illness."""
+    text, codes = condition.display("code"), condition.codes("code")
     kind = _PATTERN.kind.search(text)
     unfit = _PATTERN.never_diagnosed.search(text) or any(map(_PATTERN.no_illness.fullmatch, codes))
     return None if unfit else _KINDS_OF_CONDITION.get(kind[1] if kind else "")
 
 
-def _earlier(case: _Case, primary: Resource | None) -> Iterator[str]:
-    """Conditions of the problem list that were known before the encounter."""
-    for condition in of_type(case.resources, "Condition"):
+def _earlier_problems(case: _Case, primary: Resource | None) -> Iterator[str]:
+    """The conditions of the problem list that were known before the encounter, in words."""
+    for condition in of_kind(case.resources, "Condition"):
         moment = condition.moment("onsetDateTime") or condition.moment("recordedDate")
         before = moment is None or case.start is None or moment < case.start
         if condition is not primary and "problem-list-item" in condition.codes("category") and before:
-            yield condition.concept("code")
+            yield condition.display("code")
 
 
 def _person(case: _Case) -> Person:
-    """Sex and age when the case began: whole years, and the part of the first."""
+    """Sex and age when the case began: whole years, or a fraction of the first year."""
     patient, start = case.patient, case.start
     born = patient.moment("birthDate") if patient else None
     days = (start.date() - born.date()).days if born and start else -1
@@ -282,19 +300,20 @@ def _person(case: _Case) -> Person:
     return Person(patient.text("gender"), whole or min(days / 365.25, 0.999))
 
 
-def _of_relatives(case: _Case) -> Iterator[str]:
-    """What relatives of the patient have, each with the relative."""
-    for relative in of_type(case.resources, "FamilyMemberHistory"):
-        who = relative.concept("relationship") or "Relative"
-        diseases = filter(None, (one.concept("code") for one in relative.many("condition")))
+def _family_history(case: _Case) -> Iterator[str]:
+    """The conditions of relatives, each as ``Mother: asthma``."""
+    for relative in of_kind(case.resources, "FamilyMemberHistory"):
+        who = relative.display("relationship") or "Relative"
+        diseases = filter(None, (one.display("code") for one in relative.children("condition")))
         yield from (f"{who}: {disease}" for disease in diseases)
 
 
-def _notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str, str]]:
-    """History and physical examination by the notes of the case; of two that tell the same section the first counts."""
+def _read_notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str, str]]:
+    """Read the history (texts by section) and the physical examination (by key) from the notes of a case. Where two
+    notes have the same section, the first counts."""
     history: dict[str, str] = {}
     physical: dict[str, str] = {}
-    for text, whole in _texts(case, attrition):
+    for text, whole in _note_texts(case, attrition):
         note = parse_discharge_note(text)
         history, physical = note.history | history, note.physical | physical
         attrition.count(CUT, note.cut)
@@ -302,41 +321,42 @@ def _notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str,
     return history, physical
 
 
-def _texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
-    """Texts with headings, structured ones first, and whether each is a whole note."""
-    for resource in of_type(case.resources, "Composition"):
+def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
+    """Yield the texts of a case that may have history and physical examination, structured ones first. Withdrawn notes
+    are counted."""
+    for resource in of_kind(case.resources, "Composition"):
         if resource.text("status") in FINAL:
-            yield from ((section, False) for section in _sections(resource))
-    for resource in of_type(case.resources, "QuestionnaireResponse"):
-        yield from ((item, False) for item in _items(resource))
-    for resource in of_type(case.resources, "ClinicalImpression"):
+            yield from ((section, False) for section in _composition_sections(resource))
+    for resource in of_kind(case.resources, "QuestionnaireResponse"):
+        yield from ((item, False) for item in _answers(resource))
+    for resource in of_kind(case.resources, "ClinicalImpression"):
         yield f"History of Present Illness:\n{resource.text('description')}", False
-    for resource in of_type(case.resources, "DocumentReference", "DiagnosticReport"):
+    for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
         if {resource.text("status"), resource.text("docStatus")} & _WITHDRAWN:
             attrition.count("notes that are superseded or withdrawn")
             continue
-        yield from ((text, True) for text in resource.attached(_documents(resource), attrition))
+        yield from ((text, True) for text in resource.attached_texts(_note_attachments(resource), attrition))
 
 
-def _sections(content: FhirElement) -> Iterator[str]:
-    """Sections of a composition and those within them, each below a heading."""
-    for section in content.many("section"):
+def _composition_sections(content: FhirElement) -> Iterator[str]:
+    """Yield the sections of a composition, and those within them, each below its heading."""
+    for section in content.children("section"):
         code = next((name for code, name in _SECTIONS.items() if code in section.codes("code")), "")
-        title, body = code or one_line(section.text("title")), unmarked(section.one("text").text("div"))
+        title, body = code or one_line(section.text("title")), html_text(section.child("text").text("div"))
         if title and says_something(body):
             for lead in (section.text("title"), title):  # some narratives begin with their own title
                 body = body.removeprefix(lead).lstrip(": \n")
             yield f"{title}:\n{body}"
-        yield from _sections(section)
+        yield from _composition_sections(section)
 
 
-def _items(content: FhirElement) -> Iterator[str]:
-    """Questions and answers, each question as a heading."""
-    for item in content.many("item"):
-        values = filter(None, map(value_of, item.many("answer")))
+def _answers(content: FhirElement) -> Iterator[str]:
+    """Yield the answers of a questionnaire, each below its question as a heading."""
+    for item in content.children("item"):
+        values = filter(None, map(read_value, item.children("answer")))
         if text := "; ".join(" ".join(filter(None, value)) for value in values):
             yield f"{one_line(item.text('text')).rstrip(':?')}:\n{text}"
-        yield from _items(item)
+        yield from _answers(item)
 
 
 def _is_note(resource: Resource) -> bool:
@@ -344,8 +364,8 @@ def _is_note(resource: Resource) -> bool:
     return resource.kind == "DiagnosticReport" and bool((resource.codes("code") | resource.codes("category")) & _NOTES)
 
 
-def _documents(resource: Resource) -> list[FhirElement]:
-    """Attachments of a note."""
+def _note_attachments(resource: Resource) -> list[FhirElement]:
+    """The attachments of a document, or of a report that is a note; those of other reports are results."""
     if resource.kind == "DiagnosticReport":
-        return resource.many("presentedForm") if _is_note(resource) else []
-    return [one.one("attachment") for one in resource.many("content")]
+        return resource.children("presentedForm") if _is_note(resource) else []
+    return [one.child("attachment") for one in resource.children("content")]

@@ -19,35 +19,38 @@ from typing import Any
 
 from ..files import file_type
 from .attrition import Attrition
-from .flat_files import Element, IngestError, files_at, parse_json, read_text
-from .texts import one_line, phrases, plain_text, quoted, unmarked
+from .flat_files import Element, IngestError, files_with_ending, parse_json, read_text
+from .texts import html_text, one_line, phrases, plain_text, quoted
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
 _KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")
-_LOCAL = re.compile(r"(?:^|/)([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})$")
+_LOCAL_REFERENCE = re.compile(r"(?:^|/)([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})$")
 _DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T.+)?)?)?")
 _WORDS = phrases("fhir")
-_PLAIN, _MARKED, _OLDER = _WORDS["plain"], _WORDS["marked"], _WORDS["stu3"]
+_PLAIN, _MARKED, _R4_NAMES = _WORDS["plain"], _WORDS["marked"], _WORDS["stu3"]
 _STU3 = "resources with element names of FHIR STU3"
-_NAMED = ("Observation", "DiagnosticReport", "Condition", "Procedure")
+_WITH_CODE = ("Observation", "DiagnosticReport", "Condition", "Procedure")
 
 
 class FhirElement(Element):
-    """An element of a resource, with the data types of FHIR."""
+    """An element of a resource, with the data types of FHIR. ``displays`` are the words for codes that any resource of
+    the export gives, by code."""
 
     remedy = "export it again as FHIR R4"
-    words: Mapping[str, str] = MappingProxyType({})  # what other places of the export call a code
+    displays: Mapping[str, str] = MappingProxyType({})  # what other by_reference of the export call a code
 
-    def _part(self, name: str, value: Any) -> "FhirElement":
-        """Make the element ``name`` of this one, with the content ``value``; it inherits ``words``, the names of codes
-        that other parts of the export give."""
-        part = FhirElement(value, self.path, self.line, self._place(name))
-        part.words = self.words
+    def _element(self, name: str, value: Any) -> "FhirElement":
+        """Make the element ``name`` of this one, with the content ``value``."""
+        part = FhirElement(value, self.path, self.line, self._place_of(name))
+        part.displays = self.displays
         return part
 
-    def moment(self, name: str, last: bool = False) -> datetime | None:
-        """A date or time; what it leaves out is the earliest, or the ``last`` of the day, month or year, and a time
-        without a zone is UTC."""
+    def moment(self, name: str, end: bool = False) -> datetime | None:
+        """Read a date or time; None where it is absent. A time without a zone is UTC.
+
+        A date without a time is the first moment of its day, month or year; with ``end`` it is the last one. Raises
+        IngestError for text that is no date or time.
+        """
         text = self.text(name)
         if not text:
             return None
@@ -56,79 +59,84 @@ class FhirElement(Element):
                 raise ValueError(text)
             moment = datetime.fromisoformat(text + "-01-01"[len(text) - 4 :] if len(text) < 10 else text)
         except ValueError:
-            raise self.wrong(name, f"{quoted(text)} is no date or time") from None
+            raise self.error(name, f"{quoted(text)} is no date or time") from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        if last and len(text) <= len("2024-03-02"):
+        if end and len(text) <= len("2024-03-02"):
             after = moment + timedelta({4: 366, 7: 32, 10: 1}[len(text)])
             start = after.replace(month=1 if len(text) == 4 else after.month, day=1 if len(text) < 10 else after.day)
             moment = start - timedelta(microseconds=1)
         return moment
 
-    def concept(self, name: str) -> str:
-        """What a CodeableConcept says in words: its text, else how a code is displayed."""
-        return concept_text(self.one(name))
+    def display(self, name: str) -> str:
+        """The CodeableConcept of this name in words (:func:`concept_display`)."""
+        return concept_display(self.child(name))
 
-    def many(self, name: str) -> "list[FhirElement]":
-        """A list of elements; the one that STU3 has in its place."""
+    def children(self, name: str) -> "list[FhirElement]":
+        """The list of elements of this name; STU3 has a single element where R4 has a list of some names."""
         alone = isinstance(self.value.get(name), Mapping)
-        return [self.one(name)] if alone else super().many(name)
+        return [self.child(name)] if alone else super().children(name)
 
     def codes(self, name: str) -> set[str]:
-        """Codes of a CodeableConcept, or of a list of them; the bare code that STU3 has in its place."""
+        """The codes of a CodeableConcept, or of a list of them; STU3 has a bare code in place of some."""
         if isinstance(self.value.get(name), str):
             return {self.text(name)} - {""}
-        concepts = self.many(name) if isinstance(self.value.get(name), list) else [self.one(name)]
-        return {coding.text("code") for concept in concepts for coding in concept.many("coding")} - {""}
+        concepts = self.children(name) if isinstance(self.value.get(name), list) else [self.child(name)]
+        return {coding.text("code") for concept in concepts for coding in concept.children("coding")} - {""}
 
 
-def concept_text(concept: FhirElement) -> str:
-    """A CodeableConcept in words: its own, else those that another place of the export has for its code, or that are
-    known of LOINC's; nothing for one without any."""
-    codings = [(coding.text("display"), coding.text("code")) for coding in concept.many("coding")]
-    known = (concept.words.get(code) or _WORDS["loinc"].get(code, "") for _, code in codings)
+def concept_display(concept: FhirElement) -> str:
+    """A CodeableConcept in words: its text or display, else the display that its code has elsewhere in the export, else
+    LOINC's name for a common code. Empty without any."""
+    codings = [(coding.text("display"), coding.text("code")) for coding in concept.children("coding")]
+    known = (concept.displays.get(code) or _WORDS["loinc"].get(code, "") for _, code in codings)
     return one_line(next(filter(None, [concept.text("text"), *(display for display, _ in codings), *known]), ""))
 
 
 @dataclass
 class Scope:
-    """Resources that may refer to one another: those of a bundle, or of all NDJSON files. ``mark`` sets the numbers of
-    its resources apart from those of other bundles, ``words`` are what codes are called in the whole export."""
+    """Resources that may refer to one another: those of one bundle, or of all NDJSON files.
 
-    mark: str = ""
+    ``prefix`` is put before the identifiers of its resources, so that they differ from those of other bundles.
+    ``displays`` are the words for codes in the whole export, ``by_reference`` the resources by what may refer to them.
+    """
+
+    prefix: str = ""
     resources: list["Resource"] = field(default_factory=list)
-    words: dict[str, str] = field(default_factory=dict)
-    places: dict[str, "Resource"] = field(default_factory=dict)
+    displays: dict[str, str] = field(default_factory=dict)
+    by_reference: dict[str, "Resource"] = field(default_factory=dict)
 
     def add(self, resource: "Resource", address: str) -> bool:
-        """Take a resource up under its address and its own number; whether it stood there before."""
+        """Add a resource, which may be referred to by its ``address`` (URL) and by ``Kind/id``. Returns False, and adds
+        nothing, for one that was there before. Raises IngestError for one of the same name with other contents."""
         number = resource.text("id")
         names = [name for name in (address, f"{resource.kind}/{number}" if number else "") if name]
-        known = next((self.places[name] for name in names if name in self.places), None)
+        known = next((self.by_reference[name] for name in names if name in self.by_reference), None)
         if known and known.value != resource.value:
-            raise resource.wrong("id", f"{quoted(names[-1])} stands twice with different contents", "keep one of them")
+            raise resource.error("id", f"{quoted(names[-1])} stands twice with different contents", "keep one of them")
         if known:
             return True
         self.resources.append(resource)
-        self.places.update(dict.fromkeys(names, resource))
+        self.by_reference.update(dict.fromkeys(names, resource))
         return False
 
 
 class Resource(FhirElement):
-    """One resource; ``shared`` are those of the NDJSON files, to which every bundle may refer."""
+    """A resource of type ``kind``. It may refer to the resources of its own ``scope``, and to those of the NDJSON
+    files, ``shared``. ``is_stu3``: it had element names of FHIR STU3, which now are those of R4."""
 
     def __init__(self, content: FhirElement, scope: Scope, shared: Scope):
         super().__init__(content.value, content.path, content.line, content.place)
-        self.kind, self.scope, self.shared, self.words = self.text("resourceType"), scope, shared, shared.words
-        self.older = self._rename_stu3_names()
-        for concept in (part.one("code") for part in (self, *self.many("component")) if self.kind in _NAMED):
-            for coding in concept.many("coding"):
+        self.kind, self.scope, self.shared, self.displays = self.text("resourceType"), scope, shared, shared.displays
+        self.is_stu3 = self._rename_stu3_names()
+        for concept in (part.child("code") for part in (self, *self.children("component")) if self.kind in _WITH_CODE):
+            for coding in concept.children("coding"):
                 if display := coding.text("display") or concept.text("text"):
-                    shared.words.setdefault(coding.text("code"), display)
+                    shared.displays.setdefault(coding.text("code"), display)
 
     def _rename_stu3_names(self) -> bool:
         """Rename elements with a name of STU3 to that of R4, in place; returns whether there were any. Of an element
         under both names the one that is later in the file counts."""
-        names = _OLDER.get(self.kind, {})
+        names = _R4_NAMES.get(self.kind, {})
         renamed = {names.get(name, name): content for name, content in self.value.items()}
         is_older = bool(names.keys() & self.value.keys())
         self.value.clear()
@@ -137,32 +145,34 @@ class Resource(FhirElement):
 
     @property
     def identity(self) -> str:
-        """Its number, set apart from equal ones of other bundles."""
-        return self.scope.mark + (self.text("id") or self.place)
+        """Its id, which differs from those of resources in other bundles."""
+        return self.scope.prefix + (self.text("id") or self.place)
 
-    def find(self, reference: str) -> "Resource | None":
-        """The resource that a reference names; None where the export does not hold it."""
+    def resolve(self, reference: str) -> "Resource | None":
+        """Find the resource to which a reference leads; None where the export does not have it."""
         text = reference.partition("/_history/")[0]
         if text.startswith("#"):
-            inner = [one for one in self.many("contained") if one.text("id") == text[1:]]
+            inner = [one for one in self.children("contained") if one.text("id") == text[1:]]
             return Resource(inner[0], self.scope, self.shared) if inner else None
-        local = _LOCAL.search(text)
+        local = _LOCAL_REFERENCE.search(text)
         names = (text, local[1] if local else "")
-        places = (scope.places.get(name) for name in names for scope in (self.scope, self.shared))
-        return next(filter(None, places), None)
+        by_reference = (scope.by_reference.get(name) for name in names for scope in (self.scope, self.shared))
+        return next(filter(None, by_reference), None)
 
-    def attached(self, attachments: Iterable[FhirElement], attrition: Attrition) -> Iterator[str]:
-        """Texts of attachments, of a Binary that one names too; what is no text or lies elsewhere is counted."""
+    def attached_texts(self, attachments: Iterable[FhirElement], attrition: Attrition) -> Iterator[str]:
+        """Yield the texts of attachments. Those that are no text or are not in the export are counted. Raises
+        IngestError for text that cannot be decoded."""
         for attachment in attachments:
-            if (text := self._text_of(attachment)) is None:
+            if (text := self._attachment_text(attachment)) is None:
                 attrition.count("attachments that are no text or lie elsewhere")
             else:
                 yield text
 
-    def _text_of(self, attachment: FhirElement) -> str | None:
-        """The text of an attachment; None for one that is no text or is not in the export. Raises IngestError."""
+    def _attachment_text(self, attachment: FhirElement) -> str | None:
+        """Decode the text of an attachment, or of the Binary resource that it names; None for one that is no text or is
+        not in the export. Raises IngestError."""
         if not attachment.text("data") and attachment.text("url"):
-            binary = self.find(attachment.text("url"))
+            binary = self.resolve(attachment.text("url"))
             if binary is None:
                 return None
             attachment = binary
@@ -175,14 +185,17 @@ class Resource(FhirElement):
             data = base64.b64decode("".join(attachment.text("data").split()), validate=True)
             text = data.decode("utf-8-sig" if charset in ("utf-8", "us-ascii") else charset)
         except (ValueError, LookupError):  # no base64, another charset, or an unknown one
-            raise attachment.wrong("data", f"no base64 of text in {charset.upper()}, as its contentType says",
+            raise attachment.error("data", f"no base64 of text in {charset.upper()}, as its contentType says",
                                    "name the charset in contentType (text/plain; charset=...)") from None  # fmt: skip
-        return unmarked(text) if kind in _MARKED else plain_text(text)
+        return html_text(text) if kind in _MARKED else plain_text(text)
 
 
 def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> list[Scope]:
-    """All resources of the kinds, in the order of the files; others are counted. Raises IngestError."""
-    files = sorted(f for ending in _ENDINGS for f in files_at(path, ending)) if file_type(path) == "folder" else [path]
+    """Read the resources of an export, a file or a folder. Returns the scope of the NDJSON files, then one for each
+    bundle; resources have the order of the files. Resources of other ``kinds`` are counted. Raises IngestError."""
+    files = [path]
+    if file_type(path) == "folder":
+        files = sorted(file for ending in _ENDINGS for file in files_with_ending(path, ending))
     if not files:
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")
     shared = Scope()
@@ -192,24 +205,24 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
     def read(content: FhirElement, scope: Scope, address: str = "") -> None:
         kind = content.text("resourceType")
         if kind == "Bundle":
-            for link in content.many("link"):
+            for link in content.children("link"):
                 pages.setdefault(link.text("relation"), set()).add(link.text("url"))
-            for entry in content.many("entry"):
-                if resource := entry.one("resource"):
+            for entry in content.children("entry"):
+                if resource := entry.child("resource"):
                     read(resource, scope, entry.text("fullUrl"))
                 else:
                     attrition.count("entries without a resource")
         elif not _KIND.fullmatch(kind):
-            raise content.wrong("resourceType", "is missing" if not kind else f"{quoted(kind)} is no kind of resource")
+            raise content.error("resourceType", "is missing" if not kind else f"{quoted(kind)} is no kind of resource")
         elif kind not in kinds:
             attrition.count(f"resources that are not read: {kind}")
         else:
             resource = Resource(content, scope, shared)
-            attrition.count(_STU3, resource.older)
+            attrition.count(_STU3, resource.is_stu3)
             attrition.count("resources that stand twice", scope.add(resource, address))
 
     for file in files:
-        elements = list(_elements(file))
+        elements = list(_read_elements(file))
         if not any("resourceType" in element.value for element in elements):
             attrition.count("files of the export without resources, left out")
             continue
@@ -228,8 +241,9 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
     return scopes
 
 
-def _elements(file: Path) -> Iterator[FhirElement]:
-    """The objects of a file, whatever its name says: one on each line, one in all, or a list of them."""
+def _read_elements(file: Path) -> Iterator[FhirElement]:
+    """Read the objects of a file, whatever its name says: one on each line, a list of them, or one alone. Raises
+    IngestError."""
     text = read_text(file)
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     by_line = False
@@ -243,6 +257,6 @@ def _elements(file: Path) -> Iterator[FhirElement]:
     yield from (FhirElement(one, file, place=f"[{i}]" if content is objects else "") for i, one in enumerate(objects))
 
 
-def of_type(resources: Iterable[Resource], *types: str) -> Iterator[Resource]:
-    """The resources of these types (``Observation``, ...), in their order."""
+def of_kind(resources: Iterable[Resource], *types: str) -> Iterator[Resource]:
+    """The resources of these kinds (``Observation``, ...), in their order."""
     return (resource for resource in resources if resource.kind in types)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ..cases import Analyte, examinations
 from .attrition import Attrition
-from .fhir_resources import FhirElement, Resource, concept_text, of_type
-from .names import Workup, covers, examination_name, examination_of, physical_key, result_part, term_of
+from .fhir_resources import FhirElement, Resource, concept_display, of_kind
+from .names import Workup, clean_name, covers, panel_of, physical_key, term_of, without_semicolons
 from .notes import report_text
 from .texts import is_absent, one_line, patterns, phrases, says_something
 
@@ -27,8 +27,9 @@ _LONG = 80  # a value with more characters and no unit is a report, not a quanti
 
 
 def time_of(resource: Resource, last: bool = False) -> datetime | None:
-    """When the result was true of the patient, or the ``last`` of that day; else when it was reported."""
-    period = resource.one("effectivePeriod") or resource.one("performedPeriod")
+    """When a result was true of the patient, else when it was reported; None where it says neither. Of a date without a
+    time it is the first moment of the day, or with ``end`` the last."""
+    period = resource.child("effectivePeriod") or resource.child("performedPeriod")
     names = ("effectiveDateTime", "effectiveInstant", "start", "performedDateTime", "issued")
     moments = ((period if name == "start" else resource).moment(name, last) for name in names)
     return next(filter(None, moments), None)
@@ -41,24 +42,24 @@ class Person(NamedTuple):
     years: float | None
 
 
-def find_results(
+def collect_results(
     resources: Sequence[Resource], person: Person, attrition: Attrition
 ) -> tuple[dict[str, str], list[str]]:
-    """Results by examination, those of the physical one among them, and social history, of the resources of one case in
-    the order of their times. What cannot be used is counted."""
+    """Collect the results of one case from its ``resources``, which are in the order of their times. What cannot be
+    used is counted."""
     workup = Workup()
     social: list[str] = []
-    panel_names, panels = _panels(resources, attrition)
-    cultures = {
-        _specimen(one): _key(one, _analytes(one, person), panel_names.get(id(one.value), "")) or ""
-        for one in of_type(resources, "Observation")
-        if _specimen(one) and not _PATTERN.susceptibility.search(one.concept("code"))
-    }
+    panel_names, panels = _name_panels(resources, attrition)
+    cultures: dict[str, str] = {}  # names of the tests of a specimen, for its susceptibilities
+    for one in of_kind(resources, "Observation"):
+        if _specimen_reference(one) and not _PATTERN.susceptibility.search(one.display("code")):
+            panel = panel_names.get(id(one.value), "")
+            cultures[_specimen_reference(one)] = _examination_key(one, _read_analytes(one, person), panel) or ""
     for resource in resources:
         if resource.kind == "Observation" and id(resource.value) not in panels:
             name = panel_names.get(id(resource.value), "")
-            if not name and _PATTERN.susceptibility.search(resource.concept("code")):  # part of what was cultured
-                name = cultures.get(_specimen(resource), "Antibiotic Susceptibility")
+            if not name and _PATTERN.susceptibility.search(resource.display("code")):  # part of what was cultured
+                name = cultures.get(_specimen_reference(resource), "Antibiotic Susceptibility")
             _add_observation(resource, name, person, workup, social, attrition)
         elif resource.kind == "DiagnosticReport":
             _add_report(resource, workup, attrition)
@@ -67,23 +68,23 @@ def find_results(
     return workup.results(), social
 
 
-def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[int, str], set[int]]:
+def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[int, str], set[int]]:
     """The name of the report or panel that lists an observation, and the observations that only list others. Of a
-    panel within a report the report's name counts, where the vocabulary knows it, else the panel's."""
+    panel parent_label a report the report's name counts, where the vocabulary knows it, else the panel's."""
     listed: dict[int, str] = {}
     panels: set[int] = set()
-    for resource in of_type(resources, "Observation", "DiagnosticReport"):
+    for resource in of_kind(resources, "Observation", "DiagnosticReport"):
         members = "hasMember" if resource.kind == "Observation" else "result"
-        name = _name(resource, "code")
-        for reference in resource.many(members):
-            member = resource.find(reference.text("reference"))
+        name = _concept_name(resource, "code")
+        for reference in resource.children(members):
+            member = resource.resolve(reference.text("reference"))
             if member is None:
                 attrition.count("references that lead nowhere")
                 continue
             known = listed.setdefault(id(member.value), name)
             if examinations().find(known) is None and examinations().find(name) is not None:
                 listed[id(member.value)] = name
-            if members == "hasMember" and not value_of(resource):
+            if members == "hasMember" and not read_value(resource):
                 panels.add(id(resource.value))
     return listed, panels
 
@@ -94,21 +95,21 @@ def _add_observation(
     """Add what an observation measured to the workup, or to the social history; count what cannot be used.
     ``panel`` is the name of the report or panel that lists the observation, empty without one."""
     categories = resource.codes("category")
-    if not _usable(resource, attrition, "observations"):
+    if not _is_final(resource, attrition, "observations"):
         return
-    if categories & _NO_EXAMINATION or _PATTERN.death.search(resource.concept("code")):
+    if categories & _NO_EXAMINATION or _PATTERN.death.search(resource.display("code")):
         attrition.count("observations that are no examination")
         return
-    analytes = list(_analytes(resource, person))
+    analytes = list(_read_analytes(resource, person))
     if not analytes:
-        if not resource.concept("code") and value_of(resource):
+        if not resource.display("code") and read_value(resource):
             attrition.count("observations whose code has no name")
         else:
             attrition.count("observations without a result")
     if _SOCIAL in categories:
         social += [f"{one.label}: {one.value}" for one in analytes]
         return
-    key = _key(resource, analytes, panel)
+    key = _examination_key(resource, analytes, panel)
     for analyte in analytes:
         if key is None:
             attrition.count("observations without a name")
@@ -118,7 +119,7 @@ def _add_observation(
             attrition.count("repeated items")
 
 
-def _usable(content: FhirElement, attrition: Attrition, what: str) -> bool:
+def _is_final(content: FhirElement, attrition: Attrition, what: str) -> bool:
     """Whether a resource is final, as far as it says so; counted."""
     attrition.count(what)
     final = content.text("status") in ("", *FINAL)
@@ -126,48 +127,50 @@ def _usable(content: FhirElement, attrition: Attrition, what: str) -> bool:
     return final
 
 
-def _name(content: FhirElement, name: str) -> str:
-    """The words of a concept without method and measure, as the name of an examination."""
-    return examination_name(_PATTERN.method.sub("", _PATTERN.measure.sub("", content.concept(name))))
+def _concept_name(content: FhirElement, name: str) -> str:
+    """The concept ``name`` of an element as the name of an examination, without LOINC's measure and method: "Sodium
+    [Moles/volume] in Serum by Automated" is "Sodium in Serum"."""
+    return clean_name(_PATTERN.method.sub("", _PATTERN.measure.sub("", content.display(name))))
 
 
-def _specimen(resource: Resource) -> str:
+def _specimen_reference(resource: Resource) -> str:
     """The reference of a resource to its specimen; empty without one."""
-    return resource.one("specimen").text("reference")
+    return resource.child("specimen").text("reference")
 
 
 def _fluid(resource: Resource) -> str:
-    """What was examined, as the specimen or the name of the observation says; Blood where neither does."""
-    specimen = resource.find(_specimen(resource))
-    system = _PATTERN.system.search(resource.concept("code"))
-    parts = (specimen.concept("type") if specimen else "", system[1] if system else "")
+    """The fluid that was examined, as the specimen or the name of the observation says, in the words of ``panels.csv``:
+    Blood where neither says anything, empty for another fluid."""
+    specimen = resource.resolve(_specimen_reference(resource))
+    system = _PATTERN.system.search(resource.display("code"))
+    parts = (specimen.display("type") if specimen else "", system[1] if system else "")
     description = " ".join(filter(None, parts)).casefold()
     if not description:
         return "Blood"
     return next((fluid for words, fluid in _WORDS["fluids"].items() if re.search(words, description)), "")
 
 
-def _key(resource: Resource, analytes: Iterable[Analyte], panel: str) -> str | None:
-    """Key of the one examination that the quantities of an observation belong to; None for one without a name.
-    ``panel`` is the name of the report or panel that lists the observation."""
+def _examination_key(resource: Resource, analytes: Iterable[Analyte], panel: str) -> str | None:
+    """The key of the one examination to which the quantities of an observation belong; None for an observation without
+    a name. ``panel`` is the name of the report or panel that lists the observation, empty without one."""
     categories = resource.codes("category")
     if _VITAL in categories:
         return physical_key("Vital Signs")
-    own = _PATTERN.system.sub("", _name(resource, "code"))
+    own = _PATTERN.system.sub("", _concept_name(resource, "code"))
     if _BODY in categories:
         return physical_key(own) if says_something(own) else None
     if says_something(panel):
-        return _usual(panel)
+        return _vocabulary_name(panel)
     fluid, labels = _fluid(resource), [one.label for one in analytes]
-    if len(labels) > 1 and examinations().find(_usual(own)):
-        return _usual(own)
-    reported = next(filter(None, (examination_of(name, fluid) for name in (*labels, own))), None)
+    if len(labels) > 1 and examinations().find(_vocabulary_name(own)):
+        return _vocabulary_name(own)
+    reported = next(filter(None, (panel_of(name, fluid) for name in (*labels, own))), None)
     if reported is None and fluid not in ("", "Blood"):
         own = f"{own} ({fluid})"
-    return reported or (_usual(own) if says_something(own) else None)
+    return reported or (_vocabulary_name(own) if says_something(own) else None)
 
 
-def _usual(name: str) -> str:
+def _vocabulary_name(name: str) -> str:
     """The vocabulary's name of an examination, found by the whole name or by the name without further words at its end
     ("... panel - Blood", "... (hemogram)"); a name that the vocabulary does not know is returned as it is."""
     shorter = [name]
@@ -178,63 +181,64 @@ def _usual(name: str) -> str:
 
 def _add_text(workup: Workup, name: str, text: str) -> None:
     """Add a text below the key of its examination, with its own name where that says more: a side, a place."""
-    key = _usual(name)
+    key = _vocabulary_name(name)
     workup.add(key, text if covers(key, name) else f"{name}: {text}")
 
 
-def _analytes(content: FhirElement, person: Person, within: str = "") -> Iterable[Analyte]:
-    """What an observation and its components measured."""
-    value_text, flags = value_of(content), content.codes("interpretation")
+def _read_analytes(content: FhirElement, person: Person, parent_label: str = "") -> Iterable[Analyte]:
+    """Read what an observation and its components measured. A component without a name has the label of the
+    observation, ``parent_label``."""
+    value_text, flags = read_value(content), content.codes("interpretation")
     words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]
-    notes = [*(note.text("text") for note in content.many("note")), content.text("comment")]
+    notes = [*(note.text("text") for note in content.children("note")), content.text("comment")]
     value, unit = value_text if value_text else (words.pop(0) if words else "", "")
-    label = result_part(_PATTERN.system.sub("", _name(content, "code"))) or within
-    low, high, range_text = _range(content, person)
+    label = without_semicolons(_PATTERN.system.sub("", _concept_name(content, "code"))) or parent_label
+    low, high, range_text = _reference_range(content, person)
     if says_something(value) and label:
         remarks = [*words, range_text, *(one_line(note) for note in notes)]
         yield Analyte(
-            label=label, value=result_part(value), units=result_part(unit) or None, low=low, high=high,
+            label=label, value=without_semicolons(value), units=without_semicolons(unit) or None, low=low, high=high,
             flag="abnormal" if flags & _ABNORMAL else None,
             comments=", ".join(filter(None, remarks)) or None,
         )  # fmt: skip
     elif label and any(map(says_something, notes)):
-        yield Analyte(label=label, value=result_part(" ".join(notes)))
-    for component in content.many("component"):
-        yield from _analytes(component, person, label)
+        yield Analyte(label=label, value=without_semicolons(" ".join(notes)))
+    for component in content.children("component"):
+        yield from _read_analytes(component, person, label)
 
 
-def value_of(content: FhirElement) -> tuple[str, str] | None:
-    """What ``value[x]`` says, and its unit; None for an observation without a value, or with one that is no text."""
-    if content.one("dataAbsentReason"):
+def read_value(content: FhirElement) -> tuple[str, str] | None:
+    """Read the ``value[x]`` of an observation or answer; None without a value, or with one that says that there is
+    none."""
+    if content.child("dataAbsentReason"):
         return None
-    if quantity := content.one("valueQuantity"):
+    if quantity := content.child("valueQuantity"):
         number = quantity.number("value")
         unit = quantity.text("unit") or quantity.text("code")
         return (quantity.text("comparator") + number, "" if unit == "1" else unit) if number else None
-    if ratio := content.one("valueRatio"):
-        parts = [ratio.one(name).number("value") for name in ("numerator", "denominator")]
+    if ratio := content.child("valueRatio"):
+        parts = [ratio.child(name).number("value") for name in ("numerator", "denominator")]
         return (":".join(parts), "") if all(parts) else None
-    if span := content.one("valueRange"):
-        parts = [span.one(name).number("value") for name in ("low", "high")]
-        return ("-".join(filter(None, parts)), span.one("low").text("unit")) if any(parts) else None
+    if span := content.child("valueRange"):
+        parts = [span.child(name).number("value") for name in ("low", "high")]
+        return ("-".join(filter(None, parts)), span.child("low").text("unit")) if any(parts) else None
     if (flag := content.value.get("valueBoolean")) is not None:
         if not isinstance(flag, bool):
-            raise content.wrong("valueBoolean", f"expected true or false, found {type(flag).__name__}")
+            raise content.error("valueBoolean", f"expected true or false, found {type(flag).__name__}")
         return ("yes" if flag else "no", "")
-    coded = concept_text(content.one("valueCodeableConcept")) or content.one("valueCoding").text("display")
+    coded = concept_display(content.child("valueCodeableConcept")) or content.child("valueCoding").text("display")
     text = coded or content.text("valueString")
     text = text or content.number("valueInteger") or content.text("valueDateTime") or content.text("valueTime")
     return None if is_absent(text) else (text, "")
 
 
-def _range(content: FhirElement, person: Person) -> tuple[float | None, float | None, str]:
-    """Bounds of the reference range of a healthy person of this sex and age, the closest fit, and what it says
-    otherwise."""
-    fitting = [one for one in content.many("referenceRange") if _is_for(one, person)]
+def _reference_range(content: FhirElement, person: Person) -> tuple[float | None, float | None, str]:
+    """The reference range of an observation for a healthy person of this sex and age: of several the most specific."""
+    fitting = [one for one in content.children("referenceRange") if _is_range_for(one, person)]
     if not fitting:
         return None, None, ""
-    first = max(fitting, key=lambda one: bool(one.many("appliesTo")) + bool(one.one("age")))
-    low, high = (first.one(name).number("value") for name in ("low", "high"))
+    first = max(fitting, key=lambda one: bool(one.children("appliesTo")) + bool(one.child("age")))
+    low, high = (first.child(name).number("value") for name in ("low", "high"))
     text = one_line(first.text("text"))
     if low or high:
         text = "" if low and high else f"at least {low}" if low else f"at most {high}"
@@ -242,53 +246,55 @@ def _range(content: FhirElement, person: Person) -> tuple[float | None, float | 
     return float(low) if low else None, float(high) if high else None, remark
 
 
-def _is_for(span: FhirElement, person: Person) -> bool:
-    """Whether a reference range is one of health, and for a person like this; of whom more is not known, it is not."""
-    meant = [_said(one) for one in span.many("appliesTo")]
-    kind = _said(span.one("type"))
-    low, high = (_years(span.one("age").one(name)) for name in ("low", "high"))
+def _is_range_for(span: FhirElement, person: Person) -> bool:
+    """Whether a reference range is one of health, and for this person's sex and age. A range for one sex or age is not
+    for a person whose sex or age is unknown."""
+    meant = [_concept_words(one) for one in span.children("appliesTo")]
+    kind = _concept_words(span.child("type"))
+    low, high = (_age_in_years(span.child("age").child(name)) for name in ("low", "high"))
     years = math.nan if person.years is None else person.years
     of_age = (low is None and high is None) or (low or 0) <= years <= (math.inf if high is None else high)
     of_sex = all(words & _SEXES.get(person.sex, set()) for words in meant)
     return of_age and of_sex and (not kind or bool(kind & _HEALTHY))
 
 
-def _said(concept: FhirElement) -> set[str]:
-    """Codes and words of a concept."""
-    codings = concept.many("coding")
+def _concept_words(concept: FhirElement) -> set[str]:
+    """The text, codes and displays of a CodeableConcept, in lower case."""
+    codings = concept.children("coding")
     words = [concept.text("text"), *(one.text(name) for one in codings for name in ("code", "display"))]
     return {word.casefold() for word in words if word}
 
 
-def _years(age: FhirElement) -> float | None:
-    """An age of FHIR in years; None without a number."""
+def _age_in_years(age: FhirElement) -> float | None:
+    """An ``Age`` of FHIR in years; None without a number."""
     number = age.number("value")
     return float(number) * _WORDS["years"].get(age.text("code") or age.text("unit") or "a", 1) if number else None
 
 
 def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> None:
     """Add the text of a report: what is attached, then the conclusion as its impression."""
-    if not _usable(resource, attrition, "reports"):
+    if not _is_final(resource, attrition, "reports"):
         return
-    name = _PATTERN.system.sub("", _name(resource, "code"))
+    name = _PATTERN.system.sub("", _concept_name(resource, "code"))
     plain = report_text if resource.codes("category") & _IMAGING else one_line
-    parts = [plain(text) for text in resource.attached(resource.many("presentedForm"), attrition)]
-    concluded = one_line(resource.text("conclusion")) or ", ".join(map(concept_text, resource.many("conclusionCode")))
+    parts = [plain(text) for text in resource.attached_texts(resource.children("presentedForm"), attrition)]
+    coded = ", ".join(map(concept_display, resource.children("conclusionCode")))
+    concluded = one_line(resource.text("conclusion")) or coded
     if says_something(concluded) and not any(concluded in part for part in parts):
         parts.append(f"Impression: {concluded}")
     text = " ".join(filter(says_something, parts))
     if text and says_something(name):
         _add_text(workup, name, text)
-    elif not resource.many("result"):
+    elif not resource.children("result"):
         attrition.count("reports without a name" if text else "reports without a result")
 
 
 def _add_procedure(resource: Resource, workup: Workup, attrition: Attrition) -> None:
     """Add what a procedure found; most are treatments that found nothing."""
-    if not _usable(resource, attrition, "procedures"):
+    if not _is_final(resource, attrition, "procedures"):
         return
-    texts = [resource.concept("outcome"), *(note.text("text") for note in resource.many("note"))]
-    text, name = " ".join(filter(says_something, map(one_line, texts))), _name(resource, "code")
+    texts = [resource.display("outcome"), *(note.text("text") for note in resource.children("note"))]
+    text, name = " ".join(filter(says_something, map(one_line, texts))), _concept_name(resource, "code")
     if text and says_something(name):
         _add_text(workup, name, text)
     else:

@@ -1,4 +1,4 @@
-"""Reading CSV and JSON files, whatever their names say, and walking JSON by objects that know their path.
+"""Reading CSV and JSON files by their content, whatever their names say, and access to JSON values by type.
 
 Every problem, also a value of another type than expected, is an IngestError with file, line and field.
 """
@@ -35,22 +35,22 @@ _PACKED: dict[str, Callable[[Any], Any]] = {
     "bzip2": bz2.BZ2File,
     "xz": lzma.LZMAFile,
 }
-_LAYERS = 4  # of packing
+_MOST_PACKINGS = 4  # around one file
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr writes them
 
 
 class IngestError(ValueError):
     """Raw data that cannot be trusted. The message names file, line and field, and what to do.
 
-    What stands in quotes, in any of its parts, is out of the file: names of JSON objects and headings too.
+    What is in quotes in the message is from the file: values, and also names of JSON objects and of columns.
     """
 
     def __init__(self, path: str | Path, problem: str, remedy: str, line: int | None = None, field: str | None = None):
         self.path, self.line, self.field, self.problem, self.remedy = Path(path), line, field, problem, remedy
-        place = f"{path}:{line}" if line is not None else f"{path}"
-        # A field out of the file brings its own quotes.
+        location = f"{path}:{line}" if line is not None else f"{path}"
+        # A field that was read from the file has quotes already.
         field_text = f"field {field if _QUOTED.search(field) else repr(field)}: " if field is not None else ""
-        super().__init__(f"{place}: {field_text}{problem}; {remedy}")
+        super().__init__(f"{location}: {field_text}{problem}; {remedy}")
 
     @classmethod
     def not_permitted(cls, error: PermissionError) -> "IngestError":
@@ -59,44 +59,48 @@ class IngestError(ValueError):
 
     def without_text(self) -> "IngestError":
         """The same error without the values that it quotes, for cases that must not appear in a log."""
-        parts = (self.problem, self.remedy, self.field)
-        problem, remedy, field = (_QUOTED.sub("'(withheld)'", text or "") for text in parts)
+        texts = (self.problem, self.remedy, self.field)
+        problem, remedy, field = (_QUOTED.sub("'(withheld)'", text or "") for text in texts)
         return IngestError(self.path, problem, remedy, line=self.line, field=field or None)
 
 
 @contextlib.contextmanager
-def collected(problems: list[IngestError]) -> Iterator[None]:
-    """Within it what cannot be read ends the block and is added to the problems."""
+def as_problems(problems: list[IngestError]) -> Iterator[None]:
+    """A context in which an IngestError ends the block and is appended to ``problems`` instead of raised."""
     try:
         yield
     except IngestError as problem:
         problems.append(problem)
 
 
-def files_at(path: Path, ending: str) -> list[Path]:
-    """The file itself, or those files of a folder that end so, compressed ones included."""
+def files_with_ending(path: Path, ending: str) -> list[Path]:
+    """The files of a folder whose names end in ``ending``, compressed ones included; the path itself if it is no
+    folder."""
     if file_type(path) != "folder":
         return [path]
     endings = tuple(ending + packed for packed in _PACKED_ENDINGS)
-    return sorted(f for f in path.iterdir() if f.name.endswith(endings) and f.name[0] != ".")
+    return sorted(file for file in path.iterdir() if file.name.endswith(endings) and file.name[0] != ".")
 
 
-def file_called(folder: Path, name: str, *endings: str) -> Path | None:
-    """The one file of a folder that has this name with one of the endings, compressed or not; None without any. Raises
-    IngestError for several."""
-    spellings = (f"{name}{ending}{packed}" for ending in endings or ("",) for packed in _PACKED_ENDINGS)
-    paths = [path for one in spellings if file_type(path := folder / one) == "file"]
+def find_file(folder: Path, name: str, *endings: str) -> Path | None:
+    """Find the one file of a folder that is called ``name`` with one of the endings, compressed or not; None where
+    there is none. Raises IngestError for several."""
+    candidates = (folder / f"{name}{ending}{packed}" for ending in endings or ("",) for packed in _PACKED_ENDINGS)
+    paths = [path for path in candidates if file_type(path) == "file"]
     if len(paths) > 1:
         names = " and ".join(path.name for path in paths)
         raise IngestError(paths[0].parent, f"holds {names}", "keep the one that is right")
     return next(iter(paths), None)
 
 
-def content_of(path: Path) -> tuple[str, list[str], io.BufferedReader]:
-    """What a file holds once it is unpacked, however often and whatever its name says: ``text`` or another kind of
-    ``phrases.yaml``; how it was packed; and a stream of it. Raises IngestError for an archive of several files or a
-    workbook."""
-    layers: list[str] = []
+def open_content(path: Path) -> tuple[str, list[str], io.BufferedReader]:
+    """Open a file and unpack it, however often it is packed. Its first bytes decide what it is, not its name.
+
+    Returns the kind of its content, ``text`` or another one that ``phrases.yaml`` lists (``flat_files``), the
+    compressions around it, outermost first, and a stream of its bytes. Raises IngestError for an archive of several
+    files and for an Excel workbook.
+    """
+    packings: list[str] = []
     stream: io.BufferedReader[Any] = path.open("rb")
     while True:
         start = stream.peek(16)[:16]
@@ -109,17 +113,17 @@ def content_of(path: Path) -> tuple[str, list[str], io.BufferedReader]:
             if len(members) != 1:
                 raise IngestError(path, f"an archive of {len(members)} files", "unpack it into a folder")
             stream = io.BufferedReader(archive.open(members[0]))
-        elif kind in _PACKED and len(layers) < _LAYERS:
+        elif kind in _PACKED and len(packings) < _MOST_PACKINGS:
             stream = io.BufferedReader(_PACKED[kind](stream))
         else:
-            return kind, layers, stream
-        layers.append(kind)
+            return kind, packings, stream
+        packings.append(kind)
 
 
-def open_raw(path: Path) -> io.TextIOWrapper:
-    """The text of a file by its first bytes; what is not UTF-8 becomes surrogates. Raises IngestError for what is no
-    text."""
-    kind, _, stream = content_of(path)
+def _open_text(path: Path) -> io.TextIOWrapper:
+    """Open a file as text, unpacked; bytes that are not UTF-8 become surrogates. Raises IngestError for a file of
+    another kind."""
+    kind, _, stream = open_content(path)
     if kind != "text":
         raise IngestError(path, f"{kind}, whatever its name says", "give the text itself, saved as UTF-8")
     return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -127,7 +131,7 @@ def open_raw(path: Path) -> io.TextIOWrapper:
 
 @contextlib.contextmanager
 def as_ingest_errors(path: Path) -> Iterator[None]:
-    """A context that turns errors of reading a file into IngestErrors, with the remedy."""
+    """A context in which errors of reading the file are raised as IngestErrors, with the remedy."""
     try:
         yield
     except csv.Error as error:
@@ -147,91 +151,99 @@ def as_ingest_errors(path: Path) -> Iterator[None]:
         raise IngestError(path, problem, "copy, download or compress it again") from error
 
 
-def _not_utf8(path: Path, line: int, start: str) -> IngestError:
-    """The error about a line that was read with ``surrogateescape``; ``start`` is how the file begins."""
+def _encoding_error(path: Path, line: int, start: str) -> IngestError:
+    """The error about a line that is not UTF-8. ``start`` is the start of the file, read with ``surrogateescape``,
+    which tells UTF-16 by its byte order mark."""
     if start.startswith(("\udcff\udcfe", "\udcfe\udcff")):
-        return IngestError(path, "UTF-16, not UTF-8", "save the file as UTF-8 (in Excel: CSV UTF-8, not Unicode Text)",
-                           line=line)  # fmt: skip
+        remedy = "save the file as UTF-8 (in Excel: CSV UTF-8, not Unicode Text)"
+        return IngestError(path, "UTF-16, not UTF-8", remedy, line=line)
     return IngestError(path, "not UTF-8 in the row that begins here", "save the file as UTF-8", line=line)
 
 
-def csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line at which it begins, and fields, of each row of a table that is not blank. Raises IngestError."""
-    with as_ingest_errors(path), open_raw(path) as lines:
+def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Read a CSV file. Yields the number of its first line and the fields for each row that is not blank. Raises
+    IngestError."""
+    with as_ingest_errors(path), _open_text(path) as lines:
         for line, fields in csv_records(lines):
             if any(map(HALF_CHARACTER.search, fields)):
-                raise _not_utf8(path, line, fields[0])
+                raise _encoding_error(path, line, fields[0])
             if any(visible(field).strip() for field in fields):
                 yield line, fields
 
 
-def header_faults(path: Path, line: int, names: list[str], remedies: Mapping[str, str]) -> Iterator[IngestError]:
-    """An error for each column that a header has not, with its remedy, and for each that it has more than once."""
+def header_errors(path: Path, line: int, names: list[str], remedies: Mapping[str, str]) -> Iterator[IngestError]:
+    """Yield an error for each column of ``remedies`` that the header ``names`` lacks, with its remedy, and for each
+    name that the header has more than once."""
     for column, remedy in remedies.items():
         if column not in names:
-            near = difflib.get_close_matches(column, [name for name in names if name not in remedies], 1)
-            advice = f"rename the column {quoted(near[0])}" if near else remedy
+            similar = difflib.get_close_matches(column, [name for name in names if name not in remedies], 1)
+            advice = f"rename the column {quoted(similar[0])}" if similar else remedy
             yield IngestError(path, "no such column", advice, line=line, field=column)
     for name in sorted({name for name in names if name and names.count(name) > 1}):
         yield IngestError(path, "the column stands twice", "keep one of them", line=line, field=quoted(name))
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, decompressed where it is packed. Raises IngestError."""
-    with as_ingest_errors(path), open_raw(path) as lines:
+    """Read a text file, unpacked. Raises IngestError."""
+    with as_ingest_errors(path), _open_text(path) as lines:
         text = lines.read()
     if broken := HALF_CHARACTER.search(text):
-        raise _not_utf8(path, text.count("\n", 0, broken.start()) + 1, text)
+        raise _encoding_error(path, text.count("\n", 0, broken.start()) + 1, text)
     return text
 
 
-def filled_lines(path: Path) -> list[tuple[int, str]]:
-    """Number and text of each line that is not blank. Raises IngestError."""
-    return [(number, text) for number, text in enumerate(read_text(path).split("\n"), 1) if text.strip()]
+def text_lines(path: Path) -> list[tuple[int, str]]:
+    """Number, from 1, and text of each line of a file that is not blank. Raises IngestError."""
+    return [(number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
 
 
 def parse_json(path: Path, text: str, line: int = 1) -> Any:
-    """A JSON value that begins at a line of a file, with all its texts :func:`visible`. Raises IngestError."""
+    """Parse a JSON value that begins at a line of a file; its texts are made :func:`visible`.
 
-    def unfit(problem: str, field: str | None = None, at: int = line) -> IngestError:
+    Raises IngestError for invalid JSON, a name that comes twice in one object, NaN and infinity, and too long texts.
+    """
+
+    def error_at(problem: str, field: str | None = None, at: int = line) -> IngestError:
         remedy = "repair the file or export it again (JSON Lines: one object a line)"
         return IngestError(path, problem, remedy, line=at, field=field)
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = {visible(name): value for name, value in pairs}
         if len(content) < len(pairs):
             names = Counter(visible(name) for name, _ in pairs)
-            raise unfit("stands twice in one object", quoted(names.most_common(1)[0][0]))
+            raise error_at("stands twice in one object", quoted(names.most_common(1)[0][0]))
         return content
 
-    def no_number(name: str) -> NoReturn:
-        raise unfit(f"{name} is no number")
+    def refuse_constant(name: str) -> NoReturn:
+        raise error_at(f"{name} is no number")
 
-    def checked(value: Any, *place: str | int) -> Any:
+    def make_visible(value: Any, *keys: str | int) -> Any:
         if isinstance(value, dict):
-            return {name: checked(inner, *place, name) for name, inner in value.items()}
+            return {name: make_visible(inner, *keys, name) for name, inner in value.items()}
         if isinstance(value, list):
-            return [checked(inner, *place, index) for index, inner in enumerate(value)]
+            return [make_visible(inner, *keys, index) for index, inner in enumerate(value)]
         if isinstance(value, str) and len(value) > LONGEST_TEXT:
-            where = "".join(f"[{part}]" if isinstance(part, int) else f".{quoted(part)}" for part in place)
-            raise unfit(f"a text of {len(value):,} characters", where.lstrip("."))
+            field = "".join(f"[{key}]" if isinstance(key, int) else f".{quoted(key)}" for key in keys)
+            raise error_at(f"a text of {len(value):,} characters", field.lstrip("."))
         return visible(value) if isinstance(value, str) else value
 
     try:
-        return checked(json.loads(text, object_pairs_hook=unique, parse_constant=no_number))
+        return make_visible(json.loads(text, object_pairs_hook=to_object, parse_constant=refuse_constant))
     except json.JSONDecodeError as error:
         reason = error.msg.replace("','", "a comma as").replace("':'", "a colon as")  # quotes would be withheld
-        raise unfit(f"not JSON at column {error.colno} ({reason})", at=line + error.lineno - 1) from error
+        raise error_at(f"not JSON at column {error.colno} ({reason})", at=line + error.lineno - 1) from error
     except IngestError:
         raise
     except (RecursionError, ValueError) as error:
-        raise unfit("nested too deeply, or a number too long") from error
+        raise error_at("nested too deeply, or a number too long") from error
 
 
 class Element:
-    """A JSON object, and where it stands in its file. What is absent, or null, is empty.
+    """A JSON object with its position in a file (``file``:``line``, and ``place``, the names that lead to it). Its
+    methods read the value of a name by type.
 
-    Raises IngestError for a value that is no object, and so do its methods for parts of another type than they read.
+    What is absent or null is empty. The constructor raises IngestError for a value that is no object, and the methods
+    for a value of another type.
     """
 
     remedy = "use the data set as published"
@@ -245,52 +257,55 @@ class Element:
     def __bool__(self) -> bool:
         return bool(self.value)
 
-    def wrong(self, name: str, problem: str, remedy: str = "") -> IngestError:
-        """An error about one of its parts."""
-        return IngestError(self.path, problem, remedy or self.remedy, line=self.line, field=self._place(name))
+    def error(self, name: str, problem: str, remedy: str = "") -> IngestError:
+        """Make an error about the value of a name; the default remedy is that of the class."""
+        return IngestError(self.path, problem, remedy or self.remedy, line=self.line, field=self._place_of(name))
 
     def text(self, name: str) -> str:
-        """A string, stripped."""
+        """The string of this name, stripped."""
         return self._typed(name, str, "text", "").strip()
 
     def number(self, name: str) -> str:
-        """A number as it is written, without a power of ten."""
+        """The number of this name as text, without a power of ten."""
         value = self._typed(name, (int, float), "a number", "")
         return f"{value:.10f}".rstrip("0").rstrip(".") if "e" in str(value) else str(value)
 
-    def one(self, name: str, required: bool = False) -> Self:
-        """An object."""
+    def child(self, name: str, required: bool = False) -> Self:
+        """The object of this name."""
         if required and self.value.get(name) is None:
-            raise self.wrong(name, "expected an object of this name")
-        return self._part(name, self._typed(name, Mapping, "an object", {}))
+            raise self.error(name, "expected an object of this name")
+        return self._element(name, self._typed(name, Mapping, "an object", {}))
 
-    def many(self, name: str) -> list[Self]:
-        """A list of objects."""
+    def children(self, name: str) -> list[Self]:
+        """The objects in the list of this name."""
         values = self._typed(name, list, "a list", [])
-        return [self._part(f"{name}[{index}]", value) for index, value in enumerate(values)]
+        return [self._element(f"{name}[{index}]", value) for index, value in enumerate(values)]
 
-    def _part(self, name: str, value: Any) -> Self:
-        """The element at a name within this one."""
-        return type(self)(value, self.path, self.line, self._place(name))
+    def _element(self, name: str, value: Any) -> Self:
+        """Make an element of a value within this one."""
+        return type(self)(value, self.path, self.line, self._place_of(name))
 
-    def _place(self, name: str) -> str:
-        """The path of a name within this element, for messages."""
+    def _place_of(self, name: str) -> str:
+        """The names that lead to a value within this element, for messages: ``entry[0].resource``."""
         return f"{self.place}.{name}".strip(".")
 
-    def _typed(self, name: str, kind: Any, called: str, absent: Any) -> Any:
-        """The value of a name if it is of the type, ``absent`` if there is none. Raises IngestError for another
-        type."""
+    def _typed(self, name: str, kind: Any, kind_name: str, default: Any) -> Any:
+        """The value of a name, ``default`` if it is absent or null. Raises IngestError for one that is not of the type
+        ``kind``."""
         value = self.value.get(name)
         if value is None:
-            return absent
+            return default
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.wrong(name, f"expected {called}, found {type(value).__name__}")
+            raise self.error(name, f"expected {kind_name}, found {type(value).__name__}")
         return value
 
 
 def flat_text(content: Any, label: Callable[[str], str], keep: Callable[[str], bool] = bool) -> str:
-    """Any JSON value on one line: ``Label: value; ...`` for objects, ``a, b`` for lists. A name whose label is empty
-    does not stand there, and neither does a text that is not to ``keep``."""
+    """Write any JSON value on one line: ``Label: value; ...`` for an object, ``a, b`` for a list.
+
+    ``label`` turns a name of an object into its label; where that is empty, the value has none. Texts for which
+    ``keep`` is false are left out.
+    """
     if isinstance(content, Mapping):
         parts = ((label(name), flat_text(inner, label, keep)) for name, inner in content.items())
         return "; ".join(f"{name}: {text}" if name else text for name, text in parts if text)
@@ -301,13 +316,13 @@ def flat_text(content: Any, label: Callable[[str], str], keep: Callable[[str], b
 
 
 def json_lines(path: Path) -> Iterator[Element]:
-    """The objects of a file, one a line, or of the one ``*.jsonl`` file of a folder. Raises IngestError."""
-    files = files_at(path, ".jsonl")
+    """Read the objects of a file, one a line, or of the one ``*.jsonl`` file of a folder. Raises IngestError."""
+    files = files_with_ending(path, ".jsonl")
     if len(files) != 1:
         raise IngestError(path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
-    return (Element(parse_json(files[0], text, line), files[0], line) for line, text in filled_lines(files[0]))
+    return (Element(parse_json(files[0], text, line), files[0], line) for line, text in text_lines(files[0]))
 
 
-def number_of(dataset: str, content: Any) -> str:
-    """The number of a case that has none of its own: a digest of its content."""
+def digest_id(dataset: str, content: Any) -> str:
+    """An identifier for a case that has none of its own: the name of the data set and a digest of the content."""
     return f"{dataset}-" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]

@@ -15,53 +15,57 @@ from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import Leaks
 from .attrition import Attrition
-from .diagnosis_names import TEST, Mention, blanked, mentions
-from .headings import clause_start, spans
-from .summary import build_summary, parse_summary, tells_something
+from .diagnosis_names import TEST, Mention, mask, mentions
+from .headings import clause_start, sentence_spans
+from .summary import build_summary, has_illness, parse_summary
 from .texts import patterns, phrases, says_something
 
-_BLANKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
+_MASKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
 STRICT = Leaks.model_validate(
-    dict.fromkeys(_BLANKED, "mask") | {"results_in_history": "all", "impression": "drop", "names": "loose"}
+    dict.fromkeys(_MASKED, "mask") | {"results_in_history": "all", "impression": "drop", "names": "loose"}
 )
 Texts = dict[str, str]  # by section of the history, or by examination
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
-_DONE = {"drop": "removed", "mask": "masked", "keep": "kept"}  # by what the settings say
+_ACTIONS = {"drop": "removed", "mask": "masked", "keep": "kept"}  # by what the settings say
 _PRESENT = ("Patient Information", "Chief Complaint", "History of Present Illness", "Allergy History")
 _PATTERN = patterns("leaks")
 
 
-def control(
+def control_leaks(
     case: str, diagnosis: str, history: Texts, results: Texts, leaks: Leaks, attrition: Attrition
 ) -> tuple[Texts, Texts] | None:
-    """History and results without what ``leaks`` takes out, or None for a case that it costs; all is counted in
-    ``attrition``. A section or result of which nothing is left is absent."""
+    """Remove or mask the leaks of a case as the settings ``leaks`` say, and count them in ``attrition``.
+
+    ``history`` are texts by section, ``results`` texts by examination, ``case`` is the identifier. Returns the new
+    history and results, without texts of which nothing is left; None where a leak drops the case.
+    """
     history, results = dict(history), dict(results)
     _cut_results_in_history(case, history, leaks, attrition)
-    history_mentions = list(_named_by_history(history, diagnosis, leaks))
+    history_mentions = list(_history_leaks(history, diagnosis, leaks))
     for section, what, action, mentions_here in history_mentions:
         if action == "drop":
             attrition.drop(what, case, section, mentions_here[0].words)
             return None
     masked: dict[str, list[Mention]] = defaultdict(list)
     for section, what, action, mentions_here in history_mentions:
-        attrition.leak(f"{what} (case kept)", _DONE[action], case, section, mentions_here[0].words)
+        attrition.leak(f"{what} (case kept)", _ACTIONS[action], case, section, mentions_here[0].words)
         masked[section] += mentions_here if action == "mask" else []
     for section, mentions_here in masked.items():
-        history[section] = blanked(history[section], mentions_here)
-    cleared = {exam: _cleared_result(case, exam, text, diagnosis, leaks, attrition) for exam, text in results.items()}
-    return history, {exam: text for exam, text in cleared.items() if says_something(text)}
+        history[section] = mask(history[section], mentions_here)
+    for exam, text in results.items():
+        results[exam] = _controlled_result(case, exam, text, diagnosis, leaks, attrition)
+    return history, {exam: text for exam, text in results.items() if says_something(text)}
 
 
-def lacking(history: Texts, results: Collection[str]) -> str | None:
-    """The rule by which a case of this history and these examinations is none."""
-    if not tells_something(history):
+def missing_content(history: Texts, results: Collection[str]) -> str | None:
+    """The rule that drops a case with this history and these examinations; None where both say something."""
+    if not has_illness(history):
         return "no complaint and no present illness"
     return None if results else "no examination"
 
 
-def _named_by_history(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tuple[str, str, str, list[Mention]]]:
+def _history_leaks(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tuple[str, str, str, list[Mention]]]:
     """Section, leak, action and mentions, for each section that names the diagnosis: the patient's, or a relative's."""
     for section in (*_PAST, _FAMILY, *_PRESENT):
         mentions_here = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
@@ -81,7 +85,7 @@ def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: 
     if leaks.results_in_history != "keep" and (before := before_emergency(text)) is not None:
         attrition.leak("emergency department's findings in the history", "removed", case, section)
         text = history[section] = before
-    sentences = [text[start:end] for start, end in spans(text)]
+    sentences = [text[start:end] for start, end in sentence_spans(text)]
     if not any(map(tells_result, sentences)):
         return
     removed = leaks.results_in_history == "all"
@@ -90,9 +94,9 @@ def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: 
         history[section] = "\n".join(sentence for sentence in sentences if not tells_result(sentence))
 
 
-def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:
+def _controlled_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:
     """The text of one result without what gives the diagnosis away, by the settings; all is counted."""
-    if leaks.diagnosis_in_results != "keep" and (named := _named_by(exam, diagnosis, leaks.names == "loose")):
+    if leaks.diagnosis_in_results != "keep" and (named := _diagnosis_in_name(exam, diagnosis, leaks.names == "loose")):
         attrition.leak("diagnosis named by an examination", "removed", case, exam, named.words)
         return ""
     impression = _PATTERN.impression.search(text)
@@ -102,16 +106,16 @@ def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leak
             text = text[: impression.start()].rstrip()
         elif leaks.impression == "mask" and (names := mentions(impression[0], diagnosis, leaks.names == "loose")):
             attrition.leak("impression of a report", "masked", case, exam, names[0].words)
-            text = text[: impression.start()] + blanked(impression[0], names)
+            text = text[: impression.start()] + mask(impression[0], names)
     names = mentions(text, diagnosis, leaks.names == "loose")
     if not names:
         return text
-    action = _DONE[leaks.diagnosis_in_results]
+    action = _ACTIONS[leaks.diagnosis_in_results]
     attrition.leak("diagnosis named by a result", action, case, exam, names[0].words)
-    return {"removed": "", "masked": blanked(text, names), "kept": text}[action]
+    return {"removed": "", "masked": mask(text, names), "kept": text}[action]
 
 
-def _named_by(exam: str, diagnosis: str, loose: bool) -> Mention | None:
+def _diagnosis_in_name(exam: str, diagnosis: str, loose: bool) -> Mention | None:
     """Where the name of an examination gives the diagnosis as what was seen; that of a test for it only asks."""
     name = exam.removesuffix(PHYSICAL_SUFFIX)
     known = meaning(name)
@@ -121,30 +125,33 @@ def _named_by(exam: str, diagnosis: str, loose: bool) -> Mention | None:
     return next((mention for mention in telling if not _PATTERN.aim.search(name[: mention.start])), None)
 
 
-_SAID = phrases("told_results")
+_WORDS = phrases("told_results")
 # A space means any white space, so that a line may be wrapped within.
 _EMERGENCY, _ANOTHER_TIME, _VISITED, _WORKS = (
-    re.compile(_SAID[name].replace(" ", r"\s+"), re.IGNORECASE)
+    re.compile(_WORDS[name].replace(" ", r"\s+"), re.IGNORECASE)
     for name in ("emergency", "another_time", "visited", "works")
 )
-_RESULT = re.compile(_SAID["result"])
+_RESULT = re.compile(_WORDS["result"])
 
 
 def before_emergency(text: str) -> str | None:
     """The present illness up to where it turns to what the emergency department of this visit found; None where it
-    does not."""
-    for sentence, end in spans(text):
+    does not mention this visit's emergency department."""
+    for sentence, end in sentence_spans(text):
         for match in _EMERGENCY.finditer(text, sentence, end):
             start = clause_start(text, sentence, match.start())
-            if not _another_visit(text[sentence : match.start()], text[start : match.start()], text[match.end() : end]):
+            before, clause = text[sentence : match.start()], text[start : match.start()]
+            if not _is_another_visit(before, clause, text[match.end() : end]):
                 return _PATTERN.loose_end.sub("", text[: match.start() if match["heading"] or match["line"] else start])
     return None
 
 
-def _another_visit(before: str, clause: str, after: str) -> bool:
+def _is_another_visit(before: str, clause: str, after: str) -> bool:
     """Whether the emergency department that a sentence names is the patient's place of work, or that of another visit.
+
     ``before`` and ``clause`` are the words before its name, from the start of the sentence and of the clause; ``after``
-    are the words that follow."""
+    are the words after it.
+    """
     opening = before.partition(",")[0]  # may give the time: "Last year, he was seen in the ED"
     when = clause + " " + re.split(r"[,;]| and ", after)[0]
     at_another_time = _ANOTHER_TIME.search(when) or _ANOTHER_TIME.search(opening)
@@ -152,7 +159,7 @@ def _another_visit(before: str, clause: str, after: str) -> bool:
 
 
 def tells_result(sentence: str) -> bool:
-    """Whether a sentence says what an examination showed."""
+    """Whether a sentence says what an examination showed ("CT showed a mass"), not only that there was one."""
     return _RESULT.search(sentence) is not None
 
 
@@ -160,14 +167,14 @@ def tells_result(sentence: str) -> bool:
 
 
 def remove_leaks(settings: Settings, job: Job) -> None:
-    """Write the leak-controlled test cases of a benchmark, and the report of what was taken out, in numbers."""
+    """Write the leak-controlled variant of a benchmark's test cases, and the numbers of what was removed (a stage)."""
     attrition = Attrition(job.options["dataset"])
     attrition.splits = {"test": write_records(job.out["controlled"], _test_cases(job.inputs["cases"], attrition))}
     attrition.conclude(job)
 
 
 def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
-    """The leak-controlled records of the test split. Raises RecordError with file and line."""
+    """Yield the leak-controlled records of the test split of a file. Raises RecordError with file and line."""
     for line, record in enumerate(iterate_records(path), 1):
         try:
             case = controlled(record, attrition) if record.split == "test" else None
@@ -178,18 +185,18 @@ def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
 
 
 def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:
-    """The record under the strictest leak control, or None when no examination, or neither complaint nor present
-    illness, is left of it (counted in ``attrition``).
+    """A record after the strictest leak control (:data:`STRICT`). None, counted in ``attrition``, when no examination
+    or neither complaint nor present illness is left.
 
-    What remains keeps its price, that of its whole billing group included: benchmark and variant differ in what they
-    tell, not in what it costs. Raises RecordError for a summary that is not in the unified format.
+    The remaining examinations keep their prices and billing groups: benchmark and variant differ in their texts, not in
+    costs. Raises RecordError for a summary that is not in the unified format.
     """
     attrition.read += 1
     results = record.key_pertinent_results_dict
     history = parse_summary(record.case_summary)
-    cleared = control(record.note_id, record.diagnosis_results, history, results, STRICT, attrition)
+    cleared = control_leaks(record.note_id, record.diagnosis_results, history, results, STRICT, attrition)
     history, results = cleared or ({}, {})
-    if rule := lacking(history, results):
+    if rule := missing_content(history, results):
         attrition.drop(rule, record.note_id)
         return None
     attrition.kept += 1

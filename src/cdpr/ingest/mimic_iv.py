@@ -16,7 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
@@ -35,28 +35,31 @@ _log = logging.getLogger(__name__)
 _WORDS = phrases("mimic_iv")
 _CANCELLED, _ADDENDUM = (re.compile(_WORDS[name], re.IGNORECASE) for name in ("cancelled", "addendum"))
 CHUNK = 500  # notes
-# Rows behind the examinations of some admissions, by admission: laboratory, microbiology, radiology.
-Events = tuple[dict[str, list[tuple]], ...]
+Row = Any  # a named tuple with the columns of a query of mimic_queries.yaml
 
 
-class Note(NamedTuple):
-    """A discharge summary with its admission; ``rejected`` says why it makes no case. ``years``: the age at admission,
-    by the age in the anchor year; dates are shifted, intervals are not."""
+class Events(NamedTuple):
+    """The rows behind the examinations of some admissions, by ``hadm_id``. Their columns are those of the queries
+    ``laboratory_of``, ``microbiology_of`` and ``radiology_of``."""
 
-    note_id: str
-    subject_id: str
-    hadm_id: str | None
-    rejected: str | None
-    years: int | None
-    gender: str
+    laboratory: dict[str, list[Row]]
+    microbiology: dict[str, list[Row]]
+    radiology: dict[str, list[Row]]
+
+
+class NamedResult(NamedTuple):
+    """The text of a result, the names of its examinations in the source, and the number of rows that it comes from."""
+
+    names: list[str]
     text: str
+    rows: int
 
 
 def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
-    """Records of all usable discharge summaries. Raises IngestError for a missing table or column, a damaged file, or
-    an unreadable age or admission time."""
+    """Read a MIMIC-IV folder. Yields the records of all usable discharge summaries. Raises IngestError for a missing
+    table or column, a damaged file, or an unreadable age or admission time."""
     with Tables(work.path, work.state / "tables", work.attrition) as tables:
-        _open(tables)
+        _open_tables(tables)
         _log.info("numbering notes and admissions in %s", work.path)
         tables.query("note_ids")
         tables.query("first_notes")
@@ -70,8 +73,9 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
     work.attrition.count_left_out()
 
 
-def _open(tables: Tables) -> None:
-    """Views of the tables, and of what they hold one row for each patient and admission."""
+def _open_tables(tables: Tables) -> None:
+    """Open and check all tables, and create the tables ``stays`` and ``persons`` with one row for each admission and
+    patient. Raises IngestError for what is missing, unreadable or contradictory."""
     for name, columns in QUERIES["columns"].items():
         tables.add(name, columns)
     tables.check_sums()
@@ -80,18 +84,18 @@ def _open(tables: Tables) -> None:
     problem = "is not a time like 2150-01-31 08:00:00"
     tables.check_rows("admissions", "hadm_id", "admittime", "moment(admittime) IS NOT NULL", problem)
     for column in ("anchor_age", "anchor_year"):
-        number = f"regexp_full_match({column}, '[0-9]{{1,4}}')"
-        tables.check_rows("patients", "subject_id", column, number, "is not a whole number")
+        is_number = f"regexp_full_match({column}, '[0-9]{{1,4}}')"
+        tables.check_rows("patients", "subject_id", column, is_number, "is not a whole number")
     for name, table, key in (("admissions", "stays", "hadm_id"), ("patients", "persons", "subject_id")):
         tables.query(table)
-        once = f"{key} NOT IN (SELECT {key} FROM {table} GROUP BY {key} HAVING count(*) > 1)"
-        tables.check_rows(name, key, key, once, "stands in several rows that disagree")
+        is_unique = f"{key} NOT IN (SELECT {key} FROM {table} GROUP BY {key} HAVING count(*) > 1)"
+        tables.check_rows(name, key, key, is_unique, "stands in several rows that disagree")
 
 
 def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
     """Read all notes in chunks, each with its events, and show the progress. Yields the records of usable cases."""
     number = int(work.attrition.tables["note/discharge"])
-    notes = map(Note._make, tables.rows(statement("notes")))
+    notes = tables.rows(statement("notes"))
     # On a terminal a bar; in a log a line every 30 s; nothing for few notes.
     options: dict[str, Any] = {"mininterval": 0.1 if sys.stderr.isatty() else 30, "disable": number <= 2 * CHUNK}
     with tqdm(desc="reading notes", total=number, unit=" notes", ncols=90, smoothing=0, **options) as bar:
@@ -101,22 +105,18 @@ def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
             yield from filter(None, (work.record(_draft(note, events, work.attrition)) for note in chunk))
 
 
-def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
-    """The draft of one discharge summary with the results of its admission."""
+def _draft(note: Row, events: Events, attrition: Attrition) -> Draft:
+    """Make the draft of a case from a discharge summary, a row of the query ``notes``, and the results of its
+    admission."""
     parsed = parse_discharge_note(note.text)
     attrition.count(CUT, parsed.cut)
     years = note.years if note.years is not None and 0 <= note.years <= OLDEST else None
     attrition.count("admissions at an impossible age, left out of the summary", note.years is not years)
     attrition.count("admissions at an unknown age", note.years is None and not note.rejected)
-    sexless = not note.rejected and not patient_information(None, note.gender)
-    attrition.count("admissions without a sex that is known, left out of the summary", sexless)
-    case = note.hadm_id or ""
-    results = {} if note.rejected else results_of(case, events, attrition)
-    where = ""
-    if not (parsed.physical and parsed.primary_diagnosis and (results or note.rejected)):
-        laboratory, microbiology, radiology = (len(rows.get(case, ())) for rows in events)
-        counts = f"{laboratory} laboratory results, {microbiology} rows of microbiology, {radiology} reports"
-        where = f"headings {outline(note.text)}; in the window {counts}"
+    is_sexless = not note.rejected and not patient_information(None, note.gender)
+    attrition.count("admissions without a sex that is known, left out of the summary", is_sexless)
+    results = {} if note.rejected else results_of(note.hadm_id or "", events, attrition)
+    is_complete = parsed.physical and parsed.primary_diagnosis and (results or note.rejected)
     return Draft(
         note_id=note.note_id,
         subject_key=note.subject_id,
@@ -127,17 +127,27 @@ def _draft(note: Note, events: Events, attrition: Attrition) -> Draft:
         final_diagnosis=parsed.final_diagnosis,
         rejected=note.rejected,
         needs_physical=True,
-        where=where,
+        where="" if is_complete else _describe(note, events),
     )
+
+
+def _describe(note: Row, events: Events) -> str:
+    """Describe a note without a word of the patient, for the examples of a rule that drops many cases: its headings,
+    and the numbers of rows in its window."""
+    laboratory, microbiology, radiology = (len(rows.get(note.hadm_id or "", ())) for rows in events)
+    counts = f"{laboratory} laboratory results, {microbiology} rows of microbiology, {radiology} reports"
+    return f"headings {outline(note.text)}; in the window {counts}"
 
 
 # Events: laboratory, microbiology, radiology.
 
 
 def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
-    """Table ``lab``: of each item of an admission the first row with a result; ``items``: the examination of each item
-    number. Without ``held`` specimens that nobody examined are left out. Every row is counted: in a window or not, with
-    a time and a result or not."""
+    """Link the rows of ``labevents`` to admissions, and count every row.
+
+    Creates the table ``lab``, with the first row with a result of each item of an admission, and ``items``, with the
+    examination of each item number. Without ``held``, specimens that nobody examined are left out.
+    """
     linked = statement("linked", table="labevents", time="moment(charttime)", start="c.start")
     tables.query("lab", linked=linked)
     tables.check_times("hosp/labevents", "charttime", tables.query("lab_times")[0])
@@ -153,7 +163,8 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
 
 
 def link_microbiology(tables: Tables, attrition: Attrition) -> None:
-    """Table ``micro``: where only the date is known, the event counts when that day touches the window."""
+    """Link the rows of ``microbiologyevents`` to admissions as the table ``micro``, and count every row. A row with a
+    date but no time counts when that day touches the window."""
     start = "CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END"
     time = "coalesce(moment(charttime), moment(chartdate))"
     tables.query("micro", linked=statement("linked", table="microbiologyevents", time=time, start=start))
@@ -161,7 +172,8 @@ def link_microbiology(tables: Tables, attrition: Attrition) -> None:
 
 
 def link_radiology(tables: Tables, attrition: Attrition) -> None:
-    """Table ``report``: reports with their names in the detail table, and the report that an addendum belongs to."""
+    """Link the radiology reports to admissions as the table ``report``, with their names in the detail table and the
+    report to which an addendum belongs; count every report."""
     tables.query("report_names")
     linked = statement("linked", table="radiology", time="moment(charttime)", start="c.start")
     tables.query("report", linked=linked)
@@ -180,110 +192,113 @@ def _check_and_count(tables: Tables, name: str, linked: str, what: str, attritio
     attrition.count(f"{what} in no case's window", outside - stray)
 
 
-def events_of(tables: Tables, notes: Sequence[Any]) -> Events:
-    """Rows of the admissions of some notes, in the order in which their results are to be read."""
-    known = [(note.subject_id, note.hadm_id) for note in notes if note.subject_id and note.hadm_id]
-    if not known:
-        return ({}, {}, {})
-    subjects, stays = zip(*known, strict=True)
-    mine = [min(subjects), max(subjects), list(stays)]
-    names = ("laboratory_of", "microbiology_of", "radiology_of")
-    # Rows of one admission follow one another.
-    by_case = (groupby(tables.rows(statement(name), mine), key=itemgetter(0)) for name in names)
-    return tuple({case: [row[1:] for row in rows] for case, rows in groups} for groups in by_case)
+def events_of(tables: Tables, notes: Sequence[Row]) -> Events:
+    """Read the linked rows of the admissions of some notes, in the order in which their results are to be read."""
+    admissions = [(note.subject_id, note.hadm_id) for note in notes if note.subject_id and note.hadm_id]
+    if not admissions:
+        return Events({}, {}, {})
+    subjects, stays = zip(*admissions, strict=True)
+    rows_by_case: list[dict[str, list[Row]]] = []
+    for query in ("laboratory_of", "microbiology_of", "radiology_of"):
+        rows = tables.rows(statement(query), [min(subjects), max(subjects), list(stays)])
+        # Rows of one admission follow one another.
+        rows_by_case.append({case: list(group) for case, group in groupby(rows, key=attrgetter("case_id"))})
+    return Events(*rows_by_case)
 
 
 def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str]:
-    """All examinations of an admission: laboratory, microbiology, radiology; the first of each name counts."""
-    laboratory, microbiology, radiology = (rows.get(case, ()) for rows in events)
-    results = {
-        exam_key(exam): format_analytes(_analyte(*analyte) for _, *analyte in analytes)
-        for exam, analytes in groupby(laboratory, key=itemgetter(0))
-    }
-    for what, events_of_kind in (
-        ("microbiology rows", _microbiology(microbiology, attrition)),
-        ("radiology reports", _radiology(radiology, attrition)),
-    ):
-        for names, text, rows in events_of_kind:
-            new = dict.fromkeys((key for name in names if (key := exam_key(name)) not in results), text)
-            attrition.count(f"{what} used" if new else f"{what} repeated later", rows)
+    """Write the results of an admission (``case`` is its ``hadm_id``) by examination: laboratory, microbiology,
+    radiology. Of several results of one name the first counts."""
+    results = {}
+    for exam, rows in groupby(events.laboratory.get(case, ()), key=attrgetter("exam")):
+        results[exam_key(exam)] = format_analytes(map(_analyte, rows))
+    cultures = _microbiology_results(events.microbiology.get(case, ()), attrition)
+    reports = _radiology_results(events.radiology.get(case, ()), attrition)
+    for what, named_results in (("microbiology rows", cultures), ("radiology reports", reports)):
+        for result in named_results:
+            new = {key: result.text for key in map(exam_key, result.names) if key not in results}
+            attrition.count(f"{what} used" if new else f"{what} repeated later", result.rows)
             results |= new
     return results
 
 
-def _analyte(label, value, units, low, high, flag, comments) -> Analyte:
+def _analyte(row: Row) -> Analyte:
     """Make an analyte of a laboratory row; blanks of de-identification are left out of its comment."""
-    comments = one_line(comments.replace("___", "")) if comments else None
-    value = one_line(value) if value else None
-    return Analyte(label, value, units, low, high, flag, comments)
+    comments = one_line(row.comments.replace("___", "")) if row.comments else None
+    value = one_line(row.value) if row.value else None
+    return Analyte(row.label, value, row.units, row.low, row.high, row.flag, comments)
 
 
-def _microbiology(rows: Iterable[tuple], attrition: Attrition) -> Iterator[tuple[list[str], str, int]]:
-    """Name, text and number of rows of cultures and other tests: organisms with their interpretations, else the
-    comment; cancelled tests left out. Bottles of one draw are one test."""
-    for (when, name, specimen), group in groupby(rows, key=lambda row: row[:3]):
-        rows = [row[3:] for row in group]
-        if when is None or name is None:
-            missing = "readable time" if when is None else "test name"
-            attrition.count(f"microbiology rows without a {missing}", len(rows))
+def _microbiology_results(rows: Iterable[Row], attrition: Attrition) -> Iterator[NamedResult]:
+    """The results of cultures and other tests. Rows of one time, test and specimen are one test, so that the bottles of
+    one draw are one culture. Cancelled tests are left out and counted."""
+    for (time, test, specimen), group in groupby(rows, key=attrgetter("time", "test_name", "spec_type_desc")):
+        test_rows = list(group)
+        if time is None or test is None:
+            missing = "readable time" if time is None else "test name"
+            attrition.count(f"microbiology rows without a {missing}", len(test_rows))
             continue
-        events = [row for row in rows if not any(text and _is_cancelled(text) for text in (row[0], row[4]))]
-        attrition.count("microbiology rows of cancelled tests", len(rows) - len(events))
-        if text := _culture(events):
-            yield [_with_specimen(name, specimen)], text, len(events)
-        elif events:
-            attrition.count("microbiology rows without a result", len(events))
+        done = [row for row in test_rows if not (_is_cancelled(row.org_name) or _is_cancelled(row.comments))]
+        attrition.count("microbiology rows of cancelled tests", len(test_rows) - len(done))
+        if text := _culture_text(done):
+            yield NamedResult([_with_specimen(test, specimen)], text, len(done))
+        elif done:
+            attrition.count("microbiology rows without a result", len(done))
 
 
-def _is_cancelled(text: str) -> bool:
+def _is_cancelled(text: str | None) -> bool:
     """Whether a text says that a test was cancelled, or has no result."""
-    return says_something(text) and (is_absent(text) or _CANCELLED.match(text) is not None)
+    return bool(text and says_something(text) and (is_absent(text) or _CANCELLED.match(text)))
 
 
 def _with_specimen(test: str, specimen: str | None) -> str:
-    """The test's name, with its specimen where the name does not tell: a Gram stain of sputum is not one of liquor."""
+    """The name of a test, with the specimen in brackets if the test is done on any specimen and its name does not tell
+    which: ``GRAM STAIN (Sputum)``."""
     first = one_line((specimen or "").partition(";")[0])
-    words = set(re.findall(r"[A-Z]{3,}", first.upper()))
-    if not words or words & set(re.findall(r"[A-Z]{3,}", test.upper())) or test.upper() not in _WORDS["any_specimen"]:
+    specimen_words, test_words = (set(re.findall(r"[A-Z]{3,}", text.upper())) for text in (first, test))
+    if not specimen_words or specimen_words & test_words or test.upper() not in _WORDS["any_specimen"]:
         return test
     return f"{test} ({first if len(first) <= len('CSF') else first.capitalize()})"
 
 
-def _culture(events: list[tuple]) -> str:
-    """Text of one test from its rows (organism, quantity, antibiotic, interpretation, comments)."""
+def _culture_text(rows: Sequence[Row]) -> str:
+    """Write the result of one test: its organisms, each with quantity and interpretations of antibiotics, and its
+    comments. Empty where the rows have none of these."""
     parts = []
-    for organism in _distinct(row[0] for row in events):
-        mine = [row for row in events if row[0] == organism]
+    for organism in _distinct(row.org_name for row in rows):
+        isolates = [row for row in rows if row.org_name == organism]
         parts.append(f"Organism: {organism}")
-        parts += [f"Quantity: {quantity}" for quantity in _distinct(row[1] for row in mine)]
-        tested = _distinct(f"{row[2]} {row[3]}" for row in mine if row[2] and row[3])
+        parts += [f"Quantity: {quantity}" for quantity in _distinct(row.quantity for row in isolates)]
+        tested = [row for row in isolates if row.ab_name and row.interpretation]
         if tested:
-            parts.append("Interpretation: " + ", ".join(tested))
-    comments = _distinct(one_line(row[4]) for row in events if row[4] and says_something(row[4]))
+            interpretations = _distinct(f"{row.ab_name} {row.interpretation}" for row in tested)
+            parts.append("Interpretation: " + ", ".join(interpretations))
+    comments = _distinct(one_line(row.comments) for row in rows if row.comments and says_something(row.comments))
     if comments:
         parts.append(("Comments: " if parts else "") + " ".join(comments))
     return "; ".join(parts)
 
 
 def _distinct(items: Iterable[str | None]) -> list[str]:
-    """Each item once, without empty ones, in the order in which they came."""
+    """Each item once, without empty ones, in the order of their first occurrence."""
     return list(dict.fromkeys(item for item in items if item))
 
 
-def _radiology(rows: Sequence[tuple], attrition: Attrition) -> Iterator[tuple[list[str], str, int]]:
-    """Reports by the names of the detail table, else by their own heading; addenda follow their reports."""
+def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[NamedResult]:
+    """The reports, under the names of the detail table or else of their own heading. Each is followed by its addenda;
+    an addendum alone is no result."""
     addenda = defaultdict(list)
-    for _, _, _, parent, text in rows:
-        if parent is not None and (report := report_text(text or "")):
-            addenda[parent].append(f"Addendum: {_ADDENDUM.sub('', report, count=1)}")
-    for when, number, names, parent, text in rows:
-        text = text or ""
-        if parent is not None:
+    for row in rows:
+        if row.parent is not None and (report := report_text(row.text or "")):
+            addenda[row.parent].append(f"Addendum: {_ADDENDUM.sub('', report, count=1)}")
+    for row in rows:
+        if row.parent is not None:
             attrition.count("radiology reports that are addenda")
             continue
-        names, report = names or [examination_heading(text)], report_text(text)
-        if when is None or not names[0] or not report:
-            missing = "readable time" if when is None else "result" if names[0] else "name"
+        text = row.text or ""
+        names, report = row.names or [examination_heading(text) or ""], report_text(text)
+        if row.time is None or not names[0] or not report:
+            missing = "readable time" if row.time is None else "result" if names[0] else "name"
             attrition.count(f"radiology reports without a {missing}")
             continue
-        yield names, " ".join([report, *addenda.pop(number, ())]), 1
+        yield NamedResult(names, " ".join([report, *addenda.pop(row.note_id, ())]), 1)

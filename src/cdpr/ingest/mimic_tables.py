@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +19,7 @@ from typing import Any, Self
 from ..files import file_digest, file_type, parse_yaml, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks
 from .attrition import Attrition
-from .flat_files import LONGEST_NOTE, IngestError, as_ingest_errors, content_of, csv_lines, file_called, header_faults
+from .flat_files import LONGEST_NOTE, IngestError, as_ingest_errors, csv_rows, find_file, header_errors, open_content
 from .texts import MISSING, is_absent, patterns, quoted, shape
 
 # A name that says that it is missing, in any letters; nothing that is examined is called by it. Sodium is "Na" in no
@@ -38,14 +39,17 @@ _FEW = 20  # rows or cases, below which shares say nothing
 _CLOCK = 100  # times from which on it is no chance that none lies outside half a day
 _LOST = 0.01  # share of times that may be unreadable before a warning
 _HALF_A_DAY = sum(1 << hour for hour in range(1, 13))
-_LISTED = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
+_CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
 
 
 class Tables:
-    """Views over the tables of a folder; all columns are text, empty fields are NULL."""
+    """The tables of a MIMIC-IV folder as views of a DuckDB database; all columns are text, empty fields are NULL.
+
+    A context manager: at its end the database is closed and its files are removed.
+    """
 
     def __init__(self, folder: Path, scratch: Path, attrition: Attrition, threads: int = 2):
-        """``scratch``: where linked tables lie meanwhile; what a killed import left there goes first."""
+        """Open a new database in the folder ``scratch``; what a killed import left there is removed first."""
         import duckdb
 
         # On disk, readable by nobody else: what is linked may be larger than memory, and is patients' data.
@@ -80,22 +84,25 @@ class Tables:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def add(self, name: str, columns: Sequence[str]) -> None:
-        """Make ``folder/name.csv.gz`` (``.csv``, ``.parquet``, ...) a view called by the last part of its name; what it
-        is tell its first bytes.
+        """Make a table of the folder, ``name.csv.gz`` (``.csv``, ``.parquet``, ...), a view that is called by the last
+        part of ``name`` (``labevents`` of ``hosp/labevents``) and has these columns.
 
-        Raises IngestError when the table or a column is missing, or stands there twice, or its head cannot be read.
+        Raises IngestError when the table or a column is missing or there twice, or the header cannot be read.
         """
         path = self.paths[name] = self._find(name)
         line, texts = 1, {}
         with as_ingest_errors(path):
-            file, packing = self._unpacked(path)
+            file, packing = self._unpack(path)
         quoted_path = _literal(glob.escape(str(file)))
         if packing == "Parquet":
             source = f"read_parquet({quoted_path})"
             types = {row[0]: row[1] for row in self.rows(f"DESCRIBE SELECT * FROM {source}")}
-            names, texts = list(types), {name: f'decode("{name}")' for name, kind in types.items() if kind == "BLOB"}
+            names, texts = (
+                list(types),
+                {name: f'decode("{name}")' for name, kind in types.items() if kind == "BLOB"},
+            )
         else:
-            line, header = next(csv_lines(path), (1, []))
+            line, header = next(csv_rows(path), (1, []))
             names = [name.strip() or f"(column {number})" for number, name in enumerate(header, 1)]
             self._widths[path] = len(names)
             longest_line = LONGEST_NOTE if name in ("note/discharge", "note/radiology") else LONGEST_ROW
@@ -104,13 +111,14 @@ class Tables:
                       f"delim=',', quote='\"', escape='\"', max_line_size={longest_line}, "
                       f"compression='{packing}')")  # fmt: skip
         remedies = dict.fromkeys(columns, "use the table as its publisher wrote it")
-        for fault in header_faults(path, line, names, remedies):
+        for fault in header_errors(path, line, names, remedies):
             raise fault
-        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {_clean(columns, source, texts)}")
+        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {_cleaning_query(columns, source, texts)}")
 
-    def _unpacked(self, path: Path) -> tuple[Path, str]:
-        """A file that the engine can read, the table's own or a copy of its text, and how it is packed."""
-        kind, layers, content = content_of(path)
+    def _unpack(self, path: Path) -> tuple[Path, str]:
+        """Find a form of a table that DuckDB can read. Returns a file, the table's own or an unpacked copy, and its
+        format: ``Parquet``, or the compression of a CSV file, ``gzip`` or ``none``."""
+        kind, layers, content = open_content(path)
         with content:
             if kind not in ("text", "Parquet"):
                 raise IngestError(path, f"{kind}, whatever its name says", "export it as CSV")
@@ -121,20 +129,23 @@ class Tables:
                 shutil.copyfileobj(content, target, 1 << 20)
         return copy, kind if kind == "Parquet" else "none"
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Rows of a query, fetched in batches. Raises IngestError for a table that is broken further down."""
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
+        """Run a query and yield its rows as named tuples with its columns, fetched in batches. Raises IngestError for a
+        table that cannot be read."""
         import duckdb
 
         try:
             cursor = self.connection.cursor().execute(sql, parameters)
+            row_type = namedtuple("Row", [name for name, *_ in cursor.description or ()], rename=True)  # type: ignore[misc]
             while batch := cursor.fetchmany(_FETCH):
-                yield from batch
+                yield from map(row_type._make, batch)
         except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfRangeException,
                 duckdb.ConversionException) as error:  # fmt: skip
             raise self._explain(str(error)) from error
 
-    def query(self, name: str, parameters: Sequence[Any] = (), **parts: Any) -> list[tuple[Any, ...]]:
-        """Rows of a statement of ``mimic_queries.yaml`` with these parts. Raises IngestError like :meth:`rows`."""
+    def query(self, name: str, parameters: Sequence[Any] = (), **parts: Any) -> list[Any]:
+        """Run a :func:`statement` and return its rows; those of ``CREATE TABLE`` are empty. Raises IngestError for a
+        table that cannot be read."""
         return list(self.rows(statement(name, **parts), parameters))
 
     def _explain(self, message: str) -> IngestError:
@@ -145,7 +156,7 @@ class Tables:
             return IngestError(path, "the file is cut short or damaged", "copy or download it again")
         width = self._widths[path]
         try:
-            for line, fields in csv_lines(path):
+            for line, fields in csv_rows(path):
                 if len(fields) != width:
                     problem = f"the row that begins here has {len(fields)} fields where the header has {width}"
                     return IngestError(path, problem, "repair or download the file again", line=line)
@@ -155,8 +166,8 @@ class Tables:
         return IngestError(path, problem, "repair or download the file again")
 
     def _find(self, name: str) -> Path:
-        """The file of a table. Raises IngestError where there is none."""
-        if path := file_called(self.folder, name, ".csv", ".parquet"):
+        """Find the file of a table. Raises IngestError where there is none or more than one."""
+        if path := find_file(self.folder, name, ".csv", ".parquet"):
             return path
         remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
         raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
@@ -164,12 +175,12 @@ class Tables:
     # Whether the tables are whole and fit together.
 
     def check_sums(self) -> None:
-        """Hold the tables against the publisher's list, where one is in the folder or beside them. Raises IngestError
-        for one that differs."""
+        """Compare the tables with the publisher's checksums (``SHA256SUMS.txt`` in the folder or beside a table), where
+        there are any. Raises IngestError for a table that differs."""
         for folder in {self.folder, *(path.parent for path in self.paths.values())}:
             checksums = folder / CHECKSUMS
             text = checksums.read_text(encoding="utf-8", errors="replace") if file_type(checksums) == "file" else ""
-            lines = filter(None, map(_LISTED.fullmatch, text.splitlines()))
+            lines = filter(None, map(_CHECKSUM_LINE.fullmatch, text.splitlines()))
             sums = {folder / line[2].strip(): line[1].lower() for line in lines}
             for path in self.paths.values():
                 if path in sums and file_digest(path) != sums[path]:
@@ -177,8 +188,8 @@ class Tables:
                     raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed", remedy)
 
     def count_rows(self) -> None:
-        """Note how many rows the small tables have. Raises IngestError for a table without rows that no case can do
-        without."""
+        """Count the rows of the tables that are not linked to admissions. Raises IngestError for an empty table without
+        which there is no case, and warns of other empty ones."""
         for name in (*_NEEDED, "hosp/d_labitems", "note/radiology_detail"):
             (rows,) = next(self.rows(f"SELECT count(*) FROM {name.split('/')[-1]}"))
             if not rows and name in _NEEDED:
@@ -188,11 +199,11 @@ class Tables:
             self.attrition.tables[name] = rows
 
     def check_times(self, name: str, column: str, counts: Sequence[Any]) -> None:
-        """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, how
-        many of the others are midnight, in which hours they are (a bit each), and how many have a zone.
+        """Check the times in a column of a table by ``counts``: how many there are, how many cannot be read, one of
+        these, how many of the others are midnight, in which hours they are (bit h: hour h), and how many have a zone.
 
-        Raises IngestError where most are lost, tell the day alone, or lost half of it, and where the tables do not
-        agree on a zone.
+        Raises IngestError where most cannot be read, most have no time of day, all are of a 12-hour clock, or where one
+        table has times with a zone and another has times without. Warns where more than 1% cannot be read.
         """
         filled, unread, sample, midnight, hours, zoned = counts
         if filled:
@@ -215,19 +226,21 @@ class Tables:
         if unread > filled * _LOST:
             self.attrition.warn(f"{name}, {column}: {message}")
 
-    def check_rows(self, table: str, key: str, column: str, fits: str, problem: str) -> None:
-        """Raise IngestError for the first row, in the order of its key, whose column does not fit the condition."""
-        query = f"SELECT {key}, {column} FROM {table} WHERE {column} IS NOT NULL AND NOT ({fits}) ORDER BY 1, 2 LIMIT 1"
+    def check_rows(self, table: str, key: str, column: str, condition: str, problem: str) -> None:
+        """Check that each filled value of a column meets a condition (SQL). Raises IngestError with ``problem`` for the
+        first row, in the order of its ``key``, that does not."""
+        failing = f"{column} IS NOT NULL AND NOT ({condition})"
+        query = f"SELECT {key}, {column} FROM {table} WHERE {failing} ORDER BY 1, 2 LIMIT 1"
         for number, value in self.rows(query):
             path = self.paths[f"hosp/{table}"]
             row = "" if key == column else f" in the row of {key} {quoted(number or '')}"
             message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
-            line = line_of(path, column, value)
+            line = _line_of(path, column, value)
             raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
 
     def check_strays(self, name: str, rows: int, stray: int) -> None:
-        """Warn of a table of events without any row, or with many of unknown admissions. Raises IngestError for
-        numbers that a spreadsheet has rounded."""
+        """Warn of an event table without rows, or with more than 1% ``stray`` rows, which name an admission that
+        ``hosp/admissions`` lacks. Raises IngestError for such numbers that a spreadsheet has rounded (2.1E+07)."""
         if not rows:
             self.attrition.warn(f"{name} has a header and no row")
         if stray > _LOST * rows:
@@ -239,8 +252,8 @@ class Tables:
             self.attrition.warn(f"{name}: {problem}; these numbers look like {shape(sample)}")
 
     def check_references(self) -> None:
-        """Warn of identifiers that lead nowhere, of people without age or sex, and of an event table that ends long
-        before the patients do."""
+        """Run the checks ``fit`` of ``mimic_queries.yaml``. They warn of identifiers that no other table has, of people
+        without age or sex, and of an event table that ends long before the patients do."""
         for check in QUERIES["fit"]:
             total, lost = next(self.rows(check["query"].replace("{oldest}", str(OLDEST))))
             if total >= check["few"] and lost > check["share"] * total:
@@ -248,23 +261,28 @@ class Tables:
 
 
 def statement(name: str, **parts: Any) -> str:
-    """A statement of ``mimic_queries.yaml``, with these parts in it."""
+    """The SQL statement ``name`` of ``mimic_queries.yaml``, with its placeholders ``{part}`` filled."""
     return QUERIES[name].format(times=QUERIES["times"], **parts)
 
 
-def line_of(path: Path, column: str, value: str) -> int | None:
-    """Line on which a table's row with this value begins; a slow scan, for error messages only."""
+def _line_of(path: Path, column: str, value: str) -> int | None:
+    """The line of a CSV file on which the first row with this value in the column begins; None for a Parquet file. A
+    slow scan, for error messages only."""
     if path.suffix == ".parquet":
         return None
-    rows = ((line, [field.strip() for field in fields]) for line, fields in csv_lines(path))
+    rows = ((line, [field.strip() for field in fields]) for line, fields in csv_rows(path))
     place = next(rows)[1].index(column)
     return next((line for line, row in rows if place < len(row) and row[place] in (value, f"{value}.0")), None)
 
 
-def _clean(columns: Sequence[str], source: str, texts: Mapping[str, str]) -> str:
-    """A query for columns as text without white space (``texts``: how to read those that are none), NULL where nothing
-    is left or a word says so; whole numbers that another tool wrote as ``20044587.0`` as they were. In steps, or the
-    engine would trim a field once for each use."""
+def _cleaning_query(columns: Sequence[str], source: str, texts: Mapping[str, str]) -> str:
+    """Write a query (SQL) that reads columns of a table and cleans them. ``source`` is the table; ``texts`` say
+    how to read columns that are not text.
+
+    Fields become text without white space at the ends, and NULL where they are empty or say that they are missing. A
+    whole number that a tool wrote as ``20044587.0`` loses its ``.0``. Each step is a query of its own around the one
+    before: otherwise DuckDB would trim a field once for each use.
+    """
     steps = [{column: f"trim({texts.get(column, column)}::VARCHAR)" for column in columns}]
     steps.append({column: f"CASE WHEN ends_with({column}, '.0') THEN {column}[:-3] ELSE {column} END"
                   for column in columns if _WHOLE_NUMBER.fullmatch(column)})  # fmt: skip
@@ -281,5 +299,5 @@ def _clean(columns: Sequence[str], source: str, texts: Mapping[str, str]) -> str
 
 
 def _literal(text: str) -> str:
-    """A text as a literal of SQL."""
+    """A text as a string literal of SQL."""
     return "'" + text.replace("'", "''") + "'"

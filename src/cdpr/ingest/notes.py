@@ -14,16 +14,16 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
-from .headings import alternatives, gaps, headed, matched
+from .headings import group_number, numbered_groups, spans_between, split_at_headings
 from .names import add_text, physical_key
 from .texts import one_line, patterns, phrases, plain_text, says_something, shape, visible
 
 _HEADINGS, _SHORT = (phrases("notes")[name] for name in ("headings", "short"))
-_ALL = [*_HEADINGS, *_SHORT]
+_ALL_HEADINGS = [*_HEADINGS, *_SHORT]
 _NOTE, _REPORT, _EXAM = map(patterns, ("notes", "radiology", "physical"))
 _HEADING = re.compile(
     r"^[^\S\n]*(?:(?:\*+|#+|[=_]+)[^\S\n]*)?(?:"
-    + alternatives(pattern for _, pattern in _ALL)
+    + numbered_groups(pattern for _, pattern in _ALL_HEADINGS)
     + r")[^\S\n]*(?:[*=_]+[^\S\n]*)?(?::\**|$)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -31,19 +31,21 @@ _HISTORY = ("History of Present Illness", "Past Medical History", "Personal Hist
 
 
 class _Heading(NamedTuple):
-    """Where a heading starts and ends, its number in :data:`_ALL`, what it opens, and whether it is a short form."""
+    """A heading in a note, from ``start`` to ``end``: its index in :data:`_ALL_HEADINGS`, the section that it opens
+    (None: it only ends the one before), and whether it is a short form such as "PE:"."""
 
     start: int
     end: int
     number: int
-    name: str | None
-    short: bool
+    section: str | None
+    is_short: bool
 
 
 @dataclass(frozen=True)
 class DischargeNote:
-    """``history`` by the names of the case summary, ``physical`` results by key, the whole discharge diagnosis
-    in one line and the first primary one. ``cut``: a heading of something else ended the examination early."""
+    """What is read from a discharge summary: ``history`` by section of the case summary, ``physical`` examination by
+    key, the whole discharge diagnosis on one line, and the first primary diagnosis. ``cut``: a heading of something
+    else ended the physical examination early."""
 
     history: dict[str, str] = field(default_factory=dict)
     physical: dict[str, str] = field(default_factory=dict)
@@ -53,10 +55,10 @@ class DischargeNote:
 
 
 def parse_discharge_note(text: str) -> DischargeNote:
-    """Sections of a note; never raises: what is not found is empty. The history keeps its line ends."""
+    """Read a discharge summary. What is not found is empty; never raises. The history keeps its line ends."""
     sections = note_sections(plain_text(visible(text)))
     diagnosis = sections.pop("diagnosis", "")
-    physical, behind = examination_part(sections.pop("physical", ""))
+    physical, behind = split_off_examination(sections.pop("physical", ""))
     return DischargeNote(
         history={name: body for name, body in sections.items() if says_something(body)},
         physical=physical_results(physical),
@@ -67,14 +69,17 @@ def parse_discharge_note(text: str) -> DischargeNote:
 
 
 def note_sections(text: str) -> dict[str, str]:
-    """Text by section. Any other heading ends the section before it; of a heading that comes again later the first
-    counts, but of the discharge diagnosis the last that says something."""
-    openings, examination = _openings(text)
+    """Split a note into its sections: texts by section of the case summary, ``physical`` and ``diagnosis``.
+
+    Any other heading ends the section before it. Of a heading that comes twice the first counts, but of the discharge
+    diagnosis the last that says something.
+    """
+    openings, examination = _section_headings(text)
     sections: dict[str, str] = {}
     starts: set[int] = set()
-    bodies = gaps(text, [heading[:2] for heading in openings])[1:]
+    bodies = spans_between(text, [heading[:2] for heading in openings])[1:]
     for heading, (start, end) in zip(openings, bodies, strict=True):
-        name, body = heading.name, text[start:end].strip()
+        name, body = heading.section, text[start:end].strip()
         if name == "diagnosis":
             sections[name] = body if says_something(body) else sections.get(name, "")
         elif name == "physical":
@@ -85,53 +90,54 @@ def note_sections(text: str) -> dict[str, str]:
     return sections
 
 
-def _openings(text: str) -> tuple[list[_Heading], _Heading | None]:
-    """The headings that open a section, and the one of the physical examination at presentation; a heading that
-    stands twice in a row opens one section."""
-    headings = list(_headings(text))
-    course = max((h.start for h in headings if h.name == "course"), default=len(text))  # one may tell of elsewhere
-    full = {h.name for h in headings if not h.short and h.start < course}
-    headings = [h for h in headings if not (h.short and h.name in full)]
-    examination = _examination(headings, course)
+def _section_headings(text: str) -> tuple[list[_Heading], _Heading | None]:
+    """The headings of a note that open or end a section, and the one of the physical examination at presentation. Of a
+    heading that comes twice in a row the second is left out, and short forms of a section with a full heading."""
+    headings = list(_find_headings(text))
+    course = max((h.start for h in headings if h.section == "course"), default=len(text))  # one may tell of elsewhere
+    full = {h.section for h in headings if not h.is_short and h.start < course}
+    headings = [h for h in headings if not (h.is_short and h.section in full)]
+    examination = _examination_heading(headings, course)
     openings: list[_Heading] = []
     for heading in headings:
-        again = openings and heading.name is not None and heading.number == openings[-1].number
-        elsewhere = heading.short and heading.name == "physical" and heading is not examination
+        again = openings and heading.section is not None and heading.number == openings[-1].number
+        elsewhere = heading.is_short and heading.section == "physical" and heading is not examination
         if not again and not elsewhere:
             openings.append(heading)
     return openings, examination
 
 
-def _headings(text: str) -> Iterator[_Heading]:
-    """Headings, asked of those lines only that may be one: they have a colon, stand out, which a short form may not do
-    alone, or hold nothing else."""
+def _find_headings(text: str) -> Iterator[_Heading]:
+    """Yield the headings of a note. A heading has a colon; one that is no short form may also stand out
+    (:func:`_stands_out`) or be alone on its line."""
     start = 0
     for line in text.split("\n"):
         alone = line[:1].isupper() and 2 <= len(line.split()) <= 5
         if (":" in line or alone or _stands_out(line)) and (match := _HEADING.match(text, start)):
-            number = matched(match)
-            heading = _Heading(*match.span(), number, _ALL[number][0], number >= len(_HEADINGS))
-            if ":" in match[0] or ((_stands_out(match[0]) or alone) and not heading.short):
+            number = group_number(match)
+            heading = _Heading(*match.span(), number, _ALL_HEADINGS[number][0], number >= len(_HEADINGS))
+            if ":" in match[0] or ((_stands_out(match[0]) or alone) and not heading.is_short):
                 yield heading
         start += len(line) + 1
 
 
-def _examination(headings: list[_Heading], course: int) -> _Heading | None:
-    """The physical examination at presentation: after the history, before the hospital course. One inside the
-    history counts only under its full name and where there is no other."""
-    history = {h.name: h.start for h in reversed(headings) if h.name in _HISTORY and h.start < course}
-    own = [h for h in headings if h.name == "physical" and h.start < course]
+def _examination_heading(headings: list[_Heading], course: int) -> _Heading | None:
+    """The heading of the physical examination at presentation: the first after the history and before the hospital
+    course, which begins at ``course``. Where there is none, the first full heading inside the history."""
+    history = {h.section: h.start for h in reversed(headings) if h.section in _HISTORY and h.start < course}
+    own = [h for h in headings if h.section == "physical" and h.start < course]
     after = [h for h in own if h.start > max(history.values(), default=-1)]
-    return next(iter(after or [h for h in own if not h.short]), None)
+    return next(iter(after or [h for h in own if not h.is_short]), None)
 
 
 def _stands_out(line: str) -> bool:
-    """Whether a line without a colon looks like a heading: capitals, bold type or the mark of one."""
+    """Whether a line is in capitals or bold type, or begins with ``#``, as a heading without a colon does."""
     return line.isupper() or "**" in line or line.startswith("#")
 
 
 def primary_diagnosis(section: str) -> str:
-    """The first primary line of a discharge diagnosis, without bullets, ranks and closing punctuation."""
+    """The first primary diagnosis of a discharge diagnosis, without bullets, ranks and closing punctuation; empty where
+    there is none. Lines below "Secondary diagnoses:" and the like are not primary."""
     primary = True
     for raw in section.splitlines():
         line = _NOTE.bullet.sub("", one_line(raw))
@@ -150,10 +156,11 @@ _IMPRESSIONS = {"IMPRESSION", "IMPRESSIONS", "CONCLUSION", "CONCLUSIONS"}
 
 
 def report_text(text: str) -> str:
-    """Findings, any further section and last the impression of a report, in one line; the occasion is left out."""
+    """Write a radiology report on one line: findings, further sections, and the impression last. Sections about the
+    occasion and the technique are left out."""
     parts = []
     for heading, body in sorted(_report_sections(text), key=lambda section: section[0] in _IMPRESSIONS):
-        if _REPORT.no_result.fullmatch(heading) or not says_something(body) or only_refers(body):
+        if _REPORT.no_result.fullmatch(heading) or not says_something(body) or is_reference(body):
             continue
         body = one_line(body)
         parts.append(body if not heading or heading in _UNNAMED_HEADINGS else f"{heading.capitalize()}: {body}")
@@ -161,37 +168,39 @@ def report_text(text: str) -> str:
 
 
 def examination_heading(text: str) -> str | None:
-    """The name under EXAMINATION (EXAM, STUDY), for reports without an entry in the detail table."""
+    """The name of the examination in a radiology report: the first line below EXAMINATION, EXAM or STUDY; None without
+    one."""
     for heading, body in _report_sections(text):
         if heading in ("EXAMINATION", "EXAM", "STUDY") and says_something(body):
             return one_line(body.strip().splitlines()[0])
     return None
 
 
-def only_refers(text: str) -> bool:
-    """Whether an impression says nothing but "see above"."""
+def is_reference(text: str) -> bool:
+    """Whether a text says nothing but "see above"."""
     return _REPORT.reference.fullmatch(text.strip()) is not None
 
 
 def _report_sections(text: str) -> list[tuple[str, str]]:
-    """The headings of a report in capitals, each with the text below it; the text before the first has an empty
-    heading."""
+    """The headings of a report, which are in capitals, each with the text below it; the text before the first one has
+    an empty heading."""
     text = plain_text(text)
-    sections = headed(text, _REPORT.heading.finditer(text))
+    sections = split_at_headings(text, _REPORT.heading.finditer(text))
     return [(heading[1].strip() if heading else "", body) for heading, body in sections]
 
 
 _PLAIN_WORDS = phrases("physical")["plain"]
-_ANY_WORD = re.compile(r"[^\W_]+")
-_KNOWN_HEADINGS = [pattern for _, pattern in _ALL] + [phrases("physical")[n] for n in ("vital", "parts", "others")]
-_OF_HEADINGS = frozenset(_ANY_WORD.findall(" ".join(_KNOWN_HEADINGS)))
+_WORD = re.compile(r"[^\W_]+")
+_EXAM_HEADINGS = [phrases("physical")[name] for name in ("vital", "parts", "others")]
+_KNOWN_HEADINGS = [pattern for _, pattern in _ALL_HEADINGS] + _EXAM_HEADINGS
+_HEADING_WORDS = frozenset(_WORD.findall(" ".join(_KNOWN_HEADINGS)))
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"
 _NO_ITEM = ""
 
 
-def examination_part(text: str) -> tuple[str, str]:
-    """A physical examination, and the text from the next heading of the note on. That at discharge is none, whether it
-    comes after the one at admission or before it."""
+def split_off_examination(text: str) -> tuple[str, str]:
+    """Split a section into the physical examination at admission and the rest, from the next heading of the note on. An
+    examination at discharge belongs to neither, whether it comes before or after the one at admission."""
     at_admission, *rest = _EXAM.at_discharge.split(text, maxsplit=1)
     if rest and not physical_results(at_admission) and (begin := _EXAM.at_admission.search(rest[0])):
         at_admission = _EXAM.at_discharge.split(rest[0][begin.start() :], maxsplit=1)[0]
@@ -201,32 +210,36 @@ def examination_part(text: str) -> tuple[str, str]:
         apart, below = not "".join(lines[max(0, number - 1) : number]).strip(), "".join(lines[number + 1 : number + 2])
         marked = _EXAM.marked.match(line) or (apart and _EXAM.underline.fullmatch(below.strip("\n")))
         plain = _EXAM.decoration.sub("", line).strip(" \t\n*=_~")
-        if _opens_another(plain, bool(marked) and begun, apart and begun):
+        if _opens_another_section(plain, bool(marked) and begun, apart and begun):
             return "".join(lines[:number]), "".join(lines[number:])
         begun = begun or (says_something(plain) and not _is_title(plain.rstrip(":："), ""))
     return "".join(lines), ""
 
 
-def _opens_another(line: str, marked: bool, apart: bool) -> bool:
-    """Whether a line begins with a heading of something else: its words are of thoughts, or, where a colon or a mark
-    makes it a heading, of another section. One of unknown words alone is such where it is ``marked``, or alone in its
-    line and ``apart`` from what is above."""
+def _opens_another_section(line: str, is_marked: bool, is_apart: bool) -> bool:
+    """Whether a line within a physical examination begins with a heading of something else.
+
+    A heading about thoughts ("Assessment") always does. A heading of words that no examination has does if it has a
+    colon and names another section ("Labs:"), or is set apart: ``is_marked`` by a symbol or an underline, or alone on
+    its line and ``is_apart`` from what is above.
+    """
     titled = _EXAM.titled.match(line)
     if titled is None or (not titled["end"].strip() and len(titled["name"].split()) > 6):
         return False
     name = titled["name"].strip("*_# ")
     if _EXAM.thought.fullmatch(name):
         return True
-    is_heading = (marked or titled["end"] in (":", "：")) and name[:1].isupper() and len(name.split()) <= 4
-    if not is_heading or _is_part(name):
+    is_heading = (is_marked or titled["end"] in (":", "：")) and name[:1].isupper() and len(name.split()) <= 4
+    if not is_heading or _is_heading_within(name):
         return False
     words = set(re.findall(r"[a-z]+", name.casefold())).difference(_PLAIN_WORDS)
-    alone = marked or (apart and not says_something(line[titled.end() :]))
-    return bool(_EXAM.other.search(name)) or (alone and not any(map(_EXAM.part.fullmatch, words)))
+    is_alone = is_marked or (is_apart and not says_something(line[titled.end() :]))
+    return bool(_EXAM.other.search(name)) or (is_alone and not any(map(_EXAM.part.fullmatch, words)))
 
 
-def _is_part(name: str) -> bool:
-    """Whether a heading stands within an examination; one with a number is a finding."""
+def _is_heading_within(name: str) -> bool:
+    """Whether a heading is one within a physical examination: a vital sign, a manoeuvre, a system or part of the body.
+    One with a number is a finding."""
     words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())
     known = _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
     counted = re.search(r"\d|__", name) and not _EXAM.other.search(name)
@@ -234,20 +247,21 @@ def _is_part(name: str) -> bool:
 
 
 def outline(text: str) -> str:
-    """The headings of a note, with letters in place of every word that headings of notes do not have."""
+    """The headings of a note, at most 40, for messages. Words that no known heading has may be a patient's and are
+    replaced by their shape (``AAAAA hospital course``)."""
     lines = plain_text(text).split("\n")
     names = (line.partition(":")[0].strip() for line in lines if ":" in line or _stands_out(line))
-    masked = (_ANY_WORD.sub(lambda word: word[0] if word[0].casefold() in _OF_HEADINGS else shape(word[0]), name)
+    masked = (_WORD.sub(lambda word: word[0] if word[0].casefold() in _HEADING_WORDS else shape(word[0]), name)
               for name in names if 0 < len(name.split()) <= 6)  # fmt: skip
     return " / ".join(itertools.islice(masked, 40))
 
 
 def physical_results(text: str) -> dict[str, str]:
-    """Results keyed ``NAME (Physical Examination)`` from lines ``NAME: findings``.
+    """Read a physical examination of lines ``NAME: findings`` as results by key, ``NAME (Physical Examination)``.
 
-    Lines without a heading continue the one before; vital signs are gathered under one key; what stands
-    before any heading is the general appearance. An examination "at discharge" and all after it is cut, and
-    a heading that names a test of another kind makes no item.
+    A line without a heading continues the one before, all vital signs have one key, and what comes before any heading
+    is the general appearance. An examination at discharge and all after it is left out, and so is a line whose heading
+    names a test of another kind.
     """
     results: dict[str, str] = {}
     current: str | None = None
@@ -259,7 +273,7 @@ def physical_results(text: str) -> dict[str, str]:
         if name and _EXAM.vital.match(name):
             current, rest = _VITAL_SIGNS, rest if name[0] in "Vv生" else line
         elif not name or len(name.split()) > 4 or _EXAM.cranial.fullmatch(name):
-            current, rest = _unheaded(line, current), line
+            current, rest = _key_without_heading(line, current), line
         else:
             current = _NO_ITEM if _kind(name) not in (None, "physical") else physical_key(name[0].upper() + name[1:])
         if current != _NO_ITEM and says_something(rest) and not _EXAM.not_done.fullmatch(rest):
@@ -274,16 +288,17 @@ def _kind(name: str) -> str | None:
 
 
 def _is_title(name: str, rest: str) -> bool:
-    """Whether a line names the examination itself and no system: "ADMISSION PHYSICAL EXAM", "Exam: ..."."""
+    """Whether a line names the examination itself and no system: "ADMISSION PHYSICAL EXAM", "Exam: ...". ``name`` is
+    the line's heading, empty without one, ``findings`` the rest of the line."""
     if not name:
         return says_something(rest) and _EXAM.title_alone.fullmatch(rest) is not None
     titled = _EXAM.title.search(name) and len(name.split()) > 1 and not rest.strip() and _kind(name) is None
     return bool(titled or _EXAM.title_alone.fullmatch(name))
 
 
-def _unheaded(line: str, current: str | None) -> str:
-    """The key of a line without a heading: the system that it begins with, else that of the line before; behind vital
-    signs a sentence without numbers is the general appearance."""
+def _key_without_heading(line: str, current: str | None) -> str:
+    """The key of a line without a heading: the system with which it begins, else the ``current`` key, that of the line
+    before. After vital signs a sentence without numbers is the general appearance."""
     system = _systems().leading.match(line)
     if system:
         return physical_key(system[1])
@@ -294,8 +309,8 @@ def _unheaded(line: str, current: str | None) -> str:
 
 
 def _one_system_a_line(text: str) -> str:
-    """Paragraphs that name several systems, broken before each name that the vocabulary knows; one that begins with
-    vital signs and has no headings, broken into its sentences."""
+    """Break the paragraphs of an examination into lines with one system of the body each: before each name of a system,
+    and after each sentence of a text that has vital signs and no headings."""
     systems = _systems()
     text = systems.inline.sub(r"\n\1", text)
     if _EXAM.vital_numbers.search(text) and not systems.heading.search(text):
@@ -305,7 +320,8 @@ def _one_system_a_line(text: str) -> str:
 
 @functools.cache
 def _systems() -> SimpleNamespace:
-    """What finds the systems that the vocabulary knows, at the beginning of a line or of a sentence."""
+    """The regular expressions of ``phrases.yaml`` that find the names of systems in the vocabulary: ``inline``,
+    ``heading``, ``leading`` and ``sentence``."""
     terms = [term for term in examinations().terms.values() if term.kind == "physical" and term.name != "Vital Signs"]
     spellings = sorted((name for term in terms for name in (term.name, *term.aliases)), key=len, reverse=True)
     return patterns("systems", systems="|".join(map(re.escape, spellings)))

@@ -18,14 +18,14 @@ from ..files import file_type, parse_yaml, shipped_text
 from ..settings.datasets import PrivateSource
 from .attrition import Attrition
 from .draft import Draft, Import
-from .flat_files import Element, IngestError, collected, csv_lines, file_called, filled_lines, header_faults, parse_json
-from .names import Workup, result_part
+from .flat_files import Element, IngestError, as_problems, csv_rows, find_file, header_errors, parse_json, text_lines
+from .names import Workup, without_semicolons
 from .summary import patient_information
-from .texts import LONGEST_TEXT, filled, is_absent, one_line, quoted, visible
+from .texts import LONGEST_TEXT, blank_if_missing, is_absent, one_line, quoted, visible
 
 FORMAT = parse_yaml(shipped_text(__package__, "private_format.yaml"))
 CASE_COLUMNS, RESULT_COLUMNS = FORMAT["case_columns"], FORMAT["result_columns"]
-_AS_TEXT = re.compile(r'="(.*)"', re.DOTALL)  # how a table keeps a spreadsheet from reading a number
+_FORMULA = re.compile(r'="(.*)"', re.DOTALL)  # how a table keeps a spreadsheet from reading a number
 _SHOWN = 3  # cells of a warning
 _MARKS = {"comma": (",", "."), "point": (".", ",")}
 _NUMBER = re.compile(r"[<>≤≥=\s]*[-+]?\d{1,3}(?:([.,' ])\d{3})*(?:[.,]\d+)?|[<>≤≥=\s]*[-+]?\d+(?:[.,]\d+)?")
@@ -41,97 +41,104 @@ class Row(Element):
         return self.value[name]
 
     def with_fields(self, fields: Mapping[str, str]) -> Self:
-        """The same row with other fields."""
-        return self._part("", fields)
+        """The same row, at the same position in its file, with other fields."""
+        return self._element("", fields)
 
 
 @dataclass
 class Export:
-    """Rows of an export as they stand in its files, what is wrong with them, and how often a column that the layout
-    lacks holds something. ``whole``: whether every row of ``cases.csv`` could be read, ``ends`` on which line each
-    table ends."""
+    """The rows of an export as its files have them, and everything that is wrong with them.
+
+    ``cases`` and ``results`` are the rows that could be read. ``problems`` refuse the data set. ``ignored`` counts the
+    filled fields, by file and column, that the format does not have. ``is_whole``: every row of ``cases.csv`` could be
+    read. ``ends`` has for each table a row with the number of its last line. ``decimal_mark`` is that of its numbers.
+    """
 
     cases: list[Row] = field(default_factory=list)
     results: list[Row] = field(default_factory=list)
     problems: list[IngestError] = field(default_factory=list)
     ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
-    whole: bool = True
+    is_whole: bool = True
     ends: list[Row] = field(default_factory=list)
     decimal_mark: str | None = None
 
     def unlisted(self) -> list[Row]:
-        """Results of cases that ``cases.csv`` does not list; none when it could not be read whole."""
+        """The results of cases that ``cases.csv`` does not list; none when it could not be read whole."""
         case_ids = {row["case_id"] for row in self.cases} | {""}
-        return [row for row in self.results if row["case_id"] not in case_ids] if self.whole else []
+        return [row for row in self.results if row["case_id"] not in case_ids] if self.is_whole else []
 
 
 def read_private(source: PrivateSource, work: Import) -> Iterator[CaseRecord]:
-    """Records of all usable cases. Raises the first IngestError of an export that has any."""
+    """Read an export in the private format. Yields the records of all usable cases, and warns of doubtful cells. Raises
+    the first IngestError of an export that has any."""
     export = read_export(work.path, source.decimal_mark)
-    records = list(work.records(drafts(export, work.attrition)))
+    records = list(work.records(make_drafts(export, work.attrition)))
     if export.problems:
         raise export.problems[0]
-    if doubtful := list(doubts(export)):
+    if doubtful := list(doubtful_cells(export)):
         cells = ", ".join(f"{one.path.name}:{one.line} ({one.field})" for one in doubtful[:_SHOWN])
         rest = ", ..." * (len(doubtful) > _SHOWN)
         work.attrition.warn(f"{len(doubtful):,} cells may be a spreadsheet's: {cells}{rest}; see cdpr check_export")
     yield from records
 
 
-def doubts(export: Export) -> Iterator[IngestError]:
-    """Fields that are worth a look, each as a problem that refuses nothing."""
+def doubtful_cells(export: Export) -> Iterator[IngestError]:
+    """Yield the fields that look like a slip of a spreadsheet, such as a date made of a range, each as an error that
+    refuses nothing. A field is listed once."""
     for row in (*export.cases, *export.results, *export.ends):
         for name, text in row.value.items():
             for slip in FORMAT["slips"]:
                 has_unit = name == "value" and row.value.get("unit") and "unit" in slip["problem"]
                 fits = re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL)
                 if fits and slip.get("column", name) == name and not has_unit:
-                    yield row.wrong(name, f"{quoted(text)} {slip['problem']}", slip["remedy"])
+                    yield row.error(name, f"{quoted(text)} {slip['problem']}", slip["remedy"])
                     break
 
 
 def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
-    """The rows of either layout, as far as they can be read; numbers by the ``decimal_mark`` of their locale."""
+    """Read the rows of either layout, as far as possible; what cannot be read is in the ``problems`` of the export."""
     export = Export(decimal_mark=decimal_mark)
     names = ("cases.csv", "results.csv", "cases.jsonl")
     cases, results, objects = (_find(folder, name, export.problems) for name in names)
     if file_type(objects) == "file":
-        with collected(export.problems):
+        with as_problems(export.problems):
             if "file" in (file_type(cases), file_type(results)):
                 raise IngestError(folder, "holds cases.jsonl and CSV files", "keep one of the two layouts")
-            for line, text in filled_lines(objects):
-                with collected(export.problems):
+            for line, text in text_lines(objects):
+                with as_problems(export.problems):
                     _read_object(Row(parse_json(objects, text, line), objects, line), export)
         return export
     known = len(export.problems)
-    with collected(export.problems):
+    with as_problems(export.problems):
         _read_table(cases, CASE_COLUMNS, export.cases, export)
-    export.whole = len(export.problems) == known
-    with collected(export.problems):
+    export.is_whole = len(export.problems) == known
+    with as_problems(export.problems):
         _read_table(results, RESULT_COLUMNS, export.results, export)
     return export
 
 
 def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
-    """The file, compressed or not; the plain name where there is none, or are several."""
-    with collected(problems):
-        return file_called(folder, name) or folder / name
+    """The path of a file, compressed or not; the plain one where there is no file, or are several, which is a
+    problem."""
+    with as_problems(problems):
+        return find_file(folder, name) or folder / name
     return folder / name
 
 
 def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Export) -> None:
-    """Add the rows of a table whose header has these columns, in any order and among others; fields are stripped."""
-    lines = csv_lines(path)
+    """Read a CSV table and append its rows to ``rows``, with the fields stripped. The header must have ``columns``, in
+    any order and among others; a row that cannot be read is a problem of the export."""
+    lines = csv_rows(path)
     line, header = next(lines, (1, []))
     _check_separator(path, line, header)
     names = [one_line(visible(name)).casefold() for name in header]
     remedies = {c: "add this column" + ("" if c in FORMAT["filled"] else "; it may be empty") for c in columns}
-    if faults := list(header_faults(path, line, names, remedies)):
+    if faults := list(header_errors(path, line, names, remedies)):
         export.problems += faults
         return
     for line, fields in lines:
         fields = [visible(field).strip() for field in fields]
-        with collected(export.problems):
+        with as_problems(export.problems):
             if [field.casefold() for field in fields] == names:
                 raise IngestError(path, "the header stands here again", "remove this line", line=line)
             if len(fields) != len(names):
@@ -140,21 +147,21 @@ def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Exp
             if (longest := max(map(len, fields))) > LONGEST_TEXT:
                 what = f"a text of {longest:,} characters"
                 raise IngestError(path, what, "close every double quote, or shorten it", line=line)
-            row = {name: _cell(name, text) for name, text in zip(names, fields, strict=True)}
+            row = {name: _clean_cell(name, text) for name, text in zip(names, fields, strict=True)}
             rows.append(Row(row, path, line))
             name = path.name.removesuffix(".gz")
             export.ignored.update((name, key) for key, text in row.items() if key not in columns and text)
     export.ends.append(Row({"rows": str(line)}, path, line))
 
 
-def _cell(column: str, text: str) -> str:
-    """The text of a cell as it was before a spreadsheet wrapped it; nothing where it says that it is missing. In the
-    name of an item NA is sodium."""
-    if formula := _AS_TEXT.fullmatch(text):
+def _clean_cell(column: str, text: str) -> str:
+    """The text of a cell without a spreadsheet's formula around it (``="3-5"``); empty where it says that the value is
+    missing. In the column ``item`` NA is sodium."""
+    if formula := _FORMULA.fullmatch(text):
         text = formula[1]
     if column in FORMAT["numbers"]:
         text = unicodedata.normalize("NFKC", text)  # digits in full width
-    return text if text == "NA" and column == "item" else filled(text)
+    return text if text == "NA" and column == "item" else blank_if_missing(text)
 
 
 def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
@@ -171,43 +178,46 @@ def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
 
 
 def _read_object(case: Row, export: Export) -> None:
-    """Rows from the object of a case: its ``results`` are numbered by their place unless they say otherwise."""
-    results = case.many("results")
-    row = _as_text(case, {}, CASE_COLUMNS, export)
+    """Add the rows of a case, an object of ``cases.jsonl``, to the export. Its ``results`` are numbered by their order
+    unless they have a ``sequence``."""
+    results = case.children("results")
+    row = _text_row(case, {}, CASE_COLUMNS, export)
     export.cases.append(row)
     for number, result in enumerate(results, 1):
-        implied = {"sequence": number, "case_id": case.value.get("case_id")}
-        placed = _as_text(result, implied, RESULT_COLUMNS, export)
+        defaults = {"sequence": number, "case_id": case.value.get("case_id")}
+        placed = _text_row(result, defaults, RESULT_COLUMNS, export)
         if placed["case_id"] == row["case_id"]:
             export.results.append(placed)
         else:
-            export.problems.append(placed.wrong("case_id", "differs from that of the case around it", "leave it out"))
+            export.problems.append(placed.error("case_id", "differs from that of the case around it", "leave it out"))
 
 
-def _as_text(row: Row, implied: Mapping[str, Any], columns: Sequence[str], export: Export) -> Row:
-    """The fields of an object as text; absent and null are empty."""
-    fields, values = dict.fromkeys(columns, ""), {**implied, **row.value}
+def _text_row(row: Row, defaults: Mapping[str, Any], columns: Sequence[str], export: Export) -> Row:
+    """The row of an object with the fields ``columns`` as text; absent and null are empty, or the ``defaults``. A field
+    that is neither text nor number is a problem of the export."""
+    fields, values = dict.fromkeys(columns, ""), {**defaults, **row.value}
     export.ignored.update((row.path.name, name) for name in values if name not in (*columns, "results"))
     for name in columns:
         value = values.get(name)
         if isinstance(value, (dict, list, bool)):
             what = f"expected text or a number, found {type(value).__name__}"
-            export.problems.append(row.wrong(name, what, "write it as text"))
+            export.problems.append(row.error(name, what, "write it as text"))
         elif value is not None:
-            fields[name] = _cell(name, str(value))
+            fields[name] = _clean_cell(name, str(value))
     return row.with_fields(fields)
 
 
-def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
-    """The cases of an export, in its order. A row with a problem is left out, a field with one is empty."""
+def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
+    """Yield the drafts of an export's cases, in its order. A case without a number or with that of another one is left
+    out; a field that breaks its rule is empty. Both are problems of the export."""
     attrition.count("fields that the layout does not know", export.ignored.total())
-    workups = _workups(export, attrition)
+    workups = _collect_results(export, attrition)
     numbers: set[str] = set()
-    for row in _sound(export.cases, export):
+    for row in _valid_rows(export.cases, export):
         number, age, sex = row["case_id"], row["age"], row["sex"]
         if number in numbers:
             remedy = FORMAT["rules"]["case_id"]["empty"]
-            export.problems.append(row.wrong("case_id", f"{quoted(number)} stands twice", remedy))
+            export.problems.append(row.error("case_id", f"{quoted(number)} stands twice", remedy))
         if not number or number in numbers:
             continue
         numbers.add(number)
@@ -224,9 +234,9 @@ def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
     attrition.count("result rows of unknown cases", len(export.unlisted()))
 
 
-def _sound(rows: Iterable[Row], export: Export) -> Iterator[Row]:
-    """The rows with their numbers as Python writes them, and with those fields empty that break their rule, which is a
-    problem."""
+def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
+    """Yield the rows with numbers in Python's notation, and with empty text in fields that break their rule in
+    ``private_format.yaml``, each of which is a problem of the export."""
     problems = export.problems
     mark, other = _MARKS.get(export.decimal_mark or "", ("", ""))
     numbers = FORMAT["numbers"] if mark else ()
@@ -239,23 +249,24 @@ def _sound(rows: Iterable[Row], export: Export) -> Iterator[Row]:
             text = fields.get(name)
             # The case around an object in JSON says what it belongs to.
             if text == "" and rule.get("empty") and not (name == "case_id" and row.place):
-                problems.append(row.wrong(name, "is empty", rule["empty"]))
+                problems.append(row.error(name, "is empty", rule["empty"]))
             if text and not re.fullmatch(rule["fits"], text, re.IGNORECASE):
-                problems.append(row.wrong(name, f"{quoted(text)} {rule['problem']}", rule["remedy"]))
+                problems.append(row.error(name, f"{quoted(text)} {rule['problem']}", rule["remedy"]))
                 fields[name] = ""
         yield row.with_fields(fields)
 
 
-def _workups(export: Export, attrition: Attrition) -> dict[str, Workup]:
-    """Results by case, whatever the order of the rows; spellings of a name that differ in case only are one."""
-    rows = _sound(export.results, export)
+def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
+    """Collect the results by case, in the order of their ``sequence``. Names of an examination that differ only in
+    upper and lower case are one."""
+    rows = _valid_rows(export.results, export)
     placed = [(row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row) for row in rows]
     placed.sort(key=lambda entry: entry[:3])
     workups: dict[str, Workup] = defaultdict(Workup)
     spelled: dict[tuple[str, str], str] = {}
     for case, sequence, _, row in placed:
         attrition.count("result rows")
-        key = _key(row, export.problems)
+        key = _examination_key(row, export.problems)
         if not case or not key or not row["category"] or sequence == math.inf:
             continue
         report, measured = one_line(row["report"]), not is_absent(row["value"])
@@ -269,33 +280,34 @@ def _workups(export: Export, attrition: Attrition) -> dict[str, Workup]:
     return workups
 
 
-def _key(row: Row, problems: list[IngestError]) -> str:
-    """Key of the row's examination; empty for a name that cannot be used."""
+def _examination_key(row: Row, problems: list[IngestError]) -> str:
+    """The key of a row's examination; empty for a name that cannot be used, which is a problem."""
     name = one_line(row["examination"])
     if row["category"].casefold() == "physical" and name:
         return name.removesuffix(PHYSICAL_SUFFIX) + PHYSICAL_SUFFIX
     if name.endswith(PHYSICAL_SUFFIX):
         remedy = "give it the category physical, or another name"
-        problems.append(row.wrong("examination", "the name marks a physical examination", remedy))
+        problems.append(row.error("examination", "the name marks a physical examination", remedy))
         return ""
     return name
 
 
 def _analyte(row: Row, problems: list[IngestError]) -> Analyte:
-    """The measured quantity of a row; bounds in the wrong order are a problem."""
+    """Make an analyte of a row with a value. Bounds of the reference range in the wrong order are a problem; a single
+    bound becomes a comment."""
     low, high = (float(row[name]) if row[name] else None for name in ("reference_low", "reference_high"))
     if low is not None and high is not None and low > high:
-        problems.append(row.wrong("reference_low", "is above reference_high", "exchange or correct them"))
+        problems.append(row.error("reference_low", "is above reference_high", "exchange or correct them"))
     remarks = [one_line(row["report"])]
     if (low is None) != (high is None):
         remarks.append(f"reference at least {low:g}" if high is None else f"reference at most {high:g}")
-    value = result_part(row["value"])
+    value = without_semicolons(row["value"])
     if _POWER_OF_TEN.fullmatch(value):
         value = f"{Decimal(value):f}"  # without the power of ten that spreadsheets write
     return Analyte(
-        label=result_part(row["item"]) or result_part(row["examination"]),
+        label=without_semicolons(row["item"]) or without_semicolons(row["examination"]),
         value=value,
-        units=result_part(row["unit"]) or None,
+        units=without_semicolons(row["unit"]) or None,
         low=low,
         high=high,
         flag="abnormal" if row["flag"].upper() not in ("", "N") else None,

@@ -21,8 +21,8 @@ SPLIT_SEED = 0  # one split for every seed of training
 
 
 def ingest_dataset(settings: Settings, job: Job) -> None:
-    """Read the raw files of one data set; write the records, the numbers of what was kept and dropped, and the list
-    behind them. Raises IngestError."""
+    """Import the raw files of one data set (a stage). Writes the case records, the report of the counts, and
+    ``findings``: the list of dropped cases and leaks. Raises IngestError."""
     dataset = job.options["dataset"]
     if "raw" not in job.inputs:
         remedy = "name the raw files: --input raw=PATH, or set the path and run snakemake, which names them"
@@ -37,14 +37,15 @@ def ingest_dataset(settings: Settings, job: Job) -> None:
 def ingest(
     dataset: str, settings: Settings, raw: str | Path, state: Path | None = None
 ) -> tuple[list[CaseRecord], Attrition]:
-    """Records of a data set with their splits, ordered by ``note_id``, and what became of the others.
+    """Import a data set from its raw file or folder ``raw``. Returns the case records, ordered by ``note_id``, and the
+    counts of what was dropped.
 
     In-domain cases are split by patient; the test set is drawn first, so that it does not change with the size of the
-    others. All cases of other data sets are test cases. ``state`` is where unfinished work lies (left out: a folder
-    that goes with the import).
+    others. All cases of other data sets are test cases. ``state`` is a folder for unfinished work; by default a
+    temporary one.
 
     Raises IngestError for raw data that cannot be trusted, and when the synthetic hospital has fewer cases than the
-    settings ask for; real data that falls short is split in the same proportions, with a warning.
+    settings ask for. Real data with too few cases is split in the same proportions, with a warning.
     """
     if dataset not in DATASETS:
         raise ValueError(f"unknown data set {dataset!r}; known: {', '.join(DATASETS)}")
@@ -54,7 +55,7 @@ def ingest(
     source, path, attrition = settings.data.source(dataset), Path(raw), Attrition(dataset)
     if not file_type(path):
         raise IngestError(path, "no such file or folder", f"set data.{dataset}.path, or make the synthetic files first")
-    # By name: what one importer needs is no part of another's code.
+    # Found by its name, not imported: the code of one importer does not enter the run keys of other data sets.
     importer: Importer = pkgutil.resolve_name(DATASETS[dataset].importer)
     work = Import(source.credentialed, settings.data.leaks, attrition, path, state)
     try:
@@ -63,7 +64,7 @@ def ingest(
         raise IngestError.not_permitted(error) from None
     except IngestError as error:
         raise (error.without_text() if source.credentialed else error) from None
-    attrition.warn_of_large()
+    attrition.warn_of_frequent_rules()
     if not records:
         dropped = ", ".join(f"{step.dropped} ({step.rule})" for step in attrition.steps())
         remedy = "; ".join([f"see what was dropped: {dropped or 'nothing'}", *attrition.warnings])
@@ -78,33 +79,33 @@ def ingest(
 
 
 def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition: Attrition) -> list[CaseRecord]:
-    """The records with their splits, drawn by patient; those beyond the sizes asked for are dropped. Raises
-    IngestError."""
+    """Assign the records to splits by patient, and drop those beyond the sizes that the settings ask for. Returns the
+    others. Raises IngestError when the synthetic hospital has too few."""
     data, dataset = settings.data, attrition.dataset
     sizes = {"test": data.test_cases, "validation": data.validation_cases, "train": data.train_cases}
-    requested, there = sum(sizes.values()), len(records)
-    synthetic = data.source(dataset).path is None
-    if there < requested and not synthetic:
-        sizes = {name: round(size * there / requested) for name, size in sizes.items()}
+    requested, usable = sum(sizes.values()), len(records)
+    is_synthetic = data.source(dataset).path is None
+    if usable < requested and not is_synthetic:
+        sizes = {name: round(size * usable / requested) for name, size in sizes.items()}
         expected = ", ".join(f"about {size} {name}" for name, size in sizes.items())
-        warning = f"{there} usable cases where {requested} are asked for: split in proportion ({expected})"
+        warning = f"{usable} usable cases where {requested} are asked for: split in proportion ({expected})"
         attrition.warnings.append(warning)
-        sizes["train"] = there  # what rounding leaves over
-    split = split_by_subject([record.subject_key for record in records], sizes, SPLIT_SEED)
+        sizes["train"] = usable  # what rounding leaves over
+    split_of = split_by_subject([record.subject_key for record in records], sizes, SPLIT_SEED)
     divided = []
     for record in records:
-        if record.subject_key in split:
-            divided.append(record.model_copy(update={"split": split[record.subject_key]}))
+        if record.subject_key in split_of:
+            divided.append(record.model_copy(update={"split": split_of[record.subject_key]}))
         else:
             attrition.drop("beyond the number of cases asked for", record.note_id)
     counts = Counter[str](record.split for record in divided)
-    if synthetic and counts["train"] < data.train_cases:
+    if is_synthetic and counts["train"] < data.train_cases:
         requested_sizes = ", ".join(f"{size} {name}" for name, size in sizes.items())
-        problem = f"{there} usable cases do not fill the splits asked for ({requested_sizes})"
+        problem = f"{usable} usable cases do not fill the splits asked for ({requested_sizes})"
         raise IngestError(path, problem, f"raise hospital.{DATASETS[dataset].size} or lower data.train_cases")
     patients = len({record.subject_key for record in divided})
     for name in SPLITS:
         if getattr(data, f"{name}_cases") and not counts[name]:
-            usable = f"{len(divided)} usable cases of {patients} patients"
-            attrition.warn(f"no case is left for the split {name!r}: {usable}")
+            cases = f"{len(divided)} usable cases of {patients} patients"
+            attrition.warn(f"no case is left for the split {name!r}: {cases}")
     return divided

@@ -11,15 +11,17 @@ _BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
 
 
 def build_summary(sections: Mapping[str, str]) -> str:
-    """Bullet lines ``- Section: text`` in the order of :data:`SECTIONS`; sections that say nothing are left out."""
+    """Write a case summary from the texts of its sections: bullet lines ``- Section: text`` in the order of
+    :data:`SECTIONS`. Sections that say nothing are left out."""
     texts = {name: one_line(sections.get(name, "")) for name in SECTIONS}
     return "\n".join(f"- {name}: {text}" for name, text in texts.items() if says_something(text))
 
 
 def parse_summary(summary: str) -> dict[str, str]:
-    """Text by section; the inverse of :func:`build_summary`.
+    """Read the text of each section from a case summary; the inverse of :func:`build_summary`.
 
-    Raises RecordError for a line that is no ``- Section: text``; the message does not quote it.
+    Raises RecordError for a line that is not ``- Section: text``, and for a section that comes twice; the message does
+    not quote it.
     """
     sections: dict[str, str] = {}
     for number, line in enumerate(summary.split("\n"), 1):
@@ -32,19 +34,20 @@ def parse_summary(summary: str) -> dict[str, str]:
 
 
 def patient_information(years: float | None, sex: str) -> str:
-    """``58 year old male``, ``5 month old female``, ``12 day old``; what is unknown is left out."""
+    """Write age and sex: ``58 year old male``, ``5 month old female``, ``12 day old``. An unknown age (None) or sex is
+    left out. ``years`` may be a fraction of the first year of life; ``sex`` is M, F, male or female in any case."""
     word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
     number, unit = years, "year"
     if years is not None and 0 < years < 1:
         number, unit = (years * 12, "month") if years * 12 >= 2 else (round(years * 365.25), "day")
-    return " ".join(part for part in (f"{int(number)} {unit} old" if number is not None else "", word) if part)
+    return word if number is None else f"{int(number)} {unit} old {word}".rstrip()
 
 
-def tells_something(history: Mapping[str, str]) -> bool:
-    """Whether there is a complaint or a present illness."""
-    return says_something(illness(history))
+def has_illness(history: Mapping[str, str]) -> bool:
+    """Whether a history (texts by section) has a complaint or a present illness."""
+    return says_something(illness_text(history))
 
 
-def illness(history: Mapping[str, str]) -> str:
-    """Complaint and present illness."""
+def illness_text(history: Mapping[str, str]) -> str:
+    """The texts of complaint and present illness, joined."""
     return history.get("Chief Complaint", "") + " " + history.get("History of Present Illness", "")

@@ -20,18 +20,20 @@ LONG_CLAUSE = 80  # characters
 
 
 def phrases(module: str, **words: str) -> dict[str, Any]:
-    """The entries of a module (:func:`cdpr.cases.patterns.fill`), the shared ones, and further ``words``."""
+    """The entries of ``phrases.yaml`` for a module by name, and the shared ones. In them ``{name}`` is replaced by the
+    entry of this name, or by that of ``words``."""
     return fill(words | _entries()["shared"] | _entries()[module])
 
 
 def patterns(module: str, **words: str) -> SimpleNamespace:
-    """The regular expressions of a module by name, made of its words and of these."""
+    """The compiled regular expressions of a module by name (its entry ``patterns``); arguments as of
+    :func:`phrases`."""
     return compile_patterns(phrases(module, **words)["patterns"])
 
 
 @functools.cache
 def _entries() -> dict[str, dict[str, Any]]:
-    """The entries of ``phrases.yaml`` by module."""
+    """Read the entries of ``phrases.yaml`` by module, once per process."""
     return parse_yaml(shipped_text(__package__, "phrases.yaml"))
 
 
@@ -46,65 +48,70 @@ def one_line(text: str) -> str:
 
 
 def says_something(text: str) -> bool:
-    """Whether anything is left besides de-identification blanks and punctuation."""
+    """Whether a text has any letter or digit; ``___``, the mark of de-identification, is none."""
     return _ALPHANUMERIC.search(_BLANKED.sub("", text)) is not None
 
 
 def visible(text: str) -> str:
-    """The text as a reader sees it: composed characters, no control or direction marks, no halves of characters."""
+    """The text as a reader sees it: composed characters (NFC), no control or direction marks, and U+FFFD in place of
+    half a surrogate pair."""
     if text.isascii() and text.isprintable():  # as most are
         return text
     return HALF_CHARACTER.sub("\ufffd", _PATTERN.invisible.sub("", unicodedata.normalize("NFC", text)))
 
 
 def quoted(value: str) -> str:
-    """A value for a message: short, on one line, between quotes and without any, so that it can be withheld whole."""
+    """Quote a value of a file in a message: at most 40 characters on one line, without quotes inside, so that
+    :meth:`IngestError.without_text` can find and withhold it."""
     text = one_line(visible(value)).replace("'", "’").replace('"', "”").replace("\\", "＼")
     return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
 
 
 def shape(text: str) -> str:
-    """How a text is written, without what it says: digits as 9, letters as A."""
+    """How a text is written, without what it says: digits as 9, letters as A (``2150-01-31 8am`` as
+    ``9999-99-99 9AA``); at most 40 characters."""
     plain = re.sub(r"[A-Za-z]", "A", re.sub(r"\d", "9", text.strip()))
     return re.sub(r"[^9A/:.,+ -]", "?", plain)[:40]
 
 
-def unmarked(text: str) -> str:
-    """The text of HTML, a block a line."""
+def html_text(text: str) -> str:
+    """The text of HTML, one line for each block (paragraph, row, ...)."""
     return "\n".join(filter(None, map(one_line, html.unescape(rewrite(text, _MARKUP)).splitlines())))
 
 
 def plain_text(text: str) -> str:
-    r"""A text without the marks of RTF or HTML, where it has such, and with ``\n`` for every line end."""
+    r"""A text without the marks of RTF or HTML, if it is one of these, and with ``\n`` for every line end."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.lstrip().startswith("{\\rtf"):
         text = re.sub(r"\\u(-?\d+) ?\??", lambda match: chr(int(match[1]) % 0x10000), text)
         text = re.sub(r"\\'([0-9a-f]{2})", lambda match: bytes.fromhex(match[1]).decode("cp1252", "replace"), text)
         return rewrite(text, _RTF).strip()
-    return unmarked(text) if _PATTERN.html.search(text) else text
+    return html_text(text) if _PATTERN.html.search(text) else text
 
 
 def is_code(diagnosis: str) -> bool:
-    """Whether a diagnosis is a code (ICD, SNOMED CT) without a word."""
+    """Whether a diagnosis is only a code (ICD, SNOMED CT), without a word."""
     return _PATTERN.code.fullmatch(diagnosis.strip()) is not None
 
 
-def filled(text: str) -> str:
-    """The text, stripped; nothing where it only says that the field is missing ("NULL", "nan")."""
+def blank_if_missing(text: str) -> str:
+    """The text, stripped; empty where it is a word that tools write for a missing value ("NULL", "nan")."""
     text = text.strip()
     return "" if text in MISSING else text
 
 
 def is_absent(text: str) -> bool:
-    """Whether a text says nothing, or that there is no result ("Not available.", "Cancelled by ward", "暂无。")."""
+    """Whether a text is empty, or says that there is no result ("Not available.", "Cancelled by ward", "暂无。")."""
     plain = one_line(visible(text))
-    if not says_something(filled(plain)) or _PATTERN.imagined.fullmatch(plain) or _PATTERN.chinese.fullmatch(plain):
+    is_empty = not says_something(blank_if_missing(plain))
+    if is_empty or _PATTERN.imagined.fullmatch(plain) or _PATTERN.chinese.fullmatch(plain):
         return True
     rest, undone = _PATTERN.undone.subn(" ", plain)
     if undone and len(rest) <= LONG_CLAUSE and not _PATTERN.finding.search(rest):
         return True
     rest, spoilt = _PATTERN.spoilt.subn(" ", rest)
-    return bool(undone + spoilt) and _NEUTRAL.issuperset(re.findall(r"[^\W\d_]+|\d+[.,]\d+|\d{4,}", rest.casefold()))
+    words = re.findall(r"[^\W\d_]+|\d+[.,]\d+|\d{4,}", rest.casefold())
+    return bool(undone + spoilt) and _NEUTRAL.issuperset(words)
 
 
 def language_of(text: str) -> Literal["en", "zh"]:
