@@ -284,6 +284,14 @@ def test_results_belong_to_the_encounter_in_whose_time_they_fall(tmp_path):
     assert attrition.events["results after the initial workup"] == 1
 
 
+@pytest.mark.parametrize("end", ["9999-12-31", "9999-12", "9999", "9999-12-31T23:59:59Z"])
+def test_an_encounter_with_an_open_end_is_read(tmp_path, end):
+    encounter = {"period": {"start": "2024-03-02T08:00:00Z", "end": end}}
+    later = observation("Lipase", 3, effectiveDateTime="2024-03-04")
+    record, _ = only(write(tmp_path, [*basis(**encounter), {k: v for k, v in later.items() if k != "encounter"}]))
+    assert "Lipase" in record.key_pertinent_results_dict
+
+
 def test_parts_of_an_encounter_are_its_own(tmp_path):
     """The emergency stay, and the triage within it: their results and reasons; in a ring none is a part."""
     patient, stay, *others = basis()

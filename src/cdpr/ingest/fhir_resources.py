@@ -62,6 +62,8 @@ class FhirElement(Element):
             raise self.error(name, f"{quoted(text)} is no date or time") from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         if end and len(text) <= len("2024-03-02"):
+            if text.startswith("9999"):  # the last year: an open end
+                return datetime.max.replace(tzinfo=UTC)
             after = moment + timedelta({4: 366, 7: 32, 10: 1}[len(text)])
             start = after.replace(month=1 if len(text) == 4 else after.month, day=1 if len(text) < 10 else after.day)
             moment = start - timedelta(microseconds=1)
