@@ -367,6 +367,14 @@ def test_an_import_counts_what_it_knows_and_what_contradicts_it(recorded, tmp_pa
     assert journal.read("SELECT answer FROM answers WHERE answer LIKE '%MRI%'") == changed, "what was here stays"
 
 
+def test_an_archive_that_would_fill_the_disk_is_refused_by_its_stated_size(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("answers.jsonl", b"0" * 300_000_000)
+    assert (tmp_path / "bomb.zip").stat().st_size < 2**20
+    with pytest.raises(ArchiveError, match=r"300,000,000 bytes: no archive of recordings"):
+        import_recordings(tmp_path / "there", tmp_path / "bomb.zip")
+
+
 @pytest.mark.parametrize("spoil", [
     lambda line: line | {"asked": line["asked"] | {"model": "a dearer one"}},
     lambda line: line | {"answer": {"text": 7}}, lambda line: {"question": line["question"]}, lambda line: [],

@@ -33,11 +33,11 @@ def test_a_term_of_weight_zero_is_in_no_formula():
 
 
 class WithPhysical(Utility):
-    lambda_physical: float = weight(0.01, "physical", "Price of a physical examination.", symbol="bedside")
+    lambda_physical: float = weight(0.01, "physical", symbol="bedside")
 
 
 class Unknown(Utility):
-    lambda_smile: float = weight(0.01, "smiles", "Price of a smile.")
+    lambda_smile: float = weight(0.01, "smiles")
 
 
 class WithoutTerm(Utility):
@@ -45,7 +45,7 @@ class WithoutTerm(Utility):
 
 
 class WithOddUnit(Utility):
-    lambda_physical: float = weight(0.01, "physical", "Price of a physical examination.", unit="cost_unit")
+    lambda_physical: float = weight(0.01, "physical", unit="cost_unit")
 
 
 def test_a_weight_declares_its_term():

@@ -130,7 +130,7 @@ with initialize_config_module("verl.trainer.config", version_base=None):
 started = OmegaConf.to_container(config.ray_kwargs.ray_init)
 ray.init(sys.argv[1], runtime_env=started["runtime_env"], log_to_driver=False)
 class Server:
-    def environment_variables(self):
+    def environment(self):
         return [f"{name}={value}" for name, value in os.environ.items()]
 actor = ray.remote(Server).options(runtime_env={"env_vars": {"OF_THE_ACTOR": "1"}}).remote()
 print("\\n".join(ray.get(actor.environment.remote(), timeout=60)))

@@ -18,13 +18,15 @@ from typing import Any
 from pydantic import BaseModel
 
 from ..files import replacing
-from ..settings import Settings
+from ..settings import Settings, SettingsError
 from ..settings.datasets import DATASETS
+from ..settings.judging import ASKERS
 from . import recording
 from .recording import AnswerRow, Recordings, canonical_json
 
 _MEMBER = "answers.jsonl"  # of the zip file
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the date of the member, always the same
+_MOST_COMPRESSED = 200  # times that text of an archive may be larger than its compressed form, above a megabyte
 _IMPORTED = "imported"  # the data set of answers from an archive, which are about open cases
 # Errors of reading a damaged archive; RuntimeError: encrypted, or an unknown compression.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, RuntimeError, UnicodeDecodeError)
@@ -138,6 +140,11 @@ def _read_lines(file: str | Path) -> Iterator[str]:
     """Yield the lines of an archive. Raises ArchiveError for a file that is none."""
     try:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
+            member = archive.getinfo(_MEMBER)
+            if member.file_size > _MOST_COMPRESSED * max(member.compress_size, 2**20):
+                raise ArchiveError(
+                    f"{file}: would become {member.file_size:,} bytes: no archive of recordings; nothing was imported"
+                )
             yield from io.TextIOWrapper(lines, encoding="utf-8")
     except _DAMAGED as error:
         if getattr(error, "filename", None):  # no such file
@@ -171,7 +178,12 @@ def _import_line(database: sqlite3.Connection, text: str, where: str, imported: 
 
 def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
     """Write the recorded answers of ``systems`` (empty: all) about open cases to ``file``; returns a message. Raises as
-    :func:`export_recordings`."""
+    :func:`export_recordings`, and SettingsError for an unknown system."""
+    if unknown := sorted({*systems} - settings.agents.keys() - {*ASKERS}):
+        raise SettingsError(
+            f"{', '.join(unknown)}: no agent of workflow/agents.yaml has that name, and no judge or matcher; "
+            "`cdpr systems` lists all"
+        )
     state = settings.paths.state
     credentialed = [name for name in DATASETS if settings.data.source(name).credentialed]
     message = f"{file}: {export_recordings(state, file, systems, credentialed):,} answers about open cases"

@@ -14,7 +14,9 @@ from ..settings import SettingsError
 
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _FLOATS = ("F16", "BF16", "F32", "F64")
-_QUANTISED_KEYS = ("quantization_config", "compression_config")  # of config.json
+# Keys of config.json, and files beside it, in which a quantisation describes itself.
+_QUANTISED_KEYS = ("quantization_config", "compression_config")
+_QUANTISED_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 _REMEDY = "download or save the model again into an empty folder"
 
 
@@ -64,14 +66,14 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         )
     refuse_code(folder)
     config = read_json(path)
-    for key in _QUANTISED_KEYS:
-        if config.get(key):
-            method = config[key].get("quant_method") if isinstance(config[key], dict) else config[key]
-            raise SettingsError(
-                f"{path}: {key}: the weights are quantised ({method or 'method not named'}), and a model in this "
-                "process is not: name the folder of the unquantised model, or serve this one (vLLM) and name the "
-                "server's address"
-            )
+    quantisations = {f"{path}: {key}": config[key] for key in _QUANTISED_KEYS if config.get(key)}
+    quantisations |= {str(file): read_json(file) for name in _QUANTISED_FILES if (file := folder / name).is_file()}
+    for where, quantisation in quantisations.items():
+        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
+        raise SettingsError(
+            f"{where}: the weights are quantised ({method or 'method not named'}), and a model in this process is not: "
+            "name the folder of the unquantised model, or serve this one (vLLM) and name the server's address"
+        )
     if config.get("transformers_weights"):
         raise SettingsError(
             f"{path}: transformers_weights names another file than {_WHOLE}; rename the file and remove this key"
@@ -112,6 +114,11 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
                     "language model; name the folder of the unquantised model"
                 )
             tensors[name] = tensor
+    for name in sorted(tensors.keys() | index.keys()) if index is not None else ():
+        if name not in tensors or index.get(name) != tensors[name].file.name:
+            raise SettingsError(
+                f"{folder / _INDEX}: {name} is not in the file that the index names, or not in the index; {_REMEDY}"
+            )
     return tensors
 
 

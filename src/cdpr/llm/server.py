@@ -202,6 +202,8 @@ class ServedModel(Model):
             return self._retryable(f"the answer ended with {error} as its reason", outcome, may_be_text=True)
         except (AttributeError, LookupError, TypeError):
             return self._retryable("the response has not the form of an answer", "unknown", may_be_text=True)
+        if self._is_silent:
+            _log.warning("%s: answers again", self._label)
         self._last_answer, self._is_silent = time.monotonic(), False
         # An empty text with an end-of-turn token is a sample like any other.
         is_empty = any(not completion.token_ids and not completion.is_answer for completion in completions)

@@ -45,7 +45,7 @@ def stage(
     partial = {label: path.parent / f".partial-{name}-{record.name}" / path.name for label, path in outputs.items()}
     job = Job(name, begun.run_key, dict(inputs), partial, begun.seed, state / begun.run_key, begun.options,
               tags=dict(begun.tags))  # fmt: skip
-    started, clock, cpu_clock = datetime.now(UTC), time.perf_counter(), time.process_time()
+    started, clock = datetime.now(UTC), time.perf_counter()
     lock = state / "locks" / hashlib.sha256(str(record.resolve()).encode()).hexdigest()[:16]
     with _wait_for_lock(lock, f"stage {name}"), ExitStack() as cleaning:
         for folder in {path.parent for path in partial.values()}:
@@ -61,7 +61,7 @@ def stage(
             "inputs": begun.inputs or describe_files(inputs), "outputs": describe_files(outputs),
             "started": started.isoformat(timespec="seconds"),
             "wall_seconds": round(time.perf_counter() - clock, 3),
-            "cpu_seconds": round(time.process_time() - cpu_clock, 3),
+            "cpu_seconds": _count_cpu_seconds(),
             "peak_memory_mb": peak_memory_mb(), "versions": versions(), "commit": _find_commit(),
         }  # fmt: skip
         write_text(record, RunRecord.model_validate(finished).model_dump_json(indent=2) + "\n")
@@ -87,6 +87,16 @@ def _move_outputs(name: str, partial: Mapping[str, Path], outputs: Mapping[str, 
         if outputs[label].is_dir() and not outputs[label].is_symlink():  # a rename cannot replace a folder
             shutil.rmtree(outputs[label])
         os.replace(path, outputs[label])
+
+
+_counted = 0.0  # CPU seconds of this process that are in records
+
+
+def _count_cpu_seconds() -> float:
+    """Return the CPU seconds of this process since the last call, or since its start: imports belong to a job."""
+    global _counted
+    before, _counted = _counted, time.process_time()
+    return round(_counted - before, 3)
 
 
 def peak_memory_mb() -> float:

@@ -57,7 +57,7 @@ def run_jobs(experiment: Experiment, requests: Sequence[JobRequest], server_of: 
     kept_rows = []
     for request in requests:
         if several and "run" in request.options and (policy := experiment.acting_policy(request.options["run"])):
-            request = replace(request, inputs={"policy": policy, **request.inputs})
+            request = replace(request, inputs={**request.inputs, "policy": request.inputs.get("policy", policy)})
         with server_of(experiment, request.stage, request.options) as server:
             run_stage(experiment, request, server)
         # Snakemake deletes the outputs of all jobs when one fails: the rows stay under `state` until all have ended.

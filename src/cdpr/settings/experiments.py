@@ -30,7 +30,7 @@ class Variant(Section):
 
     label: str = key("", "What tables and figures call it.", min_length=1)
     change: dict[str, Value] = key({}, "Settings that differ from the configuration, by dotted name.")
-    feeds: list[Table | Figure] = key([], "Tables and figures that show it.")
+    feeds: list[Literal[Table, Figure]] = key([], "Tables and figures that show it.")
     seeds: int | None = key(None, "How many of `seeds` are trained; empty: all.", gt=0)
     paper: str = key("", "Row of the paper's Table 1 that it reproduces.")
     look: Look | None = Field(default=None, description="How it looks in figures; empty: a spare look.")

@@ -121,6 +121,10 @@ class Algorithm(ABC):
     extra_samples: ClassVar[bool] = False
     requires: ClassVar[Mapping[str, Any]] = {}
 
+    def __init_subclass__(cls) -> None:
+        if old := sorted({"finish", "canonical", "needs_frozen", "scores_by"} & vars(cls).keys()):
+            raise TypeError(f"{cls.__name__}: the method {old[0]} of algorithms has another name now, see CHANGELOG.md")
+
     def __init__(self, context: Context):
         self.context, self.settings = context, context.settings
         self.options: Any = self.Options.model_validate(context.settings.training.options)

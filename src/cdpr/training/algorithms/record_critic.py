@@ -280,7 +280,7 @@ class RecordCritic(Algorithm):
         scored = []
         for group, replies in zip(groups, alternatives, strict=True):
             zeros = [[0.0] * len(trajectory.steps) for trajectory in group]
-            scored.append(GroupAdvantages(decisions=zeros, weights=zeros, alternatives=replies))
+            scored.append(GroupAdvantages(decisions=zeros, weights=[row[:] for row in zeros], alternatives=replies))
         return scored
 
     async def _replies_at(

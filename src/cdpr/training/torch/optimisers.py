@@ -76,7 +76,8 @@ class MuonAndAdamW:
         self.adam.step()
         numbers_by_shape: dict[torch.Size, list[int]] = defaultdict(list)
         for number, matrix in enumerate(self.matrices):
-            numbers_by_shape[matrix.shape].append(number)
+            if matrix.grad is not None:
+                numbers_by_shape[matrix.shape].append(number)
         for (rows, columns), numbers in numbers_by_shape.items():  # matrices of one shape are updated together
             gradients: list[Any] = [self.matrices[number].grad for number in numbers]
             momenta = [self.momenta[n].lerp_(g, 1 - _MOMENTUM) for n, g in zip(numbers, gradients, strict=True)]

@@ -243,7 +243,7 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
         optimiser = MuonAndAdamW(None, 0.0, _FOLDER_ADAM_RATE, further=model.parameters())
         warmup = min(50, math.ceil(steps / 10))
     path, start = state_dir / "warm_start.pt", 0
-    if saved := load_checkpoint(path):
+    if (saved := load_checkpoint(path)) and "optimiser" in saved:  # not one of an earlier version
         start = saved["epoch"]
         model.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
