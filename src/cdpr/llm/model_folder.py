@@ -114,8 +114,9 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
                     "language model; name the folder of the unquantised model"
                 )
             tensors[name] = tensor
-    for name in sorted(tensors.keys() | index.keys()) if index is not None else ():
-        if name not in tensors or index.get(name) != tensors[name].file.name:
+    files_by_name = {name: tensor.file.name for name, tensor in tensors.items()}
+    for name in sorted(tensors.keys() | (index or files_by_name).keys()):
+        if files_by_name.get(name) != (index or files_by_name).get(name):
             raise SettingsError(
                 f"{folder / _INDEX}: {name} is not in the file that the index names, or not in the index; {_REMEDY}"
             )
