@@ -14,8 +14,17 @@ if TYPE_CHECKING:
     from .costs import price_case
     from .credit.process_reward import ProcessReward
     from .credit.scores import trajectory_score
-    from .environment.episode import Agent, DiagnosticEnvironment, run_episode
-    from .environment.state import FinalDiagnosis, RequestTest, State, Trajectory, Turn, render_action
+    from .environment import (
+        Agent,
+        DiagnosticEnvironment,
+        FinalDiagnosis,
+        RequestTest,
+        State,
+        Trajectory,
+        Turn,
+        render_action,
+        run_episode,
+    )
     from .evaluation.evaluate_agent import evaluate_cases
     from .ingest.synthetic import synthetic_cases
     from .settings import Settings, load_settings

@@ -341,7 +341,7 @@ def test_a_run_says_what_it_lacks(monkeypatch):
 
     settings = parse_settings({}).training.verl.model_copy(update={"rollout": "vllm"})
     there = {"verl": False, "vllm": False, "flash_attn": False}
-    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: name if there[name] else None)
+    monkeypatch.setattr(launch, "find_spec", lambda name: name if there[name] else None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: there["vllm"] == "with a GPU")
     monkeypatch.setenv("CC", "cc")
     for name, state, says in [("verl", False, "make gpu-env"), ("verl", True, "vllm is not installed"),

@@ -40,7 +40,7 @@ def test_every_target_can_be_planned(checkout):
 def test_a_mistyped_target_is_answered_with_the_nearest_one(checkout, more):
     done = checkout.run(*more, "--", "reproduce_papr")
     assert done.returncode == 1
-    assert "there is no target reproduce_papr; did you mean reproduce_paper?" in done.stdout, done.stdout[-2000:]
+    assert "there is no target reproduce_papr; did you mean reproduce_paper" in done.stdout, done.stdout[-2000:]
 
 
 @pytest.mark.parametrize("how", ["-s", "module"])

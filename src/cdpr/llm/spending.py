@@ -6,7 +6,11 @@ billed: it counts with its highest cost.
 """
 
 import asyncio
+import functools
+import json
 import logging
+import os
+import platform
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -26,6 +30,7 @@ CREATE TABLE IF NOT EXISTS spent (
     PRIMARY KEY (system, model, known));
 CREATE TABLE IF NOT EXISTS reserved (
     id INTEGER PRIMARY KEY AUTOINCREMENT, system TEXT, model TEXT, usd REAL, until REAL);
+CREATE TABLE IF NOT EXISTS holders (id INTEGER PRIMARY KEY, process TEXT);
 """
 # All calls, by system, model, and whether their usage is known: those booked, and those in progress. A reservation
 # counts as ``reserved`` until its time ``until``, then as spent for an unknown usage.
@@ -37,6 +42,8 @@ Outcome = Usage | Literal["free", "unknown"]
 _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # most tokens that a provider's template adds to a prompt, and to a message
 _GRACE = 60.0  # seconds after its time-out until a reservation counts as that of a dead process
 _POLL = 0.25  # seconds
+_POLLS_BEFORE_CHECK = 8  # polls between two checks whether the processes that hold reservations still run
+_CLOCK = 2.0  # seconds by which two readings of the same start time may differ
 _log = logging.getLogger(__name__)
 
 
@@ -87,24 +94,23 @@ class Spending:
         """Reserve the highest possible cost of a call, with at most these tokens of prompt and answer; returns the
         number of the reservation. Waits while calls in progress hold the rest of the budget. Raises ModelUnavailable
         where the budget is used up."""
-        needed, system = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get()
-
-        def try_to_reserve() -> int | None:
-            """Reserve in a transaction; None while other reservations leave no room in the budget."""
-            return self._journal.write(lambda database: self._reserve(database, system, needed))
-
-        number = try_to_reserve()
-        if number is None:
-            message = "%s: calls under way hold the rest of the budget: waiting for their end, at most %.0f seconds"
-            _log.warning(message, self.label, self._lifetime)
-        while number is None:
+        needed, system, waits = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get(), 0
+        while True:
+            number, left, reserved = self._journal.write(lambda database: self._reserve(database, system, needed))
+            if number is not None:
+                return number
+            if waits == 0:
+                message = "%s: %.4f USD of the budget are left, and calls under way hold %.4f: waiting, at most %.0f s"
+                _log.warning(message, self.label, left, reserved, self._lifetime)
+            if waits % _POLLS_BEFORE_CHECK == 0:
+                self._journal.write(_release_dead)
+            waits += 1
             await asyncio.sleep(_POLL)
-            number = try_to_reserve()
-        return number
 
-    def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> int | None:
-        """Insert a reservation of ``needed`` US dollars for ``system``; returns its number, or None while other
-        reservations leave no room in the budget. Raises ModelUnavailable where the budget is used up."""
+    def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
+        """Insert a reservation of ``needed`` US dollars for ``system``. Returns its number, None while other
+        reservations leave no room in the budget; and the US dollars that were left and reserved before. Raises
+        ModelUnavailable where the budget is used up."""
         now = time.time()
         query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"
         [(spent, reserved)] = database.execute(query, {"now": now})
@@ -114,10 +120,13 @@ class Spending:
                 f"calls under way, this call may cost {needed:.4f}, and calls.budget_usd is {self.budget:g}; raise "
                 "it to continue (answers so far are kept and not paid again), and see `cdpr spend`"
             )
-        if self.budget is not None and spent + reserved + needed > self.budget:
-            return None
+        left = float("inf") if self.budget is None else self.budget - spent
+        if reserved + needed > left:
+            return None, left, reserved
         row = (system, self.model, needed, now + self._lifetime)
-        return database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
+        number = database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
+        database.execute("INSERT INTO holders VALUES (?, ?)", (number, _describe_process(os.getpid())))
+        return number, left, reserved
 
     def book(self, number: int, outcome: Outcome) -> None:
         """Replace the reservation ``number`` by the cost of its call: that of the usage ``outcome``, 0 if it is
@@ -127,6 +136,7 @@ class Spending:
             """Delete the reservation and add its cost to ``spent``."""
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"
             system, model, usd = database.execute(query, (number,)).fetchone()
+            database.execute("DELETE FROM holders WHERE id = ?", (number,))
             if outcome == "free":
                 return
             tokens = (0, 0)
@@ -141,6 +151,37 @@ class Spending:
             )
 
         self._journal.write(replace_reservation)
+
+
+@functools.cache
+def _describe_process(number: int) -> str:
+    """Write machine, number and start time of a process as JSON; together they identify it."""
+    import psutil
+
+    return json.dumps([platform.node(), number, psutil.Process(number).create_time()])
+
+
+def _is_dead(holder: str) -> bool:
+    """Whether a process, as :func:`_describe_process` writes it, has ended. False for one of another machine, about
+    which this is unknown."""
+    import psutil
+
+    node, number, start = json.loads(holder)
+    if node != platform.node():
+        return False
+    try:
+        process = psutil.Process(number)
+        return abs(process.create_time() - start) > _CLOCK or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _release_dead(database: sqlite3.Connection) -> None:
+    """End the reservations of dead processes: they count as spent from now on, because their calls may have been
+    billed."""
+    query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"
+    dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
+    database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)
 
 
 def has_unknown_cost(entry: ModelEntry | None, address: str | None) -> bool:

@@ -59,7 +59,7 @@ def record_of(experiment: Experiment, result: Path) -> Path:
     for path in (whole, *whole.parents):
         if path in records:
             return records[path]
-    outputs = [os.path.relpath(path) for path in records]
+    outputs = [str(path) if (name := os.path.relpath(path)).startswith("..") else name for path in records]
     similar = difflib.get_close_matches(str(result), outputs, 3, 0.5)
     similar += sorted(path for path in outputs if Path(path).stem == result.stem and path not in similar)
     advice = f"did you mean {' or '.join(similar[:3])}?" if similar else f"results are in {experiment.results}"

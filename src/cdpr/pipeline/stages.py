@@ -175,6 +175,9 @@ STAGES = {
         files=("study.kept", "study.ratings"),
     ),
     "write_claims": _report_stage("cdpr.report.ledger.page:write_claims"),
+    "write_frames": Stage(
+        "cdpr.report.frames:write_frames", _REPORTED, ("training.save_every",), hidden=hidden.describe_datasets
+    ),
     "write_report": Stage(
         "cdpr.report.report_page:write_report",
         (*_REPORTED, "inspector.runs"), ("training.save_every",), hidden=hidden.describe_page,
