@@ -1,4 +1,4 @@
-"""What a comparison may support: seeds, stopped policies, chance, and in whose outcome_of it is."""
+"""What a comparison may support: seeds, stopped policies, chance, and in whose favour it is."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class FhirElement(Element):
     the export gives, by code."""
 
     remedy = "export it again as FHIR R4"
-    displays: Mapping[str, str] = MappingProxyType({})  # what other by_reference of the export call a code
+    displays: Mapping[str, str] = MappingProxyType({})  # what other places of the export call a code
 
     def _element(self, name: str, value: Any) -> "FhirElement":
         """Make the element ``name`` of this one, with the content ``value``."""

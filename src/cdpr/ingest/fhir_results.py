@@ -70,7 +70,7 @@ def collect_results(
 
 def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[int, str], set[int]]:
     """The name of the report or panel that lists an observation, and the observations that only list others. Of a
-    panel parent_label a report the report's name counts, where the vocabulary knows it, else the panel's."""
+    panel within a report the report's name counts, where the vocabulary knows it, else the panel's."""
     listed: dict[int, str] = {}
     panels: set[int] = set()
     for resource in of_kind(resources, "Observation", "DiagnosticReport"):
