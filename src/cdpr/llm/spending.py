@@ -166,7 +166,7 @@ def _is_dead(holder: str) -> bool:
     which this is unknown."""
     import psutil
 
-    node, number, start = json.loads(holder)
+    node, *_, number, start = json.loads(holder)
     if node != platform.node():
         return False
     try:
