@@ -425,6 +425,25 @@ def test_a_name_is_priced_only_when_its_parts_agree_with_those_of_the_code():
     assert not wrong
 
 
+JOINED = [
+    "CBC", "BMP", "blood cultures", "tox screen", "CXR single view", "CT head", "CTA runoff", "troponin",
+    "ESR", "free T4", "HIV", "QuantiFERON", "ova and parasites", "giardia antigen", "thallium stress test", "PTH",
+    "calcium", "PSA", "CEA", "AFP", "ANA", "HbA1c", "KUB", "EGD", "RPR", "HSV PCR", "LDH", "cortisol", "colonoscopy",
+]  # fmt: skip
+
+
+def test_a_name_that_joins_two_examinations_means_both():
+    """Whatever the rules make of one of them."""
+    wrong = {}
+    for pair in itertools.permutations(JOINED, 2):
+        expected = {term.name for name in pair for term in meaning(name).terms}
+        for joint in (" and ", ", ", " + "):
+            terms = meaning(joint.join(pair)).terms
+            if not expected <= {term.name for term in terms} | {held for term in terms for held in term.holds}:
+                wrong[joint.join(pair)] = [term.name for term in terms]
+    assert len(JOINED) > 20 and not wrong
+
+
 def test_a_panel_answers_for_what_it_holds():
     terms = examinations().terms
     for panel, part in (

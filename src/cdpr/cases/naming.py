@@ -42,6 +42,8 @@ _SIGNS = str.maketrans(_TABLE["signs"])
 _ORGANISM, _UNLISTED = re.compile(_TABLE["organism"]), compile_rewriting(_TABLE["unlisted"])
 _SAMPLED = re.compile(_TABLE["sampled"].replace(" )", ")"))  # a word for what is examined
 _WORD = re.compile("[a-z]{3,}")
+_TARGETS = frozenset({"antibody", "antigen"})  # what is looked for, without the microbe whose it is
+_CELLS = frozenset({"rbc", "wbc", "leukocyte"})  # in which an enzyme is measured
 _COMPLETED, _CORRECTED = 4, 7  # letters from which a word is completed, and one letter of it corrected
 _LONGEST = 200  # characters; what is longer is no name
 _JOINED = 5  # examinations in one name at most
@@ -109,10 +111,20 @@ def _in_words_of_the_vocabulary(name: str) -> str:
     name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))
     name = _PATTERN.initials.sub(lambda letters: re.sub("[. ]", "", letters[0]), name)
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
-    name = _PATTERN.letter.sub(lambda specimen: _TABLE["specimen_letters"][specimen[1]], name)
+    if not _by_name(name):  # "Hemoglobin (S)" is no hemoglobin of serum
+        name = _PATTERN.letter.sub(lambda specimen: _TABLE["specimen_letters"][specimen[1]], name)
     if examinations().knows(name) or clinical_names(name):
         return name
-    return _rewritten(name if _listed(name) else in_english(name))
+    name = name if _listed(name) else in_english(name)
+    # A rule for a whole name would swallow the second of two examinations: their parts are rewritten one by one.
+    parts = list(map(_rewritten, joined_parts(name)))
+    return name if len(parts) > 1 and all(map(_stands_alone, parts)) else _rewritten(name)
+
+
+def _stands_alone(part: str) -> bool:
+    """Whether a part of a name is an examination by itself: "quant PCR" and "tissue" only say more of another one."""
+    says_more = words_of(part) <= _TECHNIQUES | _TARGETS | _CELLS | {"pcr", "microscopy"} or is_specimen(part)
+    return not says_more and bool(_by_name(part) or _imaging(part))
 
 
 def _rewritten(name: str) -> str:
@@ -241,8 +253,8 @@ def _singular(word: str) -> str:
 
 @functools.cache
 def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
-    """Examinations by the words of their names; None where two have the same words. Names come before aliases, these
-    before parts, and all of them before what is left without the word for blood."""
+    """Examinations by the set of words of a name; None where two examinations share it. A name wins over an alias, an
+    alias over a part; within each, the full words win over the words without "blood"."""
     index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
     for rank, left_out in itertools.product(_names_by_rank(), (frozenset[str](), BLOOD)):
         found: dict[frozenset[str], dict[str, tuple[Term, MatchKind]]] = {}
@@ -383,7 +395,9 @@ def _joined(name: str) -> Meaning | None:
     """Several examinations in one name: "CRP and ESR", "EMG/NCS". Each has to be known by itself, with the specimen
     before the first ("urine culture and sodium") or with the last word ("hip and knee X-ray"), or its class."""
     first, *others = joined_parts(name) or [""]
-    parts = [first] + [part for part in others if not _PATTERN.mode.fullmatch(normalise(part))]
+    # "HBsAg and antibody": a bare word means the first part's own.
+    parts = [first] + [part for part in others
+                       if not _PATTERN.mode.fullmatch(normalise(part)) and not words_of(part) <= _TARGETS]  # fmt: skip
     if others and len(parts) == 1:
         return _read(first)
     # "Glucose, CSF" is no glucose beside a puncture.
@@ -413,7 +427,7 @@ def _one_of_joined(part: str, first: str, head: str) -> Meaning | None:
     wordings = [part]
     if words_of(part) <= BLOOD or is_specimen(part):
         wordings.insert(0, with_head)
-    lead = _PATTERN.lead.match(normalise(first))
+    lead = _PATTERN.lead.match(normalise(first)) if "stain" not in words_of(part) else None
     if lead and not _axes(_alike(part)) & _SPECIMENS:
         wordings.insert(0, _rewritten(f"{lead[0]} {part}"))
     found = next(filter(None, map(_by_name, wordings)), None)
@@ -532,8 +546,9 @@ def _class(name: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 15)
 def whole_kind(name: str) -> str | None:
-    """The kind of examinations that a name gathers (``Laboratory Tests``, ``Imaging``); None for any other name, and
-    for one that the vocabulary lists as a panel (``Routine Blood Test``)."""
+    """The kind of examinations that a name asks for as a whole: ``laboratory`` for "Laboratory Tests", ``imaging`` for
+    "Imaging". None for any narrower name, and for a panel of the vocabulary that reads like one ("Routine Blood
+    Test")."""
     if (listed := examinations().find(name)) and listed.parts:
         return None
     return next((kind for kind, pattern in _WHOLES.items() if pattern.fullmatch(normalise(name))), None)
