@@ -691,6 +691,20 @@ def test_claims_are_judged_and_never_more_than_a_direction(study, tmp_path):
     assert empty["expert.leads"]["verdict"] == "not run" and "missing" in empty["expert.leads"]["why"]
 
 
+def test_a_claim_of_leads_needs_a_test_on_the_smallest_lead_alone(study, tmp_path):
+    claims = [claim for claim in read_claims() if claim.id == "expert.leads"]
+    weakest, *others = sorted(dimensions(), key=lambda name: study.analysis.lead[name].value)
+    path = tmp_path / "study" / "analysis.json"
+    path.parent.mkdir()
+    verdicts = {}
+    for untested in (weakest, others[-1]):
+        tests = tuple(test for test in study.analysis.comparisons if test.dimension != untested)
+        path.write_text(study.analysis.model_copy(update={"comparisons": tests}).model_dump_json())
+        [verdicts[untested]] = make_ledger(SETTINGS, tmp_path, claims)["claims"]
+    assert verdicts[weakest]["verdict"] == "not run" and "no state has scores of both" in verdicts[weakest]["why"]
+    assert verdicts[others[-1]]["measured"] == pytest.approx(study.analysis.lead[weakest].value, abs=1e-6)
+
+
 # Settings, models and plan
 
 

@@ -35,14 +35,18 @@ def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
 
 
 def _compare_leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
-    """Compare our mean score on a dimension, or on each, with that of the best baseline."""
+    """Compare our mean score on a dimension, or on each, with that of the best baseline. Raises NotMeasured where no
+    state has scores of both on the dimension with the smallest lead."""
+    names = (claim.dimension,) if claim.dimension else dimensions()
+    leads = {name: _effect(analysis.lead, name) for name in names}
+    weakest = min(leads, key=lambda name: leads[name].value)
     comparisons = []
-    for name in (claim.dimension,) if claim.dimension else dimensions():
-        lead = _effect(analysis.lead, name)
+    for name, lead in leads.items():
         test = analysis.comparison(name, analysis.next_best(name))
-        if test is None:
+        if test is None and name == weakest:
             raise NotMeasured("no state has scores of both methods")
-        text = f"{name.replace('_', ' ')}: {_scores(analysis, name)}, Holm-adjusted p {test.holm:.2g}"
+        p_value = f", Holm-adjusted p {test.holm:.2g}" if test else ""
+        text = f"{name.replace('_', ' ')}: {_scores(analysis, name)}{p_value}"
         comparisons.append(_comparison(analysis, lead, text))
     return comparisons
 
