@@ -376,6 +376,7 @@ def break_off(results: Path, run: str, step: int) -> None:
 def test_a_diverged_seed_ends_only_itself(results):
     whole = read_curves(results, variant_method(SETTINGS, "cdpr"), ["accuracy"])
     assert [piece.mean("step").tolist() for piece in whole.split_where_seeds_end()] == [[0, 10, 20]]
+    assert whole.divergence_points("step", "accuracy").tolist() == []
     break_off(results, "cdpr-seed1", 13)
     curves = read_curves(results, variant_method(SETTINGS, "cdpr"), ["accuracy"])
     assert curves.mean("step").tolist() == [0, 10, 20] and curves.diverged == {"cdpr-seed1": 13}
@@ -388,6 +389,7 @@ def test_a_diverged_seed_ends_only_itself(results):
     assert [p.mean("seconds").tolist() for p in pieces] == [[0, 30], [20, 40]]
     assert [len(p.values["accuracy"]) for p in pieces] == [2, 1]
     assert pieces[1].mean("accuracy") == pytest.approx([0.4, 0.7])
+    assert curves.divergence_points("seconds", "accuracy").tolist() == [[40.0, pytest.approx(0.42)]]
     # A run that goes on still shortens the curve, a diverged one beside it does not.
     path = results / "training/cdpr-seed0/metrics.jsonl"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if '"step": 20' not in line))
@@ -413,13 +415,29 @@ def test_figures_and_tables_show_which_runs_diverged(results, tmp_path, monkeypa
         plot(SETTINGS, job(results, tmp_path / "f"))
     for figure in drawn:
         assert "cdpr-seed1 at step 13" in figure.texts[1].get_text()
-    learning = drawn[2].axes[0]
+    of_time, of_tokens, learning = (figure.axes[0] for figure in drawn[:3])
+    ends = [line.get_xydata().tolist() for axes in (of_time, of_tokens, learning) for line in axes.lines
+            if line.get_marker() == "x"]  # fmt: skip
+    assert ends == [[[x, pytest.approx(42)]] for x in (40.0, 0.001, 10.0)]
     healthy = [line.get_xdata().tolist() for line in learning.lines if line.get_label() == "CDPR (ours)"]
     assert healthy == [[0, 10], [10, 20]]
     written = {kind: text.decode() for kind, text in make(write_comparators, results, tmp_path / "t").items()}
     row = next(r for r in csv.DictReader(written[".csv"].splitlines()) if r["variant"] == "cdpr")
     assert row["status"] == "measured; cdpr-seed1 diverged at step 13"
     assert float(row["tokens"]) == pytest.approx(0.0015, abs=1e-6)  # seed 1 up to its last validation
+
+
+def test_the_legend_says_why_a_line_is_missing(results, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure))
+    break_off(results, "cdpr-seed0", 0)
+    break_off(results, "cdpr-seed1", 0)
+    (results / "training/grpo-seed0/metrics.jsonl").unlink()
+    (results / "training/utility_grpo-seed0/metrics.jsonl").unlink()
+    (results / "training/utility_grpo-seed1/metrics.jsonl").unlink()
+    plot_learning_curves(SETTINGS, job(results, tmp_path / "f"))
+    labels = {text.get_text() for text in drawn[0].axes[-1].get_legend().get_texts()}
+    assert {"CDPR (ours) (diverged)", "GRPO (1/2 seeds)", "Utility-GRPO (missing)"} <= labels
 
 
 @pytest.mark.parametrize("last", ['{"step": 21, "diverged', '{"step": 21, "dive', '{"seconds": 1, "diverged": true}'])

@@ -50,6 +50,13 @@ class Curves:
             seeds = has_value[:, end]
             yield replace(self, values={name: table[seeds, start : end + 1] for name, table in self.values.items()})
 
+    def divergence_points(self, axis: str, metric: str) -> np.ndarray:
+        """Return axis and metric at the last validation of the runs that diverged [runs, 2], without those that have no
+        point."""
+        last = (~np.isnan(self.values["step"])).sum(axis=1) - 1  # a seed's values are NaN after its end alone
+        seeds = [seed for seed, run in enumerate(self.runs) if run in self.diverged and last[seed] >= 0]
+        return np.stack([self.values[name][seeds, last[seeds]] for name in (axis, metric)], axis=1)
+
 
 def read_curves(results: str | Path, method: Method, metrics: Sequence[str], prefix: str = "validation/") -> Curves:
     """Read ``metrics``, each ``<prefix><metric>`` in the files, of all seeds that have a metrics file.

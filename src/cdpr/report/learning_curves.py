@@ -106,7 +106,8 @@ def _draw_figure(
 
 
 def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: Axis) -> None:
-    """Draw one metric of all variants: the mean over seeds and a band from the lowest to the highest."""
+    """Draw one metric of all variants: the mean over seeds, a band from the lowest to the highest, and an x at the last
+    validation of a run that diverged."""
     factor = PANELS[metric][1]
     for position, curve in enumerate(curves):
         look = style.look_of(settings, curve.method.name, position)
@@ -116,6 +117,9 @@ def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves]
             panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
             panel.plot(x, segment.mean(metric) * factor, color=look.colour, linestyle=look.line, marker=look.marker,
                        markersize=3.5, markevery=max(1, len(x) // 10), label=curve.method.label)  # fmt: skip
+        for x_end, value in curve.divergence_points(axis.name, metric):
+            panel.plot(x_end / axis.unit, value * factor, linestyle="", marker="x", markersize=5, markeredgewidth=1.3,
+                       color=look.colour, zorder=4, clip_on=False)  # fmt: skip
     panel.set_xlim(left=0)
     if not any(curve.runs for curve in curves):
         style.write_in_empty_panel(panel, "missing: no training metrics")
@@ -123,12 +127,13 @@ def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves]
 
 def _legend_lines(settings: Settings, curves: Sequence[Curves]) -> list[style.Artist]:
     """Return the lines of a legend, each with the name of its variant and the number of its seeds that have metrics:
-    ``CDPR (2/3 seeds)``."""
+    ``CDPR (2/3 seeds)``; or why none has: ``CDPR (missing)`` or ``CDPR (diverged)``."""
     from matplotlib.lines import Line2D
 
     lines = []
     for position, curve in enumerate(curves):
-        seeds = f"{len(curve.runs)}/{len(curve.method.runs)} seeds"
+        why_none = "missing" if curve.missing else "diverged"
+        seeds = f"{len(curve.runs)}/{len(curve.method.runs)} seeds" if curve.runs else why_none
         look = style.look_of(settings, curve.method.name, position)
         line: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 4}
         lines.append(Line2D([], [], **line, label=f"{curve.method.label} ({seeds})"))
@@ -141,6 +146,6 @@ def _notes(curves: Sequence[Curves]) -> list[str]:
     notes = [style.missing_note(missing)]
     diverged = ", ".join(f"{run} at step {step}" for curve in curves for run, step in curve.diverged.items())
     if diverged:
-        notes.append(f"diverged (line and band continue with the other seeds): {diverged}")
+        notes.append(f"diverged (x: last validation; line and band continue with the other seeds): {diverged}")
     several_seeds = any(len(curve.runs) > 1 for curve in curves)
     return [*notes, "line: mean over seeds" + ("; band: lowest to highest seed" if several_seeds else "")]
