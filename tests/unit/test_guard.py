@@ -215,6 +215,7 @@ def test_a_request_without_an_answer_is_tried_again_only_where_the_server_answer
             with pytest.raises(ModelUnavailable, match=r"no answer within 2 seconds; it hangs"):
                 asyncio.run(both(model, others))
             assert served.requests.count("lost") == attempts
+    assert caplog.text.count("answers again") == 1
 
 
 def test_the_key_comes_from_the_environment_and_is_shown_nowhere(server, monkeypatch, caplog):
