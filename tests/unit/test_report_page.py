@@ -30,11 +30,11 @@ from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_part
 from cdpr.report.ledger.verdict import COUNTED
 from cdpr.report.methods import DATASETS, main_methods, page_methods
-from cdpr.report.page_runs import Records
+from cdpr.report.page_runs import Records, shared_runs
 from cdpr.report.provenance import ProvenanceError
 from cdpr.report.report_page import banner, headline, write_report
 from cdpr.report.results import Results
-from cdpr.settings import ModelEntry, merge, parse_settings
+from cdpr.settings import ModelEntry, load_settings, merge, parse_settings
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
@@ -297,9 +297,19 @@ def test_the_answer_says_what_the_intervals_show(results, right, cost, short, ve
         write_run(results, f"grpo-seed{seed}", "mimic_iv", 5, 30.0)
     answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
     assert re.fullmatch(short, answers[0].short)
+    same_accuracy = 0 if right == 5 else 2
+    assert f" Seeds with the same sign: 2, {same_accuracy} and 2 of 2." in answers[0].sentence
     assert len(answers) == 6 and "the policy it started from (warm-started tiny policy)" in answers[2].question
     change = next(row for row in table.rows if "−" in row["label"])
     assert tuple(change[f"{name}_mark"] for name in ("accuracy", "aec", "utility")) == verdicts
+
+
+def test_the_answer_counts_the_seeds_that_agree_with_the_mean(results):
+    for seed, right in enumerate((9, 4)):
+        write_run(results, f"cdpr-seed{seed}", "mimic_iv", right, 10.0)
+        write_run(results, f"grpo-seed{seed}", "mimic_iv", 5, 30.0)
+    answers, _ = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
+    assert " Seeds with the same sign: 1, 1 and 2 of 2." in answers[0].sentence
 
 
 def test_what_is_missing_is_a_labelled_hole(tmp_path):
@@ -455,3 +465,12 @@ def test_every_variant_stands_once():
     methods = page_methods(SETTINGS)
     assert len({method.name for method in methods}) == len(methods)
     assert {"cdpr", "without_process_reward", "beta_1", "zero_test"} <= {method.name for method in methods}
+
+
+def test_what_shares_runs_is_named_after_the_row_that_it_repeats(page):
+    pairs = "; ".join(f"{label} is {earlier}" for label, earlier in shared_runs(SETTINGS))
+    assert pairs and f"Trained once, shown twice: {pairs}." in page.text
+    shared = dict(shared_runs(load_settings("config.yaml")))
+    assert shared["β = 0.0"] == shared["w/o R_proc"] == "GRPO", "with fewer seeds too"
+    assert {shared[label] for label in ("M = 4", "β = 0.5", "n = 4")} == {"CDPR (ours)"}
+    assert shared["λ_cost = 0.0"] == "w/o λ_cost" and "GRPO" not in shared

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..records import KEY_TAG
 from ..settings import Settings
 from .inspector.data import address
-from .methods import DATASETS, Method, why_unfit
+from .methods import DATASETS, Method, page_methods, why_unfit
 from .provenance import check_tier, read_record
 
 
@@ -70,12 +70,12 @@ class Records:
         query = f"tags.`{KEY_TAG}` = '{run.run_key}'"
         return Artifact(target, command, run.name, run.run_key, run.code_digest, seed, cases, run.experiment, query)
 
-    def sources(self, methods: Iterable[Method]) -> dict[Method, dict[str, list[Evaluation]]]:
-        """Return all evaluations that there are, by method and by the label of the data set. A run that several methods
-        share is listed with the first of them."""
+    def sources(self) -> dict[Method, dict[str, list[Evaluation]]]:
+        """Return all evaluations that there are, by the methods of the page and by the label of the data set. A run
+        that several methods share is listed with the first of them."""
         sources: dict[Method, dict[str, list[Evaluation]]] = {}
         listed: set[str] = set()
-        for method in methods:
+        for method in page_methods(self.settings):
             runs = [run for run in method.runs if run not in listed]
             listed.update(runs)
             by_dataset = {label: self._evaluations(runs, dataset) for dataset, label in DATASETS.items()}
@@ -95,6 +95,15 @@ class Records:
             inspector = address(run, dataset) if run in self.settings.inspector.runs else ""
             entries.append(Evaluation(anchor(run, dataset), self.artifact(evaluation), training, inspector))
         return entries
+
+
+def shared_runs(settings: Settings) -> list[tuple[str, str]]:
+    """List the methods of the page that are shown with the runs of an earlier one, because both are the same training.
+    Returns pairs of labels: ``("w/o R_proc", "GRPO")``."""
+    methods = page_methods(settings)
+    first_labels = {method.runs[0]: method.label for method in reversed(methods)}
+    pairs = [(method.label, first_labels[method.runs[0]]) for method in methods]
+    return [(label, earlier) for label, earlier in pairs if label != earlier]
 
 
 class Links:

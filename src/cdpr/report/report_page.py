@@ -22,18 +22,8 @@ from .comparisons import ACCURACY, AEC, METHOD, UTILITY, interval_columns, outco
 from .data_card import card_sections
 from .effort import spent_part
 from .ledger.verdict import COUNTED, NOT_RUN, read_ledger
-from .methods import (
-    DATASETS,
-    IN_DOMAIN,
-    OURS,
-    Method,
-    is_synthetic,
-    main_methods,
-    open_datasets,
-    page_methods,
-    tier_mark,
-)
-from .page_runs import Artifact, Links, Records, anchor
+from .methods import DATASETS, IN_DOMAIN, OURS, Method, is_synthetic, main_methods, open_datasets, tier_mark
+from .page_runs import Artifact, Links, Records, anchor, shared_runs
 from .results import Results
 from .sample_case import CREDENTIALED
 from .sources import notices
@@ -63,6 +53,10 @@ class ShownMetric(NamedTuple):
     def words(self, row: Row) -> str:
         """Return the words for the difference in a row of differences."""
         return {"better": self.better, "worse": self.worse, "": self.open}[outcome_of(row, self.metric)]
+
+    def count_same_sign(self, row: Row) -> int:
+        """Count the seeds whose difference has the sign of the mean difference."""
+        return sum(value * row[self.metric.name] > 0 for value in row[f"{self.metric.name}_by_seed"])
 
 
 # The utility, which is the objective, decides the answer.
@@ -100,7 +94,7 @@ def write_report(settings: Settings, job: Job) -> None:
     folder = job.inputs["results"]
     results = Results(settings, folder, main_methods(settings))
     records = Records(settings, folder)
-    sources = records.sources(page_methods(settings))
+    sources = records.sources()
     answers, head = headline(results, results.decodings[0])
     job.tags["says"] = f"{answers[0].place}: {answers[0].question} {answers[0].short}."
     page = {
@@ -116,6 +110,7 @@ def write_report(settings: Settings, job: Job) -> None:
         "claims": (read_ledger(settings, folder / "claims.json"), records.artifact("claims.json")),
         "cards": [_read_card(name, label, records) for name, label in (DATASETS | open_datasets(settings)).items()],
         "sources": sources,
+        "shared": shared_runs(settings),
     }
     environment = escape.environment(templates, autoescape=True, finalize=escape.html)
     environment.filters |= {"unbroken": _join_intervals, "slug": _style_class, "anchor": anchor}
@@ -236,6 +231,10 @@ def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
         return Answer(place, question, "Not known", f"{row['reason']}.")
     differences = [f"{shown.header.partition(' (')[0].lower()} {shown.difference(row)}{shown.unit}" for shown in SHOWN]
     sentence = f"Ours minus theirs: {'; '.join(differences)}."
+    seeds = len(row["accuracy_by_seed"])
+    if seeds > 1:
+        same_sign = [shown.count_same_sign(row) for shown in SHOWN]
+        sentence += " Seeds with the same sign: {}, {} and {} of {}.".format(*same_sign, seeds)
     if diverged := "; ".join(results.divergences(runs_of(row))):
         sentence += f" {diverged}: evaluated with the weights before."
     if row["void"]:
