@@ -122,9 +122,9 @@ async def truth_of(settings, env, cases):
 def test_the_whole_table(case, tmp_path):
     settings, env = problem(analysis={"truth": 16, "replicates": 2}, credit={"samples": 3})
     cases = [case, case.model_copy(update={"note_id": "T-2"})]
-    found = asyncio.run(assess(settings, CountingPolicy(), cases))
-    assert json.dumps(asyncio.run(assess(settings, CountingPolicy(), cases))) == json.dumps(found)
-    rows = {(row["estimator"], row["sweep"], row["value"]): row for row in found["rows"]}
+    quality = asyncio.run(assess(settings, CountingPolicy(), cases))
+    assert json.dumps(asyncio.run(assess(settings, CountingPolicy(), cases))) == json.dumps(quality)
+    rows = {(row["estimator"], row["sweep"], row["value"]): row for row in quality["rows"]}
     assert {("cdpr", key, value) for key, values in SWEEPS.items() for value in values} <= set(rows)
     assert {("vineppo", "continuations", k) for k in VINE_CONTINUATIONS} <= set(rows)
     assert {("cdpr_scored", "horizon, continuations", f"{h}, {k}") for h, k in SCORED} <= set(rows)
@@ -132,12 +132,12 @@ def test_the_whole_table(case, tmp_path):
     assert {row["value"] for row in defaults} == {3, 4, "uniform", "branching"} and len(
         {row["rmse"] for row in defaults}
     ) == 1
-    assert found["replicate_seeds"][0] != found["replicate_seeds"][1]
+    assert quality["replicate_seeds"][0] != quality["replicate_seeds"][1]
     workups = asyncio.run(truth_of(settings, env, cases))
-    replicates = [Replicate(settings, env, CountingPolicy(), workups, seed) for seed in found["replicate_seeds"]]
+    replicates = [Replicate(settings, env, CountingPolicy(), workups, seed) for seed in quality["replicate_seeds"]]
     tokens = [asyncio.run(replicate.cdpr(credit_every_state(settings.credit)))[1] for replicate in replicates]
     assert defaults[0]["tokens_per_decision"] == sum(tokens) / 2 / len(workups.decisions)
-    (tmp_path / "quality.json").write_text(json.dumps(found))
+    (tmp_path / "quality.json").write_text(json.dumps(quality))
     out = {kind: tmp_path / f"figure.{kind}" for kind in ("png", "pdf")}
     plot_credit_quality(settings, Job("plot_credit_quality", "0" * 16, {"quality": tmp_path / "quality.json"}, out))
     assert all(path.stat().st_size > 1000 for path in out.values())

@@ -427,12 +427,12 @@ def test_tor_sections_hold_what_was_observed(full_case):
         "x",
         "ACTION: REQUEST_TEST\nTest needed: MRI Brain",
     )
-    found = divide_evidence(state)
-    assert list(found) == ["chief complaint", "laboratory", "imaging", "pathology"]
-    assert "Tender" in found["chief complaint"] and full_case.case_summary in found["chief complaint"]
-    assert found["laboratory"].startswith("Complete Blood Count: White") and found["laboratory"].count("\n") == 0
-    assert found["imaging"] == "CT Abdomen and Pelvis: Dilated appendix with fat stranding."
-    assert found["pathology"] == "Skin Biopsy: Granuloma."
+    sections = divide_evidence(state)
+    assert list(sections) == ["chief complaint", "laboratory", "imaging", "pathology"]
+    assert "Tender" in sections["chief complaint"] and full_case.case_summary in sections["chief complaint"]
+    assert sections["laboratory"].startswith("Complete Blood Count: White") and sections["laboratory"].count("\n") == 0
+    assert sections["imaging"] == "CT Abdomen and Pelvis: Dilated appendix with fat stranding."
+    assert sections["pathology"] == "Skin Biopsy: Granuloma."
     for exam, field in {
         "XR CHEST PA/LAT": "imaging", "ECG": "imaging", "Blood Culture": "laboratory", "Liver biopsy": "pathology",
         "Unheard-of Assay": "imaging", "Abdominal (Physical Examination)": "chief complaint",

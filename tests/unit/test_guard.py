@@ -113,11 +113,11 @@ def test_a_refusal_says_which_data_which_host_and_what_to_set():
     assert "zqkey" not in message
 
 
-def test_an_agreement_opens_the_way_and_is_told():
-    told = check_disclosure("https://api.example.org/v1", True, AGREED)
-    assert told == Disclosure("DUA 17", "api.example.org")
-    assert disclosure_tags([told, told]) == {"remote_agreement": "DUA 17", "remote_host": "api.example.org"}
-    assert check_disclosure("https://api.example.org/v1", False, AGREED) is None, "open cases: nothing to tell"
+def test_an_agreement_opens_the_way_and_is_recorded():
+    disclosure = check_disclosure("https://api.example.org/v1", True, AGREED)
+    assert disclosure == Disclosure("DUA 17", "api.example.org")
+    assert disclosure_tags([disclosure, disclosure]) == {"remote_agreement": "DUA 17", "remote_host": "api.example.org"}
+    assert check_disclosure("https://api.example.org/v1", False, AGREED) is None, "open cases: nothing to record"
     with pytest.raises(GovernanceError):
         check_disclosure("https://api.example.org/v1", True, Governance(remote_agreement="  "))
     assert host_of("https://api.example.org/v1/secret-path") == "api.example.org"

@@ -373,8 +373,8 @@ def test_a_file_that_stands_there_twice_is_an_error(tmp_path):
 def test_what_reads_like_a_slip_is_shown_but_not_refused(tmp_path, file, change, line, field, remedy):
     report = check(FREE, write_private(tmp_path, **{file: change}))
     assert report.ok, report.text()
-    told = [(p.path.name, p.line, p.field, p.remedy) for p in doubtful_cells(report.export)]
-    assert told == ([(f"{file}.csv", line, field, remedy)] if field else [])
+    doubts = [(p.path.name, p.line, p.field, p.remedy) for p in doubtful_cells(report.export)]
+    assert doubts == ([(f"{file}.csv", line, field, remedy)] if field else [])
     assert ("worth a look" in report.text()) == bool(field)
     quiet = check(CREDENTIALED, tmp_path).text().replace(str(tmp_path), "")
     assert all(value not in quiet for value in ("131", "J18", "COPD", "肺炎", "#REF"))

@@ -92,10 +92,10 @@ def made(
         evaluation.parent.mkdir(parents=True)
         evaluation.write_text("".join(row.line() for row in rows))
         crediting = Crediting(settings, environment, at_temperature)
-        found = asyncio.run(crediting.credit_cases(cases[:4], evaluation))
+        credited = asyncio.run(crediting.credit_cases(cases[:4], evaluation))
         file = credit_file(folder, run, DATASET)
         file.parent.mkdir(parents=True)
-        file.write_bytes(gzip.compress("".join(one.model_dump_json() + "\n" for one in found).encode()))
+        file.write_bytes(gzip.compress("".join(one.model_dump_json() + "\n" for one in credited).encode()))
         credit = credit or {one.case: one for one in read_credit(file)}
     places["study"] = folder / "study" / "means.jsonl"
     write_lines(places["study"], [rated(settings, cases[1])] if study else [])

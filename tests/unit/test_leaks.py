@@ -279,9 +279,9 @@ def test_every_section_is_searched(section):
 
 
 def test_a_title_ends_no_sentence():
-    told = {HPI: "Chills. Ms. A and Mr. B had a CT that showed stones. She told us that Dr. C was away."}
-    history, _ = control_leaks("c", "Gout", told, {"Pulse": "80"}, STRICT, Attrition("private"))
-    assert history[HPI].split("\n") == ["Chills.", "She told us that Dr. C was away."]
+    sections = {HPI: "Chills. Ms. A and Mr. B had a CT that showed stones. She sections us that Dr. C was away."}
+    history, _ = control_leaks("c", "Gout", sections, {"Pulse": "80"}, STRICT, Attrition("private"))
+    assert history[HPI].split("\n") == ["Chills.", "She sections us that Dr. C was away."]
 
 
 def test_a_relative_costs_no_case_unless_the_settings_say_so():
@@ -403,11 +403,13 @@ def test_the_name_of_an_examination_may_give_the_diagnosis_away():
         attrition = Attrition("d")
         _, cleared = control_leaks("7", "Gout", {HPI: "Sore toe"}, results, leaks, attrition)
         assert list(cleared) == kept
-        told = [(i.what, i.action, i.place) for i in attrition.incidents]
-        assert told == [("diagnosis named by an examination", "removed", name) for name in names if name not in kept]
+        incidents = [(i.what, i.action, i.place) for i in attrition.incidents]
+        assert incidents == [
+            ("diagnosis named by an examination", "removed", name) for name in names if name not in kept
+        ]
 
 
-@pytest.mark.parametrize(("diagnosis", "known", "telling"), [
+@pytest.mark.parametrize(("diagnosis", "name", "name_with_diagnosis"), [
     ("Upper GI bleed", "Gastrointestinal Bleeding Scan", "Gastrointestinal bleeding"),
     ("Acute viral hepatitis", "Hepatitis B Viral Load", "Acute viral hepatitis"),
     ("Acute appendicitis", "CT Abdomen", "CT Abdomen, acute appendicitis"),
@@ -417,8 +419,8 @@ def test_the_name_of_an_examination_may_give_the_diagnosis_away():
     ("Costovertebral angle tenderness", "Costovertebral angle tenderness (Physical Examination)",
      "Costovertebral angle tenderness at rest (Physical Examination)"),
 ])  # fmt: skip
-def test_a_known_examination_keeps_its_name_and_what_is_added_to_it_counts(diagnosis, known, telling):
+def test_a_known_examination_keeps_its_name_and_what_is_added_to_it_counts(diagnosis, name, name_with_diagnosis):
     _, cleared = control_leaks(
-        "7", diagnosis, {HPI: "Unwell"}, {known: "seen", telling: "seen"}, STRICT, Attrition("d")
+        "7", diagnosis, {HPI: "Unwell"}, {name: "seen", name_with_diagnosis: "seen"}, STRICT, Attrition("d")
     )
-    assert list(cleared) == [known]
+    assert list(cleared) == [name]

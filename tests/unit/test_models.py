@@ -101,8 +101,9 @@ def test_the_score_of_a_text_is_that_of_the_forward_pass(folder, door):
             "openai": lambda: open_model(ModelSpec(where=server.url, name="m", credentialed=False, tokens=str(folder))),
             "verl": lambda: open_model(spec_of("verl:cpu"), client=local, tokenizer=tokenizer),
         }[door]()
-        prompt, given = tokenizer.encode_conversation(ASK), [(5, 9, 4), (6,), tuple(tokenizer.encode("blood count"))]
-        for ids, scored in zip(given, asyncio.run(model.score(prompt, given)), strict=True):
+        prompt = tokenizer.encode_conversation(ASK)
+        continuations = [(5, 9, 4), (6,), tuple(tokenizer.encode("blood count"))]
+        for ids, scored in zip(continuations, asyncio.run(model.score(prompt, continuations)), strict=True):
             expected = forward_pass(folder, [*prompt, *ids])[-len(ids) :]
             assert scored == pytest.approx(expected, abs=1e-4) and len(set(expected)) == len(ids)
 

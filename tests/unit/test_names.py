@@ -472,5 +472,5 @@ def test_a_request_in_an_agents_words_finds_its_examination_and_never_another():
     record, matcher = sorted(others.union(row["answer"] for row in rows)), TableMatcher(90)
     answers = {row["request"]: matcher.match(row["request"], record)[0] for row in rows}
     assert not [row for row in rows if answers[row["request"]] not in ((), (row["answer"],))]
-    found = [row["wording"] for row in rows if answers[row["request"]]]
-    assert (found.count("plain"), found.count("harder")) == (40, 34)  # at first sight 33 and 27
+    wordings = [row["wording"] for row in rows if answers[row["request"]]]
+    assert (wordings.count("plain"), wordings.count("harder")) == (40, 34)  # at first sight 33 and 27

@@ -57,20 +57,20 @@ def test_an_algorithm_that_reads_what_it_does_not_declare_is_an_error(tmp_path, 
     for name, change in (("mine_reads", {"credit": {"beta": 0.7}}), ("mine_declares", {})):
         of = planned(tmp_path, name, **change)
         key = of.key("train_policy", run="x-seed0")
-        seen = restrict_to_algorithm(of.settings_of("train_policy", {"run": "x-seed0"})[0])
+        readable = restrict_to_algorithm(of.settings_of("train_policy", {"run": "x-seed0"})[0])
         if name == "mine_declares":
-            assert (seen.credit.beta, seen.hospital.seed) == (Settings().credit.beta, Settings().hospital.seed)
+            assert (readable.credit.beta, readable.hospital.seed) == (Settings().credit.beta, Settings().hospital.seed)
             for change in ({"credit": {"beta": 0.9}}, {"hospital": {"seed": 3}}):
                 assert planned(tmp_path, name, **change).key("train_policy", run="x-seed0") != key
             with pytest.raises(UndeclaredSetting, match=r"credit\.horizon.*reads = \(.*\"credit\.beta\".*horizon"):
-                getattr(seen.credit, "horizon", 0)  # a default does not hide it
+                getattr(readable.credit, "horizon", 0)  # a default does not hide it
         else:
             with pytest.raises(UndeclaredSetting, match=r'credit.*write `reads = \("training.normalise", "credit'):
-                _ = seen.credit.beta
+                _ = readable.credit.beta
             with pytest.raises(UndeclaredSetting, match=r'comparators.*write `reads = .*"comparators'):
-                _ = seen.comparators.correctness_weight
+                _ = readable.comparators.correctness_weight
         with pytest.raises(UndeclaredSetting, match="save_every"):
-            _ = seen.training.save_every  # in no run key
+            _ = readable.training.save_every  # in no run key
 
 
 AGENT = """

@@ -123,7 +123,7 @@ def test_a_run_keeps_values_as_long_as_its_policy_does_also_over_an_interruption
 
     def iterate(running, iteration):
         scored = asyncio.run(score_groups(running, [group(env, ToyPolicy(), case)], iteration))
-        return [found.decisions for found in scored], running.finish_batch(scored)
+        return [advantages.decisions for advantages in scored], running.finish_batch(scored)
 
     running, seen = algorithm(), []
     for iteration in range(4):

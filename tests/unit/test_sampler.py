@@ -376,9 +376,9 @@ def test_bad_requests_say_what_is_wrong(sampler):
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=words):
             asyncio.run(ask(*arguments))
-    for given, words in [([(5,), ()], "continuation is empty"), ([(5, 999)], "999"), ([], "one or more")]:
+    for continuations, words in [([(5,), ()], "continuation is empty"), ([(5, 999)], "999"), ([], "one or more")]:
         with pytest.raises(ValueError, match=words):
-            asyncio.run(sampler.score((4,), given))
+            asyncio.run(sampler.score((4,), continuations))
     with pytest.raises(ValueError, match="temperature"):
         Sampling(3, temperature=-1)
     with pytest.raises(ValueError, match="gpt2"):
@@ -390,12 +390,12 @@ def test_a_conversation_is_its_template_token_by_token(folder):
 
     ours, theirs = ChatTokenizer(folder), AutoTokenizer.from_pretrained(folder)
     messages = [{"role": "system", "content": "cough"}, {"role": "user", "content": "fever pain\n- CT"}]
-    said, result = "REQUEST_TEST: Complete Blood Count", "elevated  58"
-    ids = [*ours.encode_conversation(messages), *ours.encode(said), ours.end_of_turn, *ours.encode_user_turn(result)]
-    whole = [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": result}]
+    reply, result = "REQUEST_TEST: Complete Blood Count", "elevated  58"
+    ids = [*ours.encode_conversation(messages), *ours.encode(reply), ours.end_of_turn, *ours.encode_user_turn(result)]
+    whole = [*messages, {"role": "assistant", "content": reply}, {"role": "user", "content": result}]
     assert ids == theirs.apply_chat_template(whole, add_generation_prompt=True)["input_ids"]
     assert ids == ours.encode_conversation(whole)
-    assert ours.decode(ours.encode(said)) == said and len(ours.encode("FINAL_DIAGNOSIS:")) == 1
+    assert ours.decode(ours.encode(reply)) == reply and len(ours.encode("FINAL_DIAGNOSIS:")) == 1
     assert ours.eos_ids == {theirs.eos_token_id} == {ours.end_of_turn}
 
 

@@ -394,7 +394,7 @@ def test_no_request_of_a_policy_exceeds_its_longest_sequence(case, kind, result,
     """Replies as long as a turn and long results, at two characters a token, as tables of laboratory values have."""
     tokenizer = SimpleNamespace(
         end_of_turn=1, eos_ids={1}, encode=lambda text: [3] * 9,
-        encode_conversation=lambda said: [2] * (len(str(said)) // 2),
+        encode_conversation=lambda messages: [2] * (len(str(messages)) // 2),
         encode_user_turn=lambda text: [4] * (8 + len(text) // 2),
     )  # fmt: skip
     longest = []

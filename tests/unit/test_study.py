@@ -139,13 +139,13 @@ def study(tmp_path_factory, cases) -> Place:
 @given(st.dictionaries(st.integers(0, 9), st.integers(1, 60), min_size=1), st.integers(1, 200))
 @example({0: 1, 1: 1, 2: 4}, 3)  # rounded up, the two rare turns are over the number; neither may go
 def test_every_turn_is_sampled_in_proportion(sizes, wanted):
-    given = allot(sizes, wanted)
+    counts = allot(sizes, wanted)
     total = min(wanted, sum(sizes.values()))
-    assert sum(given.values()) == total and all(0 <= given[t] <= sizes[t] for t in sizes)
+    assert sum(counts.values()) == total and all(0 <= counts[t] <= sizes[t] for t in sizes)
     if total >= len(sizes):
-        assert min(given.values()) >= 1
+        assert min(counts.values()) >= 1
     if total < len(sizes) or all(total * size >= sum(sizes.values()) for size in sizes.values()):
-        assert all(abs(given[t] - total * sizes[t] / sum(sizes.values())) <= 1 + 1e-9 for t in sizes)
+        assert all(abs(counts[t] - total * sizes[t] / sum(sizes.values())) <= 1 + 1e-9 for t in sizes)
 
 
 def test_states_are_spread_over_cases_and_are_what_the_source_decided(study, cases):
@@ -160,15 +160,15 @@ def test_every_method_decides_at_the_very_same_state(study, cases):
     for run in RUNS:
         assert [p.state for p in read_lines(study.folder / f"proposals/{run}.jsonl", Proposal)] == [
             state.digest for state in study.states]  # fmt: skip
-    told = max(study.states, key=lambda state: state.turn)
-    case = next(c for c in iterate_records(cases[told.dataset]) if c.note_id == told.note_id)
+    latest = max(study.states, key=lambda state: state.turn)
+    case = next(c for c in iterate_records(cases[latest.dataset]) if c.note_id == latest.note_id)
     environment = DiagnosticEnvironment(SETTINGS.environment)
     for wording in ("full", "compact"):
-        state = asyncio.run(rebuild_state(SETTINGS, environment, case, told, wording))
-        assert state_digest(SETTINGS, case, state) == told.digest and len(state.history) == told.turn
+        state = asyncio.run(rebuild_state(SETTINGS, environment, case, latest, wording))
+        assert state_digest(SETTINGS, case, state) == latest.digest and len(state.history) == latest.turn
     other = case.model_copy(update={"key_pertinent_results_dict": {}, "exam_cost_map": {}, "exam_billing_group": {}})
     with pytest.raises(StudyError, match="comes out differently"):
-        asyncio.run(rebuild_state(SETTINGS, environment, other, told, "full"))
+        asyncio.run(rebuild_state(SETTINGS, environment, other, latest, "full"))
 
 
 def test_a_state_of_a_credentialed_case_is_named_by_pseudonyms(case, tmp_path):
@@ -443,8 +443,8 @@ def test_the_check_of_returned_forms_allows_what_the_settings_allow(study, tmp_p
 
 
 def test_a_price_of_nothing_is_explained():
-    asked = {usd: describe_action(Content(state="s", kind="request", action="CBC", usd=usd)) for usd in (0.0, 3.5)}
-    assert asked == {0.0: "Order: CBC (USD 0.00: obtained already, or free of charge)", 3.5: "Order: CBC (USD 3.50)"}
+    orders = {usd: describe_action(Content(state="s", kind="request", action="CBC", usd=usd)) for usd in (0.0, 3.5)}
+    assert orders == {0.0: "Order: CBC (USD 0.00: obtained already, or free of charge)", 3.5: "Order: CBC (USD 3.50)"}
 
 
 def test_raters_of_synthetic_cases_are_not_called_physicians(study):
@@ -485,14 +485,14 @@ def test_permutation_is_the_exact_one():
 
 def test_signed_rank_and_effects_by_hand():
     d = np.array([2.0, -1.0, 3.0, 4.0])  # ranks 2, 1, 3, 4: positive 9, negative 1
-    found = statistics.compare_pairs(d, 100, 0)
-    assert found["rank_biserial"] == pytest.approx((9 - 1) / 10) and found["difference"] == 2.0
-    assert found["p"] == pytest.approx(0.14413, abs=1e-5)  # z = (9 - 5) / sqrt(7.5) = 1.4606
-    assert found["shift"] == np.median([(a + b) / 2 for a, b in itertools.combinations_with_replacement(d, 2)])
-    found = statistics.compare_pairs(np.array([0.0, 0.0, 1.0, 2.0, -3.0, 4.0]), 100, 0)
+    comparison = statistics.compare_pairs(d, 100, 0)
+    assert comparison["rank_biserial"] == pytest.approx((9 - 1) / 10) and comparison["difference"] == 2.0
+    assert comparison["p"] == pytest.approx(0.14413, abs=1e-5)  # z = (9 - 5) / sqrt(7.5) = 1.4606
+    assert comparison["shift"] == np.median([(a + b) / 2 for a, b in itertools.combinations_with_replacement(d, 2)])
+    comparison = statistics.compare_pairs(np.array([0.0, 0.0, 1.0, 2.0, -3.0, 4.0]), 100, 0)
     # Pratt: ranks 3, 4, 5, 6 behind two zeros: z = (5 - 9) / sqrt(21.5); dropped: ranks 1 to 4: z = (3 - 5) / sqrt(7.5)
-    assert found["zeros"] == 2 and found["p"] == pytest.approx(0.38834, abs=1e-4)
-    assert found["p_zeros_dropped"] == pytest.approx(0.46521, abs=1e-4)
+    assert comparison["zeros"] == 2 and comparison["p"] == pytest.approx(0.38834, abs=1e-4)
+    assert comparison["p_zeros_dropped"] == pytest.approx(0.46521, abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -521,11 +521,11 @@ def test_the_interval_of_the_shift_is_that_of_the_tables(n, lower):
 def test_power_is_that_of_simulated_studies():
     rng, sd = np.random.default_rng(5), 1.1
     states = statistics.states_needed(0.5, sd)
-    found = [
+    is_significant = [
         statistics.signed_rank_p_value(np.round(rng.normal(0.5, sd, states) * 3) / 3, "pratt") < 0.05
         for _ in range(600)
     ]
-    assert np.mean(found) == pytest.approx(0.8, abs=0.06)
+    assert np.mean(is_significant) == pytest.approx(0.8, abs=0.06)
     assert statistics.states_needed(0.5, sd, 20) > statistics.states_needed(0.5, sd, 5) > states
     with pytest.raises(ValueError, match="need difference"):
         statistics.states_needed(0, sd)

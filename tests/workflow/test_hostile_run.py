@@ -132,10 +132,10 @@ def test_no_cell_of_a_table_is_a_formula(results):
 
 
 def test_no_name_is_markup_in_markdown(results):
-    named = set()
+    folders = set()
     for path in files(results, ".md"):
         text = path.read_text(encoding="utf-8")
-        named |= {path.parent.name} if NAMED.search(text) else set()
+        folders |= {path.parent.name} if NAMED.search(text) else set()
         tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
         tokens += [child for token in tokens for child in token.children or ()]
         kinds = {token.type for token in tokens if token.content not in ("<ins>", "</ins>")}
@@ -143,7 +143,7 @@ def test_no_name_is_markup_in_markdown(results):
         assert not [token.content for token in tokens if token.type == "code_inline" and NAMED.search(token.content)], (
             path
         )
-    assert named >= {"cards", "ci", "tables"}
+    assert folders >= {"cards", "ci", "tables"}
 
 
 def test_latex_prints_every_name(results, tmp_path):
