@@ -1,4 +1,4 @@
-"""What the function of a stage is given beside the settings: the files, options and metrics of its job."""
+"""What the function of a stage receives beside the settings: the files, options and metrics of its job."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ class Job:
     - ``inputs``: paths of input files by name; ``inputs["results"]`` is the folder of all results.
     - ``out``: the path to write for each output by name; a temporary path, which is renamed when the stage succeeds.
     - ``state``: the folder for unfinished work, which survives a kill.
-    - ``options``: what tells the jobs of a stage apart, such as ``{"run": "cdpr-seed0", "dataset": "private"}``.
+    - ``options``: what distinguishes the jobs of a stage, such as ``{"run": "cdpr-seed0", "dataset": "private"}``.
     - ``metrics``, ``tags``: numbers and texts that go into ``run.json``.
     - ``page``: the tables and figures of the results page.
     - ``server``: a model server that the job has started, or None.

@@ -91,7 +91,7 @@ class RunRecord(BaseModel):
 
     def describe_exchange(self, record: Path) -> str:
         """Write a message where this record is in the folder of another run or data set than that of its job, because
-        somebody exchanged files; empty where it is not. ``record`` is the path of this record. Results that were moved
+        files were exchanged; empty where it is not. ``record`` is the path of this record. Results that were moved
         as a whole are no problem."""
         for output in self.outputs.values():
             folders = Path(output.path).parent.parts

@@ -74,13 +74,13 @@ class PolicyAgent(Policy):
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """Score given diagnoses at a state: returns for each of ``names`` the reply that gives this diagnosis, with its
+        """Score diagnoses at a state: returns for each of ``names`` the reply that gives this diagnosis, with its
         end-of-turn token and the log-probability of every token (nats, at temperature 1). Raises SettingsError for a
         model that cannot score."""
         return await self.score_replies(state, [f"{self._verb} {name}" for name in names], forced)
 
     async def score_replies(self, state: State, texts: Sequence[str], forced: bool) -> list[Turn]:
-        """Score given replies at a state: returns each with its tokens and their log-probabilities, as
+        """Score replies at a state: returns each with its tokens and their log-probabilities, as
         :meth:`score_diagnoses`."""
         prompt, tokenizer = self.prompts.prompt_ids(state, forced), self.prompts.tokenizer
         prefix = self._verb if forced else ""  # a forced prompt already has the verb

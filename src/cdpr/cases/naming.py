@@ -228,7 +228,7 @@ def _names_by_rank() -> tuple[list[_Named], list[_Named], list[_Named]]:
 
 
 def words_of(name: str) -> frozenset[str]:
-    """The words that tell an examination from others: no fillers, one spelling of each, in the singular.
+    """The words that distinguish an examination from others: no fillers, one spelling of each, in the singular.
 
     ``words_of("Levels of ANA antibodies")`` is ``{"ana", "antibody"}``.
     """

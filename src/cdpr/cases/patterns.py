@@ -12,8 +12,10 @@ Rewriting = list[tuple[re.Pattern[str], str]]  # expressions, and what replaces 
 def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
     """A table of regular expressions with its placeholders replaced, and the lines of each text joined by ``|``.
 
-    ``{name}`` in a text stands for the entry ``name`` above it: ``{"side": "left\\nright", "knee": "({side}) knee"}``
-    becomes ``{"side": "left|right", "knee": "(left|right) knee"}``. Unknown placeholders stay as they are.
+    ``{name}`` in a text is replaced by the entry ``name`` above it:
+    ``{"side": "left\\nright", "knee": "({side}) knee"}`` becomes
+    ``{"side": "left|right", "knee": "(left|right) knee"}``.
+    Unknown placeholders stay as they are.
     """
     table: dict[str, Any] = {}
     for name, entry in entries.items():

@@ -255,7 +255,7 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
 
 
 def _find_collective(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Find the keys that stand for many examinations of the requested kind: a whole ("Laboratory Tests"), or the kind
+    """Find the keys that mean many examinations of the requested kind: a whole ("Laboratory Tests"), or the kind
     without a region ("CT")."""
     kind = request.terms[0].kind if request.terms else request.kind
     classes = {naming.class_of(term) for term in request.terms} or {request.kind}

@@ -13,7 +13,7 @@ from .texts import phrases, quoted
 
 # Every reason to leave a case out, in the order in which they are tried.
 RULES: tuple[str, ...] = tuple(phrases("attrition")["rules"])
-_FREQUENT = 0.1  # share of the cases, above which a rule is worth a warning
+_FREQUENT = 0.1  # share of the cases, above which a rule gets a warning
 _EXAMPLES = 3  # of one warning
 _LISTED = 20  # dropped cases of one rule
 
@@ -108,7 +108,7 @@ class Attrition:
         self.incidents.append(Incident(case, what, action, place, name))
 
     def warn(self, what: str) -> None:
-        """Add a warning that nobody shall overlook: part of the data may be lost."""
+        """Add a warning that part of the data may be lost."""
         self.warnings.append(f"WARNING: {what}")
 
     def count(self, event: str, number: int = 1) -> None:

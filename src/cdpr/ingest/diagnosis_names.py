@@ -45,7 +45,7 @@ def _lookup_form(name: str) -> str:
 
 
 def _synonyms(word: str) -> Sequence[str]:
-    """The words that stand for a word within a name, itself included."""
+    """The synonyms of a word within a name, itself included."""
     return next((group for group in _WORDS["same"] if word.casefold() in group), (word,))
 
 

@@ -48,7 +48,7 @@ class Draft:
 
 @dataclass
 class Import:
-    """One import of a data set: what an importer is given beside the settings of its data set.
+    """One import of a data set: what an importer receives beside the settings of its data set.
 
     ``credentialed`` marks the cases whose text must not leave the machine. ``leaks`` are the settings of leak control.
     ``attrition`` counts. ``path`` is the file or folder with the raw data, ``state`` a folder for unfinished work,

@@ -153,7 +153,7 @@ def as_ingest_errors(path: Path) -> Iterator[None]:
 
 def _encoding_error(path: Path, line: int, start: str) -> IngestError:
     """The error about a line that is not UTF-8. ``start`` is the start of the file, read with ``surrogateescape``,
-    which tells UTF-16 by its byte order mark."""
+    which recognises UTF-16 by its byte order mark."""
     if start.startswith(("\udcff\udcfe", "\udcfe\udcff")):
         remedy = "save the file as UTF-8 (in Excel: CSV UTF-8, not Unicode Text)"
         return IngestError(path, "UTF-16, not UTF-8", remedy, line=line)

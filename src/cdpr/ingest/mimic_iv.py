@@ -7,7 +7,7 @@ The table engine links events to admissions once, out of core; then notes are st
 Nothing but the finished records is ever held whole.
 
 An event belongs to an admission when it carries its ``hadm_id`` or, lacking one, is of the same patient and no other
-admission is nearer; and in either case lies in the time window. Of each analyte, culture and report the first counts.
+admission is nearer; and in either case is in the time window. Of each analyte, culture and report the first counts.
 """
 
 import logging
@@ -146,7 +146,7 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
     """Link the rows of ``labevents`` to admissions, and count every row.
 
     Creates the table ``lab``, with the first row with a result of each item of an admission, and ``items``, with the
-    examination of each item number. Without ``held``, specimens that nobody examined are left out.
+    examination of each item number. Without ``held``, specimens that were not examined are left out.
     """
     linked = statement("linked", table="labevents", time="moment(charttime)", start="c.start")
     tables.query("lab", linked=linked)
@@ -252,7 +252,7 @@ def _is_cancelled(text: str | None) -> bool:
 
 
 def _with_specimen(test: str, specimen: str | None) -> str:
-    """The name of a test, with the specimen in brackets if the test is done on any specimen and its name does not tell
+    """The name of a test, with the specimen in brackets if the test is done on any specimen and its name does not say
     which: ``GRAM STAIN (Sputum)``."""
     first = one_line((specimen or "").partition(";")[0])
     specimen_words, test_words = (set(re.findall(r"[A-Z]{3,}", text.upper())) for text in (first, test))

@@ -80,7 +80,7 @@ def _singular(word: str) -> str:
 @functools.cache
 def panels() -> tuple[tuple[str, str, str], ...]:
     """The rows of ``panels.csv`` in the order of reports: examination, label of an analyte, fluid. The label ``*``
-    stands for every analyte of the fluid that no other row names."""
+    applies to every analyte of the fluid that no other row names."""
     rows = shipped_table("cdpr.ingest", "panels.csv")
     return tuple((row["examination"], label, row["fluid"]) for row in rows for label in row["labels"].split("|"))
 

@@ -94,7 +94,8 @@ def _section_headings(text: str) -> tuple[list[_Heading], _Heading | None]:
     """The headings of a note that open or end a section, and the one of the physical examination at presentation. Of a
     heading that comes twice in a row the second is left out, and short forms of a section with a full heading."""
     headings = list(_find_headings(text))
-    course = max((h.start for h in headings if h.section == "course"), default=len(text))  # one may tell of elsewhere
+    # One heading of the course may be about another place.
+    course = max((h.start for h in headings if h.section == "course"), default=len(text))
     full = {h.section for h in headings if not h.is_short and h.start < course}
     headings = [h for h in headings if not (h.is_short and h.section in full)]
     examination = _examination_heading(headings, course)

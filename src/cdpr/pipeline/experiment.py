@@ -30,7 +30,7 @@ class Experiment:
     """The runs, data sets and jobs of one configuration. Raises SettingsError for an invalid configuration, and outside
     a checkout.
 
-    In paths ``<results>`` stands for the results folder.
+    In paths ``<results>`` means the results folder.
     """
 
     def __init__(self, config: Mapping[str, Any] | Settings):

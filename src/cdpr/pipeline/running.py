@@ -22,8 +22,8 @@ ServerOf = Callable[[Experiment, str, Options], AbstractContextManager[Any]]
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A job to run: its stage, its options, and its input and output files by name, in whose paths ``<results>`` stands
-    for the results folder. The output ``record`` is the job's run.json, by default beside the first output. ``key`` is
+    """A job to run: its stage, its options, and its input and output files by name, in whose paths ``<results>`` means
+    the results folder. The output ``record`` is the job's run.json, by default beside the first output. ``key`` is
     the run key, computed when left out."""
 
     stage: str

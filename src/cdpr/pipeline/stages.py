@@ -42,7 +42,7 @@ class Stage:
     - ``reads``: the settings that it reads and that enter the run key. Dotted names; a section means all its settings.
     - ``ignores``: the settings that it reads and that change no result, such as how often to save. Reading any other
       setting is an error, so a run key can never miss one.
-    - ``options``: the options that tell the jobs of the stage apart. ``{dataset}`` in a name above is replaced by the
+    - ``options``: the options that distinguish the jobs of the stage. ``{dataset}`` in a name above is replaced by the
       value of that option.
     - ``own_reads``: further settings that the algorithm or agent of a job declares.
     - ``files``: settings that name files of the user, whose contents enter the run key.

@@ -27,7 +27,7 @@ def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = 
     """Return a column per metric that shows its mean with its interval.
 
     With a ``prefix`` (``Δ``) they show differences, with their signs. ``short`` takes the headers of the main table.
-    ``marked`` is how many of the best values stand out.
+    ``marked`` is how many of the best values are marked.
     """
     columns = []
     for metric in metrics:

@@ -1,4 +1,4 @@
-"""The look of all figures: colours that everybody can tell apart, markers for print, the same bytes every time."""
+"""The look of all figures: colours for colour-blind readers too, markers for print, the same bytes every time."""
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence

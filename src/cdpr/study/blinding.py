@@ -124,5 +124,5 @@ def _shuffle_form(seed: int, rater: str, names_by_state: Mapping[str, Sequence[s
 
 
 def _random_code(*parts: object) -> str:
-    """Compute 12 hexadecimal digits that are fixed by ``parts`` and tell nothing of them."""
+    """Compute 12 hexadecimal digits that are fixed by ``parts`` and reveal nothing of them."""
     return f"{derive_seed('study', *parts):016x}"[-12:]

@@ -6,7 +6,7 @@ from ..settings.datasets import BENCHMARKS
 
 
 def study_run(settings: Settings, name: str) -> str:
-    """Return the name of the run that stands for a method in the study: ``cdpr-seed0`` for the variant ``cdpr`` (its
+    """Return the name of the run that represents a method in the study: ``cdpr-seed0`` for the variant ``cdpr`` (its
     first seed), and the agent's own name for an agent. Raises SettingsError for a name that is neither."""
     if name in variants(settings):
         return str(TrainedRun(job_of(settings, name), seeds_of(settings, name)[0]))

@@ -111,7 +111,7 @@ class RecordCritic(Algorithm):
         self.policy, self.prompts = context.policy, context.policy.prompts
         tokenizer = self.prompts.tokenizer
         self.request_prefix = tuple(tokenizer.encode(self._request_text("").rstrip()))  # of every request
-        # Examinations and diagnoses are told apart by the first token of their names.
+        # Examinations and diagnoses are distinguished by the first token of their names.
         examinations = index_by_first_token(
             (name for case in context.cases for name in case.key_pertinent_results_dict),
             lambda name: tokenizer.encode(self._request_text(name))[len(self.request_prefix)],

@@ -32,7 +32,7 @@ class Branch(NamedTuple):
 
 def index_by_first_token(names: Iterable[str], first_token: Callable[[str], int]) -> dict[int, str]:
     """Index names by their first token, in the order of their frequency. Of several names with the same first token
-    only the most frequent is kept, because the distribution of the next token cannot tell them apart."""
+    only the most frequent is kept, because the distribution of the next token cannot distinguish them."""
     name_of_token: dict[int, str] = {}
     for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])):
         name_of_token.setdefault(first_token(name), name)

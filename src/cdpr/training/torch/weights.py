@@ -50,7 +50,7 @@ def copy_tokenizer(policy: Path, folder: Path) -> None:
 
 def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
     """Write a checkpoint to ``path`` and keep the previous one beside it. A kill at any moment leaves one of the two
-    whole; a third file has the digests of both, which tell whole files from damaged ones."""
+    whole; a third file has the digests of both, which reveal damaged files."""
     previous, digests = _sibling_files(path)
     with replacing(path) as partial:
         with partial.open("wb") as file:

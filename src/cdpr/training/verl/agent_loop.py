@@ -37,7 +37,7 @@ logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(loggi
 
 class EpisodeOutput(AgentLoopOutput):
     """An episode as verl's output. Where the episode failed, ``trajectory`` is None, ``failure`` is the type of the
-    error, and ``fatal`` tells an error of the program from one of a server. ``alternatives`` are further rows to train
+    error, and ``fatal`` marks an error of the program, not of a server. ``alternatives`` are further rows to train
     on, which branch off from the episode."""
 
     trajectory: Trajectory | None = Field(default=None, exclude=True)

@@ -142,7 +142,7 @@ def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]
 
 
 def _scored_replies(settings: Settings) -> int:
-    """Count the given replies that are scored at every state: two names of the true disease, and one to train on; 0 for
+    """Count the replies that are scored at every state: two names of the true disease, and one to train on; 0 for
     an algorithm that scores none there."""
     algorithm, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
     if "credit" in algorithm.reads or not algorithm.scoring_policies(settings):
