@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import random
 from pathlib import Path
@@ -255,6 +256,50 @@ def test_a_damaged_checkpoint_costs_a_step_and_changes_nothing(case, tmp_path, c
     for name in ("checkpoint.pt", "checkpoint.pt.before"):
         damage(tmp_path / "parts" / name, how)
     assert load_checkpoint(tmp_path / "parts/checkpoint.pt") is None and "from the first step" in caplog.text
+
+
+class Killed(BaseException):
+    """Stands for a kill, which no handler of errors stops."""
+
+
+def save_killed_before_renaming_to(target, path, step, monkeypatch):
+    rename = os.replace
+
+    def rename_or_die(source, destination):
+        if Path(destination) == target:
+            raise Killed
+        rename(source, destination)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", rename_or_die)
+        save_checkpoint(path, {"step": step})
+
+
+def test_repeated_kills_while_saving_leave_the_last_checkpoint_whole(tmp_path, monkeypatch):
+    path, previous = tmp_path / "checkpoint.pt", tmp_path / "checkpoint.pt.before"
+    for step in (1, 2):
+        save_checkpoint(path, {"step": step})
+    for step in (3, 4, 5):  # after the digests are written
+        save_killed_before_renaming_to(previous, path, step, monkeypatch)
+        assert load_checkpoint(path)["step"] == 2
+    for step in (6, 7, 8):  # after the last checkpoint became the previous one
+        save_killed_before_renaming_to(path, path, step, monkeypatch)
+        assert not path.exists() and load_checkpoint(path)["step"] == 2
+    for step in (9, 10):
+        save_checkpoint(path, {"step": step})
+    assert load_checkpoint(path)["step"] == 10
+    assert len(path.with_name("checkpoint.pt.sha256").read_text().split()) == 2
+    path.unlink()
+    assert load_checkpoint(path)["step"] == 9
+
+
+def test_a_damaged_checkpoint_never_replaces_the_previous_one(tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint.pt"
+    for step in (1, 2):
+        save_checkpoint(path, {"step": step})
+    damage(path, "noise")
+    save_killed_before_renaming_to(path, path, 3, monkeypatch)
+    assert load_checkpoint(path)["step"] == 1
 
 
 def test_a_checkpoint_holds_no_code(tmp_path):

@@ -50,15 +50,20 @@ def copy_tokenizer(policy: Path, folder: Path) -> None:
 
 def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
     """Write a checkpoint to ``path`` and keep the previous one beside it. A kill at any moment leaves one of the two
-    whole; a third file has the digests of both, which reveal damaged files."""
+    whole; a third file has the digests of whole checkpoints, which reveal damaged files."""
     previous, digests = _sibling_files(path)
+    known_digests = _read_digests(digests)
+    digest_of_path = file_digest(path) if path.exists() else ""
+    is_whole = digest_of_path in known_digests
+    # The first known digest may be that of a checkpoint that never came to ``path``, because its saving was killed.
+    kept_digests = [digest_of_path] if is_whole else known_digests
     with replacing(path) as partial:
         with partial.open("wb") as file:
             torch.save(dict(state), file)
             file.flush()
             os.fsync(file.fileno())
-        write_text(digests, "\n".join([file_digest(partial), *_read_digests(digests)[:1]]) + "\n")
-        if path.exists():
+        write_text(digests, "\n".join([file_digest(partial), *kept_digests]) + "\n")
+        if is_whole:  # a damaged file must not replace the previous one
             os.replace(path, previous)
 
 
@@ -79,8 +84,8 @@ def load_checkpoint(path: Path) -> dict[Any, Any] | None:
 
 @contextmanager
 def restore_on_error(model: torch.nn.Module, enabled: bool = True) -> Iterator[None]:
-    """A context that restores the trained parameters if it ends with a FloatingPointError. Without ``enabled`` it does
-    nothing and needs no memory."""
+    """A context that restores the trained parameters to their values at its start if it ends with a FloatingPointError,
+    which is raised again. Without ``enabled`` it does nothing and needs no memory."""
     trained = [p for p in model.parameters() if p.requires_grad] if enabled else []
     before = [p.detach().to("cpu", copy=True) for p in trained]
     try:
