@@ -78,9 +78,8 @@ class MDAgents(Framework):
         start, first_seed = State(case), derive_seed("roster", case.note_id)
         roster = await self._rosters.get(case.note_id, lambda: self._recruit(start, first_seed))
         # A copy, because clinicians do not remember the meetings at earlier states.
-        meeting = Meeting(
-            self, copy.deepcopy(roster), self.describe_state(state, forced), self.describe_task(forced), seed
-        )
+        question, task = self.describe_state(state, forced), self.describe_task(forced)
+        meeting = Meeting(self, copy.deepcopy(roster), question, task, seed)
         return complete_turn(await meeting.decide(), forced)
 
     async def tell(self, clinician: Participant, text: str, seed: int, temperature: float | None = None) -> str:
@@ -232,9 +231,8 @@ class Meeting:
         lead = next((member for member in team.members if "(lead)" in member.name.lower()), team.members[0])
         others = [member for member in team.members if member is not lead]
         names = number_lines(member.name for member in others)
-        request = await self._tell(
-            lead, _PROMPT("investigate", question=self.question, goal=team.goal, names=names, before=earlier_reports)
-        )
+        task = _PROMPT("investigate", question=self.question, goal=team.goal, names=names, before=earlier_reports)
+        request = await self._tell(lead, task)
         prompt = _PROMPT("assist", question=self.question, goal=team.goal, asked=request)
         findings = await self._tell_all(others, prompt)
         return await self._tell(lead, _PROMPT("report", goal=team.goal, found=findings))

@@ -34,10 +34,9 @@ class TreeOfReasoning(Framework):
         record, evidence = self.describe_state(state, forced), divide_evidence(state)
         trees = await gather(*(self._draw_tree(field, evidence[field], record, seed) for field in FIELDS))
         trees = await self._discuss(list(evidence.values()), trees, derive_seed(seed, "round", 0))
-        head = _PROMPT(
-            "decide", task=self.describe_task(forced), case=record.strip(), trees=join_by_author(DOCTORS, trees)
-        )
-        return complete_turn(await self._ask(head, seed, "head"), forced)
+        task, all_trees = self.describe_task(forced), join_by_author(DOCTORS, trees)
+        prompt = _PROMPT("decide", task=task, case=record.strip(), trees=all_trees)
+        return complete_turn(await self._ask(prompt, seed, "head"), forced)
 
     async def _draw_tree(self, field: str, evidence: str, record: str, seed: int) -> str:
         """Let the doctor of a field draw a tree from the ``evidence`` of this field; returns it. Where there is none,

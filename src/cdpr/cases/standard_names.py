@@ -7,6 +7,7 @@ so only where it is not blood.
 
 import functools
 import re
+from typing import NamedTuple
 
 from ..files import parse_yaml, shipped_text
 from .patterns import compile_patterns, compile_rewriting, fill, rewrite
@@ -19,25 +20,34 @@ _PATTERN, _WORDS = compile_patterns(_TABLE["patterns"]), compile_rewriting(_TABL
 def clinical_names(name: str) -> tuple[str, ...]:
     """What a clinician may call the examination that a standard name means, the closest first; none for any other
     name."""
-    return _names(name)[0]
+    return _names(name).clinical
 
 
 def reporting_names(name: str) -> tuple[str, ...]:
-    """Examinations that report what a standard name means among other quantities, the closest first."""
-    return _names(name)[1]
+    """Names of examinations whose result includes the quantity of a standard name (a panel, say), the closest first;
+    none for any other name."""
+    return _names(name).reporting
+
+
+class _Names(NamedTuple):
+    """The results of :func:`clinical_names` and :func:`reporting_names` for one name."""
+
+    clinical: tuple[str, ...] = ()
+    reporting: tuple[str, ...] = ()
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def _names(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Clinical names, and names of what reports the quantity, of a standard name; both empty for any other name."""
+def _names(name: str) -> _Names:
+    """Translate a standard name to clinical and reporting names; both are empty for any other name."""
     plain = _PATTERN.noise.sub("", name).strip()
     if culture := _PATTERN.identified.fullmatch(plain):
         kind = _TABLE["cultures"].get(culture["what"].casefold(), "")
         kind = "Anaerobic " if "anaerob" in (culture["method"] or "").casefold() else kind
-        return (f"{_specimen(culture['system']) or 'Blood'} {kind}culture", f"{kind or 'Bacterial '}culture"), ()
+        specimen = _specimen(culture["system"]) or "Blood"
+        return _Names((f"{specimen} {kind}culture", f"{kind or 'Bacterial '}culture"))
     match = next(filter(None, (pattern.fullmatch(plain) for pattern in _NAMES)), None)
     if match is None:
-        return (), ()
+        return _Names()
     axes = dict.fromkeys(("property", "share", "panel", "system", "method"), "") | match.groupdict("")
     axes["challenge"] = name.partition(" post ")[2]
     component, system = rewrite(axes["component"], _WORDS), _specimen(axes["system"])
@@ -62,7 +72,7 @@ def _names(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         names.append(re.sub(r" (?:Antigen|activity)\b", "", component))
     names += [_PATTERN.strain.sub("", wording) for wording in names]
     names += [re.sub(r"\bvirus ", "", wording) for wording in names]
-    return tuple(dict.fromkeys(names)), tuple(_by_rule("wider", quantity))
+    return _Names(tuple(dict.fromkeys(names)), tuple(_by_rule("wider", quantity)))
 
 
 def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:

@@ -32,26 +32,29 @@ _RESEMBLES = 75  # of 100, below which a name has no nearest known one
 
 
 def map_costs(settings: Settings, job: Job) -> None:
-    """Stage ``map_costs``: price the records one by one; write the source of every price, and a table of examinations
-    without a code, to be filled in as overrides.
+    """Stage ``map_costs``: write the cases with the price of each examination, and two tables.
 
-    The review table has every name and is beside the cases. In the coverage table, which goes into reports, names
-    outside the vocabulary are pooled if the cases are credentialed.
+    The table ``coverage`` has the source of every price. It goes into reports, so names outside the vocabulary are
+    pooled there if any case is credentialed. The table ``review`` has the examinations without a code under their own
+    names, to be filled in as overrides; it stays beside the cases.
     """
     catalogue = load_catalogue(job.inputs.get("catalogue"), settings.costs.place_of_service)
     if "overrides" in job.inputs:
         catalogue = with_overrides(catalogue, job.inputs["overrides"])
         print(f"{job.inputs['overrides']}: {len(catalogue.overrides)} prices; rows without one are passed over")
-    counts, protection = Counter[str](), set[bool]()
+    counts = Counter[str]()  # cases by the examination that they have
+    credentialed = False  # whether any case is
 
-    def priced() -> Iterator[CaseRecord]:
+    def price_cases() -> Iterator[CaseRecord]:
+        """Yield each record with its prices, and keep account of examinations and protection."""
+        nonlocal credentialed
         for record in iterate_records(job.inputs["records"]):
             counts.update(list(record.key_pertinent_results_dict))
-            protection.add(record.credentialed)
+            credentialed |= record.credentialed
             yield price_case(record, settings.costs, catalogue)
 
-    cases = write_records(job.out["cases"], priced())
-    rows = coverage(counts, settings.costs, catalogue, pool_unknown=True in protection)
+    cases = write_records(job.out["cases"], price_cases())
+    rows = coverage(counts, settings.costs, catalogue, pool_unknown=credentialed)
     write_csv(job.out["coverage"], COVERAGE_COLUMNS, rows)
     unmapped = review(counts, settings.costs, catalogue)
     write_csv(job.out["review"], REVIEW_COLUMNS, unmapped)

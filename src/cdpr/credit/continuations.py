@@ -27,9 +27,11 @@ _CUT = 1 << 20  # the forced diagnosis of a cut suffix has a reply number from h
 
 @dataclass(frozen=True)
 class Continuation:
-    """The rest of an episode from a state on: whether its diagnosis is right (or with what probability), the effort
-    until then, and the actions for display (none in entries of a checkpoint, nor for a scored diagnosis at a forced
-    end). Utilities are computed later, so cached entries stay valid when a lambda changes."""
+    """The rest of an episode from a state on. ``correct`` is 1 if its diagnosis is right and 0 if not, or the
+    probability that it is right. ``effort`` is the effort of its steps. ``path`` are its actions for display; it is
+    empty where a checkpoint restored the continuation, and for a scored diagnosis at a forced end.
+
+    Utilities are computed later, so cached continuations stay valid when a lambda changes."""
 
     correct: float
     effort: Effort
@@ -150,8 +152,8 @@ class Draws:
 
 @dataclass
 class Entry:
-    """The cached continuations of one state. The next one gets the number ``drawn``: so many were requested, the failed
-    ones included."""
+    """The cached continuations of one state. ``drawn`` counts those that were requested, failed ones included. The next
+    continuation gets this number."""
 
     drawn: int = 0
     continuations: list[Continuation] = field(default_factory=list)
@@ -262,15 +264,18 @@ class Pools:
             pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
 
     async def _suffix(self, rollouts: Draws, i: int, t: int) -> Continuation | None:
-        """Make a continuation from trajectory i from decision t on. One of more than H decisions is cut after H and
-        ends with a forced diagnosis, unless ``credit.cache.long_suffixes`` is ``keep``; None where that request
-        failed."""
+        """Make a continuation from trajectory i, from decision t on. One with more than H decisions is cut after H and
+        gets a forced diagnosis, unless ``credit.cache.long_suffixes`` is ``keep``. Returns None where the request of
+        this diagnosis failed."""
         trajectory, horizon = self.group[i], self.credit.horizon
         path = tuple(map(display_key, trajectory.steps[t:]))
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(i, t):
             return Continuation(trajectory.correct, trajectory.effort(t), path)
-        end = (await rollouts.rollout(trajectory.states[t + horizon], (_CUT + i,), 0)).get(_CUT + i)
-        return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort, path[:horizon])
+        ends = await rollouts.rollout(trajectory.states[t + horizon], (_CUT + i,), 0)
+        end = ends.get(_CUT + i)
+        if end is None:
+            return None
+        return Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort, path[:horizon])
 
     def store(self) -> None:
         """Store the cached and fresh continuations of all pools in the cache, in the order in which the pools were

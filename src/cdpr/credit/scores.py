@@ -160,6 +160,8 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
     selected = [sum(r is not None for r in steps) for steps in processes]
     bonus = [process_score(steps, credit) for steps in processes]
     counts = ("probes", "fresh", "cached", "suffixes", "failed", "unvalued", "clipped", "probe_tokens")
+    sums = {f"credit/{name}": sum(getattr(report, name) for report in reports) for name in counts}
+    sums["credit/continuation_tokens"] = sum(report.continuation_tokens for report in reports)
     return {
         "credit/states": len(states),
         "credit/selected_share": sum(bool(s.reason) for s in states) / max(1, len(states)),
@@ -170,10 +172,7 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
         "credit/r_proc_mean": fmean(rewards) if rewards else 0.0,
         "credit/r_proc_std": stdev(rewards) if len(rewards) > 1 else 0.0,
         "credit/corr_selected_bonus": _correlation(selected, bonus),
-        **{
-            f"credit/{name}": sum(getattr(report, name) for report in reports)
-            for name in (*counts, "continuation_tokens")
-        },
+        **sums,
     }
 
 

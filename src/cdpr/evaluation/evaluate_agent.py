@@ -79,9 +79,13 @@ def evaluate(
     policy: Path | None = None,
     server: Any = None,
 ) -> tuple[list[EvaluationRow], dict[str, float]]:
-    """Evaluate one run, write its rows to the file ``out``, and print a warning for what went wrong without an error.
-    Returns the rows and the metrics: the means of :data:`_LOGGED` by decoding such as ``greedy/accuracy``, the number
-    of ``cases``, and of this attempt the ``seconds`` and the repeated requests (``retries``).
+    """Evaluate one run and write its rows, one per decoding and case, to the file ``out``. Returns the rows and the
+    metrics by name.
+
+    The metrics ``<decoding>/<name>`` are means over the cases, such as ``greedy/accuracy``; the names are ``accuracy``,
+    ``aec`` (US dollars), ``aen`` (examinations), ``n_na`` (unavailable or invalid requests) and ``utility``. ``cases``
+    is the number of cases; ``seconds`` and ``retries`` (repeated requests to models) are those of this call alone.
+    Printed are a progress bar, and warnings of unanswered calls, cut prompts, cut results and failures of judges.
 
     ``policy`` is the folder of the run's own policy, where it has one. ``server`` is the
     :class:`~cdpr.llm.own_server.OwnServer` that the job started for the run's model, or None. Rows are saved under

@@ -115,7 +115,7 @@ class _Admission:
         self._add_note("discharge", self.hadm, self.patient.admission + 2, charted, self.leave, text)
 
     def _add_row(self, table: str, hadm: int | str, **fields: Any) -> None:
-        """Add a row of this patient to a table; ``hadm`` is its number of the stay, or empty."""
+        """Add a row of this patient to a table; ``hadm`` is the id of its stay, or empty."""
         self.tables[table].append({"subject_id": self.subject, "hadm_id": hadm} | fields)
 
     def _add_note(self, table: str, hadm: int | str, number: int, charted: str, stored: datetime, text: str) -> str:

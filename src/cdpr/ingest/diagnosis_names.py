@@ -16,6 +16,8 @@ _PATTERN = patterns("diagnosis_names")
 TEST = _PATTERN.test
 _TISSUE, _LINKING = frozenset(_WORDS["tissue"]), frozenset(_WORDS["linking"])
 _TOO_GENERAL = frozenset([*_WORDS["too_general"], *_WORDS["general"]])
+# Between two words of a name: up to three other words of the same sentence.
+_UP_TO_THREE_WORDS = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
 
 
 @dataclass(frozen=True)
@@ -169,30 +171,63 @@ def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bo
 
 @functools.lru_cache(maxsize=4096)
 def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
-    """A regular expression for shortened, reordered and abbreviated names of a diagnosis."""
+    """A regular expression for shortened, reordered and abbreviated names of a diagnosis; without any it matches
+    nothing."""
     patterns: list[str] = []
     whole = one_line(diagnosis)
     leading = leading_disease(whole)
     for name in dict.fromkeys((whole, leading, _without_qualifiers(leading))):
-        patterns += [rf"{re.escape(short)}(?!\w)" for short in _PATTERN.bracketed.findall(name)]
-        bare = re.sub(r"\([^)]*\)", " ", name)
-        words = [word for word in _PATTERN.word.findall(bare) if word.casefold() not in _LINKING]
-        if 3 <= len(words) <= 5 and not CHINESE.search(name):  # two letters say too little
-            patterns.append("".join(word[0].upper() for word in words) + r"(?!\w)")
-        # "Gastric peptic ulcer" without one of its adjectives.
-        if 3 <= len(words) <= 5 and name == _without_qualifiers(name) and words[-1].casefold() not in _WORDS["general"]:
-            shorter = ((*words[:i], *words[i + 1 :]) for i in range(len(words) - 1))
-            patterns += [rf"(?i:{'[ -]'.join(map(_inflected_pattern, part))})" for part in shorter]
-        # What gives it away: no general word, no qualifier, none of a few letters.
-        long = [word for word in words if len(word) > 4 and word.casefold() not in _TOO_GENERAL]
-        telling = list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in long))
-        between = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
-        if 1 <= len(telling) <= 4:
-            orders = itertools.permutations(map(_inflected_pattern, telling))
-            patterns += [f"(?i:{between.join(order)})" for order in orders]
-        diseases = [word for word in telling if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE]
-        patterns += [f"(?i:{_inflected_pattern(word)})" for word in diseases]
+        outside_brackets = re.sub(r"\([^)]*\)", " ", name)
+        words = [word for word in _PATTERN.word.findall(outside_brackets) if word.casefold() not in _LINKING]
+        patterns += _bracket_patterns(name)
+        if 3 <= len(words) <= 5:
+            patterns += [] if CHINESE.search(name) else [_initials_pattern(words)]
+            patterns += _shortened_patterns(words) if name == _without_qualifiers(name) else []
+        telling = _telling_words(words)
+        patterns += [*_reordered_patterns(telling), *_disease_word_patterns(telling)]
     return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(patterns))})" if patterns else r"(?!)")
+
+
+def _bracket_patterns(name: str) -> list[str]:
+    """Patterns for what a name has in brackets: "COPD" of "Chronic obstructive pulmonary disease (COPD)"."""
+    return [rf"{re.escape(short)}(?!\w)" for short in _PATTERN.bracketed.findall(name)]
+
+
+def _initials_pattern(words: Sequence[str]) -> str:
+    """A pattern for the initials of a name: "AMI" of "Acute myocardial infarction". Two letters would say too
+    little, so the caller passes at least three words."""
+    return "".join(word[0].upper() for word in words) + r"(?!\w)"
+
+
+def _shortened_patterns(words: Sequence[str]) -> list[str]:
+    """Patterns for a name without one of the words before its last: "peptic ulcer" and "gastric ulcer" of "Gastric
+    peptic ulcer". None where the last word is a general one ("disease")."""
+    if words[-1].casefold() in _WORDS["general"]:
+        return []
+    shortened = [[*words[:i], *words[i + 1 :]] for i in range(len(words) - 1)]
+    return [rf"(?i:{'[ -]'.join(map(_inflected_pattern, rest))})" for rest in shortened]
+
+
+def _telling_words(words: Sequence[str]) -> list[str]:
+    """The words of a name that give the diagnosis away: "Crohn" of "Severe Crohn's disease". They are no general words
+    or qualifiers, and have more than four letters."""
+    telling = [word for word in words if len(word) > 4 and word.casefold() not in _TOO_GENERAL]
+    return list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in telling))
+
+
+def _reordered_patterns(telling: Sequence[str]) -> list[str]:
+    """Patterns for the telling words of a name in any order: "infarction of the myocardial wall" of "Acute myocardial
+    infarction". None for more than four words, which have too many orders."""
+    if not 1 <= len(telling) <= 4:
+        return []
+    orders = itertools.permutations(map(_inflected_pattern, telling))
+    return [f"(?i:{_UP_TO_THREE_WORDS.join(order)})" for order in orders]
+
+
+def _disease_word_patterns(telling: Sequence[str]) -> list[str]:
+    """Patterns for each telling word that names a disease by itself: "pancreatitis" of "Gallstone pancreatitis"."""
+    diseases = [word for word in telling if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE]
+    return [f"(?i:{_inflected_pattern(word)})" for word in diseases]
 
 
 def _inflected_pattern(word: str) -> str:

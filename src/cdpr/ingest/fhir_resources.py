@@ -108,8 +108,9 @@ class Scope:
     by_reference: dict[str, "Resource"] = field(default_factory=dict)
 
     def add(self, resource: "Resource", address: str) -> bool:
-        """Add a resource, which may be referred to by its ``address`` (URL) and by ``Kind/id``. Returns False, and adds
-        nothing, for one that was there before. Raises IngestError for one of the same name with other contents."""
+        """Add a resource, which others may refer to by its ``address`` (URL) and by ``Kind/id``. Returns whether the
+        same resource was there before; it is then not added again. Raises IngestError where another one was there under
+        one of these names."""
         number = resource.text("id")
         names = [name for name in (address, f"{resource.kind}/{number}" if number else "") if name]
         known = next((self.by_reference[name] for name in names if name in self.by_reference), None)

@@ -97,10 +97,8 @@ class Tables:
         if packing == "Parquet":
             source = f"read_parquet({quoted_path})"
             types = {row[0]: row[1] for row in self.rows(f"DESCRIBE SELECT * FROM {source}")}
-            names, texts = (
-                list(types),
-                {name: f'decode("{name}")' for name, kind in types.items() if kind == "BLOB"},
-            )
+            names = list(types)
+            texts = {name: f'decode("{name}")' for name, kind in types.items() if kind == "BLOB"}
         else:
             line, header = next(csv_rows(path), (1, []))
             names = [name.strip() or f"(column {number})" for number, name in enumerate(header, 1)]
@@ -144,8 +142,8 @@ class Tables:
             raise self._explain(str(error)) from error
 
     def query(self, name: str, parameters: Sequence[Any] = (), **parts: Any) -> list[Any]:
-        """Run a :func:`statement` and return its rows; those of ``CREATE TABLE`` are empty. Raises IngestError for a
-        table that cannot be read."""
+        """Run the :func:`statement` ``name`` and return its rows as named tuples; a ``CREATE TABLE`` returns one, with
+        the number of rows of the new table. Raises IngestError for a table that cannot be read."""
         return list(self.rows(statement(name, **parts), parameters))
 
     def _explain(self, message: str) -> IngestError:
@@ -239,8 +237,11 @@ class Tables:
             raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
 
     def check_strays(self, name: str, rows: int, stray: int) -> None:
-        """Warn of an event table without rows, or with more than 1% ``stray`` rows, which name an admission that
-        ``hosp/admissions`` lacks. Raises IngestError for such numbers that a spreadsheet has rounded (2.1E+07)."""
+        """Check how many of the ``rows`` of the event table ``name`` are ``stray``: they name an admission that
+        ``hosp/admissions`` lacks.
+
+        Warns of a table without rows, and where more than 1% are stray. Raises IngestError where they are stray because
+        a spreadsheet has rounded the numbers of the admissions (to 2.1E+07)."""
         if not rows:
             self.attrition.warn(f"{name} has a header and no row")
         if stray > _LOST * rows:

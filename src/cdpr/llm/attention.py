@@ -169,40 +169,44 @@ class Branches:
         count = np.diff([*first, len(prompt)])
         width = int(count.max())
         cell = prompt * width + np.arange(len(prompt)) - np.repeat(first, count)
-        grid = len(self.prompts) * width
+        cells = len(self.prompts) * width
         # Of each new cell: the old cell with its keys and values, and its branch.
-        source, gather = np.zeros((2, grid), dtype=np.int64)
+        source, gather = np.zeros((2, cells), dtype=np.int64)
         source[cell], gather[cell] = self.cell[parent], np.arange(len(cell))
-        moves = grid != len(self.keys[0]) or not np.array_equal(source[cell], cell)
+        moves = cells != len(self.keys[0]) or not np.array_equal(source[cell], cell)
         self._make_room(self._on_device(source) if moves else None)
         scatter = np.zeros(self.transformer.padded(len(cell)), dtype=np.int64)
         scatter[: len(cell)] = cell
-        is_full = grid == len(cell)
+        is_full = cells == len(cell)
         self._gather = None if is_full else self._on_device(gather)
-        self._scatter = None if is_full and len(scatter) == grid else self._on_device(scatter)
+        self._scatter = None if is_full and len(scatter) == cells else self._on_device(scatter)
         self.prompt, self.cell, self.width = prompt, cell, width
         self.length += 1
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Store the keys and values of each branch's last token, and compute the attention of that token
-        (:meth:`~.transformer.Attention.attend`)."""
-        grid = len(self.keys[layer])
-        if self._gather is None:
-            query, key, value = query[:grid], key[:grid], value[:grid]
+        (:meth:`~.transformer.Attention.attend`). The arguments have one row per branch, then rows of padding, as has
+        the result."""
+        cells = len(self.keys[layer])
+        # From rows of branches to cells of the grid.
+        if self._gather is None:  # row r belongs in cell r; the rows behind the cells are padding
+            query, key, value = query[:cells], key[:cells], value[:cells]
         else:
             query, key, value = (t.index_select(0, self._gather) for t in (query, key, value))
         own = [layers[layer][:, :, : self.length] for layers in (self.keys, self.values)]
         for cached, new in zip(own, (key, value), strict=True):
-            cached[:, :, -1] = new.view(grid, cached.shape[1], -1)
+            cached[:, :, -1] = new.view(cells, cached.shape[1], -1)
         query = query.view(len(self.prompts), self.width, -1)
         keys, values, bias = self.prompts.keys[layer], self.prompts.values[layer], self.prompts.bias
+        # Prompts at a time: on a CPU so few that their keys stay in its cache.
         step = max(1, _KEYS // keys[0].numel()) if keys.device.type == "cpu" else len(keys)
         parts = []
         for a in range(0, len(keys), step):
             b = a + step
             part_own = [cached[a * self.width : b * self.width] for cached in own]
             parts.append(_attend(query[a:b], keys[a:b], values[a:b], bias[a:b], part_own))
-        out = torch.cat(parts).view(grid, -1)
+        out = torch.cat(parts).view(cells, -1)
+        # Back to rows of branches and padding.
         return out if self._scatter is None else out.index_select(0, self._scatter)
 
     def store(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:

@@ -39,10 +39,12 @@ class RolloutServer(Model):
         fields |= {"top_p": sampling.top_p, "top_k": sampling.top_k or -1, "logprobs": True}
 
         def seed_fields(k: int) -> dict[str, int]:
-            """The fields of a request that make sample k differ from others."""
-            if self.rollout == "sglang":  # takes none outside of its deterministic mode
+            """Make the fields of the request for sample k by which the server draws its random numbers."""
+            if self.rollout == "sglang":  # takes no seed outside of its deterministic mode; samples differ anyway
                 return {}
-            return {"seed": derive_seed(seed, k)} if self.rollout == "vllm" else {"seed": seed, "sample": k}
+            if self.rollout == "vllm":  # takes only a seed, so every sample needs one of its own
+                return {"seed": derive_seed(seed, k)}
+            return {"seed": seed, "sample": k}  # the CPU rollout draws as the engine torch does, by both numbers
 
         return list(await asyncio.gather(*(self._complete(prompt_ids, fields | seed_fields(k)) for k in samples)))
 

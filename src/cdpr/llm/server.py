@@ -150,7 +150,9 @@ class ServedModel(Model):
 
     async def _try_repeatedly(self, client: Any, request: _Request, retries: int) -> _Attempt:
         """Send a request until an attempt succeeds or retrying does not help, at most ``retries`` + 1 times; returns
-        the last attempt. The cost of each is booked."""
+        the last attempt. The cost of every attempt is booked.
+
+        An attempt that timed out is repeated once, and only if the server has meanwhile answered another request."""
         begin, timeouts = time.monotonic(), 0
         for number in range(retries + 1):
             if self.spec.server:
@@ -160,8 +162,8 @@ class ServedModel(Model):
             if self._spending and reservation is not None:
                 self._spending.book(reservation, last.outcome)
             timeouts += last.timed_out
-            most_timeouts = 1 if self._last_answer > begin else 0
-            if not last.retry or number == retries or timeouts > most_timeouts:
+            allowed_timeouts = 1 if self._last_answer > begin else 0  # a server that answers nobody hangs
+            if not last.retry or number == retries or timeouts > allowed_timeouts:
                 break
             current_meter().retries += 1
             await asyncio.sleep(max(last.wait, min(self.spec.pause * 2**number, _LONGEST_PAUSE)))
@@ -290,9 +292,8 @@ class OpenAIServer(ServedModel):
     def make_client(self, connection: httpx2.AsyncClient) -> Any:
         """Make the client of the package ``openai``."""
         url = "http://localhost/v1" if parse_unix_socket(self.address) else self.address
-        return self._sdk.AsyncOpenAI(
-            api_key="unused", base_url=url, http_client=connection, max_retries=0, timeout=None
-        )
+        own = {"api_key": "unused", "max_retries": 0, "timeout": None}
+        return self._sdk.AsyncOpenAI(base_url=url, http_client=connection, **own)
 
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int

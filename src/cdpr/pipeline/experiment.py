@@ -175,10 +175,12 @@ class Experiment:
         return {**entry.parameters(settings, options), **entry.hidden(self, options).values}
 
     def code_roots(self, stage: str, options: Options) -> list[str]:
-        """The names of the modules that a job starts from. What they import, directly or not, is its code."""
+        """The modules at which a job's code begins: that of its stage, and those that it imports by a name in the
+        settings. The code of the job is these and all that they import, directly or not."""
         settings, _ = self.settings_of(stage, options)
         entry = stage_of(stage)
-        return [entry.target(settings).partition(":")[0], *entry.hidden(self, options).modules]
+        module_of_stage, _, _ = entry.target(settings).partition(":")
+        return [module_of_stage, *entry.hidden(self, options).modules]
 
     def code(self, stage: str, options: Options) -> str:
         """The digest of a job's code."""

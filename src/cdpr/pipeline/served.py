@@ -104,8 +104,9 @@ def evaluate_served(experiment: Experiment, name: str) -> None:
 
 
 def own_server(experiment: Experiment, stage: str, options: Options) -> AbstractContextManager[OwnServer | None]:
-    """The server for a job of a stage, as a context: that of its model if a job serves the evaluation, else None. It
-    starts only where rows and recorded answers are missing."""
+    """Make the server that a single job of a stage needs, as a context manager. Only an evaluation needs one, and only
+    if its pair of run and data set is among the evaluations of a :func:`served job <served_jobs>`; other jobs get None.
+    The server starts at the first question that neither saved rows nor recorded answers settle."""
     pair = (options.get("run"), options.get("dataset"))
     jobs = [job for job in served_jobs(experiment) if pair in job.evaluations] if stage == _STAGE else []
     return server_of(experiment, jobs[0]) if jobs else nullcontext()

@@ -20,10 +20,10 @@ AXES = ("step", "seconds", "tokens")
 class Curves:
     """The training curves of one method.
 
-    ``values`` holds an array [seeds, points] for each metric and for each of :data:`AXES`. All seeds have the same
-    steps; after the last validation of a run that diverged its values are NaN. ``runs`` are the seeds in the arrays,
-    ``missing`` the metrics files that do not exist or hold no validation, and ``diverged`` the runs that diverged with
-    the step, also those without a validation.
+    ``values`` has an array [seeds, points] for each metric and for each of :data:`AXES`. All seeds have the same
+    steps; a run that diverged has NaN after its last validation. ``runs`` are the seeds in the arrays, in their order.
+    ``missing`` are the metrics files that do not exist or have no validation. ``diverged`` maps each run that diverged
+    to the step at which it did, also a run without a validation.
     """
 
     method: Method

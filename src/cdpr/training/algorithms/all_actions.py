@@ -4,7 +4,7 @@ At every visited state some whole continuations are drawn from the current polic
 group are samples a_1 .. a_m of the policy there; Q(s, a) is the action's own return plus V of the state that it leads
 to, V(s) the mean of Q over the samples, from the leaves up. All samples enter the loss with the weight visits / m, each
 with the advantage of its Q over the mean of the others: a Monte-Carlo estimate of the policy gradient summed over
-actions. (The mean of all would hold the sample itself, which shrinks the gradient by 1 - 1/m.) The mean advantage at a
+actions. (A mean over all m would include the sample itself and shrink the gradient by 1 - 1/m.) The mean advantage at a
 state is zero, so the choice of evaluated actions favours neither stopping nor continuing.
 
 With ``leaves: belief`` nothing is continued: V(s) is the value of diagnosing now, w Phi(s), Phi the policy's own
@@ -94,9 +94,8 @@ class AllActions(Algorithm):
 
     class Options(Section):
         continuations: PositiveInt = key(4, "Whole continuations drawn at every state, or actions alone.")
-        leaves: Literal["returns", "belief"] = key(
-            "returns", "The values of the leaves; the latter draws actions alone."
-        )
+        leaves: Literal["returns", "belief"] = key("returns")
+        """The values of the leaves; the latter draws actions alone."""
 
     reads = ("utility", "comparators")
     extra_samples = True
@@ -165,7 +164,8 @@ class AllActions(Algorithm):
             else:
                 others[step.turn.token_ids].append(step)
         alternatives = []
-        for equal in others.values():
-            advantage = self._advantage(tree, node.state, equal[0])
-            alternatives.append(Alternative(node.visits[0][0], (equal[0].turn,), (advantage,), (weight * len(equal),)))
+        for same_reply in others.values():
+            advantage = self._advantage(tree, node.state, same_reply[0])
+            turns, weights = (same_reply[0].turn,), (weight * len(same_reply),)
+            alternatives.append(Alternative(node.visits[0][0], turns, (advantage,), weights))
         return alternatives

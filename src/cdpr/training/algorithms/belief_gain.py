@@ -29,9 +29,8 @@ class BeliefGain(Algorithm):
     """A_t = (r_t + w Phi(s_{t+1}) - w Phi(s_t)) / w."""
 
     class Options(Section):
-        policy: Literal["current", "frozen"] = key(
-            "current", "Whose belief: that of the policy in training or of the initial one."
-        )
+        policy: Literal["current", "frozen"] = key("current")
+        """Whose belief: that of the policy in training or of the initial one."""
         measure: Measure = key("probability", "Probability of the whole name, or its geometric mean over the tokens.")
         decay: float = key(0.0, ge=0, le=1)
         """lambda of generalised advantage estimation: 0 credits a decision with its own gain, 1 with all later ones."""
@@ -65,7 +64,8 @@ class BeliefGain(Algorithm):
         scale = self.weight
         if self.settings.training.normalise == "group_std":  # not centred: 0 is the value of diagnosing now
             scale = pstdev([advantage for row in advantages for advantage in row]) or 1.0
-        decisions = [self._token_advantages(*pair, scale) for pair in zip(group, advantages, strict=True)]
+        rows = zip(group, advantages, strict=True)
+        decisions = [self._token_advantages(trajectory, row, scale) for trajectory, row in rows]
         alternatives: list[Alternative] = []
         if self.options.reading != "none":
             alternatives = list(await asyncio.gather(*map(self._true_diagnosis, build_tree(group).values())))
@@ -73,8 +73,8 @@ class BeliefGain(Algorithm):
         return GroupAdvantages(decisions=decisions, alternatives=alternatives, counts=counts)
 
     def _token_advantages(self, trajectory: Trajectory, advantages: Sequence[float], scale: float) -> list[PerToken]:
-        """Return the ``advantages`` of a trajectory's decisions divided by ``scale``. In a diagnosis only the tokens of
-        the disease's name have one. Without the option ``choice`` all are 0."""
+        """Return the ``advantages`` of a trajectory's decisions, divided by ``scale``. In a diagnosis only the tokens
+        of the name of the disease get the advantage, the others 0. Without the option ``choice`` all are 0."""
         if not self.options.choice:
             return [0.0] * len(advantages)
         scaled: list[PerToken] = [advantage / scale for advantage in advantages]

@@ -28,9 +28,8 @@ class Cdpr(Algorithm):
         super().__init__(context)
         self.credit = context.settings.credit
         policy = context.load_frozen_policy() if self.needs_frozen_policy(context.settings) else context.policy
-        self.process_reward = ProcessReward(
-            context.environment, context.policy, policy, self.credit, context.settings.utility, context.seed
-        )
+        environment, weights = context.environment, context.settings.utility
+        self.process_reward = ProcessReward(environment, context.policy, policy, self.credit, weights, context.seed)
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Compute the process rewards of a group, and the advantage of each trajectory. With ``credit.level: step``
@@ -74,9 +73,8 @@ class Cdpr(Algorithm):
             self._add_step_level(credited)
         for scored in credited:
             scored.credit.pools.store()
-        metrics = scores.summarise([scored.credit.report for scored in credited], self.credit) | super().finish_batch(
-            batch
-        )
+        reports = [scored.credit.report for scored in credited]
+        metrics = scores.summarise(reports, self.credit) | super().finish_batch(batch)
         outcomes = [list(map(outcome_reward, scored.credit.group)) for scored in credited]
         return metrics | {"credit/equal_outcome_groups": share_of_equal_groups(outcomes)}
 

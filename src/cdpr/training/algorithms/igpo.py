@@ -1,8 +1,8 @@
 """IGPO: a turn's reward is the gain in probability of the true answer (Wang et al., ICLR 2026, arXiv 2510.14967).
 
 As published, the last turn gets the outcome, all rewards of a group are normalised together, and a decision is credited
-with the sum from its turn on. Here every reward also holds the price of its turn, in units of correctness, without
-which nothing would be cheap. The probability of a name is the geometric mean over its tokens.
+with the sum from its turn on. Here the price of a turn, in units of correctness, is subtracted from its reward:
+otherwise costs would not count. The probability of a name is the geometric mean over its tokens.
 """
 
 from itertools import pairwise

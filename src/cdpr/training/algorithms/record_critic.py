@@ -112,17 +112,15 @@ class RecordCritic(Algorithm):
         tokenizer = self.prompts.tokenizer
         self.request_prefix = tuple(tokenizer.encode(self._request_text("").rstrip()))  # of every request
         # Examinations and diagnoses are distinguished by the first token of their names.
-        examinations = index_by_first_token(
-            (name for case in context.cases for name in case.key_pertinent_results_dict),
-            lambda name: tokenizer.encode(self._request_text(name))[len(self.request_prefix)],
-        )
+        exam_names = (name for case in context.cases for name in case.key_pertinent_results_dict)
+        start = len(self.request_prefix)  # of the name in a request
+        examinations = index_by_first_token(exam_names, lambda n: tokenizer.encode(self._request_text(n))[start])
         self.examination_tokens = list(examinations)
         self.number_of_examination = {name: number for number, name in enumerate(examinations.values())}
         self.request_texts = [self._request_text(name) for name in examinations.values()]
         self.request_ids = [(*tokenizer.encode(text), tokenizer.end_of_turn) for text in self.request_texts]
-        diagnoses = index_by_first_token(
-            (true_names(case)[0] for case in context.cases), lambda name: tokenizer.encode(f" {name}")[0]
-        )
+        true_diagnoses = (true_names(case)[0] for case in context.cases)
+        diagnoses = index_by_first_token(true_diagnoses, lambda name: tokenizer.encode(f" {name}")[0])
         self.diagnosis_tokens, self.diagnosis_names = list(diagnoses), list(diagnoses.values())
         self.initial_model: Any = context.load_initial_model()
         rate, model = self.options.learning_rate, context.load_initial_model()
@@ -272,8 +270,9 @@ class RecordCritic(Algorithm):
         names = [self.diagnosis_names[number] for number in batch.log_beliefs.argmax(1).tolist()]
         calls = []
         for n, (visit, share) in enumerate(zip(batch.visits, continuing.tolist(), strict=True)):
+            stop_share = 1 - share if trains_choice else 0.0
             request_shares = [share * p for p in target[n].tolist()] if trains_choice and not visit.forced else []
-            calls.append(self._replies_at(visit, names[n], 1 - share if trains_choice else 0.0, request_shares))
+            calls.append(self._replies_at(visit, names[n], stop_share, request_shares))
         alternatives: list[list[Alternative]] = [[] for _ in groups]
         for visit, replies in zip(batch.visits, await asyncio.gather(*calls), strict=True):
             alternatives[visit.group] += replies
@@ -286,9 +285,11 @@ class RecordCritic(Algorithm):
     async def _replies_at(
         self, visit: Visit, name: str, stop_share: float, request_shares: Sequence[float]
     ) -> list[Alternative]:
-        """Return the diagnosis ``name`` and requests at a visited state as alternatives. The verb of the diagnosis has
-        the weight ``stop_share``, its name ``reading_weight``; the request of examination e has ``request_shares[e]``.
-        """
+        """Return the replies to learn at a visited state, each with the advantage 1: the diagnosis ``name``, and the
+        request of each examination e whose ``request_shares[e]`` is at least :data:`_LEAST_SHARE`.
+
+        The weights of the diagnosis are ``stop_share`` for each token of its verb and ``reading_weight`` for each token
+        of its name. The tokens of a request have its share as their weight. ``request_shares`` may be empty."""
         requests = [e for e, share in enumerate(request_shares) if share >= _LEAST_SHARE]
         diagnosis = render_action(FinalDiagnosis(name), self.prompts.settings.style)
         texts = [diagnosis, *(self.request_texts[e] for e in requests)]
@@ -297,7 +298,8 @@ class RecordCritic(Algorithm):
             verb_and_name_values(self.policy, turns[0], stop_share, self.options.reading_weight),
             *(request_shares[e] for e in requests),
         ]
-        return [Alternative(visit.i, (turn,), (1.0,), (weight,)) for turn, weight in zip(turns, weights, strict=True)]
+        weighted_turns = zip(turns, weights, strict=True)
+        return [Alternative(i=visit.i, turns=(t,), advantages=(1.0,), weights=(w,)) for t, w in weighted_turns]
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Return the metrics of the batch that :meth:`score_batch` has scored."""

@@ -14,11 +14,12 @@ from ..training_run import MAX_GRAD_NORM
 from .optimisers import AdamW, MuonAndAdamW
 from .update import Segment, token_logits
 
-_BRANCHES = 512  # of one forward pass
-_SCALE = 0.3  # of a new reader's logits: about the one that fits the tiny policy's warm start, which is too sure
+_BRANCHES = 512  # branches in one forward pass, at most
+_SCALE = 0.3  # first scale of a reader's logits: below 1, because the warm-started tiny policy is too sure
 _HIDDEN = 256  # units of the critic's hidden layers
 _MATRICES = 5.0  # Muon's learning rate for a learning rate of AdamW of 1
-_REMEMBERED, _BATCH, _STEPS = 8192, 256, 8  # states that the critic remembers, learns from in a step, and its steps
+# Of the critic: the states that it remembers, the states of one of its batches, and its steps per iteration.
+_REMEMBERED, _BATCH, _STEPS = 8192, 256, 8
 
 
 class Branch(NamedTuple):
@@ -59,13 +60,10 @@ def branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Seque
         attends = torch.ones(len(chunk), 1, width, past + width, dtype=torch.bool, device=device)
         attends[..., :past] = (torch.arange(past, device=device) < start[:, None])[:, None, None]
         attends[..., past:] = attends[..., past:].tril()
-        hidden = model.model(
-            input_ids=ids,
-            attention_mask=attends,
-            position_ids=start[:, None] + torch.arange(width, device=device),
-            past_key_values=cache.select([branch.context for branch in chunk], past),
-            use_cache=True,
-        ).last_hidden_state
+        positions = start[:, None] + torch.arange(width, device=device)
+        inputs = {"input_ids": ids, "attention_mask": attends, "position_ids": positions}
+        contexts_of_chunk = cache.select([branch.context for branch in chunk], past)
+        hidden = model.model(**inputs, past_key_values=contexts_of_chunk, use_cache=True).last_hidden_state
         last_token = is_token.sum(1) - 1
         logits[numbers] = model.lm_head(hidden[torch.arange(len(chunk)), last_token]).float()
     return logits
@@ -112,8 +110,8 @@ class Reader(torch.nn.Module):
 
     def learn(self, log_beliefs: torch.Tensor, truths: torch.Tensor, rate_share: float) -> float:
         """Take one step on the cross-entropy of ``log_beliefs`` [N, D] with the numbers of the true diagnoses [N], at
-        this share of the learning rate. Returns the loss. Raises FloatingPointError for a gradient that is not finite;
-        the weights are then those before."""
+        this share of the learning rate. Returns the loss. Raises FloatingPointError for a gradient that is not finite,
+        and leaves the weights unchanged then."""
         loss = torch.nn.functional.cross_entropy(log_beliefs, truths)
         self.zero_grad(set_to_none=True)
         loss.backward()
@@ -125,7 +123,8 @@ class Reader(torch.nn.Module):
 
 class Critic(torch.nn.Module):
     """A network that predicts the value of each of E examinations from log b [N, D] and the earlier requests [N, E]. It
-    learns from the last states that it was given."""
+    learns from the :data:`_REMEMBERED` states that it was given last. ``rate`` is its peak learning rate, ``seed``
+    fixes its first weights."""
 
     def __init__(self, diagnoses: int, examinations: int, rate: float, seed: int, device: torch.device):
         super().__init__()

@@ -36,12 +36,10 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     cannot hold the 256 bytes and the added tokens.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    free = vocab_size - len(SCAFFOLD) - len(CONTROL) - len(alphabet)
+    added = len(CONTROL) + len(SCAFFOLD)
+    free = vocab_size - added - len(alphabet)
     if free < 0:
-        raise ValueError(
-            f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {len(CONTROL) + len(SCAFFOLD)} added "
-            "tokens"
-        )
+        raise ValueError(f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {added} added tokens")
     by_phrase = pre_tokenizers.Split(Regex(_PHRASES), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     counts = _count_phrases(corpus, by_phrase)
@@ -50,9 +48,8 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence([by_phrase, to_bytes])
     size = vocab_size - len(SCAFFOLD) - len(frequent)
-    trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=list(CONTROL), initial_alphabet=alphabet, show_progress=False
-    )
+    chat = list(CONTROL)  # control tokens of a conversation
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=chat, initial_alphabet=alphabet, show_progress=False)
     others = sorted(counts.keys() - set(frequent))
     bpe.train_from_iterator((phrase for phrase in others for _ in range(counts[phrase])), trainer)
     learned = json.loads(bpe.to_str())["model"]
@@ -61,7 +58,7 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
         vocabulary.setdefault(to_bytes.pre_tokenize_str(phrase)[0][0], len(vocabulary))
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=True))
     tokenizer.pre_tokenizer, tokenizer.decoder = bpe.pre_tokenizer, decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(CONTROL))
+    tokenizer.add_special_tokens(chat)
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in SCAFFOLD])
     return tokenizer
 
