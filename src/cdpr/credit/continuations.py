@@ -271,11 +271,8 @@ class Pools:
         path = tuple(map(display_key, trajectory.steps[t:]))
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(i, t):
             return Continuation(trajectory.correct, trajectory.effort(t), path)
-        ends = await rollouts.rollout(trajectory.states[t + horizon], (_CUT + i,), 0)
-        end = ends.get(_CUT + i)
-        if end is None:
-            return None
-        return Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort, path[:horizon])
+        end = (await rollouts.rollout(trajectory.states[t + horizon], (_CUT + i,), 0)).get(_CUT + i)
+        return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort, path[:horizon])
 
     def store(self) -> None:
         """Store the cached and fresh continuations of all pools in the cache, in the order in which the pools were

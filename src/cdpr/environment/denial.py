@@ -71,9 +71,9 @@ _REPLACEMENT = re.compile(
     r"|^(?:但|现|而)?(?:在|为|是)",
     re.IGNORECASE,
 )
-_NOT_ONLY = re.compile(
-    r"^not only (.+?),? but(?: also)? (.+)$|^不仅(?:是)?(.+?)[,]?(?:还有|而且|也)(.+)$", re.IGNORECASE
-)
+_NOT_ONLY = re.compile(r"(?i)^not only (.+?),? but(?: also)? (.+)$|^不仅(?:是)?(.+?)[,]?(?:还有|而且|也)(.+)$")
+_PREPOSITION_OF = re.compile(r"\b(?:of|for|von|für|de|del|d)\b", re.IGNORECASE)
+_PREPOSITION_BY = re.compile(r"\b(?:by|on|given|via|durch|par|por)\b|被", re.IGNORECASE)
 
 
 def normalise_punctuation(text: str) -> str:
@@ -147,12 +147,8 @@ def _classify_clause(clause: str, head: str) -> Clause:
     if not head:
         return "doubt" if "h" in classes or re.search("s.*[xm]", classes) else "other"
     # "Not supported by X" speaks of the diagnosis, "no evidence of X" of X.
-    unsupported = re.search("^[gp]*n[g]*p[gp]*[xm]", classes) and not re.search(
-        r"(?i)\b(?:of|for|von|für|de|del|d)\b", clause
-    )
-    refuted_by = re.search("^g*[rs]g*[xm]", classes) and re.search(
-        r"(?i)\b(?:by|on|given|via|durch|par|por)\b|被", clause
-    )
+    unsupported = re.search("^[gp]*n[g]*p[gp]*[xm]", classes) and not _PREPOSITION_OF.search(clause)
+    refuted_by = re.search("^g*[rs]g*[xm]", classes) and _PREPOSITION_BY.search(clause)
     names_head = set(map(normalise, subject)) <= set(normalise(head).split())
     if names_head or refuted_by:
         return "denial"

@@ -164,8 +164,7 @@ class AllActions(Algorithm):
             else:
                 others[step.turn.token_ids].append(step)
         alternatives = []
-        for same_reply in others.values():
-            advantage = self._advantage(tree, node.state, same_reply[0])
-            turns, weights = (same_reply[0].turn,), (weight * len(same_reply),)
-            alternatives.append(Alternative(node.visits[0][0], turns, (advantage,), weights))
+        for same in others.values():  # steps with the same reply
+            advantage = self._advantage(tree, node.state, same[0])
+            alternatives.append(Alternative(node.visits[0][0], (same[0].turn,), (advantage,), (weight * len(same),)))
         return alternatives

@@ -64,8 +64,7 @@ class BeliefGain(Algorithm):
         scale = self.weight
         if self.settings.training.normalise == "group_std":  # not centred: 0 is the value of diagnosing now
             scale = pstdev([advantage for row in advantages for advantage in row]) or 1.0
-        rows = zip(group, advantages, strict=True)
-        decisions = [self._token_advantages(trajectory, row, scale) for trajectory, row in rows]
+        decisions = [self._token_advantages(t, row, scale) for t, row in zip(group, advantages, strict=True)]
         alternatives: list[Alternative] = []
         if self.options.reading != "none":
             alternatives = list(await asyncio.gather(*map(self._true_diagnosis, build_tree(group).values())))

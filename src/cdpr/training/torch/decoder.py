@@ -221,6 +221,4 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def _repeat(states: Tensor, times: int) -> Tensor:
     """Repeat each head of keys or values [B, heads, T, size] ``times`` times."""
     batch, heads, length, size = states.shape
-    if times == 1:
-        return states
     return states[:, :, None].expand(batch, heads, times, length, size).reshape(batch, heads * times, length, size)

@@ -177,9 +177,8 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
             if ray_cpus < cpus:
                 problems.append(f"Ray has {ray_cpus:g} CPUs, and the run takes {cpus}: use a machine with more")
             elif time.monotonic() > deadline:
-                problems.append(
-                    f"the run did not start within {patience:g} seconds; it waits for {waiting}{_missing_resources()}"
-                )
+                reason = f"it waits for {waiting}{_missing_resources()}"
+                problems.append(f"the run did not start within {patience:g} seconds; {reason}")
             if problems:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
                 return

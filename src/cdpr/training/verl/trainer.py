@@ -188,9 +188,8 @@ class DiagnosticTrainer(PPOTrainerSync):
         uids = dict.fromkeys(key.rsplit("_", 2)[0] for key in keys)  # of UID_MEMBER_OUTPUT
         self.batch_advantages = ray.get(self._worker.finish_batch.remote(list(uids)))
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
-        rewards = token_rewards(
-            batch.keys, data["response_mask"].unbind(), self.batch_advantages, self.training_settings
-        )
+        masks = data["response_mask"].unbind()
+        rewards = token_rewards(batch.keys, masks, self.batch_advantages, self.training_settings)
         nested = torch.nested.as_nested_tensor(rewards, layout=torch.jagged)
         fields = TensorDict({"rm_scores": nested}, batch_size=len(batch))
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
