@@ -51,12 +51,12 @@ def modality(name: str) -> str | None:
 
 
 def regions(words: frozenset[str]) -> list[frozenset[str]]:
-    """One set of words (modality and region) per region in the ``words`` of an imaging name, as a study of it may be
-    listed; other words are left out.
+    """Split the ``words`` of an imaging name by region: one set per region, of the modality and the region's words as
+    the vocabulary lists them. Other words are left out.
 
-    A region within one that the modality pictures as a whole becomes that one: ``{"ct", "wrist", "tumor"}`` gives
-    ``[{"ct", "upper", "extremity"}]``. Empty where no region is known, and where a technique (perfusion, ...) makes
-    another study of it.
+    A small region becomes the larger one under which the modality is listed, here the wrist the upper extremity:
+    ``{"ct", "wrist", "tumor"}`` gives ``[{"ct", "upper", "extremity"}]``. Empty where no region is known, or where a
+    technique (perfusion, ...) makes a different study of it.
     """
     if words & _TECHNIQUES:
         return []

@@ -163,9 +163,10 @@ def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> 
 
 
 def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
-    """The priced examination with the most similar spelling, and the similarity (to 100); None if none is similar."""
-    if not words_of(name) - BLOOD or is_specimen(name):
-        return None  # every examination of that specimen begins so
+    """The priced examination with the most similar spelling, and the similarity (at most 100); None if none is similar,
+    and for a name that is only a specimen."""
+    if is_specimen(name) or words_of(name) <= BLOOD:
+        return None  # "serum" resembles every examination of serum
     known = _known(catalogue)
     best = process.extractOne(normalise(name), known.keys(), scorer=fuzz.token_sort_ratio, score_cutoff=_RESEMBLES)
     return (known[best[0]], round(best[1], 1)) if best else None

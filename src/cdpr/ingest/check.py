@@ -54,8 +54,9 @@ class Report:
     def text(self, show_values: bool = False) -> str:
         """Write the report for a terminal.
 
-        Of a credentialed source it quotes no value unless ``show_values``: a name in JSON may be a patient's words, and
-        so may a first line that is no header.
+        Of a credentialed source it withholds values and the names of columns unless ``show_values``, because a key in
+        JSON, or the first line of a table without a header, may be a patient's words; and the names of unpriced
+        examinations that few cases have.
         """
         quiet = self.credentialed and not show_values
         keys = [list(case.key_pertinent_results_dict) for case in self.cases]

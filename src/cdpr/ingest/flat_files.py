@@ -94,11 +94,11 @@ def find_file(folder: Path, name: str, *endings: str) -> Path | None:
 
 
 def open_content(path: Path) -> tuple[str, list[str], io.BufferedReader]:
-    """Open a file and unpack it, however often it is packed. Its first bytes decide what it is, not its name.
+    """Open a file and unpack it, at most :data:`_MOST_PACKINGS` times. Its first bytes decide what it is, not its name.
 
-    Returns the kind of its content, ``text`` or another one that ``phrases.yaml`` lists (``flat_files``), the
-    compressions around it, outermost first, and a stream of its bytes. Raises IngestError for an archive of several
-    files and for an Excel workbook.
+    Returns three things: the kind of the content (``text``, or another one of ``flat_files`` in ``phrases.yaml``, such
+    as ``PDF``); the compressions around it, outermost first; and a stream of the unpacked bytes. Raises IngestError for
+    an archive of several files and for an Excel workbook.
     """
     packings: list[str] = []
     stream: io.BufferedReader[Any] = path.open("rb")

@@ -159,12 +159,12 @@ def classify_error(status: int, body: Any) -> Completion | Literal["no money"] |
     refused, ``no money`` where the account is empty, and None for any other error.
     """
     names, text = list(_error_names(body)), str(body)
-    may_be_refusal = status in (*CONVERSATION_ERRORS, 413)
+    is_about_conversation = status in CONVERSATION_ERRORS
     if status == 402 or any(map(_IS_MONEY.search, names)) or _SAYS_MONEY.search(text):
         return "no money"
-    if status == 413 or any(map(_IS_TOO_LONG.search, names)) or (may_be_refusal and _SAYS_TOO_LONG.search(text)):
+    if status == 413 or any(map(_IS_TOO_LONG.search, names)) or (is_about_conversation and _SAYS_TOO_LONG.search(text)):
         return TOO_LONG
-    is_refusal = any(map(_IS_REFUSAL.search, names)) or (may_be_refusal and _SAYS_REFUSAL.search(text))
+    is_refusal = any(map(_IS_REFUSAL.search, names)) or (is_about_conversation and _SAYS_REFUSAL.search(text))
     return REFUSED if is_refusal else None
 
 

@@ -76,16 +76,20 @@ def accuracy_at(draws: np.ndarray, costs: np.ndarray) -> np.ndarray:
 
 
 def area(draws: np.ndarray) -> np.ndarray:
-    """Return the mean accuracy [draws] of each draw of a curve between the costs :data:`AREA_USD`."""
+    """Return the mean accuracy over the costs :data:`AREA_USD`, [draws], of the draws of a curve [draws, points, 2]
+    (accuracy and cost): the area under each, divided by its width."""
     grid = np.linspace(*AREA_USD, 41)
     along = [accuracy_at(draws, np.full(len(draws), cost)) for cost in grid]
     return np.trapezoid(along, grid, axis=0) / (grid[-1] - grid[0])
 
 
 def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str) -> Row:
-    """Return what a table shows of a curve, each with its interval: the accuracy at the cost of CDPR (``matched``), at
-    half the cost of GRPO (``half``) and the ``area``, and their differences to CDPR, to GRPO and to the area of CDPR's
-    curve (``over_*``). Or the ``reason`` why it was not measured."""
+    """Return the row of a curve; every figure has its interval.
+
+    ``matched`` is the accuracy at CDPR's cost, ``over_cdpr`` that minus CDPR's accuracy; ``half`` is the accuracy at
+    half of GRPO's cost, ``over_grpo`` that minus GRPO's accuracy at its full cost; ``area`` is that of :func:`area`,
+    ``over_area`` that minus the area of CDPR's curve. Where a part was not measured, the row has only a ``reason``.
+    """
     try:
         curve = frontiers.draws(label, dataset, decoding)
         our_curve = frontiers.draws(frontiers.label(OURS), dataset, decoding)
@@ -131,8 +135,9 @@ write_frontier = comparisons.writer(sheet)
 
 
 def plot_frontier(settings: Settings, job: Job) -> None:
-    """Plot accuracy against cost: a panel per data set (columns) and decoding (rows), each rule a curve with 95%
-    intervals over seeds and cases. Marked are CDPR's own cost and half of GRPO's."""
+    """Plot accuracy against cost: a panel per data set (columns) and decoding (rows), a curve per
+    training rule with a point per weight of a right diagnosis, each with 95% intervals over seeds and cases. Dotted
+    lines mark CDPR's cost and half of GRPO's."""
     frontiers = Frontiers(settings, job.inputs["results"])
     decodings = frontiers.results.decodings
     with style.drawing(7.2, 0.9 + 2.5 * len(decodings), job.out) as figure:

@@ -88,8 +88,9 @@ plot_further_sensitivity = partial(draw_sweeps, figure="further_sensitivity", ev
 
 
 def sweep_rows(results: Results, panels: Iterable[Panel]) -> list[Row]:
-    """Return the rows of the CSV, one per point. Accuracies are shares; ``difference`` is the accuracy minus that of
-    the default, on the same cases and seeds. ``status`` names the runs that diverged."""
+    """Return the rows of the CSV, one per point: those of the panels, whose ``status`` (of :meth:`Results.summary`) names
+    runs that diverged, with the interval of the accuracy and ``difference``, the accuracy minus that of the default on
+    the same cases and seeds; empty for the default. Accuracies are shares."""
     csv_rows = []
     for panel in panels:
         for position, row in enumerate(panel.rows):
@@ -138,7 +139,8 @@ def _notes(results: Results, panels: Sequence[Panel], all_panels: Sequence[Panel
     unswept = ", ".join(panel.sweep.symbol for panel in all_panels if panel not in panels)
     rows = [row for panel in panels for row in panel.rows]
     missing = [row["variant"] for row in rows if "reason" in row]
-    diverged = "; ".join(results.divergences(dict.fromkeys(run for row in rows for run, _ in row.get("runs", ()))))
+    runs = dict.fromkeys(run for row in rows for run, _dataset in row.get("runs", ()))  # each once, in order
+    diverged = "; ".join(results.divergences(runs))
     cases = max((row.get("n", 0) for row in rows), default=0)
     return [
         f"not swept in the {settings.tier}: {unswept} (snakemake sensitivity_all)" if unswept else "",

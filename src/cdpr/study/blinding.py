@@ -66,7 +66,7 @@ class Key(Record):
 
     @classmethod
     def open(cls, path: Path, items: Items) -> Self:
-        """Read the key of ``items``. Raises StudyError for the key of another study, or one that was edited."""
+        """Read the key of ``items``. Raises StudyError for the key of another study, or one with other contents."""
         key = cls.read(path)
         if key.study != items.study or set(key.runs) != set(items.contents):
             raise StudyError(f"{path}: this is the key of study {key.study}, the forms are of {items.study}; keep the "

@@ -58,7 +58,8 @@ class ValueTree:
         return None if next_value is None else self.return_of(False, step.effort) + next_value
 
     def has_value(self, state: State, step: Step) -> bool:
-        """Whether :meth:`q_value` of the step is not None. Unlike that method this does not judge a diagnosis."""
+        """Whether :meth:`q_value` of the step is not None. A diagnosis in ``step`` itself is not judged for this, but
+        those behind it may be."""
         return bool(self.beliefs) or self.is_last(state, step) or self.state_value(state.after(step)) is not None
 
     def is_last(self, state: State, step: Step) -> bool:

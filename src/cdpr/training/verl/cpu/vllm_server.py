@@ -27,7 +27,7 @@ class Server(vLLMHttpServer):
 
 
 class Replica(vLLMReplica):
-    """verl's handle of one such server."""
+    """verl's handle of one server, which starts :class:`Server` instead of verl's own."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
