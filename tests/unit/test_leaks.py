@@ -279,9 +279,9 @@ def test_every_section_is_searched(section):
 
 
 def test_a_title_ends_no_sentence():
-    sections = {HPI: "Chills. Ms. A and Mr. B had a CT that showed stones. She sections us that Dr. C was away."}
+    sections = {HPI: "Chills. Ms. A and Mr. B had a CT that showed stones. She told us that Dr. C was away."}
     history, _ = control_leaks("c", "Gout", sections, {"Pulse": "80"}, STRICT, Attrition("private"))
-    assert history[HPI].split("\n") == ["Chills.", "She sections us that Dr. C was away."]
+    assert history[HPI].split("\n") == ["Chills.", "She told us that Dr. C was away."]
 
 
 def test_a_relative_costs_no_case_unless_the_settings_say_so():

@@ -43,7 +43,6 @@ _ORGANISM, _UNLISTED = re.compile(_TABLE["organism"]), compile_rewriting(_TABLE[
 _SAMPLED = re.compile(_TABLE["sampled"].replace(" )", ")"))  # a word for what is examined
 _WORD = re.compile("[a-z]{3,}")
 _TARGETS = frozenset({"antibody", "antigen"})  # what is looked for, without the microbe whose it is
-_CELLS = frozenset({"rbc", "wbc", "leukocyte"})  # in which an enzyme is measured
 _COMPLETED, _CORRECTED = 4, 7  # letters from which a word is completed, and one letter of it corrected
 _LONGEST = 200  # characters; what is longer is no name
 _JOINED = 5  # examinations in one name at most
@@ -122,9 +121,10 @@ def _in_words_of_the_vocabulary(name: str) -> str:
 
 
 def _stands_alone(part: str) -> bool:
-    """Whether a part of a name is an examination by itself: "quant PCR" and "tissue" only say more of another one."""
-    says_more = words_of(part) <= _TECHNIQUES | _TARGETS | _CELLS | {"pcr", "microscopy"} or is_specimen(part)
-    return not says_more and bool(_by_name(part) or _imaging(part))
+    """Whether a part of a name is an examination by itself: "quant PCR", "tissue" and the cells in which an enzyme is
+    measured only say more of another one."""
+    says_more = words_of(part) <= _TECHNIQUES | _TARGETS | {"pcr", "microscopy", "rbc", "wbc", "leukocyte"}
+    return not says_more and not is_specimen(part) and bool(_by_name(part) or _imaging(part))
 
 
 def _rewritten(name: str) -> str:
@@ -395,9 +395,9 @@ def _joined(name: str) -> Meaning | None:
     """Several examinations in one name: "CRP and ESR", "EMG/NCS". Each has to be known by itself, with the specimen
     before the first ("urine culture and sodium") or with the last word ("hip and knee X-ray"), or its class."""
     first, *others = joined_parts(name) or [""]
-    # "HBsAg and antibody": a bare word means the first part's own.
-    parts = [first] + [part for part in others
-                       if not _PATTERN.mode.fullmatch(normalise(part)) and not words_of(part) <= _TARGETS]  # fmt: skip
+    # "HBsAg and antibody": a bare word means the first part's own, as does a mode of it.
+    is_bare = lambda part: set() < words_of(part) <= _TARGETS or _PATTERN.mode.fullmatch(normalise(part))  # noqa: E731
+    parts = [first, *itertools.filterfalse(is_bare, others)]
     if others and len(parts) == 1:
         return _read(first)
     # "Glucose, CSF" is no glucose beside a puncture.

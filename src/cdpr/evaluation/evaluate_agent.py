@@ -83,9 +83,10 @@ def evaluate(
     metrics by name.
 
     The metrics ``<decoding>/<name>`` are means over the cases, such as ``greedy/accuracy``; the names are ``accuracy``,
-    ``aec`` (US dollars), ``aen`` (examinations), ``n_na`` (unavailable or invalid requests) and ``utility``. ``cases``
-    is the number of cases; ``seconds`` and ``retries`` (repeated requests to models) are those of this call alone.
-    Printed are a progress bar, and warnings of unanswered calls, cut prompts, cut results and failures of judges.
+    ``aec`` (US dollars), ``aen`` (N_tests, the examinations that the utility charges), ``n_na`` (unavailable or invalid
+    requests) and ``utility``. ``cases`` is the number of cases; ``seconds`` and ``retries`` (repeated requests to
+    models) are those of this call alone. Printed are a progress bar, and warnings of unanswered calls, cut prompts, cut
+    results and failures of judges.
 
     ``policy`` is the folder of the run's own policy, where it has one. ``server`` is the
     :class:`~cdpr.llm.own_server.OwnServer` that the job started for the run's model, or None. Rows are saved under

@@ -228,7 +228,7 @@ def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
             intervals = tuple((float(low), float(high)) for low, high in forms)
         else:
             wording = {state: tuple(map(str, form)) for state, form in zip(states, forms, strict=True)}
-    grown = entry.get("organism", {})
+    grown = entry.get("organism") or {}
     organisms = {states.index(state): (itemid, organism) for state, (itemid, organism) in grown.items()}
     phrases = wording and tuple(wording[state] for state in states)
     table, mention, line = _build_table(entry, states, codes), float(entry.get("mention", 1.0)), entry.get("line", "")

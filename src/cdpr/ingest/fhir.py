@@ -322,8 +322,8 @@ def _read_notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict
 
 
 def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
-    """Yield the texts of a case that may have history and physical examination, structured ones first. Withdrawn notes
-    are counted."""
+    """Yield the texts of a case that may have history and physical examination, structured ones first, each
+    with whether it is a whole note. Withdrawn notes are counted."""
     for resource in of_kind(case.resources, "Composition"):
         if resource.text("status") in FINAL:
             yield from ((section, False) for section in _composition_sections(resource))

@@ -28,7 +28,7 @@ _LONG = 80  # a value with more characters and no unit is a report, not a quanti
 
 def time_of(resource: Resource, last: bool = False) -> datetime | None:
     """When a result was true of the patient, else when it was reported; None where it says neither. Of a date without a
-    time it is the first moment of the day, or with ``end`` the last."""
+    time it is the first moment of the day, or with ``last`` the last."""
     period = resource.child("effectivePeriod") or resource.child("performedPeriod")
     names = ("effectiveDateTime", "effectiveInstant", "start", "performedDateTime", "issued")
     moments = ((period if name == "start" else resource).moment(name, last) for name in names)
@@ -45,8 +45,8 @@ class Person(NamedTuple):
 def collect_results(
     resources: Sequence[Resource], person: Person, attrition: Attrition
 ) -> tuple[dict[str, str], list[str]]:
-    """Collect the results of one case from its ``resources``, which are in the order of their times. What cannot be
-    used is counted."""
+    """Collect the results of one case from its ``resources``, which are in the order of their times. Returns the
+    results by examination, and the social history. What cannot be used is counted."""
     workup = Workup()
     social: list[str] = []
     panel_names, panels = _name_panels(resources, attrition)
@@ -208,8 +208,8 @@ def _read_analytes(content: FhirElement, person: Person, parent_label: str = "")
 
 
 def read_value(content: FhirElement) -> tuple[str, str] | None:
-    """Read the ``value[x]`` of an observation or answer; None without a value, or with one that says that there is
-    none."""
+    """Read the ``value[x]`` of an observation or answer; returns it and its unit, None without a value or with one that
+    says that there is none."""
     if content.child("dataAbsentReason"):
         return None
     if quantity := content.child("valueQuantity"):
@@ -233,7 +233,8 @@ def read_value(content: FhirElement) -> tuple[str, str] | None:
 
 
 def _reference_range(content: FhirElement, person: Person) -> tuple[float | None, float | None, str]:
-    """The reference range of an observation for a healthy person of this sex and age: of several the most specific."""
+    """The reference range of an observation for a healthy person of this sex and age: of several the most
+    specific. Returns its low and high bound, None without one, and a remark of what it says."""
     fitting = [one for one in content.children("referenceRange") if _is_range_for(one, person)]
     if not fitting:
         return None, None, ""

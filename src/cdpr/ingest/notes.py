@@ -290,7 +290,7 @@ def _kind(name: str) -> str | None:
 
 def _is_title(name: str, rest: str) -> bool:
     """Whether a line names the examination itself and no system: "ADMISSION PHYSICAL EXAM", "Exam: ...". ``name`` is
-    the line's heading, empty without one, ``findings`` the rest of the line."""
+    the line's heading, empty without one, ``rest`` the rest of the line."""
     if not name:
         return says_something(rest) and _EXAM.title_alone.fullmatch(rest) is not None
     titled = _EXAM.title.search(name) and len(name.split()) > 1 and not rest.strip() and _kind(name) is None

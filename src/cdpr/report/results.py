@@ -108,8 +108,8 @@ class Results:
     def summary(self, method: Method, dataset: str, decoding: str) -> Row:
         """Return the row of a method on a data set.
 
-        It names method, data set and decoding. Where the method was measured, ``status`` is ``measured`` and there are
-        the number of ``seeds``, the ``runs`` behind the figures, and every metric as the columns of
+        It names method, data set and decoding. Where the method was measured, ``status`` begins with ``measured``,
+        and there are the number of ``seeds``, the ``runs`` behind the figures, and every metric as the columns of
         :func:`~cdpr.evaluation.metrics.estimate`. On a single data set there are also the columns of
         :meth:`_estimates_on`. Where it was not, ``reason`` says why, and ``missing`` names the missing files.
         """
@@ -312,10 +312,13 @@ def evaluations_of(method: Method, dataset: str) -> Runs:
 def pair_runs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:
     """Pair the runs of two methods: by seed where both were trained, else the single run of one with all of the other.
 
-    ``["a-seed0", "a-seed1"]`` and ``["b-seed1", "b-seed2"]`` give ``[("a-seed1", "b-seed1")]``.
+    ``["a-seed0", "a-seed1"]`` and ``["b-seed1", "b-seed2"]`` give ``[("a-seed1", "b-seed1")]``. Raises ValueError for
+    several runs without seeds of both.
     """
     first_by_seed = dict(zip(seeds_of_runs(first), first, strict=False))  # empty where the runs have no seeds
     second_by_seed = dict(zip(seeds_of_runs(second), second, strict=False))
     if first_by_seed and second_by_seed:
         return [(run, second_by_seed[seed]) for seed, run in first_by_seed.items() if seed in second_by_seed]
+    if min(len(first), len(second)) > 1:
+        raise ValueError(f"several runs without seeds cannot be paired: {', '.join([*first, *second])}")
     return list(itertools.product(first, second))

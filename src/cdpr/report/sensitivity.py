@@ -88,8 +88,8 @@ plot_further_sensitivity = partial(draw_sweeps, figure="further_sensitivity", ev
 
 
 def sweep_rows(results: Results, panels: Iterable[Panel]) -> list[Row]:
-    """Return the rows of the CSV, one per point: those of the panels, whose ``status`` (of :meth:`Results.summary`) names
-    runs that diverged, with the interval of the accuracy and ``difference``, the accuracy minus that of the default on
+    """Return the rows of the CSV, one per point: those of the panels (``status``, of :meth:`Results.summary`, names
+    diverged runs), with the interval of the accuracy and ``difference``, the accuracy minus that of the default on
     the same cases and seeds; empty for the default. Accuracies are shares."""
     csv_rows = []
     for panel in panels:

@@ -146,8 +146,7 @@ def _add_rater(ratings: Ratings, rater: str, forms: Sequence[Form], items: Items
 
 def _read_scores(form: Form, items: Items) -> tuple[Scores, list[str]]:
     """Read the scores of a form. Returns them, and one line for each problem."""
-    codes, scores = items.codes(), Scores()
-    problems: list[str] = []
+    codes, scores, problems = items.codes(), Scores(), list[str]()
     for row in form.ratings:
         code = str(row.get("code"))
         rater, content = codes.get(code, ("", ""))
@@ -164,7 +163,7 @@ def _read_scores(form: Form, items: Items) -> tuple[Scores, list[str]]:
             if not _is_score(value):
                 fault = f"{_quote(value)} is no whole number from 1 to 5"
                 problems.append(f"{form.path}: out of range: {code}, {name}: {fault}")
-    return scores, problems
+    return scores, list(dict.fromkeys(problems))
 
 
 def _is_score(value: Any) -> bool:

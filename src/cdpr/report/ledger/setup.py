@@ -59,10 +59,10 @@ def _find_value(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
 
 
 def _equal(value: Any, expected: Any) -> bool:
-    """Tell whether two values are equal; floats up to rounding, dicts by the keys of ``expected``."""
+    """Tell whether two values are equal; numbers up to rounding, dicts by the keys of ``expected``."""
     if isinstance(expected, dict):
         return all(_equal(value[name], other) for name, other in expected.items())
-    if isinstance(value, float) and isinstance(expected, (int, float)):
+    if all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in (value, expected)):
         return math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-12)
     return value == expected
 

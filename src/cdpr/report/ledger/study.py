@@ -54,7 +54,7 @@ def _compare_leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) ->
 def _compare_largest_lead(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
     """Compare our lead on a dimension with zero, and with our largest lead on another dimension."""
     lead, excess = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
-    support = excess if excess.low < lead.low else lead
+    support = lead if lead.low <= excess.low else excess  # also where an interval is missing
     text = f"{_scores(analysis, claim.dimension)}; the lead is {excess.value:+.2f} above the largest other one"
     return [replace(_comparison(analysis, lead, text), support=support)]
 
