@@ -20,7 +20,7 @@ from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, me
 from cdpr.files import TableError
 from cdpr.job import Job
 from cdpr.metrics_log import split_times
-from cdpr.report import learning_curves, main_table, methods, style
+from cdpr.report import learning_curves, main_table, methods, results, style
 from cdpr.report.accuracy_cost import labelled_agents, plot_accuracy_cost, plot_every_agent
 from cdpr.report.comparators import write_comparators
 from cdpr.report.curves import diverged_at, read_curves
@@ -676,3 +676,10 @@ def test_a_variant_without_its_row_in_the_main_table_takes_its_comparison_with_i
     write_main_table(settings, job(results, tmp_path / "t"))
     text = (tmp_path / "t.md").read_text("utf-8")
     assert "CDPR (ours) against GRPO" in text and "against Utility-GRPO" not in text
+
+
+def test_several_runs_without_seeds_are_no_pairs():
+    assert results.pair_runs(["a-seed0", "a-seed1"], ["b-seed1", "b-seed2"]) == [("a-seed1", "b-seed1")]
+    assert results.pair_runs(["random"], ["a-seed0", "a-seed1"]) == [("random", "a-seed0"), ("random", "a-seed1")]
+    with pytest.raises(ValueError, match="one, two, three, four"):
+        results.pair_runs(["one", "two"], ["three", "four"])
