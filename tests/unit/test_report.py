@@ -20,7 +20,7 @@ from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, me
 from cdpr.files import TableError
 from cdpr.job import Job
 from cdpr.metrics_log import split_times
-from cdpr.report import learning_curves, main_table, methods, results, style
+from cdpr.report import learning_curves, main_table, methods, style
 from cdpr.report.accuracy_cost import labelled_agents, plot_accuracy_cost, plot_every_agent
 from cdpr.report.comparators import write_comparators
 from cdpr.report.curves import diverged_at, read_curves
@@ -36,6 +36,7 @@ from cdpr.report.main_table import sheet, write_main_table
 from cdpr.report.methods import main_methods, pictured_methods, variant_method
 from cdpr.report.paper import read_paper
 from cdpr.report.provenance import ProvenanceError
+from cdpr.report.results import pair_runs
 from cdpr.report.table import Column, Table, interval, marks, number, to_csv, to_latex, to_markdown
 from cdpr.settings import labels_of, parse_settings
 from cdpr.settings.load import merge, restrict
@@ -679,7 +680,7 @@ def test_a_variant_without_its_row_in_the_main_table_takes_its_comparison_with_i
 
 
 def test_several_runs_without_seeds_are_no_pairs():
-    assert results.pair_runs(["a-seed0", "a-seed1"], ["b-seed1", "b-seed2"]) == [("a-seed1", "b-seed1")]
-    assert results.pair_runs(["random"], ["a-seed0", "a-seed1"]) == [("random", "a-seed0"), ("random", "a-seed1")]
+    assert pair_runs(["a-seed0", "a-seed1"], ["b-seed1", "b-seed2"]) == [("a-seed1", "b-seed1")]
+    assert pair_runs(["random"], ["a-seed0", "a-seed1"]) == [("random", "a-seed0"), ("random", "a-seed1")]
     with pytest.raises(ValueError, match="one, two, three, four"):
-        results.pair_runs(["one", "two"], ["three", "four"])
+        pair_runs(["one", "two"], ["three", "four"])
