@@ -1,7 +1,8 @@
 """The base class of training algorithms: rules that turn groups of trajectories into advantages.
 
-An algorithm is a subclass of :class:`Algorithm` in a file of its own; ``training.algorithm`` names it. Planning imports
-algorithms too, so they import torch inside functions only.
+An algorithm is a subclass of :class:`Algorithm` in a file of its own; the setting ``training.algorithm`` names the one
+that a training uses. Commands that never train import these files too, so an algorithm imports torch only inside its
+functions.
 """
 
 import asyncio
@@ -38,9 +39,9 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
     """Compute the group-relative advantages of trajectories, A = (G - mean_G) / (sigma_G + 1e-6) within each group
     (paper, section "Group-relative Advantage").
 
-    ``scores`` and the result have the shape (groups, n). sigma_G is the sample standard deviation, as in verl;
-    ``normalise`` ``none`` does not divide by it. A group of one keeps its score (mean 0, deviation 1), as in verl.
-    Equal scores give exactly 0, in spite of rounding."""
+    ``scores`` (G) and the result have the shape (groups, n). sigma_G is the sample standard deviation of the group, as
+    in verl; under ``normalise`` ``none`` the difference is not divided. A group of one trajectory has mean 0 and
+    deviation 1, as in verl. A group of equal scores gets exactly 0, without rounding errors."""
     if scores.shape[1] == 1:
         return scores.clone() if normalise == "none" else scores / (1 + EPSILON)
     equal = (scores == scores[:, :1]).all(dim=1, keepdim=True)
@@ -52,9 +53,11 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
 class Context:
     """Everything that an algorithm may use in a training run.
 
-    ``settings`` has only the settings that the algorithm ``reads``. ``policy`` is the policy in training;
-    ``load_frozen_policy()`` loads a policy with the initial weights, which never change. ``seed`` is the seed of the
-    run. The last three exist with the engine ``torch`` alone: the training ``cases``, the number of ``steps``
+    ``settings`` has only the settings that the attribute ``reads`` of the algorithm names. ``environment`` answers
+    requests for examinations and judges diagnoses. ``policy`` is the policy in training; ``load_frozen_policy()`` loads
+    a policy with the initial weights, which never change. ``seed`` is the seed of the run.
+
+    The other three fields are set with the engine ``torch`` only: the training ``cases``, the number of ``steps``
     (iterations) of the run, and ``load_initial_model()``, which returns a new torch module with the initial weights.
     """
 
@@ -70,12 +73,13 @@ class Context:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Replies to train on that are in no trajectory: they branch off from trajectory ``i`` of the group at one of its
-    states.
+    """Replies to train on that are in no trajectory of the group. They branch off from trajectory number ``i`` at one
+    of its states.
 
-    ``turns`` are one reply, or several with observations between them. ``advantages`` and ``weights`` have one entry
-    per turn; a token of weight w counts in the loss like w tokens of a trajectory. A reply that was given, not sampled
-    (``Policy.score_diagnoses``), with the advantage 1, adds its negative log-likelihood to the loss.
+    ``turns`` are one reply, or several consecutive ones with observations between them. ``advantages`` and ``weights``
+    have one entry per turn; a token of weight w counts in the loss like w tokens of weight 1. A reply that was not
+    sampled from the policy, but written by the algorithm, is learned by maximum likelihood if its advantage is 1: the
+    gradient of its loss is that of its negative log-likelihood.
     """
 
     i: int
@@ -88,10 +92,11 @@ class Alternative:
 class GroupAdvantages:
     """The advantages of one group, which :meth:`Algorithm.score_group` returns.
 
-    ``decisions[i][t]`` is the advantage of decision t of trajectory i, a :data:`PerToken`. ``weights[i][t]`` is its
+    ``decisions[i][t]`` is the advantage of decision t of trajectory i, a :data:`PerToken`; ``weights[i][t]`` is its
     weight in the loss, by default 1. ``alternatives`` are further replies to train on. ``scores`` has one score per
-    trajectory if the algorithm compares whole trajectories. ``counts`` are metrics, which are summed over the batch.
-    ``record`` describes the credit of the group for the file ``credit.jsonl.gz``."""
+    trajectory; None where the algorithm does not compare whole trajectories. ``counts`` are metrics by name, which are
+    summed over the batch. ``record`` describes the group's credit for the file ``credit.jsonl.gz``; None where nothing
+    is recorded."""
 
     decisions: list[list[Any]]  # of PerToken; lists of plain numbers are lists of these
     weights: list[list[Any]] = field(default_factory=list)
@@ -101,47 +106,54 @@ class GroupAdvantages:
     record: "CreditRow | None" = None
 
     def __post_init__(self) -> None:
+        """Give every decision the weight 1 where no weights were passed."""
         self.weights = self.weights or [[1.0] * len(advantages) for advantages in self.decisions]
 
 
 class Algorithm(ABC):
-    """Base class of all training algorithms. A subclass implements :meth:`score_group` (CONTRIBUTING.md, "Add an
-    algorithm"); one object serves a whole run.
+    """Base class of all training algorithms. One object serves a whole run: it computes the advantages of each group of
+    trajectories. A subclass implements :meth:`score_group` (CONTRIBUTING.md, "Add an algorithm").
 
-    ``reads`` names the settings that it reads beside those that every training reads: a variant cannot set others, and
-    reading others is an error. ``Options`` declares its own settings, ``training.options``; a file named there is part
-    of the run key. ``extra_samples``: it trains on :class:`Alternative` replies. ``requires`` maps names of settings to
-    the only values with which it can train.
+    ``Options`` declares the settings of this algorithm alone, ``training.options``; if one of them names a file, a
+    change of that file makes Snakemake train again. ``reads`` names the other settings that it reads, beside those that
+    every training reads; it is an error to read any other, or to change any other in a variant of an experiment.
+    ``extra_samples``: whether it trains on :class:`Alternative` replies. ``requires`` maps names of settings to the
+    only values with which it can train.
     """
 
     class Options(Section):
-        """The settings of this algorithm alone; a subclass declares them."""
+        """The settings ``training.options`` of this algorithm alone: none here, a subclass declares its own."""
 
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
     requires: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
+        """Raise TypeError for a subclass that defines a method under one of its former names, which nothing would
+        call."""
         if old := sorted({"finish", "canonical", "needs_frozen", "scores_by"} & vars(cls).keys()):
             raise TypeError(f"{cls.__name__}: the method {old[0]} of algorithms has another name now, see CHANGELOG.md")
 
     def __init__(self, context: Context):
+        """Keep the ``context`` and its settings, and check ``training.options`` against the class ``Options``."""
         self.context, self.settings = context, context.settings
         self.options: Any = self.Options.model_validate(context.settings.training.options)
 
     @abstractmethod
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Compute the advantages of one group. The groups of a batch are scored at the same time, in any order."""
+        """Compute the advantages of one group of trajectories. ``iteration`` counts from 0. The groups of a batch are
+        scored concurrently, in any order."""
 
     async def score_batch(self, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
-        """Compute the advantages of every group of an iteration; by default by :meth:`score_group`."""
+        """Compute the advantages of all groups of an iteration, one :class:`GroupAdvantages` for each, in their order.
+        By default :meth:`score_group` is called for all groups concurrently."""
         return await asyncio.gather(*(self.score_group(group, iteration) for group in groups))
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Complete the advantages of a batch after all its groups were scored, and return metrics of the batch.
 
         A subclass whose advantages depend on the whole batch changes them here, in place. The metrics are the sums of
-        the groups' ``counts``, and the share of groups with equal scores."""
+        the groups' ``counts`` and, where groups have ``scores``, the share of groups whose scores are all equal."""
         metrics: dict[str, float] = {}
         if scores := [group.scores for group in batch if group.scores is not None]:
             metrics["train/equal_groups"] = share_of_equal_groups(scores)
@@ -150,40 +162,44 @@ class Algorithm(ABC):
         return metrics
 
     def state_dict(self) -> Any:
-        """Return the state that must survive an interruption, in types that JSON holds (tuples come back as lists).
-        Only an algorithm that refuses the engine verl may return tensors."""
+        """Return what the algorithm must restore when an interrupted run resumes, in types that JSON holds (tuples come
+        back as lists); None, as here, where there is nothing. Only an algorithm that cannot run on the engine verl may
+        return tensors."""
         return None
 
     def load_state_dict(self, state: Any) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned; by default there is nothing to restore."""
         return None
 
     @classmethod
     def canonical_settings(cls, settings: Settings) -> Settings:
-        """Return settings that train the same policy as ``settings``, by a simpler algorithm where there is one. By
-        default they are returned unchanged."""
+        """Return settings that train the same policy as ``settings``, by a simpler algorithm where there is one: CDPR
+        without its process reward becomes GRPO. By default they are returned unchanged. Runs with equal canonical
+        settings train once."""
         return settings
 
     @classmethod
     def needs_frozen_policy(cls, settings: Settings) -> bool:
-        """Whether the algorithm uses the frozen initial policy under these settings."""
+        """Whether the algorithm uses, under these settings, a policy that keeps the initial weights; by default
+        False."""
         return False
 
     @classmethod
     def scoring_policies(cls, settings: Settings) -> set[str]:
         """Return which policies compute log-probabilities of given replies under these settings: a set of ``current``
-        (the policy in training) and ``frozen`` (the initial policy)."""
+        (the policy in training) and ``frozen`` (the initial policy), by default empty."""
         return set()
 
     @functools.cached_property
     def return_of(self) -> ReturnOf:
-        """The return function of the utility-based algorithms: U with weighted correctness. Using it needs ``utility``
-        and ``comparators`` in ``reads``."""
+        """The function that computes the return of a decision or an episode from its correctness (0, 1 or a
+        probability) and its effort: the utility U with correctness multiplied by ``comparators.correctness_weight``. An
+        algorithm that uses it must name ``utility`` and ``comparators`` in ``reads``."""
         return weighted_utility(self.settings)
 
     def normalise_scores(self, scores: Sequence[float]) -> list[float]:
-        """Compute the advantages of the trajectories of one group from their ``scores``, by :func:`group_relative`
-        under ``training.normalise``."""
+        """Compute the advantages of the trajectories of one group from their ``scores``, one for each, by
+        :func:`group_relative` under ``training.normalise``."""
         import torch
 
         # Two equal rows: torch sums a single row in another order, with other last digits than in a batch.
@@ -192,21 +208,23 @@ class Algorithm(ABC):
 
 
 def open_algorithm(context: Context) -> Algorithm:
-    """Create the algorithm that ``training.algorithm`` names. It can read only the settings that its class declares."""
+    """Create the algorithm that the setting ``training.algorithm`` names. It gets only the settings that its class
+    declares in ``reads``; reading another one raises UndeclaredSetting."""
     settings = context.settings
     return algorithm_class(settings.training.algorithm)(replace(context, settings=restrict_to_algorithm(settings)))
 
 
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
-    """Compute the advantages of the groups of an iteration, one :class:`GroupAdvantages` for each. Raises
-    FloatingPointError where an advantage is not finite."""
+    """Compute the advantages of the groups of an iteration, one :class:`GroupAdvantages` for each, in their order.
+    Raises FloatingPointError where an advantage is not finite."""
     scored = await algorithm.score_batch(groups, iteration)
     check_finite(groups, scored)
     return scored
 
 
 def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> None:
-    """Raise FloatingPointError, naming the case, where an advantage of the groups (``scored``) is not finite."""
+    """Raise FloatingPointError, naming the case, if an advantage is NaN or infinite. ``scored`` has the advantages of
+    ``groups``, in the same order."""
     for group, credit in zip(groups, scored, strict=True):
         for row in [*credit.decisions, *(alternative.advantages for alternative in credit.alternatives)]:
             values = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in row)
@@ -231,8 +249,8 @@ def expand_to_tokens(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[
 
 
 def credit_record(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
-    """Make the line of ``credit.jsonl.gz`` about one iteration, as a dictionary with the number of the ``step`` and the
-    credit of each group. Returns None for an algorithm that records no credit."""
+    """Make the line of ``credit.jsonl.gz`` about one iteration: ``{"step": step, "groups": [...]}``, with one entry for
+    each group of ``batch`` that has a record of credit. Returns None for an algorithm that records no credit."""
     rows = [scored.record.as_dict() for scored in batch if scored.record]
     return {"step": step, "groups": rows} if rows else None
 
@@ -255,6 +273,6 @@ def standardise(rows: Sequence[Sequence[float]]) -> list[list[float]]:
 
 
 def share_of_equal_groups(scores: Sequence[Sequence[float]]) -> float:
-    """Compute the share of groups whose trajectories all have the same score. Their advantages are zero, so they do not
-    train. ``scores`` has a row for each group."""
+    """Compute the share of groups whose trajectories all have the same score; 0 without groups. Their advantages are
+    zero, so they do not train the policy. ``scores`` has a row for each group, with one score for each trajectory."""
     return sum(len(set(row)) == 1 for row in scores) / max(1, len(scores))

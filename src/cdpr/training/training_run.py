@@ -1,4 +1,5 @@
-"""A training run of either engine: its cases and their order, the seeds of its episodes, and its log of metrics."""
+"""What the engines ``torch`` and ``verl`` share in a training: its cases and their order, the seeds of its episodes,
+and its log of metrics."""
 
 import functools
 import math
@@ -38,15 +39,17 @@ _PRINT_EVERY = 5  # steps
 
 
 class TrainingRun:
-    """The cases of a training run, their order, and the seed of every episode: the same for both engines.
+    """The cases of a training run, their order, and the seed of every episode: the same for the engines torch and verl.
 
-    ``settings`` are those of one variant, ``cases`` have any split, ``policy`` is the Hugging Face folder of the
-    initial policy, ``seed`` the seed of the run. The seed of an episode depends only on the run's seed, the iteration,
-    the case and the episode's number, so an interrupted run gives the same result. Raises ValueError for fewer training
-    cases than a batch has.
+    ``settings`` are those of the run. ``cases`` may have any split; those of the splits train and validation are used.
+    ``policy`` is the Hugging Face folder of the initial policy, ``seed`` the seed of the run. The seed of an episode
+    depends only on the run's seed, the iteration, the case and the episode's number, so a resumed run gives the same
+    result. Raises ValueError for fewer training cases than a batch has.
     """
 
     def __init__(self, settings: Settings, cases: Iterable[CaseRecord], policy: Path, seed: int):
+        """Select the cases, and open the tokenizer. ``credentialed``: whether a case contains clinical text under a
+        data use agreement, which may not leave the machine."""
         self.settings, self.policy, self.seed = settings, policy, seed
         self.train, self.validation = select_cases(settings, cases)
         self.batch_size = settings.training.prompts_per_batch
@@ -57,13 +60,14 @@ class TrainingRun:
 
     @functools.cached_property
     def environment(self) -> DiagnosticEnvironment:
-        """The environment with the judge and matcher of the settings, opened on first use."""
+        """The environment of all episodes, with the judge of diagnoses and the matcher of requests that the settings
+        name. It is opened on first use."""
         return open_environment(self.settings, credentialed=self.credentialed)
 
     def check_servers(self) -> dict[str, str]:
-        """Check the servers of judge, matcher and frozen policy before the training starts. Returns the tags of
-        ``run.json`` that name the servers which get credentialed text. Raises SettingsError where a server cannot be
-        used, GovernanceError where it may not get credentialed text."""
+        """Check the servers of judge, matcher and frozen policy before the training starts. Returns tags for
+        ``run.json`` that name the servers which get credentialed text (clinical text under a data use agreement).
+        Raises SettingsError where a server cannot be used, GovernanceError where it may not get credentialed text."""
         servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
         url = self.settings.training.verl.frozen.url
         if url and uses_frozen_policy(self.settings):
@@ -72,7 +76,8 @@ class TrainingRun:
 
     def count_cut_prompts(self, job: Job) -> None:
         """Count the cases that lose text because their first prompt exceeds ``policy.max_prompt_tokens``
-        (docs/deviations.md, D19a). The number becomes the metric ``cut_prompts`` of the job, and is printed."""
+        (docs/deviations.md, D19a). The number becomes the metric ``cut_prompts`` of the job; above 0 it is also
+        printed."""
         cut = sum(self.prompts.is_cut(case) for case in (*self.train, *self.validation))
         job.metrics["cut_prompts"] = cut
         if cut:
@@ -80,40 +85,44 @@ class TrainingRun:
 
     @property
     def steps(self) -> int:
-        """The number of iterations of the run."""
+        """The number of iterations of the run: ``training.steps``, or where that is not set ``training.epochs`` epochs
+        of whole batches."""
         return self.settings.training.steps or self.settings.training.epochs * self._per_epoch
 
     def batch_indices(self, step: int) -> list[int]:
-        """Return the cases of iteration ``step``, as indices into ``train``. Each epoch shuffles the cases and cuts
-        them into batches; a last incomplete batch is left out."""
+        """Return the cases of iteration ``step`` (from 0), as indices into ``self.train``. Each epoch shuffles the
+        training cases and cuts them into batches; a last incomplete batch is left out."""
         epoch, position = divmod(step, self._per_epoch)
         order = _shuffled_indices(len(self.train), derive_seed(self.seed, "order", epoch))
         return order[position * self.batch_size : (position + 1) * self.batch_size]
 
     def all_indices(self) -> list[int]:
-        """Return the cases of all iterations, one after another, as indices into ``train``."""
+        """Return the cases of all iterations, one batch after another, as indices into ``self.train``."""
         return [index for step in range(self.steps) for index in self.batch_indices(step)]
 
     def episode_seed(self, case: CaseRecord, step: int, number: int) -> int:
-        """Derive the seed of episode ``number`` of a training case in iteration ``step``."""
+        """Derive the seed of one episode: number ``number`` (from 0) of the group of a training case in iteration
+        ``step``."""
         return derive_seed(self.seed, "rollout", step, case.note_id, number)
 
     def make_agent(self, model: Model, temperature: float | None = None) -> PolicyAgent:
-        """Make the policy that acts by ``model``; its ``temperature`` is by default that of rollouts."""
+        """Make an agent whose replies are sampled from ``model`` at this ``temperature``; None is
+        ``training.temperature``."""
         temperature = self.settings.training.temperature if temperature is None else temperature
         return PolicyAgent(model, self.prompts, self.settings.policy, temperature)
 
     def summarise(self, split: str, episodes: Sequence[Trajectory]) -> dict[str, float]:
-        """Compute the means over episodes, such as accuracy and cost, named ``SPLIT/...`` (``train`` or
-        ``validation``); empty without episodes."""
+        """Compute means over episodes by name, such as ``train/accuracy``; empty without episodes. ``split`` (``train``
+        or ``validation``) begins every name."""
         if not episodes:
             return {}
         means = summarise_episodes(episodes, self.settings.utility, self.settings.environment.tests)
         return {f"{split}/{name}": value for name, value in means.items()}
 
     def validation_metrics(self, episodes: Sequence[Trajectory | None]) -> dict[str, Any]:
-        """Compute the metrics of a validation with greedy decoding: the verdict of each case, and means over the
-        episodes. An episode that failed is None."""
+        """Compute the metrics of a validation with greedy decoding. ``episodes`` has the episode of each validation
+        case, None where it failed. Returns, by name, the decoding, the verdict of each case as one string (``10-``:
+        right, wrong, failed), and means over the episodes that did not fail."""
         row: dict[str, Any] = {"validation/decoding": "greedy"}
         if episodes:
             row["validation/verdicts"] = verdicts([math.nan if e is None else e.correct for e in episodes])
@@ -121,13 +130,13 @@ class TrainingRun:
 
 
 def uses_frozen_policy(settings: Settings) -> bool:
-    """Whether the algorithm of these settings uses the frozen initial policy."""
+    """Whether the algorithm of these settings uses a policy that keeps the initial weights."""
     return algorithm_class(settings.training.algorithm).needs_frozen_policy(restrict_to_algorithm(settings))
 
 
 @functools.lru_cache(maxsize=4)
 def _shuffled_indices(count: int, seed: int) -> list[int]:
-    """Shuffle the numbers from 0 to ``count`` - 1 by this seed."""
+    """Return the numbers from 0 to ``count`` - 1 in an order that depends on ``seed`` alone."""
     order = list(range(count))
     random.Random(seed).shuffle(order)
     return order
@@ -136,8 +145,8 @@ def _shuffled_indices(count: int, seed: int) -> list[int]:
 def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:
     """Select the cases of reinforcement learning by their split. Returns the training cases and the validation cases.
 
-    The first cases of the split ``train`` are left out where a warm start has demonstrated them. Raises ValueError for
-    fewer training cases than a batch has.
+    If the initial policy was warm-started, the first ``warm_start.cases`` training cases are left out, because it has
+    imitated demonstrations of them. Raises ValueError for fewer training cases than a batch has.
     """
     selected = [case for case in cases if case.split in ("train", "validation")]
     demonstrated = settings.warm_start.cases if settings.policy.warm_started else 0
@@ -152,12 +161,13 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
 
 
 def open_training_log(state: Path, run: str = "") -> Log:
-    """Open the file of metrics of a run in its folder ``state``. Returns a function that appends a row of metrics to
-    the file, and prints it after the name ``run`` if it is a validation or one of every few steps."""
+    """Open the file of metrics in the folder ``state`` of an unfinished run. Returns a function that appends a row of
+    metrics to the file; it also prints every fifth step and every validation, after the name ``run``."""
     append_to_file = MetricsLog(state / METRICS)
 
     def append(row: Mapping[str, Any]) -> None:
-        """Append a row of metrics to the file, and print some rows."""
+        """Append a row of metrics to the file; print it if it is of every fifth step or of a validation, or if training
+        diverged."""
         append_to_file(row)
         if "diverged" in row:
             print(f"{run}  diverged at step {row['step']}: the run ends with the weights before it")
@@ -169,9 +179,9 @@ def open_training_log(state: Path, run: str = "") -> Log:
 
 
 def write_training_outputs(job: Job) -> None:
-    """Write the metrics, the times and the records of credit of a finished training from the folder of its unfinished
-    work, ``job.state``, to its outputs. The job gets a tag if the training diverged, and one if answers of the judge or
-    the matcher were unreadable."""
+    """Write the outputs of a finished training: metrics, times, and records of credit. They are read from
+    ``job.state``, the folder in which the training collected them. The job gets the tag ``diverged`` if the training
+    diverged, and ``judging`` if too many answers of the judge or the matcher were unreadable."""
     rows = read_metrics(job.state / METRICS)
     split_times(rows, job.out["metrics"], job.out["timings"])
     job.metrics["seconds"] = rows[-1]["seconds"]

@@ -1,1 +1,2 @@
-"""One short file per algorithm, found by its name: a subclass of :class:`cdpr.training.algorithm.Algorithm`."""
+"""Each file defines one training algorithm: a subclass of :class:`cdpr.training.algorithm.Algorithm`. The setting
+``training.algorithm`` is the name of the file."""

@@ -1,14 +1,18 @@
-"""All-actions tree credit: values backed up over the state tree, and every action sampled at a state in the loss.
+"""All-actions tree credit: values are backed up over the tree of visited states, and the loss has every action sampled.
 
-At every visited state some whole continuations are drawn from the current policy. Their first actions and those of the
-group are samples a_1 .. a_m of the policy there; Q(s, a) is the action's own return plus V of the state that it leads
-to, V(s) the mean of Q over the samples, from the leaves up. All samples enter the loss with the weight visits / m, each
-with the advantage of its Q over the mean of the others: a Monte-Carlo estimate of the policy gradient summed over
-actions. (A mean over all m would include the sample itself and shrink the gradient by 1 - 1/m.) The mean advantage at a
-state is zero, so the choice of evaluated actions favours neither stopping nor continuing.
+At every visited state s, whole continuations (episodes from s to their end) are sampled from the current policy. Their
+first actions and the group's own actions at s are samples a_1 .. a_m of the policy there. Q(s, a) is the return of the
+action itself plus V of the next state; V(s) is the mean of Q over the samples at s. Values are computed from the leaves
+up.
 
-With ``leaves: belief`` nothing is continued: V(s) is the value of diagnosing now, w Phi(s), Phi the policy's own
-probability of the truth. A diagnosis is then worth w Phi(s), an examination -cost + w Phi(s'), and the name of a
+All m samples enter the loss, each with the weight visits / m. The advantage of a sample is its Q minus the mean Q of
+the other samples: a Monte-Carlo estimate of the policy gradient summed over actions. (A mean over all m would include
+the sample itself and shrink the gradient by 1 - 1/m.) The mean advantage at a state is zero, so the choice of sampled
+actions favours neither stopping nor continuing.
+
+With the option ``leaves: belief`` only single actions are sampled, and V(s) = w Phi(s) is the value of diagnosing now:
+Phi(s) is the probability with which the policy would name the true disease, w the weight of a right diagnosis in the
+return. The decision to diagnose then has the value w Phi(s), an examination -cost + w Phi(s'), and the name of a
 diagnosis has the advantage w (1[correct] - Phi(s)).
 """
 
@@ -31,14 +35,17 @@ from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages,
 
 
 class ValueTree:
-    """The values Q(s, a) and V(s) of the sampled actions and states of one case. ``sampled`` lists the sampled steps,
-    each with its state.
+    """Computes the values Q(s, a) and V(s) of the actions and states that were sampled for one case. ``sampled`` lists
+    the samples as pairs (state, step).
 
-    Values are backed up from the leaves. With ``beliefs`` (Phi by the key of a state) Q is computed one step ahead: the
-    action's return plus w Phi of the next state.
+    Q is the action's own return plus V of the next state; V is the mean of Q over the samples at a state. If the
+    attribute ``beliefs`` is filled, Q looks one step ahead only: the action's return plus w Phi of the next state.
+    ``beliefs`` has Phi, the policy's probability of the true disease, by the key of a state; w is the weight of a right
+    diagnosis.
     """
 
     def __init__(self, context: Context, return_of: ReturnOf, sampled: list[tuple[State, Step]]):
+        """Group the samples by the key of their state. ``return_of`` computes a return from correctness and effort."""
         self.environment, self.policy, self.return_of = context.environment, context.policy, return_of
         self.samples: dict[tuple, list[tuple[State, Step]]] = defaultdict(list)  # by the key of their state
         for state, step in sampled:
@@ -48,7 +55,8 @@ class ValueTree:
 
     def q_value(self, state: State, step: Step) -> float | None:
         """Compute Q(s, a) of the action of ``step`` at ``state``: its own return plus V of the next state; None where
-        that V is unknown."""
+        that V is unknown. A step that ends the episode has its own return alone. With ``beliefs``, V of the next state
+        is replaced by the value of diagnosing there, and is always known."""
         if self.beliefs:
             return self.return_of(self.beliefs[self.next_state(state, step).key], step.effort)
         if self.is_last(state, step):
@@ -58,12 +66,12 @@ class ValueTree:
         return None if next_value is None else self.return_of(False, step.effort) + next_value
 
     def has_value(self, state: State, step: Step) -> bool:
-        """Whether :meth:`q_value` of the step is not None. A diagnosis in ``step`` itself is not judged for this, but
-        those behind it may be."""
+        """Whether :meth:`q_value` of the step is not None. Unlike ``q_value`` it does not judge a diagnosis in ``step``
+        itself; diagnoses in later steps may be judged."""
         return bool(self.beliefs) or self.is_last(state, step) or self.state_value(state.after(step)) is not None
 
     def is_last(self, state: State, step: Step) -> bool:
-        """Whether ``step``, taken at ``state``, ends its episode."""
+        """Whether ``step``, taken at ``state``, ends its episode: it diagnoses, or the state forces a diagnosis."""
         return self.environment.must_diagnose(state, self.policy) or isinstance(step.action, FinalDiagnosis)
 
     def next_state(self, state: State, step: Step) -> State:
@@ -71,14 +79,15 @@ class ValueTree:
         return state if self.is_last(state, step) else state.after(step)
 
     def q_values(self, state: State) -> list[float]:
-        """Compute Q of all samples at a state, without the unknown ones."""
+        """Compute Q(s, a) of each sample at a state, leaving out samples whose Q is unknown. Results are kept for later
+        calls."""
         if state.key not in self._q_values:
             values = [self.q_value(*sample) for sample in self.samples[state.key]]
             self._q_values[state.key] = [value for value in values if value is not None]
         return self._q_values[state.key]
 
     def state_value(self, state: State) -> float | None:
-        """Compute V(s): the mean of Q over the samples at s; None where no Q is known."""
+        """Compute V(s), the mean of Q over the samples at a state; None where the Q of no sample is known."""
         values = self.q_values(state)
         return fmean(values) if values else None
 
@@ -91,7 +100,8 @@ class ValueTree:
 
 
 class AllActions(Algorithm):
-    """Step-level advantages for the actions that the group took and for the alternatives sampled beside them."""
+    """All-actions tree credit: trains on the group's own actions and on further actions sampled at the same states,
+    each with an advantage of its own."""
 
     class Options(Section):
         continuations: PositiveInt = key(4, "Whole continuations drawn at every state, or actions alone.")
@@ -103,11 +113,13 @@ class AllActions(Algorithm):
 
     @classmethod
     def scoring_policies(cls, settings: Settings) -> set[str]:
-        """``current`` where the leaves are beliefs of the policy in training; else no policy."""
+        """Return ``{"current"}`` where the values of leaves are beliefs of the policy in training; else the empty
+        set."""
         return {"current"} if algorithm_options(settings).leaves == "belief" else set()
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Compute one advantage and one weight for each decision of the group, and for each alternative."""
+        """Compute one advantage and one weight for each decision of the group, and for each alternative: another reply
+        sampled at one of its states."""
         context, nodes = self.context, build_tree(group)
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         draw = draws.rollout if self.options.leaves == "returns" else draws.draw_steps
@@ -124,7 +136,8 @@ class AllActions(Algorithm):
         return scored
 
     async def _build_value_tree(self, samples: list[tuple[State, Step]]) -> ValueTree:
-        """Build the value tree of all samples, with the beliefs at their next states if ``leaves`` is ``belief``."""
+        """Build the value tree of all ``samples`` (state, step). With the option ``leaves: belief`` it also gets the
+        policy's belief in the true disease at the next state of each sample."""
         tree = ValueTree(self.context, self.return_of, samples)
         if self.options.leaves == "belief":
             states = [tree.next_state(state, step) for state, step in samples]
@@ -132,8 +145,9 @@ class AllActions(Algorithm):
         return tree
 
     def _advantage(self, tree: ValueTree, state: State, step: Step) -> PerToken:
-        """Compute the advantage of a sample: one number, or one per token of a diagnosis where leaves are beliefs: the
-        name of the disease then has its own advantage, w (1[correct] - Phi(s))."""
+        """Compute the advantage of a sample, one number for all its tokens. Only a diagnosis under ``leaves: belief``
+        gets one number per token: the tokens before the name of the disease have the sample's advantage, those of the
+        name w (1[correct] - Phi(s)), where Phi(s) is the policy's probability of the true disease."""
         advantage = tree.advantage(state, step)
         if not (tree.beliefs and isinstance(step.action, FinalDiagnosis)):
             return advantage
@@ -142,11 +156,11 @@ class AllActions(Algorithm):
         return verb_and_name_values(self.context.policy, step.turn, advantage, of_name)
 
     def _score_node(self, node: Node, tree: ValueTree, scored: GroupAdvantages) -> list[Alternative]:
-        """Set the advantages and weights of the group's decisions at a node, in ``scored``, and return an alternative
-        for each other reply that was sampled there.
+        """Set in ``scored`` the advantages and weights of the group's decisions at ``node``, a state of the group.
+        Returns an alternative for each other reply that was sampled there.
 
-        All m samples share the weight of the node's visits: each has the weight visits / m. Samples with the same
-        tokens become one, with the sum of their weights."""
+        The group's visits of the state and the other replies are m samples, each with the weight visits / m. Samples
+        with the same tokens are merged into one, with the sum of their weights."""
         prompt = node.steps[0].turn.prompt_ids
         drawn = [step for _, step in tree.samples[node.state.key][len(node.visits) :]]  # those of the group come first
         # Another prompt with the same evidence is the same state: its samples count in the values, not in this loss.

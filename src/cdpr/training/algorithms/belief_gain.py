@@ -1,10 +1,11 @@
-"""Belief-gain credit: the value of an examination is what it adds to the policy's belief in the truth, less its price.
+"""Belief-gain credit: an examination is worth what it adds to the policy's belief in the true disease, minus its price.
 
-Phi(s) is the probability that the policy would name the true disease if it had to diagnose now. With the value
-V(s) = w Phi(s), the value of diagnosing now, each decision gets the one-step advantage r_t + V(s_{t+1}) - V(s_t): an
-examination Phi(s') - Phi(s) - cost / w, the name of the diagnosis 1[correct] - Phi(s), the decision to diagnose 0,
-because V is the value of that very decision. No reply is drawn for credit. docs/beyond-the-paper.md proves what this
-estimates and names its relatives, potential-based shaping (Ng et al., 1999) and IGPO.
+Phi(s) is the probability that the policy would name the true disease if it had to diagnose at the state s; w is the
+weight of a right diagnosis in the return. With V(s) = w Phi(s), the value of diagnosing now, each decision gets the
+one-step advantage r_t + V(s_{t+1}) - V(s_t), divided by w. An examination gets Phi(s') - Phi(s) - cost / w, and the
+name of the diagnosis 1[correct] - Phi(s). The decision to diagnose gets 0, because V is the value of that very
+decision. No reply is sampled for credit. docs/beyond-the-paper.md proves what this estimates and compares it with
+potential-based shaping (Ng et al., 1999) and IGPO.
 """
 
 import asyncio
@@ -26,7 +27,10 @@ from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages,
 
 
 class BeliefGain(Algorithm):
-    """A_t = (r_t + w Phi(s_{t+1}) - w Phi(s_t)) / w."""
+    """Credits each decision with the change of the policy's belief in the true disease, Phi, minus the decision's cost:
+    A_t = (r_t + w Phi(s_{t+1}) - w Phi(s_t)) / w, where w is the weight of a right diagnosis in the return.
+
+    Under ``training.normalise: group_std`` the divisor is the standard deviation over the group's decisions, not w."""
 
     class Options(Section):
         policy: Literal["current", "frozen"] = key("current")
@@ -43,6 +47,8 @@ class BeliefGain(Algorithm):
     extra_samples = True
 
     def __init__(self, context: Context):
+        """Choose the policy whose belief is read: the current one or a frozen one. Raises SettingsError where the
+        option ``reading`` is combined with another training temperature than 1."""
         super().__init__(context)
         self.weight = self.settings.comparators.correctness_weight  # w
         self.belief_policy = context.load_frozen_policy() if self.options.policy == "frozen" else context.policy
@@ -56,7 +62,7 @@ class BeliefGain(Algorithm):
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Compute one advantage for each decision, and for a diagnosis one per token. With the option ``reading`` the
-        alternatives are replies that name the true disease, one for each visited state."""
+        group also gets alternatives to learn: at each visited state a reply that names the true disease."""
         states = [state for trajectory in group for state in trajectory.states]
         beliefs = await read_beliefs(self.belief_policy, states, self.options.measure)
         values = {state: self.weight * belief for state, belief in beliefs.items()}
@@ -73,7 +79,8 @@ class BeliefGain(Algorithm):
 
     def _token_advantages(self, trajectory: Trajectory, advantages: Sequence[float], scale: float) -> list[PerToken]:
         """Return the ``advantages`` of a trajectory's decisions, divided by ``scale``. In a diagnosis only the tokens
-        of the name of the disease get the advantage, the others 0. Without the option ``choice`` all are 0."""
+        of the name of the disease get the advantage, the tokens before it 0. Without the option ``choice`` all are
+        0."""
         if not self.options.choice:
             return [0.0] * len(advantages)
         scaled: list[PerToken] = [advantage / scale for advantage in advantages]
@@ -83,9 +90,9 @@ class BeliefGain(Algorithm):
         return scaled
 
     async def _true_diagnosis(self, node: Node) -> Alternative:
-        """Return the reply that names the true disease at a state, as an :class:`~..algorithm.Alternative` with the
-        advantage 1. Only the tokens of the name have a weight: ``reading_weight`` for every visit of the state, times
-        the probability of the name if ``reading`` is ``probability``."""
+        """Return the reply that names the true disease at the state of ``node``, as an :class:`Alternative` with the
+        advantage 1. Only the tokens of the name have a weight: ``reading_weight`` times the number of visits of the
+        state, and if the option ``reading`` is ``probability`` also times the probability of the name."""
         policy = self.context.policy
         [turn] = await policy.score_diagnoses(node.state, true_names(node.state.case)[:1], forced=False)
         weight = self.options.reading_weight * len(node.visits)
@@ -95,18 +102,20 @@ class BeliefGain(Algorithm):
         return Alternative(node.visits[0][0], (turn,), (1.0,), (weights,))
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Return the metrics of a batch; ``credit/belief`` is the mean belief over its states."""
+        """Return the metrics of a batch. ``credit/belief`` is the mean over its states of the policy's belief in the
+        true disease."""
         metrics = super().finish_batch(batch)
         beliefs = math.fsum(scored.counts["credit/belief"] for scored in batch)
         return metrics | {"credit/belief": beliefs / metrics["credit/states"]}
 
     @classmethod
     def needs_frozen_policy(cls, settings: Settings) -> bool:
-        """Whether the advantages come from the initial policy's belief."""
+        """Whether the advantages come from the belief of the initial policy, not of the current one."""
         return settings.training.options.get("policy") == "frozen"
 
     @classmethod
     def scoring_policies(cls, settings: Settings) -> set[str]:
-        """Return the policy whose belief is computed, and with the option ``reading`` also the current one."""
+        """Return the set of policies that score given replies: the one whose belief is read (``current`` or ``frozen``)
+        and, with the option ``reading``, the current one."""
         options = algorithm_options(settings)
         return {options.policy} | ({"current"} if options.reading != "none" else set())

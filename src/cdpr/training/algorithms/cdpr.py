@@ -14,17 +14,24 @@ from ..algorithm import Algorithm, Context, Group, GroupAdvantages, repeat_over_
 
 @dataclass(kw_only=True)
 class _CreditedGroup(GroupAdvantages):
-    """The advantages of a group, with the credit from which they were computed."""
+    """The advantages of a group, with the ``credit`` (process rewards and continuations) from which they were
+    computed."""
 
     credit: GroupCredit
 
 
 class Cdpr(Algorithm):
-    """A = group-relative G, with G = R_out + beta * sum of R_proc over the selected states."""
+    """CDPR: the advantage of a trajectory is its group-relative score G = R_out + beta * sum of R_proc over its
+    selected states. R_out is 1 for a right diagnosis and else 0; R_proc is the counterfactual process reward of a
+    decision.
+
+    With ``credit.level: step`` the advantage is that of R_out, and each decision adds its own beta R_proc."""
 
     reads = ("training.normalise", "utility", "credit")
 
     def __init__(self, context: Context):
+        """Create the process reward. The current policy proposes actions; the frozen or the current one continues after
+        them."""
         super().__init__(context)
         self.credit = context.settings.credit
         policy = context.load_frozen_policy() if self.needs_frozen_policy(context.settings) else context.policy
@@ -32,8 +39,10 @@ class Cdpr(Algorithm):
         self.process_reward = ProcessReward(environment, context.policy, policy, self.credit, weights, context.seed)
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Compute the process rewards of a group, and the advantage of each trajectory. With ``credit.level: step``
-        this is the advantage of the outcome, to which :meth:`finish_batch` adds the process rewards."""
+        """Compute the process rewards of a group, and one advantage for each trajectory from its score G.
+
+        With ``credit.normalise: apart`` outcomes and process rewards are normalised each for itself and then added.
+        With ``credit.level: step`` only the outcome counts here: :meth:`finish_batch` adds the process rewards."""
         credit = self.process_reward.open_group(group, iteration)
         await credit.score()
         process, outcomes = credit.report.process, [outcome_reward(trajectory) for trajectory in group]
@@ -54,8 +63,8 @@ class Cdpr(Algorithm):
         return _CreditedGroup(decisions=decisions, scores=totals, record=record, credit=credit)
 
     def _add_step_level(self, batch: Sequence[_CreditedGroup]) -> None:
-        """Add beta R_proc(s_t, a_t) to the advantage of each decision of the batch, in place; R_proc is divided by the
-        scale of ``credit.step_scale``."""
+        """Add beta R_proc(s_t, a_t) / scale to the advantage of each decision of the batch, in place. The setting
+        ``credit.step_scale`` says how the scale is computed from the R_proc of the batch."""
         processes = [rewards for scored in batch for rewards in scored.credit.report.process]
         scale = scores.step_scale(processes, self.credit.step_scale)
         for scored in batch:
@@ -66,8 +75,9 @@ class Cdpr(Algorithm):
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Complete the advantages of a batch and return its metrics.
 
-        Step-level credit is added here, because its scale depends on the whole batch. Continuations are stored in the
-        rollout cache after all groups are scored, so that no group depends on which other one finished first."""
+        Step-level rewards are added here, because their scale depends on the whole batch. Sampled continuations go to
+        the rollout cache, for later groups, only after all groups are scored: so no group depends on which one finished
+        first."""
         credited = [scored for scored in batch if isinstance(scored, _CreditedGroup)]
         if self.credit.level == "step":
             self._add_step_level(credited)
@@ -79,7 +89,7 @@ class Cdpr(Algorithm):
         return metrics | {"credit/equal_outcome_groups": share_of_equal_groups(outcomes)}
 
     def state_dict(self) -> Any:
-        """Return the rollout cache, and the version of the policy whose continuations it has."""
+        """Return the rollout cache (continuations for reuse), and the version of the policy that drew them."""
         return self.process_reward.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
@@ -88,7 +98,8 @@ class Cdpr(Algorithm):
 
     @classmethod
     def canonical_settings(cls, settings: Settings) -> Settings:
-        """Return the settings of GRPO where beta is 0: without the process reward both train the same policy."""
+        """Return the settings of GRPO if beta is 0, because CDPR without process rewards trains the same policy; else
+        ``settings`` unchanged."""
         if settings.credit.beta:
             return settings
         return settings.model_copy(update={"training": settings.training.model_copy(update={"algorithm": "grpo"})})
@@ -100,8 +111,9 @@ class Cdpr(Algorithm):
 
     @classmethod
     def scoring_policies(cls, settings: Settings) -> set[str]:
-        """Return no policy where ``credit.verdicts`` is ``drawn``: diagnoses are then sampled. Else the policy of the
-        continuations, which scores their diagnoses, and the current one, which scores those at visited states."""
+        """Return which policies score given diagnoses: none where ``credit.verdicts`` is ``drawn``, since diagnoses are
+        then sampled. Else the policy that draws continuations and, if ``credit.diagnoses`` is ``one_action``, the
+        current one."""
         if settings.credit.verdicts == "drawn":
             return set()
         of_continuations = {"frozen" if cls.needs_frozen_policy(settings) else "current"}

@@ -1,4 +1,5 @@
-"""GAGPO: generalised advantages from the group's own mean returns at identical states (arXiv 2605.13217)."""
+"""GAGPO: generalised advantage estimation with the group's mean returns at identical states as values (arXiv
+2605.13217)."""
 
 from collections import defaultdict
 from statistics import fmean
@@ -9,8 +10,8 @@ from ..algorithm import Algorithm, Group, GroupAdvantages, standardise
 
 
 class Gagpo(Algorithm):
-    """A_t = sum_k lambda^k d_{t+k}, d_t = r_t + V(s_{t+1}) - V(s_t), V(s) the mean return of the group's visits of s;
-    normalised over all decisions of the group."""
+    """GAGPO: A_t = sum_k lambda^k d_{t+k} with d_t = r_t + V(s_{t+1}) - V(s_t). V(s) is the mean return to go over the
+    group's visits of the state s. Advantages are standardised over all decisions of the group."""
 
     class Options(Section):
         decay: float = key(0.95, "lambda of generalised advantage estimation.", ge=0, le=1)
@@ -18,7 +19,7 @@ class Gagpo(Algorithm):
     reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Compute one advantage for each decision, normalised over the group."""
+        """Compute one advantage for each decision, standardised over all decisions of the group."""
         returns: dict[tuple, list[float]] = defaultdict(list)
         for trajectory in group:
             for t, state in enumerate(trajectory.states):

@@ -1,4 +1,5 @@
-"""GiGPO: a step-level advantage within groups of decisions at the same anchor state (Feng et al., 2025)."""
+"""GiGPO: an advantage among the decisions that the group took at the same (anchor) state is added to that of the
+trajectory (Feng et al., 2025)."""
 
 from pydantic import NonNegativeFloat
 
@@ -9,7 +10,9 @@ from ..algorithm import Algorithm, Group, GroupAdvantages, group_relative, repea
 
 
 class Gigpo(Algorithm):
-    """A = group-relative U(tau) + omega * anchor-relative return to go, of states with several visits."""
+    """GiGPO: A_t = A(tau) + omega A(s_t). A(tau) is the group-relative utility of the trajectory. A(s_t) is the return
+    to go of the decision relative to the returns to go of all the group's visits of the same state, where there are
+    several; else 0."""
 
     class Options(Section):
         weight: NonNegativeFloat = key(1.0, "Weight of the step-level advantage (omega).")
@@ -20,15 +23,17 @@ class Gigpo(Algorithm):
     reads = ("training.normalise", "utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Compute one advantage for each decision: that of its trajectory, plus that among the visits of its state."""
+        """Compute one advantage for each decision: the advantage of its trajectory in the group, plus the weighted
+        advantage of the decision among all visits of its state."""
         scores = [self.return_of(trajectory.correct, trajectory.effort()) for trajectory in group]
         decisions = repeat_over_decisions(self.normalise_scores(scores), group)
         counts = {"credit/anchored_decisions": self._add_step_level(group, decisions)}
         return GroupAdvantages(decisions=decisions, scores=scores, counts=counts)
 
     def _add_step_level(self, group: Group, decisions: list[list[float]]) -> int:
-        """Add the step-level advantages to ``decisions``, in place: at each state with several visits the returns to go
-        of the visits, relative to each other. Returns the number of decisions that have such an advantage."""
+        """Add the step-level advantages to ``decisions[i][t]`` (trajectory i, decision t), in place: at each state with
+        several visits their returns to go, relative to each other. Returns the number of decisions that have such an
+        advantage."""
         import torch
 
         count = 0
@@ -44,7 +49,8 @@ class Gigpo(Algorithm):
         return count
 
     def _returns_to_go(self, trajectory: Trajectory) -> list[float]:
-        """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}."""
+        """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}, in their
+        order."""
         returns: list[float] = []
         for step in reversed(trajectory.steps):
             reward = self.return_of(not returns and trajectory.correct, step.effort)  # the last decision comes first

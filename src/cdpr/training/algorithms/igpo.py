@@ -1,8 +1,9 @@
 """IGPO: a turn's reward is the gain in probability of the true answer (Wang et al., ICLR 2026, arXiv 2510.14967).
 
-As published, the last turn gets the outcome, all rewards of a group are normalised together, and a decision is credited
-with the sum from its turn on. Here the price of a turn, in units of correctness, is subtracted from its reward:
-otherwise costs would not count. The probability of a name is the geometric mean over its tokens.
+As published, the reward of the last turn is the outcome, all rewards of a group are standardised together, and a
+decision is credited with the sum of the rewards from its turn on. Unlike there, the price of a turn, in units of
+correctness, is subtracted from its reward: otherwise costs would not count. The probability of a name is the geometric
+mean over its tokens.
 """
 
 from itertools import pairwise
@@ -13,12 +14,14 @@ from ..algorithm import Algorithm, Group, GroupAdvantages, standardise
 
 
 class Igpo(Algorithm):
-    """A_t = sum from t on of the group-normalised p(truth | s_{t+1}) - p(truth | s_t), less the price."""
+    """IGPO: A_t is the sum of the standardised rewards from turn t on. The reward of a turn is p(truth | s_{t+1}) -
+    p(truth | s_t), the gain in probability of the true disease, minus the price of the turn. In the last turn the
+    outcome (0 or 1) takes the place of the gain."""
 
     reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Compute one advantage for each decision: the sum of the normalised rewards from it on."""
+        """Compute one advantage for each decision: the sum of the standardised rewards from this decision on."""
         weight = self.settings.comparators.correctness_weight
         states = [state for trajectory in group for state in trajectory.states]
         beliefs = await read_beliefs(self.context.policy, states, "per_token")
@@ -35,5 +38,5 @@ class Igpo(Algorithm):
 
     @classmethod
     def scoring_policies(cls, settings: Settings) -> set[str]:
-        """Return ``current``: the policy in training scores the names of the true disease."""
+        """Return ``{"current"}``: the policy in training scores the names of the true disease."""
         return {"current"}

@@ -1,15 +1,18 @@
 """A critic from complete records: the policy learns from the results of examinations that it did not request.
 
-A record has the results of all its examinations, so the value of each of them is known at every visited state without
-a sampled token. A *reader* (a copy of the initial policy) learns a calibrated belief b over the diagnoses from the true
-ones. With b' its belief behind the result, and b~ proportional to b^power, an examination a has the value
+The record of a case has the results of all its examinations, so at every visited state s the value of each examination
+can be computed without sampling a token. A *reader* (a copy of the initial policy) learns from the true diagnoses a
+calibrated belief b, a distribution over diagnoses. Let b' be the reader's belief after the result of examination a is
+read, and b~ proportional to b^power. The value of a in this case is
 
     g(s, a) = sum_d b'(d) (b~'(d) - b~(d)) - cost / w
 
-in this case: what naming by b~ gains, as the reader expects it, less the price. A *critic* G(s, a) of belief and
-requests so far learns the mean of g over cases. The policy learns the distribution over examinations that is
-proportional to pi_0^(prior / tau) exp(G / tau), to diagnose where its mean G is below a threshold, and to
-name the reader's likeliest diagnosis. docs/beyond-the-paper.md proves what g estimates and names relatives.
+that is the gain in accuracy that the reader expects of a diagnosis drawn from b~, minus the price; w is the weight of a
+right diagnosis in the return. A *critic* G(s, a), a network that reads the belief and the requests so far, learns the
+mean of g over cases. The policy learns three things: to choose an examination with the probability pi_0^(prior / tau)
+exp(G / tau), normalised, where pi_0 is the initial policy; to diagnose where the mean G of these examinations is below
+a threshold; and to name the diagnosis that the reader finds likeliest. docs/beyond-the-paper.md proves what g
+estimates, and names related methods.
 """
 
 import asyncio
@@ -41,7 +44,8 @@ _WARMUP = 5  # iterations in which the learning rate of reader and critic rises
 @dataclass(frozen=True)
 class Visit:
     """A visited state of trajectory ``i`` of group number ``group``. ``row`` is the number of this trajectory in the
-    batch, ``length`` the number of tokens before the reply at the state. ``forced``: a diagnosis has to follow."""
+    batch, ``length`` the number of tokens before the reply at the state. ``forced``: the reply had to be a
+    diagnosis."""
 
     state: State
     group: int
@@ -53,11 +57,12 @@ class Visit:
 
 @dataclass(frozen=True)
 class Batch:
-    """The S visited states of a batch, with D diagnoses and E examinations.
+    """The S visited states of a batch, for D diagnoses and E examinations.
 
-    ``contexts`` are the tokens of its trajectories. ``log_beliefs`` [S, D] is log b. ``requested`` [S, E] is True for
-    examinations that were requested before the state. ``log_prior`` [S, E] is the initial policy's log-probability of
-    each examination, given that it requests one: at least -10, and -1e4 for those that were requested."""
+    ``contexts`` has the tokens of each trajectory, without its last reply. ``log_beliefs`` [S, D] is the
+    log-probability that the reader gives each diagnosis. ``requested`` [S, E] is True for examinations that were
+    requested before the state. ``log_prior`` [S, E] is the initial policy's log-probability of each examination, given
+    that it requests one: at least -10, and -1e4 for those that were requested."""
 
     contexts: Sequence[tuple[int, ...]]
     visits: Sequence[Visit]
@@ -67,7 +72,9 @@ class Batch:
 
 
 class RecordCritic(Algorithm):
-    """Cross-entropy of the policy against pi_0^(prior / tau) exp(G / tau) and the reader's diagnosis."""
+    """Trains the policy by cross-entropy: on examinations in proportion to pi_0^(prior / tau) exp(G / tau), where pi_0
+    is the initial policy and G a learned value of examinations, and on the diagnosis that a reader model finds
+    likeliest."""
 
     class Options(Section):
         examinations: PositiveInt = key(6, "Examinations whose results are read at every visited state.")
@@ -100,6 +107,8 @@ class RecordCritic(Algorithm):
     }
 
     def __init__(self, context: Context):
+        """Create reader and critic, and list the diagnoses and examinations of the training cases. Raises SettingsError
+        for an engine without torch models, and for settings other than ``requires`` names."""
         super().__init__(context)
         check_required(type(self), self.settings)
         if context.load_initial_model is None or not isinstance(context.policy, PolicyAgent):
@@ -131,20 +140,20 @@ class RecordCritic(Algorithm):
         self.metrics: dict[str, float] = {}
 
     def _true_diagnosis_token(self, case: CaseRecord) -> int:
-        """Return the first token of the canonical name of the true disease."""
+        """Return the first token of the canonical name of the true disease of a case."""
         return self.prompts.tokenizer.encode(f" {true_names(case)[0]}")[0]
 
     def _request_text(self, name: str) -> str:
-        """Return the reply that requests an examination."""
+        """Write the reply that requests the examination ``name``, in the style of the prompts."""
         return render_action(RequestTest(name), self.prompts.settings.style)
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Return the training data of one group, as :meth:`score_batch` does."""
+        """Return the replies to learn for one group, as :meth:`score_batch` does for several."""
         return (await self.score_batch([group], iteration))[0]
 
     async def score_batch(self, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
-        """Return, for each group, the replies that the policy shall learn; its own decisions have no weight. Then
-        reader and critic learn from the same states."""
+        """Return for each group the replies that the policy shall learn, as alternatives; the decisions of its
+        trajectories have weight 0. Afterwards reader and critic take a learning step on the same states."""
         import torch
 
         from ..torch.optimisers import warmup_and_cosine
@@ -176,8 +185,8 @@ class RecordCritic(Algorithm):
         return scored
 
     def _read_states(self, groups: Sequence[Group]) -> Batch:
-        """List the visited states of all trajectories, and compute by forward passes the reader's beliefs and the
-        initial policy's choices there."""
+        """List the visited states of all trajectories. Forward passes give, at each state, the reader's belief over
+        diagnoses and the initial policy's distribution over examinations."""
         import torch
 
         from ..torch.beliefs import Branch, trainable_branch_logits
@@ -206,16 +215,17 @@ class RecordCritic(Algorithm):
         return Batch(contexts, visits, log_beliefs, log_prior, requested)
 
     def _target(self, values: "torch.Tensor", log_prior: "torch.Tensor") -> "torch.Tensor":
-        """Compute the distribution over examinations that the policy learns, pi_0^(prior / tau) exp(values / tau),
-        [S, E]."""
+        """Compute the distribution over examinations that the policy shall learn, [S, E]: pi_0^(prior / tau) exp(values
+        / tau), normalised. ``values`` and ``log_prior`` (log pi_0, the initial policy) have the same shape."""
         return ((values + self.options.prior * log_prior) / self.options.temperature).softmax(1)
 
     def _draw_pairs(self, target: "torch.Tensor", batch: Batch, generator: "torch.Generator") -> "torch.Tensor":
-        """Draw the examinations to value at every state. Returns pairs of a state's and an examination's number,
+        """Draw the examinations that are valued at every state. Returns pairs of a state's and an examination's number,
         [P, 2].
 
-        At most ``examinations`` of a state are drawn, without replacement, half by the target [S, E] and half
-        uniformly, from those that were not requested; none where a diagnosis has to follow."""
+        At most ``options.examinations`` are drawn for a state, without replacement, from those that were not requested:
+        with weights that are half the ``target`` [S, E] and half uniform. None are drawn where the reply had to be a
+        diagnosis."""
         import torch
 
         uniform = torch.rand(target.shape, generator=generator).to(target.device)
@@ -230,8 +240,9 @@ class RecordCritic(Algorithm):
         return torch.stack([states[is_drawn], largest.indices[is_drawn]], dim=1)
 
     async def _gains(self, batch: Batch, pairs: "torch.Tensor") -> "torch.Tensor":
-        """Compute g of each pair, [P], in units of a right diagnosis. An examination that the record lacks is charged
-        and leaves the belief as it is."""
+        """Compute for each of ``pairs`` [P, 2] (state, examination) the value g of the examination, [P], in units of a
+        right diagnosis: what its result is expected to add to the accuracy, minus its price. An examination that the
+        record lacks adds nothing to the accuracy, but its request still has a price."""
         import torch
 
         from ..torch.beliefs import Branch, branch_logits
@@ -264,8 +275,9 @@ class RecordCritic(Algorithm):
         self, groups: Sequence[Group], batch: Batch, target: "torch.Tensor", continuing: "torch.Tensor", iteration: int
     ) -> list[GroupAdvantages]:
         """Return, for each group, the replies that the policy shall learn as alternatives: at every visited state the
-        reader's diagnosis, and the requests of the ``target`` [S, E]. ``continuing`` [S] is the probability with which
-        the policy shall request."""
+        reader's likeliest diagnosis, and requests in proportion to ``target`` [S, E]. ``continuing`` [S] is the
+        probability with which the policy shall request. Before iteration ``options.start``, or without
+        ``options.choice``, only diagnoses are learned."""
         trains_choice = self.options.choice and iteration >= self.options.start
         names = [self.diagnosis_names[number] for number in batch.log_beliefs.argmax(1).tolist()]
         calls = []
@@ -288,8 +300,9 @@ class RecordCritic(Algorithm):
         """Return the replies to learn at a visited state, each with the advantage 1: the diagnosis ``name``, and the
         request of each examination e whose ``request_shares[e]`` is at least :data:`_LEAST_SHARE`.
 
-        The weights of the diagnosis are ``stop_share`` for each token of its verb and ``reading_weight`` for each token
-        of its name. The tokens of a request have its share as their weight. ``request_shares`` may be empty."""
+        In the diagnosis each token before the disease's name has the weight ``stop_share``, each token of the name
+        ``options.reading_weight``. All tokens of a request have its share as their weight. ``request_shares`` may be
+        empty."""
         requests = [e for e, share in enumerate(request_shares) if share >= _LEAST_SHARE]
         diagnosis = render_action(FinalDiagnosis(name), self.prompts.settings.style)
         texts = [diagnosis, *(self.request_texts[e] for e in requests)]
@@ -302,11 +315,12 @@ class RecordCritic(Algorithm):
         return [Alternative(i=visit.i, turns=(t,), advantages=(1.0,), weights=(w,)) for t, w in weighted_turns]
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Return the metrics of the batch that :meth:`score_batch` has scored."""
+        """Return the metrics of the batch that :meth:`score_batch` has scored last."""
         return super().finish_batch(batch) | self.metrics
 
     def state_dict(self) -> Any:
-        """Return the state of reader and critic, with their optimisers and the states that the critic remembers."""
+        """Return the weights of reader and critic, the states of their optimisers, and the examples that the critic
+        remembers."""
         states = [learner.state_dict() for learner in self.learners]
         return {"learners": states, "inputs": self.critic.inputs, "gains": self.critic.gains}
 
@@ -319,5 +333,6 @@ class RecordCritic(Algorithm):
 
 
 def net_gain(before: "torch.Tensor", after: "torch.Tensor", power: float) -> "torch.Tensor":
-    """Compute sum_d b'(d) (b~'(d) - b~(d)), [N], from log b and log b', each [N, D]; b~ is proportional to b^power."""
+    """Compute the expected gain in accuracy by an examination, sum_d b'(d) (b~'(d) - b~(d)), [N]. ``before`` and
+    ``after`` are log b and log b' [N, D], the beliefs without and with its result; b~ is proportional to b^power."""
     return (after.exp() * ((power * after).softmax(1) - (power * before).softmax(1))).sum(1)

@@ -1,8 +1,9 @@
 """Tree-GRPO: episodes branch at random decisions, and are compared within their tree and among all trees of the case
 (Ji et al., ICLR 2026, arXiv 2509.21240).
 
-The group's n trajectories are the first chains of n trees; at ``nodes`` decisions of each another episode is drawn to
-its end. Decisions before a branch belong to several episodes: each of these counts once, with its own advantage.
+Each of the group's n trajectories is the first episode of a tree. At ``nodes`` of its decisions, drawn at random with
+replacement, another episode branches off and runs to its end. A decision before a branch belongs to several episodes,
+and enters the loss once for each of them, with the advantage of that episode.
 """
 
 import asyncio
@@ -21,15 +22,16 @@ from ..algorithm import Algorithm, Alternative, Group, GroupAdvantages, PerToken
 
 @dataclass(frozen=True)
 class Branch:
-    """An episode of a tree: the first one, or one that leaves it at decision ``start`` and shares the decisions before
-    that."""
+    """An episode of a tree. It shares the decisions before number ``start`` with the first episode of the tree; for the
+    first episode itself ``start`` is 0."""
 
     start: int
     trajectory: Trajectory
 
 
 class TreeGrpo(Algorithm):
-    """A = group-relative U within the tree + group-relative U over all trees of the case."""
+    """Tree-GRPO: the advantage of an episode is its utility U relative to the episodes of its tree, plus U relative to
+    the episodes of all trees of the case."""
 
     class Options(Section):
         nodes: PositiveInt = key(2, "Decisions of each first episode at which another one branches off (N).")
@@ -38,8 +40,8 @@ class TreeGrpo(Algorithm):
     extra_samples = True
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Grow a tree from each trajectory, and compute one advantage for each decision of the group and of the
-        branches. A decision that several episodes share gets the mean of their advantages, with their number as its
+        """Grow a tree from each trajectory, and compute one advantage for each decision of the trajectories and of the
+        branches. A decision that several episodes share gets the mean of their advantages, and their number as its
         weight."""
         trees = await asyncio.gather(*(self._grow_tree(first, iteration, i) for i, first in enumerate(group)))
         scores = [[self.return_of(b.trajectory.correct, b.trajectory.effort()) for b in tree] for tree in trees]
@@ -65,8 +67,9 @@ class TreeGrpo(Algorithm):
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     async def _grow_tree(self, first: Trajectory, iteration: int, i: int) -> list[Branch]:
-        """Draw the episodes that branch off from ``first``, trajectory ``i`` of its group, at random decisions. Returns
-        the episodes of the tree: ``first``, then the others in the order of the decisions at which they start."""
+        """Run ``options.nodes`` episodes that branch off at random decisions from ``first``, trajectory number ``i`` of
+        its group. Returns the episodes of the tree: ``first``, then the others, sorted by the decision at which they
+        start."""
         seed = derive_seed(self.context.seed, "tree", iteration, first.case.note_id, i)
         starts = sorted(random.Random(seed).choices(range(len(first.steps)), k=self.options.nodes))
         run = functools.partial(run_episode, self.context.environment, self.context.policy, first.case)

@@ -11,8 +11,9 @@ from ..algorithm import Algorithm, Group, GroupAdvantages
 
 
 class VinePpo(Algorithm):
-    """A_t = r_t + V(s_{t+1}) - V(s_t), where V is the mean return of whole continuations by the current policy, the
-    same ones wherever trajectories share a state. Advantages are divided by their deviation over the batch."""
+    """VinePPO: A_t = r_t + V(s_{t+1}) - V(s_t). V(s) is the mean return of whole continuations, sampled from the
+    current policy at s; trajectories that share a state share its continuations. Advantages are divided by their
+    standard deviation over the batch."""
 
     class Options(Section):
         continuations: PositiveInt = key(4, "Whole continuations drawn at every state.")
@@ -20,7 +21,8 @@ class VinePpo(Algorithm):
     reads = ("utility", "comparators")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """Compute one advantage for each decision; :meth:`finish_batch` divides it by the deviation over the batch."""
+        """Compute one advantage for each decision; :meth:`finish_batch` divides it by the standard deviation over the
+        batch."""
         context = self.context
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         values = await state_values(draws, group, range(self.options.continuations), self.return_of)
@@ -28,7 +30,8 @@ class VinePpo(Algorithm):
         return GroupAdvantages(decisions=group_advantages(group, values, self.return_of), counts=counts)
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Divide the advantages by their standard deviation over all decisions of the batch; returns metrics."""
+        """Divide the advantages by their standard deviation over all decisions of the batch, in place; returns its
+        metrics."""
         scale = pstdev([a for group in batch for trajectory in group.decisions for a in trajectory]) or 1.0
         for group in batch:
             group.decisions = [[a / scale for a in trajectory] for trajectory in group.decisions]

@@ -1,1 +1,1 @@
-"""The engine ``torch``: model, optimiser and sampler in one process."""
+"""The training engine ``torch``: model, optimiser and sampler in one process."""

@@ -1,5 +1,6 @@
-"""The two models of the algorithm ``record_critic``: a reader, which turns states into beliefs over a closed list of
-diagnoses, and a critic, which values examinations. Both need forward passes alone; no token is sampled."""
+"""The two models of the training algorithm ``record_critic``. A reader turns a state into a belief, a distribution over
+a closed list of diagnoses. A critic predicts the value of each examination. Both take forward passes only; no token is
+sampled."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -23,8 +24,8 @@ _REMEMBERED, _BATCH, _STEPS = 8192, 256, 8
 
 
 class Branch(NamedTuple):
-    """Tokens ``ids`` that continue the first ``start`` tokens of a context. ``context`` is the number of the context in
-    a list of them."""
+    """Tokens ``ids`` that continue the first ``start`` tokens of a context (a sequence of tokens). ``context`` is the
+    number of this context in a list of contexts."""
 
     context: int
     start: int
@@ -32,8 +33,9 @@ class Branch(NamedTuple):
 
 
 def index_by_first_token(names: Iterable[str], first_token: Callable[[str], int]) -> dict[int, str]:
-    """Index names by their first token, in the order of their frequency. Of several names with the same first token
-    only the most frequent is kept, because the distribution of the next token cannot distinguish them."""
+    """Map first tokens to names, the most frequent name first. ``names`` may repeat; ``first_token`` returns the first
+    token of a name. Of several names with the same first token only the most frequent is kept, because the distribution
+    of the next token cannot distinguish them."""
     name_of_token: dict[int, str] = {}
     for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])):
         name_of_token.setdefault(first_token(name), name)
@@ -42,8 +44,9 @@ def index_by_first_token(names: Iterable[str], first_token: Callable[[str], int]
 
 @torch.no_grad()
 def branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
-    """Compute the logits of the token after each branch, float32 [branches, vocabulary], without gradients. Each
-    context passes through the model once, whatever the number of its branches."""
+    """Compute the logits of the token after each branch, float32 [branches, vocabulary], without gradients. ``model``
+    is a causal language model, ``contexts`` are sequences of tokens. Each context passes through the model once,
+    whatever the number of its branches."""
     device = next(model.parameters()).device
     ids, is_token = _pad(contexts, device)
     cache = model.model(input_ids=ids, attention_mask=is_token, use_cache=True).past_key_values
@@ -80,7 +83,8 @@ def _pad(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Ten
 
 
 def trainable_branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
-    """Compute what :func:`branch_logits` does, with gradients, for short branches in the order of their contexts."""
+    """Compute the logits of the token after each branch, float32 [branches, vocabulary], with gradients. ``branches``
+    must be in the order of their contexts, and short, because a context and its branches form one row."""
     rows: list[list[Segment]] = [[Segment(0, ids, ())] for ids in contexts]
     for branch in branches:
         # Logits are computed for a token to predict; which one it is does not matter, so it is 0.
@@ -92,11 +96,13 @@ def trainable_branch_logits(model: Any, contexts: Sequence[Sequence[int]], branc
 class Reader(torch.nn.Module):
     """A language model that reads states, with its optimiser and a learned scale of its logits.
 
-    Its belief b over D diagnoses is the distribution of the first token of their names; ``diagnoses`` are these tokens.
-    ``rate`` is the peak learning rate. With ``trains_model`` off only the scale learns.
+    Its belief b over D diagnoses is the distribution of the next token where a diagnosis must follow, restricted to the
+    first tokens of the names of diagnoses; ``diagnoses`` are these tokens. ``rate`` is the peak learning rate. If
+    ``trains_model`` is False, only the scale is learned.
     """
 
     def __init__(self, model: Any, diagnoses: Sequence[int], rate: float, trains_model: bool):
+        """Keep the model on its device, and create the scale and the optimiser."""
         super().__init__()
         self.model, self.diagnoses = model, torch.tensor(diagnoses)
         self.log_scale = torch.nn.Parameter(torch.tensor(_SCALE).log())
@@ -105,13 +111,14 @@ class Reader(torch.nn.Module):
         self.optimiser = MuonAndAdamW(model if trains_model else None, _MATRICES * rate, rate, [self.log_scale])
 
     def log_beliefs(self, logits: torch.Tensor) -> torch.Tensor:
-        """Compute log b [N, D] from the logits [N, vocabulary] where a diagnosis must follow."""
+        """Compute the log-probability of each diagnosis, [N, D], from the logits [N, vocabulary] of the token in which
+        the name of a diagnosis begins."""
         return torch.log_softmax(self.log_scale.exp() * logits[:, self.diagnoses], dim=-1)
 
     def learn(self, log_beliefs: torch.Tensor, truths: torch.Tensor, rate_share: float) -> float:
-        """Take one step on the cross-entropy of ``log_beliefs`` [N, D] with the numbers of the true diagnoses [N], at
-        this share of the learning rate. Returns the loss. Raises FloatingPointError for a gradient that is not finite,
-        and leaves the weights unchanged then."""
+        """Take one optimiser step on the cross-entropy of ``log_beliefs`` [N, D] with ``truths`` [N], the indices of
+        the true diagnoses. ``rate_share`` is the share of the peak learning rate. Returns the loss. Raises
+        FloatingPointError for a gradient that is not finite, and leaves the weights unchanged then."""
         loss = torch.nn.functional.cross_entropy(log_beliefs, truths)
         self.zero_grad(set_to_none=True)
         loss.backward()
@@ -122,11 +129,13 @@ class Reader(torch.nn.Module):
 
 
 class Critic(torch.nn.Module):
-    """A network that predicts the value of each of E examinations from log b [N, D] and the earlier requests [N, E]. It
-    learns from the :data:`_REMEMBERED` states that it was given last. ``rate`` is its peak learning rate, ``seed``
-    fixes its first weights."""
+    """A network that predicts the value of each of E examinations at a state. Its inputs are the reader's
+    log-probabilities of the D diagnoses, [N, D], and which examinations were requested, [N, E]. It learns from the
+    :data:`_REMEMBERED` states that it was given last. ``rate`` is its peak learning rate, ``seed`` fixes its first
+    weights."""
 
     def __init__(self, diagnoses: int, examinations: int, rate: float, seed: int, device: torch.device):
+        """Create the network, which at first predicts 0 everywhere, its optimiser, and an empty memory of states."""
         super().__init__()
         self.rate = rate
         with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
@@ -141,7 +150,9 @@ class Critic(torch.nn.Module):
         self.gains = torch.empty(0, examinations, device=device)  # missing: NaN
 
     def forward(self, log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:
-        """Predict the values [N, E], in units of a right diagnosis, without gradients."""
+        """Predict the value of each examination, [N, E], without gradients: the gain in accuracy that it is worth,
+        minus its price. ``log_beliefs`` [N, D] are log-probabilities of diagnoses; ``requested`` [N, E] is True for
+        earlier requests."""
         with torch.no_grad():
             return self.network(_critic_inputs(log_beliefs, requested))
 
@@ -149,9 +160,9 @@ class Critic(torch.nn.Module):
         self, log_beliefs: torch.Tensor, requested: torch.Tensor, gains: torch.Tensor, rate_share: float,
         generator: torch.Generator,
     ) -> float:  # fmt: skip
-        """Remember the states with their ``gains`` [N, E], NaN where an examination was not valued, and take some steps
-        on random batches of the last :data:`_REMEMBERED` states, at this share of the learning rate. Returns the mean
-        loss; 0 where no state that was drawn has a value."""
+        """Remember N states with the observed values ``gains`` [N, E] of their examinations, NaN where one was not
+        valued. Then take some optimiser steps on random batches of the remembered states, at the share ``rate_share``
+        of the peak learning rate. Returns the mean loss; 0 where no drawn state has a value."""
         self.inputs = torch.cat([self.inputs, _critic_inputs(log_beliefs, requested)])[-_REMEMBERED:]
         self.gains = torch.cat([self.gains, gains])[-_REMEMBERED:]
         self.adam.learning_rate = self.rate * rate_share
@@ -170,6 +181,6 @@ class Critic(torch.nn.Module):
 
 
 def _critic_inputs(log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:
-    """Scale log b [N, D] to about -1 to 1 and append the earlier requests [N, E]; returns the inputs [N, D + E] of the
-    critic's network."""
+    """Make the inputs [N, D + E] of the critic's network: the log-probabilities of diagnoses [N, D], clipped below -8
+    and scaled to about -1 to 1, then ``requested`` [N, E], 1 for each examination that was requested and else 0."""
     return torch.cat([log_beliefs.detach().clamp_min(-8) / 4 + 1, requested.float()], dim=-1)

@@ -1,5 +1,5 @@
-"""The tiny policy as a torch module: Qwen3 with the parameters and the arithmetic of transformers, whose import takes
-seconds. It reads and writes the same Hugging Face folders, with weights that are the same to the bit.
+"""The tiny policy as a torch module: a small Qwen3 without the library transformers, whose import takes seconds. It has
+the same parameters, does the same arithmetic, and reads and writes the same Hugging Face folders, to the bit.
 
 Source: Qwen3 of transformers 5 (``modeling_qwen3.py``) with its attention by ``scaled_dot_product_attention``.
 """
@@ -18,21 +18,22 @@ _CONFIGS = ("config.json", "generation_config.json")
 
 
 class _Norm(nn.Module):
-    """RMS norm over the last dimension."""
+    """RMS norm over the last dimension, with one learned weight per feature."""
 
     def __init__(self, size: int, epsilon: float):
         super().__init__()
         self.weight, self.epsilon = nn.Parameter(torch.ones(size)), epsilon
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise ``x`` [..., size]."""
+        """Divide ``x`` [..., size] by its root mean square over the last dimension, and multiply it by the weights."""
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon))
 
 
 class _Attention(nn.Module):
-    """Grouped-query self-attention with norms of queries and keys, and rotary positions."""
+    """Grouped-query self-attention with RMS norms of queries and keys, and rotary positions."""
 
     def __init__(self, config: dict[str, Any]):
+        """Create the projections. ``config`` is the content of ``config.json`` of a Qwen3 model."""
         super().__init__()
         width, self.size = config["hidden_size"], config["head_dim"]
         heads, shared = config["num_attention_heads"], config["num_key_value_heads"]
@@ -45,9 +46,11 @@ class _Attention(nn.Module):
         self.k_norm = _Norm(self.size, config["rms_norm_eps"])
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cached: list[Tensor] | None) -> Tensor:
-        """Compute the attention of ``x`` [B, T, width]; returns the same shape. ``mask`` is that of
-        :func:`_attention_mask`, ``cos`` and ``sin`` are those of the rotary angles [B or 1, 1, T, head_dim]. ``cached``
-        has the keys and values of earlier tokens; those of ``x`` are added to it."""
+        """Compute the attention of ``x`` [B, T, width]; returns the same shape. ``cos`` and ``sin`` are taken of the
+        rotary angles, [B or 1, 1, T, head_dim]. ``mask`` [B, 1, T, past + T] is True where a token attends to another;
+        without it each token attends to itself and all tokens before it. ``cached`` is the list of keys and values of
+        earlier tokens, empty where there are none; those of ``x`` are added to it, in place. Without a list nothing is
+        cached."""
         shape = (*x.shape[:-1], -1, self.size)
         query = _rotate(self.q_norm(self.q_proj(x).view(shape)).transpose(1, 2), cos, sin)
         key = _rotate(self.k_norm(self.k_proj(x).view(shape)).transpose(1, 2), cos, sin)
@@ -66,7 +69,7 @@ class _Attention(nn.Module):
 
 
 class _Mlp(nn.Module):
-    """The gated feed-forward block."""
+    """The gated feed-forward block of a decoder layer (SwiGLU)."""
 
     def __init__(self, width: int, inner: int):
         super().__init__()
@@ -80,9 +83,12 @@ class _Mlp(nn.Module):
 
 
 class _Layer(nn.Module):
-    """One layer of the decoder: attention, then the feed-forward block, each behind a norm."""
+    """One layer of the decoder: attention, then the feed-forward block. Each reads its input through an RMS norm and
+    adds its output to the residual stream."""
 
     def __init__(self, config: dict[str, Any]):
+        """Create attention, feed-forward block and norms. ``config`` is the content of ``config.json`` of a Qwen3
+        model."""
         super().__init__()
         self.self_attn = _Attention(config)
         self.mlp = _Mlp(config["hidden_size"], config["intermediate_size"])
@@ -90,38 +96,44 @@ class _Layer(nn.Module):
         self.post_attention_layernorm = _Norm(config["hidden_size"], config["rms_norm_eps"])
 
     def forward(self, x: Tensor, *attention_inputs: Any) -> Tensor:
-        """Apply the layer to ``x`` [B, T, width]; ``attention_inputs`` are the other arguments of
-        :meth:`_Attention.forward`."""
+        """Apply the layer to ``x`` [B, T, width]; returns the same shape. ``attention_inputs`` are the further
+        arguments of :meth:`_Attention.forward`: ``cos``, ``sin``, ``mask``, ``cached``."""
         x = x + self.self_attn(self.input_layernorm(x), *attention_inputs)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class _Cache:
-    """Keys and values of earlier tokens, by layer."""
+    """The key-value cache: ``layers`` has for each layer the keys and the values of earlier tokens, two tensors [B,
+    heads, tokens, head_dim], or an empty list where nothing is cached yet."""
 
     def __init__(self, layers: int):
+        """Create an empty cache for this number of ``layers``."""
         self.layers: list[list[Tensor]] = [[] for _ in range(layers)]
 
     def __len__(self) -> int:
+        """The number of cached tokens of each sequence."""
         return self.layers[0][0].shape[-2] if self.layers[0] else 0
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each sequence of the batch ``repeats`` times, in place."""
+        """Repeat each sequence of the batch ``repeats`` times, in place: sequences a, b become a, a, b, b."""
         self.layers = [[states.repeat_interleave(repeats, dim=0) for states in layer] for layer in self.layers]
 
     def select(self, sequences: list[int], length: int) -> "_Cache":
-        """Make a cache of the ``sequences`` (row numbers, which may repeat), up to ``length`` tokens each."""
+        """Return a new cache with the first ``length`` tokens of the given ``sequences`` (row numbers of the batch,
+        which may repeat)."""
         selected = _Cache(0)
         selected.layers = [[states[sequences, :, :length] for states in layer] for layer in self.layers]
         return selected
 
 
 class _Body(nn.Module):
-    """The decoder without its head: tokens to hidden states."""
+    """The decoder without its output layer: turns tokens into hidden states."""
 
     frequencies: Tensor
 
     def __init__(self, config: dict[str, Any]):
+        """Create embedding, layers, last norm, and the frequencies of the rotary positions. ``config`` is the content
+        of ``config.json`` of a Qwen3 model."""
         super().__init__()
         self.embed_tokens = nn.Embedding(config["vocab_size"], config["hidden_size"], config["pad_token_id"])
         self.layers = nn.ModuleList([_Layer(config) for _ in range(config["num_hidden_layers"])])
@@ -134,11 +146,13 @@ class _Body(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
         past_key_values: _Cache | None = None, use_cache: bool = False,
     ) -> SimpleNamespace:  # fmt: skip
-        """Compute the hidden states of ``input_ids`` [B, T]. Returns an object with ``last_hidden_state``
-        [B, T, width] and ``past_key_values``, the cache that was used. ``attention_mask`` is True for tokens that
-        are no padding, [B, past + T], or for the tokens that each token attends to, [B, 1, T, past + T].
-        ``past_key_values`` has the keys and values of earlier tokens; ``use_cache`` returns one that has those of these
-        tokens too."""
+        """Compute the hidden states of ``input_ids`` [B, T]. Returns an object with ``last_hidden_state`` [B, T, width]
+        and ``past_key_values``, the cache of keys and values with those of these tokens added; None without a cache.
+
+        ``past_key_values`` is the cache of earlier tokens, which is extended in place; without one, ``use_cache``
+        creates a new one. ``attention_mask`` is True for tokens that are no padding, [B, past + T], or for the tokens
+        to which each token attends, [B, 1, T, past + T]. ``position_ids`` [B, T] are by default the positions after the
+        earlier tokens."""
         cache = _Cache(len(self.layers)) if use_cache and past_key_values is None else past_key_values
         past, width = len(cache) if cache else 0, input_ids.shape[1]
         if position_ids is None:
@@ -155,9 +169,12 @@ class _Body(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A causal language model as transformers has it: ``model`` gives hidden states, ``lm_head`` logits."""
+    """A causal language model with the attributes that transformers gives one: ``model`` turns tokens into hidden
+    states, ``lm_head`` hidden states into logits. Its two layers of tokens share one matrix."""
 
     def __init__(self, config: dict[str, Any], folder: Path):
+        """Create the model. ``config`` is the content of ``config.json`` in ``folder``, from which the model was
+        read."""
         super().__init__()
         self.folder, self.config = folder, SimpleNamespace(to_dict=lambda: dict(config))  # as transformers has it
         self.model = _Body(config)
@@ -166,8 +183,8 @@ class Decoder(nn.Module):
 
     @classmethod
     def untrained(cls, folder: Path) -> Self:
-        """Create a model with the configuration of a folder and random weights, the same that transformers gives it
-        with seed 0."""
+        """Create a model with the configuration in ``folder`` and random weights: the same weights as transformers with
+        seed 0."""
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
             torch.manual_seed(0)
@@ -181,7 +198,8 @@ class Decoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Load the model in a folder, in single precision."""
+        """Load configuration and weights from a Hugging Face folder, in single precision; the model is in evaluation
+        mode."""
         from safetensors.torch import load_file
 
         model = cls(json.loads((folder / "config.json").read_text(encoding="utf-8")), folder)
@@ -190,7 +208,7 @@ class Decoder(nn.Module):
         return model.eval()
 
     def save_pretrained(self, folder: Path) -> None:
-        """Write weights and configuration to a folder as transformers does."""
+        """Write the weights and the configuration to a Hugging Face folder, in the files that transformers writes."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -202,8 +220,11 @@ class Decoder(nn.Module):
 
 
 def _attention_mask(mask: Tensor | None, width: int, past: int) -> Tensor | None:
-    """Make the mask of attention, [B, 1, T, past + T], True where a token attends to another; None where every token
-    attends to all tokens before it. ``mask`` is that of :meth:`_Body.forward`, ``width`` is T."""
+    """Return the mask of attention, [B, 1, T, past + T], True where a token attends to another. Returns None where
+    every token attends to itself and to all tokens before it.
+
+    ``mask`` is True for tokens that are no padding, [B, past + T]; None, and a mask of four dimensions, is returned
+    unchanged. ``width`` is T, ``past`` the number of earlier tokens."""
     if mask is None or mask.ndim == 4:
         return mask
     if (width == 1 or past == 0) and bool(mask.all()):
@@ -213,12 +234,14 @@ def _attention_mask(mask: Tensor | None, width: int, past: int) -> Tensor | None
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply rotary positions to ``x`` [B, heads, T, head_dim]."""
+    """Apply rotary position embeddings to ``x`` [B, heads, T, head_dim]; ``cos`` and ``sin`` are taken of the
+    angles."""
     half = x.shape[-1] // 2
     return (x * cos) + (torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin)
 
 
 def _repeat(states: Tensor, times: int) -> Tensor:
-    """Repeat each head of keys or values [B, heads, T, size] ``times`` times."""
+    """Repeat each head of ``states`` (keys or values, [B, heads, T, size]) ``times`` times; returns [B, heads * times,
+    T, size]."""
     batch, heads, length, size = states.shape
     return states[:, :, None].expand(batch, heads, times, length, size).reshape(batch, heads * times, length, size)

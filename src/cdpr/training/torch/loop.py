@@ -1,4 +1,5 @@
-"""The training loop of the engine ``torch``, from top to bottom: roll out, score, advantages, loss, step, log, save."""
+"""The training loop of the engine ``torch``, from top to bottom: roll out, compute advantages, compute the loss, take
+optimiser steps, log, save."""
 
 import asyncio
 import gc
@@ -30,13 +31,13 @@ Batch = Sequence[Sequence[Sample]]
 def train(
     trainer: "Trainer", state: Path, log: Log | None = None, record: Log | None = None, steps: int | None = None
 ) -> None:
-    """Train until the last step of the run (or until ``steps``). An interrupted training resumes from the checkpoint in
-    the folder ``state``, with the same result to the byte.
+    """Train until the last step of the run, or until step ``steps``. An interrupted training resumes from the
+    checkpoint in the folder ``state``, with the same result to the byte.
 
-    ``log`` gets a row of metrics every iteration; by default it appends the row to ``state`` and prints the learning
-    curve. ``record`` gets the records of credit of algorithms that have some. A reward or gradient that is not finite
-    ends the run: the weights are those before that step, and the last row says so. Source: paper, section "Policy
-    Update".
+    ``log`` is called with a row of metrics every iteration; by default it appends the row to a file in ``state`` and
+    prints the learning curve. ``record`` is called with the credit of every iteration (process rewards, say), where the
+    algorithm records it. An advantage or gradient that is not finite ends the run: the weights remain those before that
+    step, and the last row says ``diverged``. Source: paper, section "Policy Update".
     """
     training, checkpoint, log = trainer.settings.training, state / "checkpoint.pt", log or open_training_log(state)
     steps = trainer.run.steps if steps is None else steps
@@ -62,7 +63,9 @@ def train(
 
 
 def iterate(trainer: "Trainer", record: Log | None = None) -> dict[str, Any]:
-    """Run one iteration; returns its metrics. Raises FloatingPointError for a reward or gradient that is not finite."""
+    """Run one iteration, from rollouts to optimiser steps; returns its row of metrics. ``record`` is called with the
+    credit of the iteration, where the algorithm records it. Raises FloatingPointError for an advantage or gradient that
+    is not finite."""
     begin, tokens, calls = trainer.clock(), trainer.generated_tokens, trainer.environment.calls.copy()
     trainer.clear_caches()
     # Roll out: a group of episodes for each case of the batch.
@@ -88,11 +91,11 @@ def iterate(trainer: "Trainer", record: Log | None = None) -> dict[str, Any]:
 
 
 async def roll_out(trainer: "Trainer", step: int) -> list[Group]:
-    """Run the episodes of iteration ``step``, ``training.group_size`` of each case, all at the same time; returns one
-    group for each case."""
+    """Run the episodes of iteration ``step`` concurrently, ``training.group_size`` for each case of its batch. Returns
+    one group of trajectories for each case."""
 
     async def roll_out_case(case: CaseRecord) -> Group:
-        """Run the group of one case."""
+        """Run the ``training.group_size`` episodes of one case, each with a seed of its own."""
         seeds = [trainer.run.episode_seed(case, step, i) for i in range(trainer.settings.training.group_size)]
         return await asyncio.gather(*(run_episode(trainer.environment, trainer.policy, case, seed) for seed in seeds))
 
@@ -102,11 +105,13 @@ async def roll_out(trainer: "Trainer", step: int) -> list[Group]:
 def update(
     model: torch.nn.Module, optimizer: AdamW, groups: Batch, training: Training, progress: float = 0.0
 ) -> dict[str, float]:
-    """Update the policy on a batch, one optimiser step per mini-batch and inner epoch. Returns the means over these
-    steps of loss, clipped share, ratio drift, gradient norm and trained tokens.
+    """Update the policy on a batch, one optimiser step per mini-batch and inner epoch. ``groups`` has the samples of
+    each group. Returns by name the means, over these steps, of loss, share of clipped tokens, largest |ratio - 1|,
+    gradient norm and number of trained tokens.
 
-    ``progress`` is the share of the run's steps that are done, for ``training.schedule``. Raises FloatingPointError for
-    a gradient that is not finite; the weights are then those before the call."""
+    ``progress`` is the share of the run's steps that are done; with ``training.schedule: cosine`` it lowers the
+    learning rate. Raises FloatingPointError for a gradient that is not finite; the weights are then those before the
+    call."""
     decay = (1 + math.cos(math.pi * progress)) / 2 if training.schedule == "cosine" else 1.0
     optimizer.learning_rate = training.learning_rate * decay
     size = training.mini_batch_prompts
@@ -121,8 +126,9 @@ def update(
 
 
 def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training: Training) -> dict[str, float]:
-    """Take one optimiser step on a mini-batch, with gradients summed over its micro-batches; returns its metrics.
-    Raises FloatingPointError for a gradient that is not finite."""
+    """Take one optimiser step on a mini-batch, with gradients summed over micro-batches. Returns by name the loss, the
+    share of clipped tokens, the largest |ratio - 1|, the gradient norm and the number of trained tokens. Raises
+    FloatingPointError for a gradient that is not finite; the weights are then unchanged."""
     samples = [sample for group in groups for sample in group]
     tokens = sum(len(sample.old_logprobs) for sample in samples)
     weight = math.fsum(weight for sample in samples for weight in sample.weights)

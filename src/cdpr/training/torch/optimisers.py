@@ -1,7 +1,7 @@
 """The optimisers AdamW, and Muon with AdamW, and a schedule of their learning rates.
 
-They are no subclasses of ``torch.optim.Optimizer``: its use imports a compiler, which takes longer than a short
-training.
+They are no subclasses of ``torch.optim.Optimizer``: using that class imports a compiler, which takes longer than a
+short training.
 """
 
 import math
@@ -21,7 +21,8 @@ _MOMENTUM = 0.95  # of Muon
 
 
 class AdamW:
-    """The optimiser ``torch.optim.AdamW`` with its defaults, by torch's functional form."""
+    """AdamW with the defaults of ``torch.optim.AdamW``. It calls torch's function ``adamw``, because importing the
+    optimiser classes takes seconds."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float):
         self.parameters, self.learning_rate = list(parameters), learning_rate
@@ -41,7 +42,7 @@ class AdamW:
         adamw(list(trained.values()), gradients, means, squares, [], steps, **options)
 
     def state_dict(self) -> dict[int, dict[str, torch.Tensor]]:
-        """Return step and moving averages of each parameter, by its number."""
+        """Return the state for a checkpoint: by the number of a parameter its step count and moving averages."""
         return self.states
 
     def load_state_dict(self, states: dict[int, dict[str, torch.Tensor]]) -> None:
@@ -52,15 +53,17 @@ class AdamW:
 
 
 class MuonAndAdamW:
-    """Muon for the hidden matrices of a language model, AdamW for its other parameters and for ``further`` ones.
+    """Muon for the hidden matrices of a language model, AdamW for its other parameters and for those in ``further``.
     ``muon_rate`` and ``adam_rate`` are their peak learning rates. Without a ``model`` only ``further`` is trained.
 
-    Muon (Jordan et al. 2024) is steepest descent of matrices in the spectral norm. It equals ``torch.optim.Muon`` with
-    its default momentum (0.95, Nesterov) and learning-rate adjustment, but computes in the precision of the parameters:
-    bfloat16, as in torch, takes 17 times as long on processors without instructions for it.
+    Muon (Jordan et al. 2024) is steepest descent of matrices in the spectral norm. This one equals ``torch.optim.Muon``
+    with its default momentum (0.95, Nesterov) and learning-rate adjustment, but computes in the precision of the
+    parameters. Torch computes in bfloat16, which takes 17 times as long on processors without instructions for it.
     """
 
     def __init__(self, model: torch.nn.Module | None, muon_rate: float, adam_rate: float, further: Any = ()):
+        """Divide the parameters between Muon (hidden matrices) and AdamW (embeddings, heads, vectors and
+        ``further``)."""
         self.matrices: list[torch.nn.Parameter] = []
         others = list(further)
         for name, p in model.named_parameters() if model else ():
@@ -71,7 +74,7 @@ class MuonAndAdamW:
 
     @torch.no_grad()
     def step(self, rate_share: float) -> None:
-        """Update all parameters, at this share of the peak learning rates."""
+        """Update all parameters that have a gradient, at the share ``rate_share`` of both peak learning rates."""
         learning_rate, self.adam.learning_rate = self.muon_rate * rate_share, self.adam_rate * rate_share
         self.adam.step()
         numbers_by_shape: dict[torch.Size, list[int]] = defaultdict(list)
@@ -111,6 +114,6 @@ def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def warmup_and_cosine(step: int, steps: int, warmup: int) -> float:
-    """Compute the share of the peak learning rate in ``step`` of ``steps``: it rises linearly in the first ``warmup``
-    steps, and falls as half a cosine to 0."""
+    """Compute the share of the peak learning rate in ``step`` (from 0) of ``steps``: the smaller one of a linear rise
+    over the first ``warmup`` steps and of half a cosine that falls from 1 to 0 over all steps."""
     return min((step + 1) / warmup, 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps))))

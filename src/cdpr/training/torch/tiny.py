@@ -1,5 +1,5 @@
-"""Builds the tiny policy: a byte-level BPE tokenizer and a small Qwen3 with random weights, as an ordinary Hugging Face
-folder that `AutoModelForCausalLM` and `AutoTokenizer` load."""
+"""Builds the tiny policy: a byte-level BPE tokenizer and a small Qwen3 with random weights. It is an ordinary Hugging
+Face folder, which ``AutoModelForCausalLM`` and ``AutoTokenizer`` load."""
 
 import json
 import re
@@ -27,13 +27,13 @@ CHAT_TEMPLATE: str = _FILES["tokenizer"]["chat_template"]
 
 
 def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
-    """Train a byte-level tokenizer of at most ``vocab_size`` tokens on ``corpus``: frequent phrases are one token, all
-    other text is BPE.
+    """Train a byte-level tokenizer of at most ``vocab_size`` tokens on the texts of ``corpus``. Frequent phrases, which
+    may have several words, become one token each; all other text is encoded by BPE.
 
-    BPE alone would spend its vocabulary on parts of the most frequent phrases, and spell rare findings, which inform
-    most, in letters. The chat control tokens are special, so decoding leaves them out. The fixed words of an action are
-    single tokens, which decoding shows and which cost one decoding step. Raises :class:`ValueError` when ``vocab_size``
-    cannot hold the 256 bytes and the added tokens.
+    BPE alone would spend its vocabulary on parts of the most frequent phrases, and would spell rare findings, which
+    inform most, in letters. The chat control tokens are special tokens, so decoding leaves them out. The fixed words of
+    an action (``REQUEST_TEST:``, ``FINAL_DIAGNOSIS:``) are ordinary single tokens, so that each takes one decoding
+    step. Raises :class:`ValueError` when ``vocab_size`` cannot hold the 256 bytes and the added tokens.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     added = len(CONTROL) + len(SCAFFOLD)
@@ -64,8 +64,8 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
 
 
 def _count_phrases(corpus: Iterable[str], by_phrase: pre_tokenizers.Split) -> Counter[str]:
-    """Count how often each phrase occurs in the corpus, without the fixed words of actions. ``by_phrase`` splits a text
-    into phrases."""
+    """Count how often each phrase occurs in the texts of ``corpus``, leaving out the fixed words of actions
+    (``REQUEST_TEST:``, ``FINAL_DIAGNOSIS:``). ``by_phrase`` splits a text into phrases."""
     fixed_words = re.compile("|".join(map(re.escape, SCAFFOLD)))
     texts = Counter(text for whole_text in corpus for text in fixed_words.split(whole_text) if text)
     counts: Counter[str] = Counter()
@@ -76,10 +76,11 @@ def _count_phrases(corpus: Iterable[str], by_phrase: pre_tokenizers.Split) -> Co
 
 
 def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> Path:
-    """Build the untrained policy of the size ``tiny`` with a tokenizer trained on ``corpus``; writes it to ``folder``,
-    which is returned.
+    """Write an untrained policy to ``folder`` as a Hugging Face folder, and return ``folder``. ``tiny`` has its sizes;
+    its tokenizer is trained on the texts of ``corpus``.
 
-    Equal settings and corpus give equal bytes. Raises :class:`ValueError` on widths that do not divide.
+    Equal settings and corpus give equal bytes. Raises :class:`ValueError` where ``hidden_size`` is no even multiple of
+    ``heads``, or ``heads`` no multiple of ``kv_heads``.
     """
     if tiny.hidden_size % (2 * tiny.heads) or tiny.heads % tiny.kv_heads:
         raise ValueError(
@@ -96,7 +97,7 @@ def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> P
 
 
 def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:
-    """Write the configuration and the untrained weights of the tiny policy to ``folder``."""
+    """Write ``config.json``, ``generation_config.json`` and untrained weights of the sizes ``tiny`` to ``folder``."""
     from .decoder import Decoder
 
     common = {"eos_token_id": tokenizer.token_to_id(END), "pad_token_id": tokenizer.token_to_id(PAD)}

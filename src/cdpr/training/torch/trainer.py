@@ -29,9 +29,9 @@ _CHECKPOINTED = ("model", "optimizer", "algorithm")  # attributes of the trainer
 
 
 def train_policy(settings: Settings, job: Job) -> None:
-    """Stage ``train_policy`` with the engine torch: train a policy under the resolved settings of one variant, with the
-    job's seed, and write it as a Hugging Face folder, with metrics and records of credit. A killed run resumes from its
-    last checkpoint."""
+    """Stage ``train_policy`` with the engine torch: train a policy under the settings of one run, with the seed of
+    ``job``. Writes the policy as a Hugging Face folder, its metrics, and its records of credit. A killed run resumes
+    from its last checkpoint."""
     torch.set_num_threads(settings.training.threads)
     run = TrainingRun(settings, iterate_records(job.inputs["cases"]), job.inputs["init_policy"], job.seed or 0)
     job.tags.update(run.check_servers())
@@ -47,13 +47,14 @@ def train_policy(settings: Settings, job: Job) -> None:
 
 class Trainer:
     """Model, samplers, algorithm and optimiser of one run, with everything that its next step depends on.
-    :func:`~.loop.train` trains it; :meth:`save` writes the policy.
+    :func:`~.loop.train` trains the model; :meth:`save` writes it.
 
     Raises SettingsError for a policy that is no whole Hugging Face folder, or an unknown algorithm; RuntimeError where
     ``policy.device`` asks for a GPU that is missing. Source: paper, section "Policy Update".
     """
 
     def __init__(self, run: TrainingRun):
+        """Load the initial policy, and create sampler, optimiser and algorithm; step, seconds and tokens start at 0."""
         self.run, self.settings, self.environment = run, run.settings, run.environment
         self.device = device_of(run.settings.policy)
         # Jobs share the cores of a CPU, so only CPU time compares one training with another there.
@@ -69,36 +70,37 @@ class Trainer:
         self.step, self.seconds, self.tokens = 0, 0.0, 0
 
     def _load_model(self) -> torch.nn.Module:
-        """Load a model with the weights of the initial policy."""
+        """Load a new model with the weights of the initial policy."""
         return load_model(self.run.policy, self.device, self.settings.policy.model == "tiny")
 
     def _load_frozen_policy(self) -> PolicyAgent:
-        """Load the frozen policy: the initial weights, in a model and a sampler of their own."""
+        """Load the frozen policy: an agent with the initial weights, in a model and a sampler of its own."""
         sampler = InProcessSampler.from_model(self._load_model(), self.run.tokenizer, _CACHE_SHARE)
         self.samplers.append(sampler)
         return self.run.make_agent(sampler)
 
     def clear_caches(self) -> None:
-        """Clear the caches of the samplers, before an iteration. A resumed run starts with empty caches, and reuse
-        changes sums in the last bit, so every iteration starts with empty ones."""
+        """Clear the caches of all samplers, before an iteration. Reused keys and values change sums in the last bit,
+        and a resumed run has none to reuse; so every iteration starts with empty caches."""
         for sampler in self.samplers:
             sampler.refresh()
 
     def validate(self) -> dict[str, Any]:
-        """Evaluate the policy with greedy decoding on the validation cases; returns a row of metrics. Time and tokens
-        of a validation do not count as training."""
+        """Evaluate the policy with greedy decoding on the validation cases; returns a row of metrics. The time and the
+        tokens of a validation do not count as training."""
         self.sampler.refresh()
         agent = self.run.make_agent(self.sampler, temperature=0.0)
         episodes = run_async(run_episodes(self.environment, agent, self.run.validation, VALIDATION_SEED))
         return self.progress | self.run.validation_metrics(episodes)
 
     def advance(self, seconds: float, tokens: int) -> None:
-        """Count a finished iteration, and add its seconds and generated tokens to those of the training."""
+        """Count one finished iteration, and add its ``seconds`` and its generated ``tokens`` to the totals of the
+        run."""
         self.step, self.seconds, self.tokens = self.step + 1, self.seconds + seconds, self.tokens + tokens
 
     @property
     def progress(self) -> dict[str, Any]:
-        """The steps, seconds and generated tokens of the training so far, as metrics."""
+        """The steps, seconds and generated tokens of the training so far, by name, as metrics."""
         return {"step": self.step, "seconds": self.seconds, "tokens": self.tokens}
 
     @property
@@ -107,11 +109,12 @@ class Trainer:
         return sum(sampler.counters.generated_tokens for sampler in self.samplers)
 
     def save(self, folder: Path) -> None:
-        """Write the policy as a Hugging Face folder."""
+        """Write the policy in training to ``folder`` as a Hugging Face folder."""
         save_policy(self.model, self.run.policy, folder)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the next step depends on, for a checkpoint."""
+        """Return everything that the next step depends on, for a checkpoint: counters, weights, optimiser and
+        algorithm."""
         return self.progress | {name: getattr(self, name).state_dict() for name in _CHECKPOINTED}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

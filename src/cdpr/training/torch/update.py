@@ -1,4 +1,4 @@
-"""The parts of a policy update: the loss, training samples, micro-batches, log-probabilities of tokens."""
+"""The parts of a policy update: the clipped loss, training samples, micro-batches, and log-probabilities of tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ def clipped_surrogate(
     logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, clip_ratio: float = CLIP_RATIO
 ) -> torch.Tensor:
     """Compute the loss of each token, -min(rho A, clip(rho, 1-eps, 1+eps) A), at most -DUAL_CLIP A where A < 0 (paper,
-    section "Policy Update"). All tensors have the same shape. The log-ratio is clamped to +-20, as in verl."""
+    section "Policy Update"). rho is exp(logprobs - old_logprobs), its logarithm clamped to +-20 as in verl; eps is
+    ``clip_ratio``. All tensors have the same shape."""
     ratio = torch.exp((logprobs - old_logprobs).clamp(-20, 20))
     loss = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(1 - clip_ratio, 1 + clip_ratio))
     return torch.where(advantages < 0, torch.minimum(loss, -advantages * DUAL_CLIP), loss)
@@ -29,11 +30,12 @@ def clipped_surrogate(
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive tokens of a row: ``ids`` at the positions from ``start`` on. The tokens at the positions ``scored``
-    have a loss.
+    """Consecutive tokens ``ids`` of a row, at the positions from ``start`` on. ``scored`` are the positions whose
+    tokens have a loss.
 
-    A row is a first segment, which starts at 0, and others, each of which continues the first ``start`` tokens of it.
-    So an episode is one segment, and other replies at its states are further ones."""
+    A row begins with a segment at position 0. Each further segment is a branch: it continues the first ``start`` tokens
+    of the first segment in another way. So an episode is one segment, and other replies at its states are further
+    ones."""
 
     start: int
     ids: Sequence[int]
@@ -42,9 +44,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Sample:
-    """A trajectory as training data: its tokens ``ids`` (T,), the ``positions`` of the generated ones, and
-    ``branches``, other replies at its states. ``old_logprobs``, ``advantages`` and ``weights`` in the loss have one
-    entry for each generated token: first those of the trajectory, then those of the branches."""
+    """A trajectory as training data: its tokens ``ids``, the ``positions`` of the generated ones, and ``branches``,
+    other replies at its states. ``old_logprobs``, ``advantages`` and ``weights`` in the loss have one entry for each
+    generated token: first those of the trajectory, then those of the branches."""
 
     ids: tuple[int, ...]
     positions: tuple[int, ...]
@@ -60,8 +62,8 @@ class Sample:
 
     @classmethod
     def from_trajectory(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Self:
-        """Make the sample of ``trajectory``, number ``i`` of the group with the advantages ``scored``, in the tokens
-        that were sampled. Prompts and observations have no loss."""
+        """Make the sample of ``trajectory``, which is number ``i`` of the group whose advantages are ``scored``. Its
+        tokens are those that were sampled; prompts and observations have no loss."""
         turns = [step.turn for step in trajectory.steps]
         alternatives = [alternative for alternative in scored.alternatives if alternative.i == i]
         all_turns = list(turns)
@@ -82,23 +84,26 @@ class Sample:
 
 
 def _token_ids(turns: Sequence[Turn]) -> tuple[int, ...]:
-    """Return all tokens of an episode with these turns: prompt, replies, and the observations between them."""
+    """Return all tokens of an episode with these turns: the first prompt, the replies, and the observations between
+    them."""
     return turns[-1].prompt_ids + turns[-1].token_ids
 
 
 def _generated_positions(turns: Sequence[Turn]) -> tuple[int, ...]:
-    """Return the positions of the generated tokens in an episode with these turns."""
+    """Return the positions of the tokens of all replies in an episode with these turns."""
     return tuple(len(turn.prompt_ids) + k for turn in turns for k in range(len(turn.token_ids)))
 
 
 def _branch(turns: Sequence[Turn]) -> Segment:
-    """Make the segment of replies that branch off from a trajectory: all tokens after their first prompt."""
+    """Make the segment of one or several consecutive replies that branch off from a trajectory: all their tokens after
+    the prompt of the first one."""
     start = len(turns[0].prompt_ids)
     return Segment(start, _token_ids(turns)[start:], _generated_positions(turns))
 
 
 def make_samples(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> list[list[Sample]]:
-    """Make the training samples of a batch of groups with their advantages; returns a list [group][trajectory]."""
+    """Make the training samples of a batch of groups; returns a list [group][trajectory]. ``scored`` has the advantages
+    of each group."""
     return [
         [Sample.from_trajectory(trajectory, credit, i) for i, trajectory in enumerate(group)]
         for group, credit in zip(groups, scored, strict=True)
@@ -106,11 +111,11 @@ def make_samples(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> 
 
 
 def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Sequence[Sample]]]:
-    """Divide the samples of a batch into micro-batches, lists of rows of similar length with at most about ``size``
-    samples in all.
+    """Divide the samples of a batch into micro-batches of at most ``size`` samples. A micro-batch is a list of rows of
+    similar length; a row is a list of samples that pass through the model as one sequence.
 
-    A row has the samples of a group where these share their prompt and fit in :data:`_ROW` tokens, else a single
-    one."""
+    A row has up to ``size`` samples of one group, which share a prompt, if together they have no branches and at most
+    :data:`_ROW` tokens; otherwise each sample is a row of its own."""
     rows: list[Sequence[Sample]] = []
     for group in groups:
         for start in range(0, len(group), size):
@@ -128,8 +133,8 @@ def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Se
 
 
 def row_segments(row: Sequence[Sample]) -> list[Segment]:
-    """Make the segments of a row for :func:`token_logprobs`, from one sample with its branches, or from several samples
-    that share a prompt."""
+    """Make the segments of one row for :func:`token_logprobs`, from one sample with its branches, or from several
+    samples that share a prompt. The first sample has the whole prompt; each other one continues it."""
     first, *others = row
     segments = [Segment(0, first.ids, first.positions), *first.branches]
     for sample in others:
@@ -139,18 +144,19 @@ def row_segments(row: Sequence[Sample]) -> list[Segment]:
 
 
 def _row_length(row: Sequence[Sample]) -> int:
-    """Count the tokens of a row; those that its samples share count once."""
+    """Count the tokens of a row of samples; tokens that a sample shares with the first one count once."""
     return row[0].length + sum(other.length - _shared_tokens(row[0], other) for other in row[1:])
 
 
 def _shared_tokens(first: Sample, other: Sample) -> int:
-    """Count the tokens with which two samples of a row begin alike, up to the first reply of ``other``."""
+    """Count how many first tokens two samples of a row have in common, at most up to the first reply of ``other``."""
     end_of_prompt = other.positions[0] if other.positions else len(other.ids)
     return _common_prefix(first.ids, other.ids, min(len(first.ids), end_of_prompt))
 
 
 def _common_prefix(first: Sequence[int], other: Sequence[int], limit: int) -> int:
-    """Count the tokens, at most ``limit``, with which two sequences begin alike."""
+    """Count how many first tokens two sequences have in common, at most ``limit``. Neither is shorter than
+    ``limit``."""
     if first[:limit] == other[:limit]:
         return limit
     return next((k for k in range(limit) if first[k] != other[k]), limit)
@@ -161,19 +167,21 @@ def _common_prefix(first: Sequence[int], other: Sequence[int], limit: int) -> in
 
 def token_logprobs(model: Any, rows: Sequence[Sequence[Segment]], temperature: float = 1.0) -> torch.Tensor:
     """Compute the log-probability of every scored token given the tokens before it, float32 ``[scored tokens]`` in the
-    order of row, segment and position; differentiable. ``rows`` are those of :func:`token_logits`."""
+    order of row, segment and position; differentiable. ``rows`` are lists of segments, as for :func:`token_logits`."""
     logits, tokens = token_logits(model, rows)
     return torch.log_softmax(logits / temperature, dim=-1).gather(1, tokens[:, None]).squeeze(1)
 
 
 def token_logits(model: Any, rows: Sequence[Sequence[Segment]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the logits from which every scored token is predicted, float32 ``[scored tokens, vocabulary]`` in the
-    order of row, segment and position, differentiable; returns them and the scored tokens (int64).
+    order of row, segment and position, differentiable. Returns them and the scored tokens themselves, int64 ``[scored
+    tokens]``.
 
-    The segments of a row are concatenated. Each attends to itself and to the tokens that it continues, so that a common
-    beginning is computed once. The last token of a later segment does not pass through the model, since nothing follows
-    it. Logits are computed only for scored tokens. A long beginning of all rows, such as a system prompt, passes
-    through the model once; its gradient is that of all rows.
+    ``rows`` has for each sequence of the batch its list of segments, which are concatenated. A token attends to its own
+    segment and to the tokens that this segment continues, so a common beginning is computed once. The last token of a
+    segment after the first does not pass through the model, since nothing follows it. Logits are computed only for
+    scored tokens. A long beginning that all rows share, such as a system prompt, passes through the model once for all
+    of them.
 
     Rows of several segments need a dense mask (rows, width, width), so they can have a few thousand tokens at most.
     """
@@ -192,11 +200,12 @@ def token_logits(model: Any, rows: Sequence[Sequence[Segment]]) -> tuple[torch.T
 
 
 def _pack(model: Any, rows: Sequence[Sequence[Segment]], begin: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Concatenate the segments of each row, without the first ``begin`` tokens of the row, and pad the rows.
+    """Concatenate the segments of each row, without the first ``begin`` tokens of the row, and pad the rows to equal
+    width.
 
-    Returns the arguments of the model, and for each scored token three numbers: that of its row, the column of the
-    token before it, and the token itself (int64 [scored tokens, 3]). The attention mask has the shape [rows, width]
-    (True: a token), or [rows, 1, width, width] (True: attends to) where a row has several segments."""
+    Returns the arguments of the model, and for each scored token three numbers: its row, the column of the token before
+    it, and the token itself (int64 [scored tokens, 3]). The attention mask is True for tokens, [rows, begin + width],
+    or where a row has several segments True where a token attends to another, [rows, 1, width, begin + width]."""
     rows = [[Segment(begin, row[0].ids[begin:], row[0].scored), *row[1:]] for row in rows]
     row_ids = [[row[0].ids, *(segment.ids[:-1] for segment in row[1:])] for row in rows]
     width = padded_width(model, max(sum(map(len, ids)) for ids in row_ids))
@@ -229,8 +238,8 @@ def _pack(model: Any, rows: Sequence[Sequence[Segment]], begin: int) -> tuple[di
 
 
 def _common_beginning(rows: Sequence[Sequence[Segment]]) -> int:
-    """Count the tokens with which all rows begin alike, before anything is scored or branches off; 0 where computing
-    these once, in a pass of their own, would not be faster."""
+    """Count the tokens with which all rows begin alike, before a token is scored or a segment branches off; 0 where
+    there are too few for a separate pass over them to save time."""
     first, *others = rows
     ends = []
     for row in rows:

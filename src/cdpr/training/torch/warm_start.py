@@ -1,7 +1,8 @@
-"""Warm start of a policy by imitation: it learns the grammar of actions, medicine, and the habits of clinicians.
+"""Warm start of a policy by imitation: it learns the grammar of actions, medicine, and the habits of simulated
+clinicians.
 
 A policy with random weights never writes a valid action, and a small instruction-tuned model does so unreliably, so
-that reinforcement learning could not start. The paper starts from a model that writes valid actions.
+reinforcement learning could not start from them. The paper starts from a model that writes valid actions.
 """
 
 import itertools
@@ -47,26 +48,28 @@ Demonstration = Sequence[Segment]
 
 @dataclass(frozen=True)
 class DemonstratedEpisode:
-    """The episode of a clinician. ``diagnoses`` are replies with the likeliest diagnosis at each of its states, which
-    the clinician did not give; empty where none were requested."""
+    """An episode that a simulated clinician ran. ``diagnoses`` has for each of its states the reply that names the
+    likeliest diagnosis there, although the clinician acted otherwise; empty where such replies were not asked for."""
 
     trajectory: Trajectory
     diagnoses: tuple[Turn, ...]
 
 
 class Lessons(NamedTuple):
-    """What a policy imitates: ``episodes`` of clinicians, and ``whole_records``, cases with the reply of a clinician
-    who diagnoses from the whole record."""
+    """What a policy imitates: ``episodes`` of simulated clinicians, and ``whole_records``, pairs of a case and the
+    diagnosis of a clinician who saw all results of its record."""
 
     episodes: Sequence[DemonstratedEpisode]
     whole_records: Sequence[tuple[CaseRecord, Turn]]
 
 
 def warm_start_policy(settings: Settings, job: Job) -> None:
-    """Stage ``warm_start_policy``: train a policy to imitate clinicians on in-domain and textbook cases, and write it
-    as a Hugging Face folder. The tiny policy and its tokenizer are built first; any other policy is read from a folder.
+    """Stage ``warm_start_policy``: train a policy to imitate simulated clinicians on in-domain and textbook cases, and
+    write it as a Hugging Face folder. The tiny policy and its tokenizer are built first; any other policy is read from
+    a folder.
 
-    Resumes after the last finished epoch. Metrics have a row per epoch: the loss and the clinicians' accuracy.
+    A killed run resumes after its last finished epoch. The metrics have a row per epoch: the loss and the clinicians'
+    accuracy.
     """
     torch.set_num_threads(settings.warm_start.threads)
     lessons = gather_lessons(settings, job.inputs)
@@ -75,8 +78,9 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
 
 
 def warm_start(cases: Iterable[CaseRecord], folder: Path, settings: Settings | None = None) -> Path:
-    """Train a policy to imitate clinicians on cases of the synthetic hospital; writes a Hugging Face ``folder`` and
-    returns it. Unfinished work is in FOLDER.state, so a killed call resumes.
+    """Train a policy to imitate simulated clinicians on cases of the synthetic hospital; writes it to ``folder`` as a
+    Hugging Face folder, and returns ``folder``. Unfinished work is in FOLDER.state, from which the same call resumes
+    after a kill.
 
     The policy is the tiny one unless ``policy.model`` names a folder. Raises KeyError for cases of another hospital,
     whose diseases the clinicians do not know. Source: docs/deviations.md, D20.
@@ -91,8 +95,8 @@ def warm_start(cases: Iterable[CaseRecord], folder: Path, settings: Settings | N
 
 
 def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Path, state: Path) -> None:
-    """Train a policy on the lessons and write it to ``folder``: the tiny one, which is built first, or that in the
-    folder ``model``. ``state`` is the folder of unfinished work."""
+    """Train a policy on ``lessons`` and write it to ``folder``. The policy is a new tiny one if ``policy.model`` is
+    ``tiny`` or ``model`` is None, else the one in the folder ``model``. ``state`` is the folder of unfinished work."""
     tiny = settings.policy.model == "tiny"
     if tiny or model is None:
         corpus = tokenizer_corpus(settings, lessons)
@@ -105,7 +109,7 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
     append_to_file = MetricsLog(state / METRICS)
 
     def log(row: Mapping[str, Any]) -> None:
-        """Append a row of metrics with the clinicians' accuracy to the file, and print it."""
+        """Append a row of metrics to the file, with the clinicians' accuracy added, and print it."""
         row = {**row, "clinician/accuracy": accuracy}
         append_to_file(row)
         print("  ".join(f"{k.rpartition('/')[2]} {v:.4g}" for k, v in row.items() if isinstance(v, (int, float))))
@@ -115,8 +119,9 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
 
 
 def gather_lessons(settings: Settings, case_files: Mapping[str, Path]) -> Lessons:
-    """Let clinicians demonstrate the training cases in ``case_files``, the files of the data sets by name: of the
-    in-domain data set the first ``warm_start.cases`` cases, of the textbook all."""
+    """Let simulated clinicians demonstrate training cases: the first ``warm_start.cases`` cases of the in-domain data
+    set, and all textbook cases if the lessons include the textbook. ``case_files`` has the file of cases of each data
+    set by name."""
     by_dataset = {}
     for dataset in LESSONS if _uses_textbook(settings) else (IN_DOMAIN,):
         limit = settings.warm_start.cases if dataset == IN_DOMAIN else None
@@ -125,7 +130,8 @@ def gather_lessons(settings: Settings, case_files: Mapping[str, Path]) -> Lesson
 
 
 def _demonstrate_datasets(settings: Settings, by_dataset: Mapping[str, Sequence[CaseRecord]]) -> Lessons:
-    """Let a clinician of each data set demonstrate its cases; returns the lessons of all."""
+    """Let a simulated clinician demonstrate the cases of each data set, given by its name; returns the lessons of all.
+    The first ``warm_start.static_share`` of the cases of a data set are also diagnosed from the whole record."""
     episodes: list[DemonstratedEpisode] = []
     whole_records: list[tuple[CaseRecord, Turn]] = []
     for dataset, cases in by_dataset.items():
@@ -137,14 +143,15 @@ def _demonstrate_datasets(settings: Settings, by_dataset: Mapping[str, Sequence[
 
 
 def _uses_textbook(settings: Settings) -> bool:
-    """Whether textbook cases are among the lessons: by default for the tiny policy."""
+    """Whether the lessons include textbook cases: the setting ``warm_start.textbook``, by default True for the tiny
+    policy alone."""
     textbook = settings.warm_start.textbook
     return settings.policy.model == "tiny" if textbook is None else textbook
 
 
 def encode_lessons(settings: Settings, policy: Path, lessons: Lessons) -> list[Demonstration]:
-    """Encode the lessons in the tokens of the policy in the folder ``policy``; returns a row for each episode and each
-    whole record."""
+    """Encode the lessons as tokens of the policy in the folder ``policy``. Returns one row of segments for each
+    episode, then one for each diagnosis from a whole record."""
     tokenizer = ChatTokenizer(policy, settings.policy.chat_template_kwargs)
     prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
     rows = [encode_episode(prompts, episode) for episode in lessons.episodes]
@@ -154,8 +161,8 @@ def encode_lessons(settings: Settings, policy: Path, lessons: Lessons) -> list[D
 async def demonstrate(
     environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord], with_diagnoses: bool
 ) -> list[DemonstratedEpisode]:
-    """Let the clinician run an episode of each case. If ``with_diagnoses``, the clinician also gives the likeliest
-    diagnosis at each state of the episode."""
+    """Let the clinician run an episode of each case; returns the episodes. If ``with_diagnoses``, the clinician also
+    names the likeliest diagnosis at each state of the episode."""
     episodes = []
     for case in cases:
         trajectory = await run_episode(environment, clinician, case, 0)
@@ -168,8 +175,8 @@ async def demonstrate(
 async def diagnose_whole_records(
     environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord]
 ) -> list[tuple[CaseRecord, Turn]]:
-    """Let the clinician diagnose each case after all examinations of its record; returns the cases, each with the
-    reply."""
+    """Let the clinician diagnose each case after all examinations of its record were requested. Returns pairs of the
+    case and the clinician's reply."""
     diagnoses = []
     for case in cases:
         state = State(case)
@@ -180,7 +187,8 @@ async def diagnose_whole_records(
 
 
 def tokenizer_corpus(settings: Settings, lessons: Lessons) -> list[str]:
-    """List all texts that a policy reads or writes in the lessons, on which its tokenizer is trained."""
+    """List all texts that a policy reads or writes in the lessons: prompts, replies and observations. Its tokenizer is
+    trained on them."""
     prompt = settings.environment.prompt
     texts = []
     for episode in lessons.episodes:
@@ -192,10 +200,10 @@ def tokenizer_corpus(settings: Settings, lessons: Lessons) -> list[str]:
 
 
 def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demonstration:
-    """Encode an episode as a row of segments: the conversation, whose replies have a loss, then the diagnosis at each
-    state, which branches off from the conversation there.
+    """Encode an episode as a row of segments. The first segment is the conversation, in which the clinician's replies
+    have a loss. If the episode has ``diagnoses``, each is a further segment that branches off at its state.
 
-    Such a diagnosis begins with the words of a forced diagnosis, which have no loss, and has no end-of-turn token."""
+    In such a branch only the name of the disease has a loss, not the words before it. It has no end-of-turn token."""
     steps = [_in_style(prompts, step) for step in episode.trajectory.steps]
     scored: list[int] = []
     branches: list[Segment] = []
@@ -211,7 +219,8 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
 
 
 def encode_whole_record(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
-    """Encode a diagnosis from the whole record; only the name of the disease has a loss."""
+    """Encode a diagnosis from the whole record as one segment: the prompt with all results, then the reply ``turn``.
+    Only the name of the disease and the end-of-turn token have a loss."""
     prompt_ids = prompts.prompt_ids(State(case), True, whole=True)  # with the words of a forced diagnosis
     context = prompt_ids[: len(prompt_ids) - len(prompts.forced_prefix_ids)]
     ids = (*context, *_diagnosis_ids(prompts, turn))
@@ -219,21 +228,22 @@ def encode_whole_record(prompts: PromptBuilder, case: CaseRecord, turn: Turn) ->
 
 
 def _in_style(prompts: PromptBuilder, step: Step) -> Step:
-    """Return the step with its reply in the style that the policy is to write (``prompts.settings.style``). The
-    simulated clinicians write ``full`` replies; the action stays the same."""
+    """Return the step with its reply written in the grammar that the policy shall learn, ``prompts.settings.style``
+    (``full`` or ``compact``). Clinicians write ``full`` replies; the action stays the same."""
     style = prompts.settings.style
     return step if style == "full" else replace(step, turn=Turn(render_action(step.action, style)))
 
 
 def _diagnosis_ids(prompts: PromptBuilder, turn: Turn) -> tuple[int, ...]:
-    """Return the tokens of a reply that diagnoses, in the prompt's style, with the end-of-turn token."""
+    """Return the token ids of the reply ``turn``, a diagnosis, rewritten in the style of the prompts; the last is the
+    end-of-turn token."""
     return prompts.reply_ids(_in_style(prompts, Step(turn, parse_action(turn.text), Observation("end"))))
 
 
 def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, state_dir: Path, log: Log) -> None:
-    """Train the model on demonstrations: minimise the cross-entropy of their tokens, with a linear rise and a cosine
-    decay of the learning rate. Muon trains the hidden matrices of the tiny policy, AdamW all other weights. Resumes
-    from the checkpoint in ``state_dir``; ``log`` gets a row of metrics per epoch."""
+    """Train the model on demonstrations: minimise the cross-entropy of their scored tokens. The learning rate rises
+    linearly and then decays as a cosine. Muon trains the hidden matrices of the tiny policy, AdamW all other weights.
+    Resumes from the checkpoint in ``state_dir``; ``log`` is called with a row of metrics per epoch."""
     size, epochs = settings.warm_start.batch_size, settings.warm_start.epochs
     per_epoch = math.ceil(len(demonstrations) / size)
     steps = epochs * per_epoch
@@ -262,8 +272,8 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:
-    """Divide demonstrations into batches of ``size`` in random order. Within large random blocks they are sorted by
-    length, which saves padding."""
+    """Divide demonstrations into batches of ``size`` in an order that depends on ``seed``. Within random blocks of 32
+    batches they are sorted by length, so that the demonstrations of a batch need little padding."""
     rng, order, batches = random.Random(seed), list(demonstrations), []
     rng.shuffle(order)
     block_size = size * 32

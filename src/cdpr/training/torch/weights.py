@@ -19,8 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 def load_model(folder: Path, device: str = "cpu", tiny: bool = False) -> torch.nn.Module:
-    """Load the causal language model in a Hugging Face folder, in single precision: the ``tiny`` policy by torch alone,
-    others by transformers. Raises as :func:`cdpr.llm.transformer.read_folder`."""
+    """Load the causal language model in a Hugging Face folder, in single precision, onto ``device``. If ``tiny``, it is
+    the tiny policy, which needs torch alone; other models are loaded by transformers. Raises the errors of
+    :func:`cdpr.llm.transformer.read_folder` for a folder without a usable model."""
     read_folder(folder)
     if tiny:
         return use_onednn(Decoder.load(folder).to(device))
@@ -36,21 +37,23 @@ def load_model(folder: Path, device: str = "cpu", tiny: bool = False) -> torch.n
 
 
 def save_policy(model, init_policy: Path, out_dir: Path) -> None:
-    """Write the model, with the tokenizer files of ``init_policy``, to a Hugging Face folder."""
+    """Write the model to the Hugging Face folder ``out_dir``, with the tokenizer files of the folder
+    ``init_policy``."""
     model.save_pretrained(out_dir)
     copy_tokenizer(init_policy, out_dir)
 
 
 def copy_tokenizer(policy: Path, folder: Path) -> None:
-    """Copy the tokenizer files of a policy to another folder."""
+    """Copy the tokenizer files that exist in the folder ``policy`` to another ``folder``."""
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"):
         if (policy / name).exists():
             shutil.copyfile(policy / name, folder / name)
 
 
 def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
-    """Write a checkpoint to ``path`` and keep the previous one beside it. A kill at any moment leaves one of the two
-    whole; a third file has the digests of whole checkpoints, which reveal damaged files."""
+    """Write a checkpoint to ``path``, and keep the previous one in a file beside it. A kill at any moment leaves at
+    least one of the two whole. A third file has the digests of whole checkpoints, by which :func:`load_checkpoint`
+    detects damage."""
     previous, digests = _sibling_files(path)
     known_digests = _read_digests(digests)
     digest_of_path = file_digest(path) if path.exists() else ""
@@ -68,8 +71,9 @@ def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[Any, Any] | None:
-    """Load the newest whole checkpoint: ``path`` or the previous one. Returns its content; None where neither is whole.
-    Logs a warning about a damaged file. A file can hold tensors and plain values alone, no code."""
+    """Load the newest whole checkpoint: the file ``path``, or the previous checkpoint beside it if ``path`` is damaged
+    or missing. Returns its content; None where neither is whole. Logs a warning about a damaged file. Files may hold
+    tensors and plain values only, no code."""
     previous, digests = _sibling_files(path)
     whole_digests = _read_digests(digests)
     files = [file for file in (path, previous) if file.exists()]
@@ -84,8 +88,8 @@ def load_checkpoint(path: Path) -> dict[Any, Any] | None:
 
 @contextmanager
 def restore_on_error(model: torch.nn.Module, enabled: bool = True) -> Iterator[None]:
-    """A context that restores the trained parameters to their values at its start if it ends with a FloatingPointError,
-    which is raised again. Without ``enabled`` it does nothing and needs no memory."""
+    """A context that restores the trained parameters to their values at its start if its body raises
+    FloatingPointError, and raises the error again. If not ``enabled``, nothing is copied or restored."""
     trained = [p for p in model.parameters() if p.requires_grad] if enabled else []
     before = [p.detach().to("cpu", copy=True) for p in trained]
     try:
@@ -97,12 +101,13 @@ def restore_on_error(model: torch.nn.Module, enabled: bool = True) -> Iterator[N
 
 
 def _read_digests(path: Path) -> list[str]:
-    """Read the digests in a file, one a line, the newest first; empty where the file is missing."""
+    """Read the digests in the file ``path``, one a line, the newest first; an empty list where the file is missing."""
     return path.read_text(encoding="utf-8", errors="replace").split() if path.is_file() else []
 
 
 def _sibling_files(path: Path) -> tuple[Path, Path]:
-    """Return the path of the previous checkpoint, and that of the digests of both."""
+    """Return the two files beside the checkpoint ``path``: the previous checkpoint, and the digests of whole
+    checkpoints."""
     return path.with_name(f"{path.name}.before"), path.with_name(f"{path.name}.sha256")
 
 
@@ -110,7 +115,7 @@ def _sibling_files(path: Path) -> tuple[Path, Path]:
 
 
 class _OneDnnProduct(torch.autograd.Function):
-    """``x @ weight.T`` by oneDNN, with its gradients; ``x`` [..., in], ``weight`` [out, in]."""
+    """The differentiable product ``x @ weight.T``, computed by oneDNN: ``x`` [..., in], ``weight`` [out, in]."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -120,7 +125,8 @@ class _OneDnnProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        """Compute the gradients of ``x`` and ``weight`` from that of the product."""
+        """Compute the gradients of ``x`` and of ``weight`` from ``gradient``, that of the product [..., out]; None for
+        one that is not needed."""
         x, weight = ctx.saved_tensors
         flat = gradient.reshape(-1, gradient.shape[-1])
         return (
@@ -130,21 +136,21 @@ class _OneDnnProduct(torch.autograd.Function):
 
 
 class _OneDnnLinear(torch.nn.Linear):
-    """A linear layer in float32 on a CPU, computed by oneDNN."""
+    """A linear layer without bias in float32 on a CPU, computed by oneDNN."""
 
     def forward(self, x):
-        """Apply the layer to ``x`` [..., in]."""
+        """Apply the layer to ``x`` [..., in]; returns [..., out]."""
         return _OneDnnProduct.apply(x, self.weight)
 
 
 def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Compute ``x @ weight.T`` by oneDNN."""
+    """Compute ``x @ weight.T`` by oneDNN, without gradients."""
     return ONEDNN_LINEAR(x, weight, None, "none", [], "")
 
 
 def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
-    """Make the linear layers without bias of a model use oneDNN, where torch has it; returns the model. Torch itself
-    uses MKL, which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
+    """Make the float32 linear layers without bias of a model on a CPU compute by oneDNN, where torch has it; returns
+    the model. Torch itself uses MKL, which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
     for layer in model.modules() if ONEDNN_LINEAR is not None else ():
         if type(layer) is torch.nn.Linear and layer.bias is None and layer.weight.dtype == torch.float32:
             layer.__class__ = _OneDnnLinear if layer.weight.device.type == "cpu" else torch.nn.Linear
@@ -152,6 +158,6 @@ def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def padded_width(model: torch.nn.Module, longest: int) -> int:
-    """Return the number of tokens to which to pad a batch whose longest sequence has ``longest`` tokens. It is larger
-    where the model uses oneDNN, which compiles a kernel for every width."""
+    """Return the number of tokens to which a batch is padded whose longest sequence has ``longest`` tokens. It is
+    rounded up where the model uses oneDNN, which compiles a kernel for every width."""
     return padded(longest) if any(type(layer) is _OneDnnLinear for layer in model.modules()) else longest
