@@ -1,4 +1,5 @@
-"""Belief-gain credit: an examination is worth what it adds to the policy's belief in the true disease, minus its price.
+"""Belief-gain credit: the value of an examination is what it adds to the policy's belief in the true disease, minus
+its price.
 
 Phi(s) is the probability that the policy would name the true disease if it had to diagnose at the state s; w is the
 weight of a right diagnosis in the return. With V(s) = w Phi(s), the value of diagnosing now, each decision gets the

@@ -16,7 +16,7 @@ from ..algorithm import Algorithm, Group, GroupAdvantages, standardise
 class Igpo(Algorithm):
     """IGPO: A_t is the sum of the standardised rewards from turn t on. The reward of a turn is p(truth | s_{t+1}) -
     p(truth | s_t), the gain in probability of the true disease, minus the price of the turn. In the last turn the
-    outcome (0 or 1) takes the place of the gain."""
+    outcome (0 or 1) replaces the gain."""
 
     reads = ("utility", "comparators")
 

@@ -150,7 +150,7 @@ class Critic(torch.nn.Module):
         self.gains = torch.empty(0, examinations, device=device)  # missing: NaN
 
     def forward(self, log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:
-        """Predict the value of each examination, [N, E], without gradients: the gain in accuracy that it is worth,
+        """Predict the value of each examination, [N, E], without gradients: the gain in accuracy that it brings,
         minus its price. ``log_beliefs`` [N, D] are log-probabilities of diagnoses; ``requested`` [N, E] is True for
         earlier requests."""
         with torch.no_grad():

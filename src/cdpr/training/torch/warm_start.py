@@ -49,7 +49,7 @@ Demonstration = Sequence[Segment]
 @dataclass(frozen=True)
 class DemonstratedEpisode:
     """An episode that a simulated clinician ran. ``diagnoses`` has for each of its states the reply that names the
-    likeliest diagnosis there, although the clinician acted otherwise; empty where such replies were not asked for."""
+    likeliest diagnosis there, although the clinician acted otherwise; empty where such replies were not requested."""
 
     trajectory: Trajectory
     diagnoses: tuple[Turn, ...]
