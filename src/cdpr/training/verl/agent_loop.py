@@ -1,6 +1,7 @@
-"""Rollouts with verl: the loop that runs an episode, the Ray actor that scores groups, and the order of a batch.
+"""Rollouts with verl: the loop that runs one episode, the Ray actor that scores groups of episodes, and the buffer that
+keeps the order of a batch.
 
-A group is scored as soon as its last episode has ended, while the policy's servers are awake.
+A group is scored as soon as its last episode has ended, while the rollout servers still hold the policy's weights.
 """
 
 import asyncio
@@ -36,9 +37,9 @@ logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(loggi
 
 
 class EpisodeOutput(AgentLoopOutput):
-    """An episode as verl's output. Where the episode failed, ``trajectory`` is None, ``failure`` is the type of the
-    error, and ``fatal`` marks an error of the program, not of a server. ``alternatives`` are further rows to train
-    on, which branch off from the episode."""
+    """An episode in verl's format, with its ``trajectory``. If the episode failed, ``trajectory`` is None and
+    ``failure`` is the type of the error; ``fatal`` marks an error of the program, not of a server. ``alternatives`` are
+    further replies to train on, each an output of its own, which branch off from the episode."""
 
     trajectory: Trajectory | None = Field(default=None, exclude=True)
     failure: str = Field(default="", exclude=True)
@@ -47,13 +48,16 @@ class EpisodeOutput(AgentLoopOutput):
 
 
 class DiagnosticLoop(AgentLoopBase):
-    """verl's agent loop: runs one episode. It never raises, because verl would train on the rest of the group."""
+    """verl's agent loop: runs one episode. An episode that fails is returned as a failed output and raises nothing,
+    because verl would otherwise train on the rest of its group."""
 
     def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
+        """Create verl's loop without a family of chat templates: we build all prompts, so verl need not join turns."""
         super().__init__(*args, **kwargs)  # no family of chat templates: the prompts are ours, verl joins no turns
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
-        """Run one episode. ``row`` is a row of :class:`~.session.Schedule` with verl's ``uid`` and ``session_id``."""
+        """Run one episode and return it in verl's format. ``row`` is a row of :class:`~.session.Schedule`, which names
+        the case, with verl's ``uid`` of the group and ``session_id``, the number of the episode in it."""
         run = read_session(self.data_config.cdpr_session).run
         case = getattr(run, row["part"])[int(row["case_index"])]
         spec = ModelSpec.of_rollouts(run.settings)
@@ -75,8 +79,8 @@ class DiagnosticLoop(AgentLoopBase):
 
 
 def _failed_output(run: TrainingRun, case: CaseRecord, error: Exception) -> EpisodeOutput:
-    """Log the error of a failed episode and make its output: a prompt and one token without loss, because verl needs
-    every member of a group."""
+    """Log the ``error`` of a failed episode, and return an output that stands for it: a prompt and one token without
+    loss. verl needs an output for every member of a group."""
     fatal = not isinstance(error, ModelFailure)
     if fatal:
         _log_stack("a fault in an episode", error)
@@ -90,8 +94,9 @@ def _failed_output(run: TrainingRun, case: CaseRecord, error: Exception) -> Epis
 
 
 def _episode_output(turns: Sequence[Turn], versions: set[int], limit: int | None = None) -> EpisodeOutput:
-    """Make verl's output from the replies of an episode with the observations between them, which have no loss: at most
-    ``limit`` tokens after the first prompt. ``versions`` are those of the weights that wrote the replies."""
+    """Make verl's output from the turns of an episode: the first prompt, then the replies and the observations between
+    them, of which only replies have a loss. At most ``limit`` tokens after the first prompt are kept. ``versions`` are
+    the versions of the weights that wrote the replies."""
     prompt, last = turns[0].prompt_ids, turns[-1]
     logprobs = align_with_response(turns, [turn.logprobs for turn in turns], limit)
     return EpisodeOutput(
@@ -107,20 +112,22 @@ def _episode_output(turns: Sequence[Turn], versions: set[int], limit: int | None
 
 
 def _extra_fields(versions: set[int]) -> dict[str, Any]:
-    """Return the extra fields of an output that verl reads: the range of the weights' versions, and figures to display
-    (none)."""
+    """Return the extra fields that verl reads of an output: the oldest and the newest of the ``versions`` of the
+    weights, and an empty table of figures to display."""
     return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
 
 
 def _log_stack(message: str, error: Exception) -> None:
-    """Log a message and the stack of an error, without the error's own message, which may quote a case."""
+    """Log ``message`` with the type and the stack of an error. The error's own message is left out, because it may
+    quote clinical text."""
     _log.error("%s: %s\n%s", message, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
 @dataclass
 class _Group:
-    """A group of one iteration: its row in the schedule, its episodes by number, and their advantages. ``done`` is set
-    when these are computed."""
+    """The episodes of one case in one iteration. ``uid`` is verl's name of the group, ``row`` its row in the schedule,
+    ``members`` has its episodes by number. ``done`` is set when the group has been scored; ``scored`` has its
+    advantages then, or None if it failed."""
 
     uid: str
     row: int
@@ -130,19 +137,19 @@ class _Group:
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     def trajectories(self) -> dict[int, Trajectory]:
-        """Return the trajectories of the group by number; failed episodes are left out."""
+        """Return the trajectories of the group by the number of the episode; failed episodes are left out."""
         members = sorted(self.members.items())
         return {i: member.trajectory for i, member in members if member.trajectory is not None}
 
 
 @dataclass
 class BatchAdvantages:
-    """The advantages of a batch by verl's key of a row: GROUP_MEMBER_0 for a trajectory, GROUP_MEMBER_NUMBER for an
-    alternative.
+    """The advantages of a batch, by verl's name of a row: ``GROUP_MEMBER_0`` for a trajectory, ``GROUP_MEMBER_1`` and
+    so on for the alternatives that branch off from it.
 
-    ``advantages`` has one value per token of a row, times the token's weight in the loss; ``weights`` the sum of these
-    weights, where they are not all 1. Rows of failed groups are missing. ``rollouts`` are metrics of the episodes,
-    ``metrics`` those of the algorithm.
+    ``advantages`` has one value per token of a row: the advantage times the token's weight in the loss. ``weights`` has
+    the sum of these weights for each row; it is empty where all weights are 1. Rows of failed groups are missing.
+    ``rollouts`` are metrics of the episodes, ``metrics`` those of the algorithm.
     """
 
     rollouts: dict[str, float] = field(default_factory=dict)
@@ -152,17 +159,19 @@ class BatchAdvantages:
 
 
 class GroupHook:
-    """A mixin of verl's agent-loop worker that scores groups. All episodes of a group run in its event loop.
+    """A mixin for verl's agent-loop worker that scores groups. All episodes of a group run in the event loop of this
+    worker.
 
     It holds the algorithm, the same object as in the torch engine, with its state between iterations. Groups do not
-    wait for each other: credit of the first is computed while episodes of the last still run. A group with a failed
-    episode or failed credit has advantages of 0 in this step and is counted. The trainer stops the run after an error
-    of the program or too many failures."""
+    wait for each other: the first is scored while episodes of the last still run. A group with a failed episode, or
+    whose scoring fails, has advantages of 0 in this step and is counted. The trainer stops the run after an error of
+    the program or too many failures."""
 
     config: Any
     llm_client: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
+        """Read the description of the run, and open its algorithm and the file of its credit."""
         super().__init__(*args, **kwargs)
         self.session = read_session(self.config.data.cdpr_session)
         self.algorithm = open_algorithm(self.session.context(self.llm_client))
@@ -171,7 +180,9 @@ class GroupHook:
         self.record = MetricsLog(self.session.state / CREDIT)
 
     async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
-        """verl's call after an episode: an episode of training waits here until its group is scored."""
+        """Called by verl after an episode. An episode of training waits here until its group is scored; then it is
+        passed to verl with its alternatives as further rows. An episode of validation (``validate``) is kept for its
+        metrics."""
         if validate:
             self.validation[int(row["index"])] = output
         else:
@@ -180,7 +191,8 @@ class GroupHook:
         return await super()._agent_loop_postprocess(rows, validate, **row)  # type: ignore[misc]
 
     async def _add_to_group(self, output: EpisodeOutput, row: dict[str, Any]) -> None:
-        """Add an episode to its group and wait until the group is scored. The call of the last episode scores it."""
+        """Add an episode to its group, and wait until the group is scored. The call with the last episode of the group
+        scores it."""
         group = self.groups.setdefault(row["uid"], _Group(row["uid"], int(row["index"]), int(row["iteration"])))
         group.members[int(row["session_id"])] = output
         if len(group.members) < self.session.settings.training.group_size:
@@ -192,8 +204,8 @@ class GroupHook:
             group.done.set()
 
     async def _score_group(self, group: _Group) -> None:
-        """Score a complete group, and add its alternatives to the episodes from which they branch off. A group with a
-        failed episode, or whose scoring fails, gets no advantages."""
+        """Compute the advantages of a complete group, and add its alternatives to the episodes from which they branch
+        off. A group with a failed episode gets no advantages. If scoring fails, all its episodes count as failed."""
         trajectories = list(group.trajectories().values())
         if len(trajectories) < len(group.members):
             return
@@ -210,14 +222,15 @@ class GroupHook:
             member.alternatives.append(output)
 
     def finish_validation(self) -> dict[str, Any]:
-        """Compute the metrics of the finished validation, with its verdicts by case, and begin a new one."""
+        """Return the metrics of the validation that has just ended, with the verdict of each case, and begin a new
+        one."""
         outputs = [self.validation[index] for index in sorted(self.validation)]
         self.validation = {}
         return self.session.run.validation_metrics([output.trajectory for output in outputs])
 
     def finish_batch(self, uids: Sequence[str]) -> BatchAdvantages:
-        """Finish the batch of the groups ``uids``, in the order of the schedule, as in the torch engine; returns their
-        advantages and the metrics."""
+        """Complete the advantages of the groups ``uids``, in the order of the schedule, and record their credit.
+        Returns the advantages with the metrics of the batch; the groups are forgotten."""
         groups = sorted((self.groups.pop(uid) for uid in uids), key=lambda group: group.row)
         outputs = [output for group in groups for _, output in sorted(group.members.items())]
         trajectories = [output.trajectory for output in outputs if output.trajectory is not None]
@@ -242,7 +255,7 @@ class GroupHook:
         return batch
 
     def credit_state(self) -> bytes:
-        """Return the algorithm's state as JSON, for a checkpoint."""
+        """Return the state of the algorithm as JSON, for a checkpoint."""
         return json.dumps(self.algorithm.state_dict()).encode()
 
     def restore_credit(self, state: bytes) -> None:
@@ -251,11 +264,12 @@ class GroupHook:
 
 
 def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) -> None:
-    """Add the advantages and weights of a scored group to those of the batch: a row of verl's for each trajectory and
-    for each alternative."""
+    """Add the advantages and weights of a scored group to those of the batch: one row for each trajectory and for each
+    alternative."""
 
     def add_row(key: str, turns: Sequence[Turn], advantages: Sequence[Any], weights: Sequence[Any], length=None):
-        """Add a row from the values of its turns; ``length`` is the number of tokens of the row, by default all."""
+        """Add the row ``key`` with one value per token. ``advantages`` and ``weights`` have an entry for each of
+        ``turns``; ``length`` is the number of tokens of the row, by default all."""
         by_token = [align_with_response(turns, expand_to_tokens(turns, x), length) for x in (advantages, weights)]
         batch.advantages[key] = [advantage * weight for advantage, weight in zip(*by_token, strict=True)]
         batch.weights[key] = math.fsum(by_token[1])
@@ -270,32 +284,34 @@ def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) ->
 
 
 class GroupWorker(GroupHook, AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """The worker of a run."""
+    """verl's agent-loop worker with :class:`GroupHook`: it runs the episodes of a run and scores their groups."""
 
 
 class GroupManager(AgentLoopManagerTQ):
-    """Starts :class:`GroupWorker`; verl's ``rollout.agent.agent_loop_manager_class``."""
+    """verl's manager of agent loops, which starts :class:`GroupWorker`. verl finds it by the setting
+    ``rollout.agent.agent_loop_manager_class``."""
 
     def __init__(self, *args: Any, **kwargs: Any):
+        """Choose the class of the worker, and the machine on which it has to run."""
         super().__init__(*args, **kwargs)
         frozen = read_session(self.config.data.cdpr_session).settings.training.verl.frozen
         self.agent_loop_workers_class = ray.remote(**ray_options(frozen.url))(GroupWorker)
 
 
 def ray_options(url: str | None) -> dict[str, Any]:
-    """Return the options of Ray for an actor that uses the server at ``url``. With a local address the actor runs on
-    the cluster's first machine, where the server is; by default Ray would choose any machine."""
+    """Return Ray's options for an actor that uses the server at ``url`` (None: no server). With a local address the
+    actor must run on the cluster's first machine, where the server is; otherwise Ray may choose any machine."""
     return {"num_cpus": 0, "resources": {"node:__internal_head__": 1e-3} if url and is_local(url) else {}}
 
 
 class ScheduledBatch(ReplayBuffer):
-    """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``) that returns them in the order of the
-    schedule. In the order in which they end, the first mini-batch would have the short episodes, and sums of floats
+    """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``), which returns a batch in the order of
+    the schedule. In the order in which episodes end, the first mini-batch would have the short ones, and sums of floats
     would differ between runs."""
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Take ``batch_size`` finished groups from the buffer; returns their keys, sorted by row of the schedule and
-        number in the group, and verl's metrics."""
+        """Take ``batch_size`` finished groups from the buffer. Returns verl's metrics and the batch, with the names of
+        its rows sorted by row of the schedule, number of the episode in its group, and number of the output."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
         sort_keys = []

@@ -1,8 +1,8 @@
-"""verl's checkpoints: marking whole ones, removing old ones, and merging the last one to a policy.
+"""Checkpoints of verl: marks whole ones, removes old ones, and merges the shards of the last one to a policy.
 
-verl removes the previous checkpoint before it records the next one as the latest, so that a kill in between leaves
-none. Here verl removes nothing: a checkpoint is marked when all of it is written, and older ones are removed after
-that. A checkpoint of a 4B model takes 48 GB, the policy 8, so the last one is removed once the policy is written.
+verl itself removes the previous checkpoint before it records the next one as the latest, so a kill in between leaves
+none. Here verl removes nothing: a checkpoint is marked as whole when all of it is written, and only then older ones are
+removed. A checkpoint of a 4B model takes 48 GB, the policy 8 GB, so the last one is removed once the policy is written.
 """
 
 import json
@@ -21,20 +21,20 @@ _STEP, _MARK = "global_step_", "whole"
 
 
 def checkpoint_folder(checkpoints: Path, step: int) -> Path:
-    """Return the folder in ``checkpoints`` to which verl writes the checkpoint of a step."""
+    """Return the folder to which verl writes the checkpoint of ``step``, in the folder ``checkpoints``."""
     return checkpoints / f"{_STEP}{step}"
 
 
 def keep_only(checkpoints: Path, step: int) -> None:
-    """Mark the checkpoint of ``step`` as whole and remove all others."""
+    """Mark the checkpoint of ``step`` as whole by an empty file in its folder, and remove all other checkpoints."""
     folder = checkpoint_folder(checkpoints, step)
     write_text(folder / _MARK, "")
     _remove(checkpoints, keep=folder)
 
 
 def prepare_resume(checkpoints: Path) -> int | None:
-    """Prepare to resume: verl will continue from the newest whole checkpoint, all others are removed. Returns the step
-    of that checkpoint; None where none is whole, so that verl starts at step 0."""
+    """Remove all checkpoints but the newest whole one, and tell verl to resume from it. Returns its step; None where no
+    checkpoint is whole, so that verl starts at step 0."""
     whole_steps = [int(mark.parent.name.removeprefix(_STEP)) for mark in checkpoints.glob(f"{_STEP}*/{_MARK}")]
     if not whole_steps:
         _remove(checkpoints)
@@ -46,16 +46,16 @@ def prepare_resume(checkpoints: Path) -> int | None:
 
 
 def _remove(checkpoints: Path, keep: Path | None = None) -> None:
-    """Remove the folders of all checkpoints, except ``keep``."""
+    """Remove the folders of all checkpoints in ``checkpoints``, except the folder ``keep``."""
     for folder in checkpoints.glob(f"{_STEP}*"):
         if folder != keep:
             shutil.rmtree(folder)
 
 
 def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: int) -> None:
-    """Write the policy of the last checkpoint to the Hugging Face folder ``policy``, whole or not at all: verl's merger
-    joins the shards, a LoRA adapter (``lora_rank`` above 0) is added to the weights, and the tokenizer files of
-    ``init_policy`` are copied."""
+    """Write the policy of the last checkpoint to the Hugging Face folder ``policy``, whole or not at all. verl's merger
+    joins the shards of the weights; a LoRA adapter (if ``lora_rank`` is above 0) is added to the weights; the tokenizer
+    files are copied from the folder ``init_policy``."""
     step = int((checkpoints / LATEST).read_text())
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(checkpoint_folder(checkpoints, step) / "actor")]
@@ -69,7 +69,7 @@ def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: 
 
 
 def link_policy(policy: Path, out_dir: Path) -> None:
-    """Copy the merged policy to ``out_dir``, by hard links where the file system has them."""
+    """Copy the folder ``policy`` to ``out_dir``, by hard links where the file system supports them."""
     try:
         shutil.copytree(policy, out_dir, copy_function=os.link)
     except OSError:
@@ -77,8 +77,9 @@ def link_policy(policy: Path, out_dir: Path) -> None:
 
 
 def fold_adapter(folder: Path, rank: int) -> None:
-    """Add the LoRA adapter in a merged folder to its weights, and remove it; its ``lora_alpha`` is its rank. Computed
-    in float32 and saved in bfloat16, as by the merger. Raises FileNotFoundError without an adapter."""
+    """Add the LoRA adapter in the Hugging Face folder ``folder`` to the model's weights, and delete the adapter. Its
+    ``lora_alpha`` equals its ``rank``, so it is added with the factor 1. Computed in float32 and saved in bfloat16, as
+    verl's merger does. Raises FileNotFoundError without an adapter."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

@@ -28,8 +28,8 @@ _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
 
 
 def environment_variables(settings: Settings) -> dict[str, str]:
-    """Return the environment variables of all processes of a run: no telemetry, no downloads (the policy is a folder),
-    and those of the CPU where there is no GPU."""
+    """Return the environment variables of all processes of a run by name: no telemetry, no downloads (the policy is a
+    folder), no CUDA toolkit. Without a GPU they also choose verl's parts for the CPU."""
     toolkit = {name: os.environ.get(name, value) for name, value in WITHOUT_TOOLKIT.items()}
     variables = NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"} | toolkit
     if settings.training.verl.without_gpu:
@@ -41,8 +41,8 @@ def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[st
     """Translate settings to changes of verl's configuration ``ppo_trainer``: values by dotted key, such as
     ``actor_rollout_ref.rollout.n``. A leading ``+`` adds a new key.
 
-    ``policy`` is the folder of the initial policy, ``state`` that of unfinished work. Raises SettingsError for settings
-    that cannot run or whose memory does not fit.
+    ``policy`` is the folder of the initial policy, ``state`` the folder of unfinished work. Raises SettingsError for
+    settings with which verl cannot run, or whose memory does not fit.
     """
     check_settings(settings)
     verl, here = settings.training.verl, Path(__file__).parent
@@ -86,7 +86,7 @@ def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[st
 
 
 def hydra_arguments(changes: Mapping[str, Any]) -> list[str]:
-    """Write changes of verl's configuration as arguments of Hydra: ``key=value`` with JSON values."""
+    """Write ``changes`` of verl's configuration as arguments of Hydra, ``key=value`` with values in JSON."""
     return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in changes.items()]
 
 
@@ -141,9 +141,9 @@ def refuse(wrong: object, message: str) -> None:
 def write_plan(
     settings: Settings, policy: Path, state: Path, columns: Mapping[str, Settings], runs: Sequence[Settings]
 ) -> str:
-    """Write the text of ``cdpr plan_training``: memory, time, and verl's configuration. ``columns`` are the settings to
-    compare, by the name of their column, GRPO's first; ``runs`` those of all trainings of ``reproduce_paper``. Raises
-    SettingsError as :func:`translate_settings`."""
+    """Write the text that ``cdpr plan_training`` prints: memory, time, and verl's configuration. ``columns`` are the
+    settings whose times are compared, by the name of their column, GRPO's first. ``runs`` are the settings of all
+    trainings of the target ``reproduce_paper``. Raises SettingsError as :func:`translate_settings`."""
     configuration = [
         "",
         "# verl",

@@ -1,4 +1,4 @@
-"""Estimates the time of a run before it starts, and the cost of its judge."""
+"""Estimates, before a training with verl starts, how long it takes and what its judge costs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,12 +33,13 @@ class Behaviour:
     """The assumed behaviour of a policy, on which the work of a step depends. Lengths are in tokens.
 
     ``turns``: decisions of an episode, three examinations and a diagnosis (paper, Table 1: AEN about 3); ``opening``:
-    the first prompt; ``name``: a diagnosis without other words. The rest was measured by benchmarks/step_requests.py
-    with the paper's settings. ``repeated``: share of decisions at a state that another trajectory also visits;
-    ``selected``: share of states that are selected; ``examinations``: candidates at a selected state that are
-    examinations; ``drawn``: share of their continuations that the group's own trajectories do not provide;
-    ``goes_on``: probability that a continuation has a turn after a decision; ``visits``: trajectories that share a
-    selected state.
+    length of the first prompt; ``reply`` and ``result``: lengths of a reply and of an observation; ``name``: length of
+    a diagnosis without other words. The rest was measured by benchmarks/step_requests.py with the paper's settings.
+    ``repeated``: share of decisions at a state that another trajectory of the group also visits; ``selected``: share of
+    states that CDPR selects; ``examinations``: number of examinations among the candidate actions of a selected state;
+    ``drawn``: share of their continuations that the group's own trajectories do not provide; ``goes_on``: probability
+    that a continuation has another turn after a decision; ``visits``: number of trajectories that share a selected
+    state.
     """
 
     turns: float = 4
@@ -55,7 +56,7 @@ class Behaviour:
 
     @classmethod
     def within(cls, settings: Settings) -> Self:
-        """The default behaviour, with its turns and lengths cut to the limits of these settings."""
+        """Return the default behaviour, with its turns and lengths cut to the limits of ``settings``."""
         policy, usual = settings.policy, cls()
         return replace(
             usual,
@@ -71,15 +72,15 @@ class Behaviour:
 
     @property
     def scored_prompt(self) -> float:
-        """The mean number of tokens of a prompt whose continuation is scored. vLLM computes all of them: its prefix
-        cache has no log-probabilities."""
+        """The mean number of tokens of a prompt at which a given reply is scored. vLLM computes all of them: its prefix
+        cache keeps no log-probabilities."""
         return self.opening + (self.turns - 1) / 2 * (self.reply + self.result)
 
 
 @dataclass(frozen=True)
 class ServerWork:
-    """The work of the servers in one phase of a step: ``sequences`` at the same time, generated ``tokens``, ``prompt``
-    tokens that are not cached, ``requests``, and ``diagnoses`` to judge."""
+    """The work of the rollout servers in one phase of a step: ``sequences`` generated at the same time, generated
+    ``tokens``, ``prompt`` tokens that are not cached, ``requests``, and ``diagnoses`` for the judge."""
 
     sequences: float
     tokens: float
@@ -90,15 +91,16 @@ class ServerWork:
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """The estimate of a training step: ``seconds`` and ``work`` by phase. Equal states of a group are merged, and
-    servers cache prompts; no continuation comes from the rollout cache of earlier steps."""
+    """The estimate of a training step: ``seconds`` and ``work`` of the servers, by phase. It assumes that equal states
+    of a group are merged, that servers cache prompts, and that no continuation comes from the rollout cache of earlier
+    steps."""
 
     seconds: dict[str, float]
     work: dict[str, ServerWork]
 
     @property
     def total(self) -> float:
-        """Seconds of the whole step, phases one after another."""
+        """The seconds of the whole step; its phases run one after another."""
         return sum(self.seconds.values())
 
     def sum_of(self, name: str) -> float:
@@ -123,7 +125,8 @@ def estimate_step(settings: Settings) -> StepEstimate:
 
 
 def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]:
-    """Estimate the work of the servers in a step, by phase: rollouts, then the phases of the algorithm's credit."""
+    """Estimate the work of the servers in a step, by phase: rollouts, then the continuations or scored replies from
+    which the algorithm computes credit."""
     training, turns = settings.training, behaviour.turns
     trajectories = training.prompts_per_batch * training.group_size
     decisions = trajectories * turns
@@ -142,8 +145,8 @@ def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]
 
 
 def _scored_replies(settings: Settings) -> int:
-    """Count the replies that are scored at every state: two names of the true disease, and one to train on; 0 for
-    an algorithm that scores none there."""
+    """Count the given replies that the policy scores at every state: two names of the true disease, and with the option
+    ``reading`` one to train on. 0 for an algorithm that scores none, and for CDPR, whose credit is estimated apart."""
     algorithm, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
     if "credit" in algorithm.reads or not algorithm.scoring_policies(settings):
         return 0
@@ -151,8 +154,8 @@ def _scored_replies(settings: Settings) -> int:
 
 
 def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) -> dict[str, ServerWork]:
-    """Estimate the work of CDPR's credit by phase: probes (sampled next actions), continuations, and the forced
-    diagnoses or scored beliefs that end them."""
+    """Estimate the work of CDPR's credit by phase: probes (sampled next actions), continuations after candidate
+    actions, and what ends these: a forced diagnosis, or the scored probability of the true disease."""
     credit, n = settings.credit, settings.training.group_size
     decisions = trajectories * behaviour.turns
     merges = credit.merge != "none"
@@ -187,17 +190,18 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
 
 
 def nearest_card(settings: Settings) -> Card:
-    """Return the card in :data:`_CARDS` whose memory is nearest to ``training.verl.gpu_memory_gb``."""
+    """Return the GPU model in :data:`_CARDS` whose memory is nearest to ``training.verl.gpu_memory_gb``."""
     return min(_CARDS, key=lambda card: abs(card.memory - settings.training.verl.gpu_memory_gb))
 
 
 def _serving_seconds(
     settings: Settings, memory: MemoryPlan, behaviour: Behaviour, phase: str, work: ServerWork
 ) -> float:
-    """Estimate the seconds that the servers of a phase need for its ``work``. A server generates as many sequences at
-    the same time as its memory holds, with the opening of a case stored once. A decoding step adds a token to each
-    sequence and takes the longer of two times: to read weights, keys and values (bandwidth), or to compute
-    (arithmetic)."""
+    """Estimate the seconds that the servers of a phase need for its ``work``.
+
+    A server generates as many sequences at the same time as its memory holds, with the first prompt of a case stored
+    once. A decoding step adds a token to each sequence. It takes the longer of two times: to read weights, keys and
+    values (memory bandwidth), or to compute (arithmetic)."""
     frozen = uses_frozen_policy(settings) and phase in ("continuations", "forced diagnoses", "scoring")
     server, card = memory.servers[-1 if frozen else 0], nearest_card(settings)
     opening_tokens = settings.training.prompts_per_batch / server.count * behaviour.opening
@@ -213,19 +217,20 @@ def _serving_seconds(
 
 
 def steps_of(settings: Settings) -> int:
-    """Return the number of iterations of a run, which has ``data.train_cases`` training cases."""
+    """Return the number of iterations of a training: ``training.steps``, or where that is not set ``training.epochs``
+    epochs of ``data.train_cases`` cases."""
     training = settings.training
     return training.steps or training.epochs * (settings.data.train_cases // training.prompts_per_batch)
 
 
 def _gpus(settings: Settings) -> int:
-    """Count the GPUs of a run on all machines, that of a frozen server included."""
+    """Count the GPUs of a run on all machines, with the GPU of a frozen server."""
     return settings.training.verl.nodes * settings.training.verl.gpus_of_node
 
 
 def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
-    """Write the lines of a table that compares a step and the whole run under several settings: a column for each, by
-    its name, GRPO's first."""
+    """Write a table, as lines, that compares the time of a step and of the whole run under several settings.
+    ``columns`` has the settings by the name of their column, GRPO's first."""
     import pandas as pd
 
     steps = {name: estimate_step(settings) for name, settings in columns.items()}
@@ -246,7 +251,7 @@ def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
 
 
 def duration_lines(settings: Settings) -> list[str]:
-    """Write the lines of ``cdpr plan_training`` about the time of a run and its judge."""
+    """Write the lines of ``cdpr plan_training`` about the time of a run and the cost of its judge."""
     step, steps, gpus = estimate_step(settings), steps_of(settings), _gpus(settings)
     card, save_every = nearest_card(settings), settings.training.save_every
     hours, lost = step.total * steps / 3600, step.total * save_every / 3600
@@ -259,7 +264,8 @@ def duration_lines(settings: Settings) -> list[str]:
 
 
 def target_line(runs: Sequence[Settings]) -> str:
-    """Write the line of ``cdpr plan_training`` about the time of all trainings of ``reproduce_paper``, ``runs``."""
+    """Write the line of ``cdpr plan_training`` about the total time of several trainings: ``runs`` are the settings of
+    all trainings of the target ``reproduce_paper``."""
     seconds = [estimate_step(run).total * steps_of(run) for run in runs]
     hours = sum(time * _gpus(run) for time, run in zip(seconds, runs, strict=True)) / 3600
     days = f"about {sum(seconds) / 86400:,.0f} days if they run one after another"
@@ -267,8 +273,8 @@ def target_line(runs: Sequence[Settings]) -> str:
 
 
 def _judge_line(settings: Settings, diagnoses: float, steps: int) -> str:
-    """Write the line of ``cdpr plan_training`` about the judge: its model, its ``diagnoses`` per step, and their
-    cost."""
+    """Write the line of ``cdpr plan_training`` about the judge: its model, its ``diagnoses`` per step, and what they
+    cost in a step and in the whole run of ``steps`` steps. The cost is left out where the model has no price."""
     model = judging_models(settings).get("judge.model")
     if model is None:
         return "judge: tables of names alone, which know the synthetic hospital; set judge.model for other cases"

@@ -38,8 +38,8 @@ _START = (
 
 
 def train_policy(settings: Settings, job: Job) -> None:
-    """Stage ``train_policy`` with the engine verl: train a policy under the resolved settings of one variant, with the
-    job's seed, and write it as a Hugging Face folder, with metrics and records of credit.
+    """Stage ``train_policy`` with the engine verl: train a policy under the settings of one run, with the seed of
+    ``job``. Writes the policy as a Hugging Face folder, its metrics, and its records of credit.
 
     A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is not installed or memory does
     not fit, GovernanceError where credentialed text would leave the machine without an agreement.
@@ -61,7 +61,8 @@ def train_policy(settings: Settings, job: Job) -> None:
 
 
 def _train(session: Session) -> None:
-    """Start Ray and, if the settings ask for one beside the trainer, the frozen server; then run verl."""
+    """Run verl on the training that ``session`` describes. Ray is started first and, if the settings ask for one beside
+    the trainer, the server of the frozen initial policy."""
     settings, verl = session.settings, session.settings.training.verl
     os.environ.update(environment_variables(settings))
     arguments = hydra_arguments(translate_settings(settings, session.policy, session.state))
@@ -78,9 +79,9 @@ def _train(session: Session) -> None:
 
 
 def frozen_server(settings: Settings, policy: Path, state: Path, patience: float = 1800.0) -> OwnServer:
-    """Make the vLLM server of the initial policy on the training GPUs; it starts when its context is entered. Its log
-    is in ``state``; ``patience`` is how many seconds it may take to start. Paper, appendix, Training details:
-    "co-located on the same two devices via separate GPU memory budget"."""
+    """Make the vLLM server of the initial policy, which shares the training GPUs; it starts when its context is
+    entered. Its log is in the folder ``state``; ``patience`` is how many seconds it may take to start. Paper, appendix,
+    Training details: "co-located on the same two devices via separate GPU memory budget"."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
     options = {
         "data-parallel-size": verl.gpus_per_node,
@@ -134,8 +135,8 @@ def _check_installed(verl: Verl) -> None:
 
 
 def _run_verl(arguments: list[str], state: Path, cpus: int) -> None:
-    """Run verl's entry point with our task runner, under verl's configuration with the changes ``arguments``. ``state``
-    is the folder of unfinished work, ``cpus`` the number of CPUs that Ray must have."""
+    """Run verl's entry point with our task runner. ``arguments`` are changes of verl's configuration, ``state`` is the
+    folder of unfinished work, ``cpus`` the number of CPUs that Ray must have."""
     import ray
     from hydra import compose, initialize_config_module
     from verl.trainer.main_ppo import run_ppo
@@ -161,9 +162,9 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
     """A context that limits how long the run in it may take to start; without it, the processes of the run wait for Ray
     and for each other without end.
 
-    Raises SettingsError, naming what the run waits for, where Ray has fewer than ``cpus`` CPUs, or where the file
-    :data:`~.session.START` in ``state`` does not say within ``patience`` seconds that the run has started. To be used
-    in the main thread, which a signal wakes.
+    Raises SettingsError, naming what the run waits for, in two cases: Ray has fewer than ``cpus`` CPUs, or after
+    ``patience`` seconds the file :data:`~.session.START` in ``state`` is not empty, so the run has not started. Use it
+    in the main thread, which a signal interrupts.
     """
     import ray
 
@@ -171,7 +172,7 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
     deadline, ended, problems = time.monotonic() + patience, threading.Event(), []
 
     def watch() -> None:
-        """Wake the main thread once the start has failed."""
+        """Interrupt the main thread by a signal as soon as the start has failed; end when the run has started."""
         while not ended.wait(0.5) and (waiting := (state / START).read_text()):
             ray_cpus = ray.cluster_resources().get("CPU", cpus) if ray.is_initialized() else cpus
             if ray_cpus < cpus:
@@ -184,7 +185,7 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
                 return
 
     def wake(*_: object) -> None:
-        """Interrupt the main thread, at the signal of :func:`watch`."""
+        """Interrupt the main thread; called there at the signal that :func:`watch` sends."""
         raise KeyboardInterrupt  # Ray passes no other exception on
 
     before, watcher = signal.signal(signal.SIGALRM, wake), threading.Thread(target=watch, daemon=True)
@@ -202,12 +203,12 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
 
 
 def _missing_resources() -> str:
-    """Write which resources the run requests and Ray cannot provide, and which are free, for an error message; empty
-    where Ray provides all."""
+    """Write, for an error message, which CPUs and GPUs the run requests and Ray cannot provide, and which are free;
+    empty where Ray provides all."""
     import ray
 
     def describe(resources: Mapping[str, float]) -> str:
-        """Write the numbers of CPUs and GPUs, such as "3 CPUs and 1 GPUs"."""
+        """Write the numbers of CPUs and GPUs in ``resources``, such as "3 CPUs and 1 GPUs"."""
         return " and ".join(f"{resources.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
 
     waiting = [group for group in ray.util.placement_group_table().values() if group["state"] == "PENDING"]
@@ -224,12 +225,14 @@ def _missing_resources() -> str:
 def ray_cluster(
     nodes: int, log: Path, devices: Mapping[str, int] | None = None, patience: float = 300.0
 ) -> Iterator[None]:
-    """A context that runs Ray on ``nodes`` machines of the Slurm job, with its address in ``RAY_ADDRESS``.
+    """A context that runs Ray on ``nodes`` machines of the Slurm job, with its address in the environment as
+    ``RAY_ADDRESS``.
 
-    On one machine it does nothing: verl starts Ray itself. A cluster at ``RAY_ADDRESS`` is used and left running.
-    ``devices`` are those of each machine (``num_cpus``, ``num_gpus``); by default Ray counts them. Raises SettingsError
-    without a cluster, or when not all machines have joined within ``patience`` seconds; RuntimeError when Ray is
-    already imported, because it reads its secret at import.
+    With one machine it does nothing: verl starts Ray itself. If ``RAY_ADDRESS`` is set already, that cluster is used
+    and left running. ``devices`` are the numbers of devices of each machine (``num_cpus``, ``num_gpus``); by default
+    Ray counts them. ``log`` is the file of Ray's output. Raises SettingsError without a cluster, or when not all
+    machines have joined within ``patience`` seconds; RuntimeError when Ray is already imported, because Ray reads its
+    secret at import.
     """
     if nodes == 1 or os.environ.get("RAY_ADDRESS"):
         yield
@@ -267,7 +270,8 @@ def ray_cluster(
 
 
 def _own_address() -> str:
-    """Return the address of this machine in the network. (Its own name may resolve to a loopback address.)"""
+    """Return the IP address of this machine in the network. (The machine's host name may resolve to a loopback
+    address.)"""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route, contextlib.suppress(OSError):
         route.connect(("8.8.8.8", 80))  # as Ray does: it chooses a route and sends nothing
         return route.getsockname()[0]
@@ -275,8 +279,9 @@ def _own_address() -> str:
 
 
 def _machines_of_job() -> int:
-    """Count the machines of this Slurm job; 0 without a job. Snakemake's plugin removes all of Slurm's
-    variables but the job's number, so Slurm itself is asked. Raises SettingsError where Slurm does not answer."""
+    """Count the machines of this Slurm job; 0 without a job. Snakemake's Slurm plugin removes all of Slurm's
+    environment variables but the job's number, so if necessary Slurm itself is asked. Raises SettingsError where it
+    does not answer."""
     count, job = os.environ.get("SLURM_JOB_NUM_NODES"), os.environ.get("SLURM_JOB_ID")
     if count or not job:
         return int(count or 0)
@@ -292,8 +297,8 @@ def _machines_of_job() -> int:
 
 
 def _await_machines(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
-    """Wait until ``nodes`` machines have joined Ray. Raises SettingsError, naming the ``log``, after ``patience``
-    seconds or when the process ``servers``, which starts them, ends."""
+    """Wait until ``nodes`` machines have joined Ray. Raises SettingsError, naming the file ``log``, if that takes
+    longer than ``patience`` seconds, or if the process ``servers``, which starts Ray on the machines, ends."""
     import ray
 
     deadline, joined = time.monotonic() + patience, 0

@@ -1,5 +1,5 @@
-"""Estimates the memory of a run before it starts, and refuses a run that does not fit. The numbers are upper bounds
-from the model's configuration, plus an allowance for libraries."""
+"""Estimates, before a training with verl starts, the GPU memory that it needs, and refuses one that does not fit. The
+numbers are upper bounds from the model's configuration, plus an allowance for libraries."""
 
 import json
 import math
@@ -22,7 +22,8 @@ _CHUNK = 1024  # tokens whose logits are in memory at the same time
 
 
 class ModelSize(BaseModel):
-    """The sizes of a decoder in its ``config.json``: grouped-query attention and gated feed-forward layers."""
+    """The sizes of a decoder-only language model with grouped-query attention and gated feed-forward layers, as in its
+    ``config.json``."""
 
     hidden: int = Field(alias="hidden_size")
     layers: int = Field(alias="num_hidden_layers")
@@ -36,7 +37,7 @@ class ModelSize(BaseModel):
 
     @property
     def linear(self) -> int:
-        """The number of weights in the matrices of one block."""
+        """The number of weights in the matrices of one decoder block."""
         attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
         return attention + 3 * self.hidden * self.intermediate
 
@@ -46,7 +47,7 @@ class ModelSize(BaseModel):
         return self.layers * self.linear + self.hidden * self.vocab * (1 if self.tied else 2)
 
     def adapters(self, rank: int) -> int:
-        """The number of weights of LoRA adapters of this rank on every matrix of every block."""
+        """The number of weights of LoRA adapters of this ``rank`` on every matrix of every decoder block."""
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         ends = 2 * (self.hidden + q) + 2 * (self.hidden + kv) + 3 * (self.hidden + self.intermediate)
         return self.layers * rank * ends
@@ -74,8 +75,9 @@ def model_size(settings: Settings) -> ModelSize:
 
 @dataclass(frozen=True)
 class ServerMemory:
-    """The memory of each of ``count`` equal servers with ``gpus`` GPUs: ``memory`` and ``weights`` in GB on all its
-    GPUs, the ``tokens`` whose keys and values fit beside the weights, and ``at_once``, its most sequences at a time."""
+    """The memory of each of ``count`` equal servers. A server has ``gpus`` GPUs; on all of them together it takes
+    ``memory`` GB, of which ``weights`` GB are the model. The keys and values of ``tokens`` tokens fit beside the
+    weights. ``at_once`` is the largest number of sequences at a time."""
 
     name: str
     count: int
@@ -88,8 +90,9 @@ class ServerMemory:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The memory of a run. ``phases``: GB of one training GPU by phase of a step and by what takes it. ``servers``:
-    those of the policy, then the frozen one if its memory is known. ``longest``: tokens of the longest sequence."""
+    """The GPU memory of a run. ``phases`` has, for each phase of a training step, the GB of one training GPU by what
+    they are used for. ``servers`` are those of the policy, then the frozen one if its memory is known. ``longest`` is
+    the number of tokens of the longest sequence."""
 
     model: ModelSize
     gpus: int
@@ -113,7 +116,7 @@ class MemoryPlan:
         return lines
 
     def check(self) -> None:
-        """Raise SettingsError where something does not fit, naming it and the setting to change."""
+        """Raise SettingsError where something does not fit; the message names it and the setting to change."""
         for phase, sizes in self.phases.items():
             if sum(sizes.values()) > self.gpu_memory:
                 largest = max(sizes, key=lambda name: sizes[name])
@@ -183,7 +186,7 @@ def memory_plan(settings: Settings) -> MemoryPlan:
 
 
 def micro_batch(settings: Settings) -> int:
-    """Choose the number of trajectories in one pass of a GPU: the largest one up to `training.micro_batch` (paper,
+    """Choose the number of trajectories in one pass of a GPU: the largest number up to `training.micro_batch` (paper,
     appendix, Training details: "a per-GPU PPO micro-batch of 8") that divides a GPU's share of a batch and of a
     mini-batch, since verl needs equal parts. The loss does not depend on it."""
     training, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
@@ -194,12 +197,13 @@ def micro_batch(settings: Settings) -> int:
 
 
 def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
-    """Estimate the memory of the policy's servers, then of the frozen one if the algorithm uses it and its memory is
-    known."""
+    """Estimate the memory of the policy's rollout servers, then of the frozen policy's servers if the algorithm uses
+    these and their memory is known."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
 
     def server(name: str, count: int, gpus: int, share: float, bytes_per_weight: int, at_once: int) -> ServerMemory:
-        """Estimate the memory of ``count`` servers, each of which takes the ``share`` of the memory of its ``gpus``."""
+        """Estimate the memory of ``count`` equal servers of ``gpus`` GPUs each; a server takes the ``share`` of their
+        memory. ``bytes_per_weight`` is 1 or 2, ``at_once`` the largest number of sequences at a time."""
         memory, weights = share * verl.gpu_memory_gb * gpus, bytes_per_weight * model.parameters / GB
         free = memory - weights - ALLOWANCE * gpus / 2
         return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), at_once)
@@ -216,13 +220,14 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
 
 
 def cpus_of_ray(settings: Settings) -> int:
-    """Count the CPUs that the run's actors reserve in Ray: two for TransferQueue, three for every training GPU, two for
-    a frozen server that verl starts. With fewer CPUs Ray would wait without end."""
+    """Count the CPUs that the processes of a run reserve in Ray: two for verl's queue of data (TransferQueue), three
+    for every training GPU, two for a frozen server that verl starts. With fewer CPUs Ray would wait without end."""
     verl = settings.training.verl
     return 2 + 3 * verl.nodes * verl.gpus_per_node + 2 * starts_frozen_server(settings)
 
 
 def starts_frozen_server(settings: Settings) -> bool:
-    """Whether verl starts a server of the frozen initial policy, on a GPU of its own."""
+    """Whether verl starts a server of the frozen initial policy on a GPU of its own: the algorithm uses that policy,
+    and the settings name no server of it."""
     frozen = settings.training.verl.frozen
     return uses_frozen_policy(settings) and frozen.url is None and not frozen.beside

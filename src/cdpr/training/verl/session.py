@@ -1,8 +1,7 @@
-"""A training run for the processes of verl: its settings, its schedule of cases, its rows of metrics. Works without
-verl.
+"""Describes a training run to the processes of verl: settings, schedule of cases, metrics. Works without verl.
 
-A small file describes the run, and verl's configuration has the path of this file. No text of a case is sent with it:
-each process reads the cases from their file, and rows of a batch have the index of their case.
+A small file describes the run, and verl's configuration has the path of this file. It has no text of a case: each
+process reads the cases from their own file, and a row of a batch has the index of its case.
 """
 
 import functools
@@ -41,8 +40,8 @@ Metrics = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Session:
-    """The description of a run: canonical settings, absolute paths of the file of its cases, of its initial policy and
-    of the folder of its unfinished work (``state``), and its seed."""
+    """The description of a run: its settings, the file of its ``cases``, the folder of its initial ``policy``, the
+    folder of its unfinished work (``state``), and its seed. Paths are absolute."""
 
     settings: Settings
     cases: Path
@@ -51,30 +50,31 @@ class Session:
     seed: int
 
     def write(self, path: Path) -> None:
-        """Write the description to a file, for :func:`read_session`."""
+        """Write the description to the file ``path``, for :func:`read_session`."""
         write_bytes(path, TypeAdapter(Session).dump_json(self))
 
     def announce(self, waiting: str = "") -> None:
-        """Write to the file :data:`START` what the starting run waits for; empty: it has started."""
+        """Write to the file :data:`START` for what a starting run is ``waiting``; an empty text says that it has
+        started."""
         write_text(self.state / START, waiting)
 
     @functools.cached_property
     def run(self) -> TrainingRun:
-        """The training run that this session describes, made once. Its cases are read from the file on first use of the
-        run."""
+        """The training run that this session describes, made on first use; its cases are read from their file then."""
         return TrainingRun(self.settings, iterate_records(self.cases), self.policy, self.seed)
 
     def context(self, client: Any) -> Context:
-        """Make the context of the algorithm, as in the torch engine, whose policies act by servers. ``client`` is that
-        of verl's rollout servers."""
+        """Make the context of the training algorithm. It equals that of the torch engine, but its policies act by
+        servers: ``client`` is verl's client of the rollout servers."""
         run = self.run
 
         def make_agent(spec: ModelSpec, **server: Any) -> PolicyAgent:
-            """Make the policy that acts by a model on a server."""
+            """Make an agent that acts by the model ``spec`` on a server."""
             return run.make_agent(open_model(spec, tokenizer=run.tokenizer, **server))
 
         def load_frozen_policy() -> PolicyAgent:
-            """Make the initial policy on its server: the one in the settings, or the one that the trainer started."""
+            """Make an agent that acts by the frozen initial policy on its server: the server at the address in the
+            settings, or the one that the trainer started."""
             if run.settings.training.verl.frozen.url is not None:
                 return make_agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
             return make_agent(ModelSpec.of_rollouts(run.settings), client=client.frozen)
@@ -85,28 +85,32 @@ class Session:
 
 @functools.lru_cache(maxsize=4)
 def read_session(path: str) -> Session:
-    """Read the description of a run from a file. Each process has one object, so that cases are read once."""
+    """Read the description of a run from the file ``path``. Later calls in a process return the same object, so that
+    cases are read once."""
     return TypeAdapter(Session).validate_json(Path(path).read_bytes())
 
 
 class Schedule(torch.utils.data.Dataset):
-    """The order of cases as a data set for verl's loader (``data.custom_cls``), which reads it once from front to back.
-    Row j has the index of the j-th case and its iteration.
+    """The order of the cases as a data set for verl's loader (``data.custom_cls``), which reads it once from front to
+    back. Row j has the index of the j-th case and its iteration.
 
-    ``data_files`` is ``train`` or ``validation``, ``config.cdpr_session`` the file of the run. The prompt is empty: the
-    episode builds it, and text of a case passes through verl's queues only as tokens.
+    ``data_files`` is ``train`` or ``validation``; ``config.cdpr_session`` is the file that describes the run. The
+    prompt of a row is empty: the episode builds it, so text of a case passes through verl's queues only as tokens.
     """
 
     def __init__(self, data_files: Any, tokenizer: Any = None, processor: Any = None, config: Any = None, **_: Any):
+        """List the indices of all cases in their order: those of all iterations, or each validation case once."""
         run = read_session(config["cdpr_session"]).run
         self.part = str(data_files)
         self.batch_size = run.batch_size
         self.case_indices = run.all_indices() if self.part == "train" else list(range(len(run.validation)))
 
     def __len__(self) -> int:
+        """The number of rows: one for each case of each iteration."""
         return len(self.case_indices)
 
     def __getitem__(self, j: int) -> dict[str, Any]:
+        """Return row ``j``: the index and the iteration of its case, and constants that verl requires."""
         return {
             "raw_prompt": [{"role": "user", "content": ""}],
             "dummy_tensor": torch.zeros(1, dtype=torch.uint8),
@@ -134,8 +138,8 @@ def align_with_response(turns: Sequence[Turn], values: Iterable[Sequence[float]]
 
 
 def translate_metrics(own: Metrics, metrics: Metrics, timing: Metrics) -> dict[str, float]:
-    """Make the row of metrics of a step: our ``own`` metrics, then verl's ``metrics`` and ``timing`` (seconds) under
-    our names. Metrics of verl without a name of ours are left out."""
+    """Make the row of metrics of a step: the metrics ``own``, then verl's ``metrics`` and ``timing`` (seconds) under
+    our names. Metrics of verl for which we have no name are left out."""
     row = dict(own)
     row |= {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
     for name, value in metrics.items():
@@ -145,8 +149,9 @@ def translate_metrics(own: Metrics, metrics: Metrics, timing: Metrics) -> dict[s
 
 
 def reason_to_stop(row: Metrics, allowed: float = MAX_FAILED) -> str | None:
-    """Return why the run has to stop after a step with the metrics ``row``; None where it continues. ``allowed`` is the
-    share of failures above which it stops."""
+    """Return why the run has to stop after a step with the metrics ``row``; None where it continues. It stops after an
+    error of the program, and where the share of failed episodes, or of failed replies for credit, is above
+    ``allowed``."""
     if row.get("rollout/fatal"):
         return "a fault arose in an episode or in its credit (see the log of the agent-loop worker)"
     if row.get("rollout/failed", 0.0) > allowed:

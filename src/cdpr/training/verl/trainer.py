@@ -1,4 +1,5 @@
-"""verl's synchronous trainer with our advantages, a frozen server, our metrics, and a stop where too much fails."""
+"""verl's synchronous trainer with our advantages and metrics and with a frozen server. It stops the run where too many
+episodes or requests fail."""
 
 import copy
 import importlib
@@ -36,8 +37,9 @@ _CREDIT = "credit.json"
 def pass_on(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rewards of all tokens (rows, tokens) as their advantages and returns: an estimator of verl, which sees
-    nothing but the rewards. The trainer has put our advantages there."""
+    """Return the rewards of all tokens [rows, tokens], 0 where ``response_mask`` is 0, as advantages and as returns.
+    This is an advantage estimator of verl, which gets nothing but rewards; the trainer has put our advantages in their
+    place."""
     advantages = token_level_rewards * response_mask
     return advantages, advantages
 
@@ -46,7 +48,8 @@ def token_rewards(
     keys: Sequence[str], masks: Sequence[torch.Tensor], batch: BatchAdvantages, training: Training
 ) -> list[torch.Tensor]:
     """Compute the rewards of each row's tokens for verl, which are our advantages; 0 for the rows of a failed group.
-    ``keys`` and ``masks`` (True: a sampled token) are those of the rows. Returns a float32 tensor for each row.
+    ``keys`` are verl's names of the rows, ``masks`` are True for their sampled tokens. Returns a float32 tensor for
+    each row.
 
     The weight of a token in the loss is a factor of its advantage. verl divides the loss by the number of tokens in the
     mini-batch (here: the batch), or by its rows under ``sequence_sum``; the torch engine by the sum of weights, or by
@@ -63,9 +66,10 @@ def token_rewards(
 
 
 class CpuWorker(ActorRolloutRefWorker):
-    """verl's worker, with a process group that knows gloo alone."""
+    """verl's training worker on a CPU: its process group uses the backend gloo alone."""
 
     def __init__(self, *args: Any, **kwargs: Any):
+        """Create verl's worker and its process group."""
         super().__init__(*args, **kwargs)
         initialize_global_process_group_ray(backend="cpu:gloo")
 
@@ -75,19 +79,19 @@ class DiagnosticTrainer(PPOTrainerSync):
     """verl's synchronous trainer with our advantages, metrics and checkpoints; every step is on-policy."""
 
     def _build_replay_buffer(self):
-        """Make verl's buffer of a synchronous trainer."""
+        """Make the buffer of finished episodes that verl's synchronous trainer uses."""
         self.trainer_mode = "sync"  # by any other name verl takes its asynchronous buffer
         return super()._build_replay_buffer()
 
     def _init_resource_pool_mgr(self):
-        """Make verl's resource pools; without a GPU the workers are :class:`CpuWorker`."""
+        """Make verl's pools of devices; without a GPU the training workers are :class:`CpuWorker`."""
         super()._init_resource_pool_mgr()
         if self.config.trainer.device == "cpu":
             for role in {Role.ActorRollout, Role.ActorRolloutRef} & self.role_worker_mapping.keys():
                 self.role_worker_mapping[role] = ray.remote(CpuWorker)
 
     def _setup(self):
-        """Run verl's own setup, then open our log, restore its counters after an interruption, and start the frozen
+        """Run verl's own setup. Then open our log, restore its counters if the run resumes, and start the frozen
         server."""
         self.session = read_session(self.config.data.cdpr_session)
         self.session.announce("the training processes with their weights, then the rollout servers")
@@ -101,7 +105,8 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.frozen = self._start_frozen()
 
     def _start_frozen(self) -> Any:
-        """Start verl's server of the initial policy on a GPU of its own; None where the settings do not ask for it."""
+        """Start verl's server of the frozen initial policy on a GPU of its own. Returns its manager; None where the
+        settings do not ask for such a server."""
         custom = self.config.actor_rollout_ref.rollout.get("custom") or {}
         if "frozen_memory" not in custom:
             return None
@@ -116,7 +121,8 @@ class DiagnosticTrainer(PPOTrainerSync):
         return LLMServerManager.create(config=config, start_rank=len(self.llm_server_manager.get_replicas()))
 
     def get_llm_client(self):
-        """Return verl's client of the rollout servers, with that of the frozen server (or None) as ``frozen``."""
+        """Return verl's client of the rollout servers; its attribute ``frozen`` is the client of the frozen server, or
+        None."""
         client = super().get_llm_client()
         client.frozen = self.frozen and self.frozen.get_client()
         return client
@@ -128,7 +134,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         return worker
 
     def fit(self, agent_loop_manager):
-        """Run verl's training; after an interruption the algorithm's state is restored first."""
+        """Run verl's training. If the run resumes, the algorithm's state is restored first from the checkpoint."""
         self.session.announce("the first weights of the rollout servers")
         [worker] = agent_loop_manager.agent_loop_workers
         if (path := self._folder() / _CREDIT).exists():
@@ -136,7 +142,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         super().fit(agent_loop_manager)
 
     def _save_checkpoint(self):
-        """Write verl's checkpoint and the algorithm's state; older checkpoints are removed after that."""
+        """Write verl's checkpoint and the state of the algorithm, and then remove older checkpoints."""
         folder = self._folder()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _CREDIT).write_bytes(ray.get(self._worker.credit_state.remote()))
@@ -144,11 +150,12 @@ class DiagnosticTrainer(PPOTrainerSync):
         keep_only(folder.parent, self.global_steps)
 
     def _folder(self) -> Path:
-        """Return the folder of the checkpoint of this step."""
+        """Return the folder of the checkpoint of the current step."""
         return checkpoint_folder(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _validate(self):
-        """Run verl's validation and get our metrics of it from the worker. Returns verl's metrics."""
+        """Run verl's validation, and keep our metrics of it for the next row of the log. Before the first step they are
+        logged at once, as step 0. Returns verl's metrics."""
         self.session.announce()
         metrics = super()._validate()
         self.validation = ray.get(self._worker.finish_validation.remote())
@@ -160,19 +167,21 @@ class DiagnosticTrainer(PPOTrainerSync):
 
     @property
     def _has_alternatives(self) -> bool:
-        """Whether a batch has further rows beside its trajectories; it is then one mini-batch of all its rows."""
+        """Whether a batch may have further rows beside its trajectories (alternatives); all its rows are then one
+        mini-batch."""
         return algorithm_class(self.training_settings.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):
-        """Return the number that has to divide the number of rows of a batch: verl's own, or with alternatives one that
-        the group size divides too."""
+        """Return the number by which the number of rows of a batch has to be divisible: verl's own, or with
+        alternatives one that is also a multiple of the group size. ``dp_size`` is the number of data-parallel
+        processes."""
         if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
         return math.lcm(dp_size * actor.ppo_micro_batch_size_per_gpu, self.training_settings.group_size)
 
     def _update_actor(self, batch, metrics):
-        """Run verl's update; a batch with alternatives is one mini-batch."""
+        """Run verl's update of the policy; a batch with alternatives is updated as one mini-batch."""
         actor = self.config.actor_rollout_ref.actor
         mini_batch_size = actor.ppo_mini_batch_size
         if self._has_alternatives:
@@ -183,7 +192,8 @@ class DiagnosticTrainer(PPOTrainerSync):
             actor.ppo_mini_batch_size = mini_batch_size
 
     def _compute_advantage(self, batch, metrics):
-        """Put our advantages where verl expects rewards; the estimator :func:`pass_on` returns them."""
+        """Compute our advantages of the batch, and store them where verl expects rewards. The estimator :func:`pass_on`
+        then returns them as advantages."""
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding")]
         uids = dict.fromkeys(key.rsplit("_", 2)[0] for key in keys)  # of UID_MEMBER_OUTPUT
         self.batch_advantages = ray.get(self._worker.finish_batch.remote(list(uids)))
@@ -196,7 +206,8 @@ class DiagnosticTrainer(PPOTrainerSync):
         return super()._compute_advantage(batch, metrics)
 
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
-        """Log the step under our names; raises RuntimeError where too much failed."""
+        """Log the metrics of the step under our names. Raises RuntimeError where too many episodes or requests failed,
+        after saving a checkpoint."""
         row = translate_metrics(self.batch_advantages.rollouts | self.batch_advantages.metrics, metrics, timing_raw)
         self.seconds += timing_raw["step"]
         credit_tokens = row.get("credit/probe_tokens", 0) + row.get("credit/continuation_tokens", 0)
@@ -211,17 +222,17 @@ class DiagnosticTrainer(PPOTrainerSync):
             )
 
     def _write(self, row: dict[str, Any]) -> None:
-        """Log a row of metrics, together with those of the last validation if they are not logged yet."""
+        """Log a row of metrics, together with those of the last validation if these are not logged yet."""
         self.log(row | self.validation)
         self.validation = {}
 
 
 @ray.remote
 class DiagnosticTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """verl's runner, in a process that knows our trainer and estimator."""
+    """verl's task runner, in a process that knows our trainer and our advantage estimator."""
 
     def run(self, config):
-        """Run verl's training under this configuration."""
+        """Run verl's training under the configuration ``config``."""
         # Ray sends the class alone; importing its module registers trainer and estimator.
         importlib.import_module("cdpr.training.verl.trainer")
         read_session(config.data.cdpr_session).announce("the processes that hold a batch (TransferQueue)")

@@ -1,8 +1,8 @@
-"""verl on a machine without a GPU: to prove the path, not to train anything of size.
+"""verl on a machine without a GPU: to test that a run works, not to train anything of size.
 
-verl ships no platform, engine or rollout server for CPUs, and takes all three from outside: the platform and the
-servers through ``VERL_USE_EXTERNAL_MODULES``, the engine through ``model.external_lib``. Two places have no public
-door: the table of weight adapters (``rollout``), and how vLLM multiplies (``vllm_server``).
+verl ships no platform, engine or rollout server for CPUs, but accepts all three from outside: platform and servers
+through ``VERL_USE_EXTERNAL_MODULES``, the engine through ``model.external_lib``. Two changes have no public hook and
+replace private parts: the table of weight adapters (in ``rollout``), and how vLLM multiplies (in ``vllm_server``).
 """
 
 ENVIRONMENT = {

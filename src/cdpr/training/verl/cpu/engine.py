@@ -1,4 +1,4 @@
-"""verl's FSDP engine on a CPU; loaded through ``model.external_lib``."""
+"""verl's FSDP training engine on a CPU. verl imports this module through ``model.external_lib``."""
 
 from typing import Any
 
@@ -9,14 +9,16 @@ from .. import engine  # noqa: F401  (registers it)
 
 
 class CpuFsdp(FullyShardedDataParallel):
-    """FSDP1 without the broadcast of the first weights, which needs an accelerator: every process has read them."""
+    """FSDP1 without the broadcast of the first weights. The broadcast needs an accelerator; here every process has read
+    the weights itself."""
 
     def __init__(self, module: Any, **options: Any):
+        """Wrap ``module`` with the ``options`` of FSDP, but without ``sync_module_states``."""
         super().__init__(module, **options | {"sync_module_states": False})
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:
-    """Replace verl's functions that move weights between devices: there is only one device."""
+    """Replaces verl's functions that move weights between devices: here there is only one device."""
 
 
 transformer_impl.FSDP = CpuFsdp

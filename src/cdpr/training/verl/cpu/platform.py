@@ -1,4 +1,4 @@
-"""A machine without an accelerator as one of verl's platforms. Ray counts logical "GPUs" for verl's placement."""
+"""Registers the CPU as one of verl's platforms. Ray counts logical "GPUs", on which verl places its processes."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:
-    """Replace a function of an accelerator that has no meaning on a CPU."""
+    """Replaces a function of an accelerator that has no meaning on a CPU."""
     return None
 
 
 def _device_module() -> types.ModuleType:
-    """Make a module with the functions that verl expects of ``torch.cuda``: those of ``torch.cpu``, or ones without
-    effect."""
+    """Make a module that verl can use instead of ``torch.cuda``. Its functions are those of ``torch.cpu``; others that
+    verl calls do nothing or report a memory of 0 bytes."""
     functions: dict[str, Any] = {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
     actions = "empty_cache init ipc_collect manual_seed manual_seed_all reset_peak_memory_stats set_device synchronize"
     functions |= dict.fromkeys(actions.split(), _do_nothing)
@@ -33,7 +33,7 @@ def _device_module() -> types.ModuleType:
 
 @PlatformRegistry.register(platform="cpu")
 class CpuPlatform(PlatformCUDA):
-    """One device, named ``cpu``; collectives over gloo. To Ray it is a GPU."""
+    """verl's platform of a CPU: one device, named ``cpu``, with collective operations over gloo. To Ray it is a GPU."""
 
     device_name = "cpu"
     vendor_name = "cpu"
@@ -47,11 +47,11 @@ class CpuPlatform(PlatformCUDA):
         return True
 
     def current_device(self):
-        """Return the name of the only device."""
+        """Return the name of the only device, ``cpu``."""
         return "cpu"
 
     def device_count(self) -> int:
-        """Return the number of devices of a process."""
+        """Return the number of devices of a process, 1."""
         return 1
 
     def manual_seed(self, seed: int) -> None:
@@ -61,8 +61,8 @@ class CpuPlatform(PlatformCUDA):
     manual_seed_all = manual_seed
 
     def communication_backend_name(self) -> str:
-        """Return the name of the backend of collectives. First the process group is made, where the environment
-        describes one."""
+        """Return ``gloo``, the backend of collective operations. If the environment describes a process group that does
+        not exist yet, it is created first."""
         # verl asks for "cpu:gloo,cpu:gloo", which torch refuses; where a group exists already it asks for none.
         if not dist.is_initialized() and {"MASTER_ADDR", "RANK", "WORLD_SIZE"} <= os.environ.keys():
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -71,9 +71,9 @@ class CpuPlatform(PlatformCUDA):
 
     @contextlib.contextmanager
     def nvtx_range(self, msg: str):
-        """Do nothing: there is no profiler of GPUs that shows the range of time."""
+        """A context that does nothing: on a CPU no GPU profiler displays the range ``msg``."""
         yield
 
     def is_ipc_supported(self) -> bool:
-        """Return False: processes share no memory of a device."""
+        """Return False: processes cannot share the memory of an accelerator."""
         return False

@@ -1,4 +1,4 @@
-"""The answer of our sampler to verl's call of a rollout server."""
+"""Answers verl's requests to a rollout server by the in-process sampler of this package."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,11 +10,13 @@ from ....llm.types import Sampling
 async def answer_request(
     sampler: InProcessSampler, prompt_ids: Sequence[int], request: Mapping[str, Any], version: int
 ) -> dict[str, Any]:
-    """Answer a request of verl by our sampler; returns the fields of verl's ``TokenOutput``.
+    """Answer one request of verl by ``sampler``; returns the fields of verl's ``TokenOutput``: token ids and
+    log-probabilities.
 
-    The reply is sampled with the request's ``seed`` and number ``sample``, so that a run has the same replies as in the
-    torch engine. A request with ``prompt_logprobs`` asks for the log-probabilities of all tokens of the prompt but the
-    first; a last row is for no token, as in verl. ``version`` is that of the weights.
+    A reply is sampled with the request's ``seed`` and number ``sample``, so a run has the same replies as in the torch
+    engine. If the request has the key ``prompt_logprobs``, nothing is sampled: the answer has the log-probability of
+    each token of the prompt but the first, and a last row with 0, as in verl. ``version`` is the version of the
+    weights.
     """
     extra_fields: dict[str, Any] = {"global_steps": version}
     if "prompt_logprobs" in request:

