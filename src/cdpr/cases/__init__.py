@@ -1,4 +1,4 @@
-"""The unified case record: validation, JSONL files, patient-level splits, names of things."""
+"""Case records (validation, JSONL files, splits by patient), and the meaning of names of examinations and diagnoses."""
 
 # ruff: noqa: F401
 

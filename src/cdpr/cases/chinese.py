@@ -1,4 +1,5 @@
-"""Chinese names of examinations in English words, which one grammar then reads (``data/chinese.yaml``)."""
+"""Translates the Chinese words of an examination's name to English, by the table ``data/chinese.yaml``. Everything else
+then reads English names alone."""
 
 import re
 
@@ -6,7 +7,7 @@ from ..files import parse_yaml, shipped_text
 
 
 def _key(word: str) -> str:
-    """A word without hyphens, spaces and capitals: its key in :data:`_ENGLISH`."""
+    """Return the key of a word in :data:`_ENGLISH`: the word in lower case, without hyphens and spaces."""
     return re.sub(r"[-\s]", "", word).casefold()
 
 
@@ -25,7 +26,8 @@ _WORD = re.compile(
 
 
 def in_english(name: str) -> str:
-    """A name with its Chinese words in English, the longest first; what no entry knows stays as it is."""
+    """Translate the Chinese words in the name of an examination to English, the longest known word first. Text that the
+    table does not know is left as it is; a name without Chinese characters is returned unchanged."""
     if not re.search(_HAN, name):
         return name
     english = _WORD.sub(lambda word: f" {_ENGLISH[_key(word[0])]} ", name)

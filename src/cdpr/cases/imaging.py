@@ -1,4 +1,4 @@
-"""Names of imaging examinations in any word order: ``CT HEAD W/ & W/O CONTRAST``, ``X-ray of the left knee``."""
+"""Reads names of imaging examinations in any word order: ``CT HEAD W/ & W/O CONTRAST``, ``X-ray of the left knee``."""
 
 import functools
 import re
@@ -22,11 +22,11 @@ _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITH
 
 @functools.lru_cache(maxsize=1 << 14)
 def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
-    """(words of region and modality, contrast) of an imaging name; None for any other name.
+    """Return (words of region and modality, contrast) of the name of an imaging examination; None for any other name.
 
     ``imaging_words("CT of the left knee w/o contrast")`` is ``({"ct", "knee"}, "without")``; contrast is empty where
-    the name does not say. Side and views are left out: they do not change the code. A name with views but without a
-    modality is an X-ray, one with Doppler an ultrasound.
+    the name does not say. Side and views are left out, because they do not change the billing code. A name with views
+    but without a modality is an X-ray, one with Doppler an ultrasound.
     """
     text, contrast = _plain(name), ""
     for phrase, pattern in _CONTRAST:
@@ -42,7 +42,9 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
 
 @functools.lru_cache(maxsize=1 << 15)
 def modality(name: str) -> str | None:
-    """The first modality (``ct``, ``mri``, ...) in a name, also where it has no region; None for other names."""
+    """Return the imaging modality that a name contains (``ct``, ``mri``, ...), with or without a region; of several the
+    one that the table of modalities lists first. None for a name that is no imaging: an abbreviation counts only alone
+    or beside a region or technique, so "Metoprolol XR" is no X-ray."""
     words = {_WORDS.get(token, token) for token in _plain(name).replace("+", " ").split()}
     found = next((modality for modality in _TABLE["modalities"] if modality in words), None)
     # An abbreviation is a modality alone, or beside a place or a technique: "CT head", not "Metoprolol XR".
@@ -51,12 +53,12 @@ def modality(name: str) -> str | None:
 
 
 def regions(words: frozenset[str]) -> list[frozenset[str]]:
-    """Split the ``words`` of an imaging name by region: one set per region, of the modality and the region's words as
-    the vocabulary lists them. Other words are left out.
+    """Divide the ``words`` of an imaging name by body region. Returns one set for each region: the modality and the
+    words of the region as the vocabulary (the list of known examinations) has them. Other words are left out.
 
-    A small region becomes the larger one under which the modality is listed, here the wrist the upper extremity:
-    ``{"ct", "wrist", "tumor"}`` gives ``[{"ct", "upper", "extremity"}]``. Empty where no region is known, or where a
-    technique (perfusion, ...) makes a different study of it.
+    A small region is replaced by the larger one under which the vocabulary lists the modality, such as the wrist by the
+    upper extremity: ``{"ct", "wrist", "tumor"}`` gives ``[{"ct", "upper", "extremity"}]``. The list is empty where no
+    region is known, or where a technique (perfusion, ...) makes it a different study.
     """
     if words & _TECHNIQUES:
         return []
@@ -75,5 +77,5 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
 
 
 def _plain(name: str) -> str:
-    """The name in English, in lower case, its phrases in the words of the vocabulary."""
+    """Return the name in English and lower case, with its phrases replaced by the words that this module knows."""
     return rewrite(normalise(in_english(name)), _PHRASES)

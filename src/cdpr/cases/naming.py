@@ -1,8 +1,8 @@
-"""What a free name of an examination means: which examinations of the vocabulary, which quantity of one, or at least
-which class.
+"""Finds out what a free-text name of an examination means: which examinations of the vocabulary (the list of known
+ones), which quantity of one of them, or at least which class, such as biopsy.
 
-A name is read as the vocabulary lists it, else by its parts: imaging as modality x region x contrast, all else as
-specimen x what is examined, whatever their order, number and fillers. ``data/naming.yaml`` holds the words.
+A name is looked up in the vocabulary, else read by its parts. Imaging is read as modality, region and contrast, all
+else as specimen and what is examined, whatever the order and number of its words. ``data/naming.yaml`` has the words.
 """
 
 import functools
@@ -50,12 +50,12 @@ _JOINED = 5  # examinations in one name at most
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a name means.
+    """What a name of an examination means.
 
-    ``terms`` are the examinations, several for a name that joins them (``Hip and knee X-ray``); ``how`` tells whether
-    the name is one's own, another spelling, or a quantity that it reports. ``kind`` is the class of what has no term:
-    a modality (``ct``), ``biopsy``, ..., or one of :data:`PHYSICAL`. ``whole`` says that no word of the name was left
-    over.
+    ``terms`` are the examinations, several for a name that joins them (``Hip and knee X-ray``). ``how`` says how the
+    name matched: it is the examination's own ``name``, an ``alias``, or an ``analyte``, a quantity that the examination
+    reports. ``kind`` is the class of a name without an examination of its own: a modality (``ct``), ``biopsy``, ..., or
+    one of :data:`PHYSICAL`. ``whole`` is True if every word of the name was understood.
     """
 
     terms: tuple[Term, ...] = ()
@@ -65,7 +65,7 @@ class Meaning:
 
     @property
     def term(self) -> Term | None:
-        """The one examination that is meant; None for none and for several."""
+        """The examination that is meant; None where no examination or several are meant."""
         return self.terms[0] if len(self.terms) == 1 else None
 
 
@@ -74,10 +74,10 @@ class Meaning:
 
 @functools.lru_cache(maxsize=1 << 15)
 def meaning(name: str) -> Meaning:
-    """What a name of an examination means; an empty meaning for what is not understood, and for an item of the
-    physical examination that the vocabulary lists.
+    """Find out what the name of an examination means. Returns an empty :class:`Meaning` for a name that is not
+    understood, and for an item of the physical examination.
 
-    ``meaning("Serum Na+")`` is the Basic Metabolic Panel, which reports it (``how="analyte"``).
+    ``meaning("Serum Na+")`` is the Basic Metabolic Panel, which reports sodium (``how="analyte"``).
     """
     result = _read(name)
     if not result.terms or _known_words().issuperset(_WORD.findall(name.casefold())):
@@ -86,7 +86,8 @@ def meaning(name: str) -> Meaning:
 
 
 def _read(name: str) -> Meaning:
-    """The meaning of a name by the first reader that understands it; its ``whole`` is that of the rewritten name."""
+    """Read a name by the first rule that understands it, from exact lookup to guesses by single words. Returns at least
+    its class. Whether rules have left out words of the original name is not yet in ``whole``."""
     if len(name) > _LONGEST:
         return Meaning()
     name = _in_words_of_the_vocabulary(name)
@@ -105,8 +106,8 @@ def _read(name: str) -> Meaning:
 
 
 def _in_words_of_the_vocabulary(name: str) -> str:
-    """The name without signs, dots and codes, in English, and rewritten by the rules for its parts (``rewritten``);
-    a name that the vocabulary lists, or a standard name, is not rewritten."""
+    """Return the name without signs, dots and codes, in English, and changed by the rules ``rewritten`` of the table.
+    These rules do not change a name that the vocabulary lists, or a LOINC name."""
     name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))
     name = _PATTERN.initials.sub(lambda letters: re.sub("[. ]", "", letters[0]), name)
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
@@ -121,20 +122,22 @@ def _in_words_of_the_vocabulary(name: str) -> str:
 
 
 def _stands_alone(part: str) -> bool:
-    """Whether a part of a name is an examination by itself: "quant PCR", "tissue" and the cells in which an enzyme is
-    measured only say more of another one."""
+    """Whether one part of a joined name is an examination by itself. Techniques ("quant PCR"), specimens ("tissue") and
+    kinds of cells only describe another part."""
     says_more = words_of(part) <= _TECHNIQUES | _TARGETS | {"pcr", "microscopy", "rbc", "wbc", "leukocyte"}
     return not says_more and not is_specimen(part) and bool(_by_name(part) or _imaging(part))
 
 
 def _rewritten(name: str) -> str:
-    """The name after the rules ``rewritten``: "c diff toxin" as "c difficile test"; as it is where none fits."""
+    """Return the name after the rules ``rewritten`` of the table: "c diff toxin" becomes "c difficile test". A name to
+    which no rule applies is returned unchanged."""
     plain = normalise(name)
     return name if (rewritten := rewrite(plain, _REWRITTEN)) == plain else rewritten
 
 
 def _listed(name: str) -> Meaning | None:
-    """The examination that the vocabulary lists under this name, with a side or without; not a physical one."""
+    """Look a name up in the vocabulary: as it is, without a side ("left"), and in American spelling. Returns the
+    examination or the one that reports this quantity; None for an unknown name and for a physical examination."""
     for spelling in dict.fromkeys((name, _PATTERN.side.sub(" ", name), _alike(name))):
         plain = normalise(spelling)
         term = examinations().spellings.get(plain)
@@ -146,14 +149,15 @@ def _listed(name: str) -> Meaning | None:
 
 
 def _physical_kind(name: str) -> str:
-    """The kind of physical examination that a name means; empty for any other name."""
+    """Return which kind of physical examination a name means, ``vital signs`` or ``bedside``; empty for any other
+    name."""
     patterns = {VITAL_SIGNS: _PATTERN.vital_signs, BEDSIDE: _PATTERN.bedside}
     return next((kind for kind, pattern in patterns.items() if pattern.fullmatch(normalise(name))), "")
 
 
 def _read_standard_name(name: str) -> Meaning:
-    """The meaning of a standard name (LOINC): its own examination, else the one that reports it as a quantity, else
-    that of the name as laboratories shorten it, else its class."""
+    """Read a LOINC name. Returns the examination that clinicians' names for it mean, else one that reports it as a
+    quantity, else the meaning of the name after the rules for whole names, else only its class."""
     names = clinical_names(name)
     if own := next(filter(None, map(_by_name, names)), None):
         return own
@@ -165,7 +169,8 @@ def _read_standard_name(name: str) -> Meaning:
 
 
 def _by_name(name: str) -> Meaning | None:
-    """The meaning of a name that is listed, or that has the words of a listed one in another order."""
+    """Read a name that the vocabulary lists, or one with the words of a listed name in another order; None for any
+    other name."""
     return _listed(name) or _by_words(name)
 
 
@@ -173,7 +178,8 @@ def _by_name(name: str) -> Meaning | None:
 
 
 def _imaging(name: str) -> Meaning | None:
-    """The study that has the region, modality and contrast of a name; None for what is no imaging, or no such study."""
+    """Find the imaging study with the region, modality and contrast that a name states. None for a name that is no
+    imaging, for a biopsy, for two studies joined by a plus, and where the vocabulary has no such study."""
     key = imaging_words(name)
     if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(_alike(name)):
         return None
@@ -184,9 +190,10 @@ def _imaging(name: str) -> Meaning | None:
 
 
 def _regions(name: str) -> Meaning | None:
-    """The imaging studies of the regions in a name that has other words too; None unless each region has one.
+    """Find the imaging studies of all body regions in a name that may have other words too; None unless each region has
+    one.
 
-    "CT of the chest and neck for staging" is the CT of the chest and that of the neck.
+    "CT of the chest and neck for staging" means the CT of the chest and the CT of the neck.
     """
     key = imaging_words(name)
     if key is None or _CLASSES["biopsy"].search(_alike(name)):
@@ -197,7 +204,8 @@ def _regions(name: str) -> Meaning | None:
 
 
 def _study(words: frozenset[str], contrast: str) -> Term | None:
-    """The study with these words and this contrast; where contrast makes no difference, the one that names none."""
+    """Find the imaging study with these words of region and modality and with this contrast. If there is none, the
+    study of the same words without a stated contrast; None where that is missing too."""
     study, general = _studies().get((words, contrast)), _studies().get((words, ""))
     if study is None and general is not None:
         study = examinations().find(f"{general.name} {contrast} Contrast") or general
@@ -206,7 +214,8 @@ def _study(words: frozenset[str], contrast: str) -> Term | None:
 
 @functools.cache
 def _studies() -> dict[tuple[frozenset[str], str], Term]:
-    """All imaging studies by (words, contrast); an alias has no contrast unless it is the name itself."""
+    """Index all imaging studies of the vocabulary by (words of region and modality, contrast). An alias that states a
+    contrast is left out; of several names with one key the first is kept."""
     studies: dict[tuple[frozenset[str], str], Term] = {}
     names, aliases, _ = _names_by_rank()
     for name, term, _ in names + aliases:
@@ -217,7 +226,8 @@ def _studies() -> dict[tuple[frozenset[str], str], Term]:
 
 
 def _names_by_rank() -> tuple[list[_Named], list[_Named], list[_Named]]:
-    """Names, aliases and parts of the examinations other than physical, in this order."""
+    """List all names, then all aliases, then all parts (reported quantities) of the examinations that are not physical.
+    Each entry is (text, examination, how it matches)."""
     terms = [term for term in examinations().terms.values() if term.kind != "physical"]
     aliases: list[_Named] = [(alias, term, "alias") for term in terms for alias in term.aliases]
     parts: list[_Named] = [(part, term, "analyte") for term in terms for part in term.parts]
@@ -228,7 +238,8 @@ def _names_by_rank() -> tuple[list[_Named], list[_Named], list[_Named]]:
 
 
 def words_of(name: str) -> frozenset[str]:
-    """The words that distinguish an examination from others: no fillers, one spelling of each, in the singular.
+    """Return the set of words that distinguish an examination from others: without fillers such as "level", in one
+    spelling, in the singular.
 
     ``words_of("Levels of ANA antibodies")`` is ``{"ana", "antibody"}``.
     """
@@ -242,19 +253,21 @@ def words_of(name: str) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _alike(name: str) -> str:
-    """The normalised name in American spelling, with one ending for what is done and what it gives."""
+    """Return the normalised name in American spelling, and with one form for words of one meaning ("angiogram",
+    "angiography")."""
     return rewrite(normalise(_PATTERN.possessive.sub("", name)), _SPELT)
 
 
 def _singular(word: str) -> str:
-    """The word without the s of its plural, or the word that it is a synonym of."""
+    """Return the word without the s of its plural, or the word that the table of synonyms gives for its singular."""
     return _SYNONYMS.get(word[:-1], word[:-1]) if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
 
 
 @functools.cache
 def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
-    """Examinations by the set of words of a name; None where two examinations share it. A name wins over an alias, an
-    alias over a part; within each, the full words win over the words without "blood"."""
+    """Index the examinations by the set of words of each of their names; None where two examinations share a set. A
+    name wins over an alias, an alias over a part; for each of these, all words of a name win over its words without
+    "blood"."""
     index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
     for rank, left_out in itertools.product(_names_by_rank(), (frozenset[str](), BLOOD)):
         found: dict[frozenset[str], dict[str, tuple[Term, MatchKind]]] = {}
@@ -266,19 +279,22 @@ def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
 
 
 def _are_telling(words: frozenset[str]) -> bool:
-    """Whether any word says what is examined: not only "culture", "blood" or single letters."""
+    """Whether any of the words says what is examined. Procedures ("culture"), words for blood, and single letters do
+    not."""
     return any(len(word) > 1 for word in words - _HEADS - BLOOD)
 
 
 def _without_fillers(name: str) -> Meaning | None:
-    """The examination that is listed under the name without its fillers, in its order ("Haemoglobin estimation")."""
+    """Find the examination that the vocabulary lists under the name without its fillers ("estimation" in "Haemoglobin
+    estimation"), in the same order. None for words like "liver" that are no test without a word such as "function"."""
     tokens = [token for token in _alike(name).split() if token not in _FILLERS]
     is_generic = words_of(name) <= _GENERIC and not _PATTERN.says_test.search(_alike(name))
     return None if is_generic else _if_axes_agree(name, _listed(" ".join(tokens)))
 
 
 def _by_words(name: str) -> Meaning | None:
-    """The examination with the words of a name in any order, with or without the word for blood."""
+    """Find the examination with the words of a name in any order. Words for blood and "virus" may be left out, and a
+    body fluid may be named by its kind. None where there is no such examination."""
     words = words_of(name)
     fluids = _FLUIDS | {"csf"}
     fluid = words - fluids | {"body", "fluid"} if words & fluids else words
@@ -290,8 +306,8 @@ def _by_words(name: str) -> Meaning | None:
 
 
 def _indexed(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
-    """The examination in the index that has these words of a name; generic words count only where the name says that
-    they are a test ("liver function", not "liver")."""
+    """Return the examination whose name has exactly these ``words``, and how it matches; None where there is none.
+    Generic words count only where ``name`` says that they are a test ("liver function", not "liver")."""
     says_test = not words <= _GENERIC or _PATTERN.says_test.search(_alike(name))
     return _index().get(words) if says_test and _are_telling(words) else None
 
@@ -300,10 +316,8 @@ def _indexed(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
 
 
 def _if_axes_agree(name: str, found: Meaning | None) -> Meaning | None:
-    """The meaning ``found``, if its examination has every specimen, method and form that the name states; else None.
-
-    A meaning of several examinations is not checked.
-    """
+    """Return the meaning ``found`` if its examination has every specimen, method and form that the name states; else
+    None. A meaning without exactly one examination is returned unchecked."""
     if found is None or found.term is None:
         return found
     stated = _axes(_alike(name))
@@ -313,26 +327,27 @@ def _if_axes_agree(name: str, found: Meaning | None) -> Meaning | None:
 
 
 def _axes(text: str) -> set[str]:
-    """The specimens, methods and forms (keys of ``axes``) that a normalised text names."""
+    """Return which specimens, methods and forms (keys of the table ``axes``) a normalised text names."""
     return {axis for axis, pattern in _AXES.items() if pattern.search(text)}
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _axes_of(term: Term) -> frozenset[str]:
-    """The specimens, methods and forms in any name of an examination; blood too where its name has no specimen, and
-    CSF, which is a body fluid where it has no code of its own."""
+    """Return the specimens, methods and forms in all names of an examination. Blood is added where its own name has no
+    specimen, and CSF where it is done on body fluids."""
     known = _axes(_all_names(term))
     implied = set() if _PATTERN.specimen.search(_alike(term.name)) else {"blood"}
     return frozenset(known | implied | ({"csf"} if "fluid" in known else set()))
 
 
 def _all_names(term: Term) -> str:
-    """All names of an examination, of its parts and of what it holds, in one text."""
+    """Join all names of an examination, of its parts and of the examinations that it contains to one text."""
     return " / ".join(map(_alike, (term.name, *term.aliases, *term.parts, *term.holds)))
 
 
 def _has_any_specimen(term: Term) -> bool:
-    """Whether the code is the same whatever specimen is examined: a microbe, a cell, a gene is the same everywhere."""
+    """Whether an examination has one billing code for all specimens: it looks for a microbe, a cell or a gene, which is
+    the same in each, and its name states no specimen."""
     alike = term.kind == "microbiology" or class_of(term) in _ANY_SPECIMEN
     return alike and not _axes(_alike(term.name)) & _SPECIMENS
 
@@ -341,8 +356,9 @@ def _has_any_specimen(term: Term) -> bool:
 
 
 def _without_aside(name: str) -> Meaning | None:
-    """The meaning of a name with brackets: they are its specimen or form ("Glucose (urine)"), a remark, or what the
-    name abbreviates. A letter or two behind a word are part of it ("Lp(a)")."""
+    """Read a name with brackets. The text in them may be its specimen or form ("Glucose (urine)"), a remark, or what
+    the name abbreviates. None for a name without such brackets, and where nothing fits; in "Lp(a)" they are part of the
+    word."""
     aside = _PATTERN.aside.search(name)
     if aside is None and (within := _PATTERN.within.search(name)):
         # "Edrophonium (Tensilon) test": words in brackets within a name spell it out, as those at its end do.
@@ -376,13 +392,15 @@ def _without_aside(name: str) -> Meaning | None:
 
 
 def joined_parts(name: str) -> list[str]:
-    """What a name joins: "CT + echocardiogram" a CT and an echocardiogram."""
+    """Split a name that joins several examinations: "CT + echocardiogram" gives ["CT ", " echocardiogram"]. Any other
+    name is the only part."""
     return list(filter(str.strip, _PATTERN.joint.split(name)))
 
 
 def _joined_listed(name: str) -> Meaning | None:
-    """The examinations that a name joins by a plus, or that are listed one by one ("CSF analysis and cytology"): all
-    words together may be those of another examination. None for names of one examination."""
+    """Read a name that joins several examinations by a plus, or by another word if the vocabulary lists each part ("CSF
+    analysis and cytology"). This has to come before the name is read by all its words, which may be those of another
+    examination. None for any other name, and for one that is listed as a single examination."""
     if " + " not in name and not all(map(_listed, joined_parts(name))):
         return None
     both, one = _joined(name), _by_words(name)
@@ -392,8 +410,9 @@ def _joined_listed(name: str) -> Meaning | None:
 
 
 def _joined(name: str) -> Meaning | None:
-    """Several examinations in one name: "CRP and ESR", "EMG/NCS". Each has to be known by itself, with the specimen
-    before the first ("urine culture and sodium") or with the last word ("hip and knee X-ray"), or its class."""
+    """Read a name that joins several examinations: "CRP and ESR", "EMG/NCS". Each part must be understood, alone, with
+    the specimen of the first part ("urine culture and sodium"), with the last word ("hip and knee X-ray"), or by its
+    class. None for any other name."""
     first, *others = joined_parts(name) or [""]
     # "HBsAg and antibody": a bare word means the first part's own, as does a mode of it.
     is_bare = lambda part: set() < words_of(part) <= _TARGETS or _PATTERN.mode.fullmatch(normalise(part))  # noqa: E731
@@ -420,8 +439,8 @@ def _joined(name: str) -> Meaning | None:
 
 
 def _one_of_joined(part: str, first: str, head: str) -> Meaning | None:
-    """The meaning of one part of a name that joins several, whose ``first`` part and last word (``head``) may belong
-    to all of them."""
+    """Read one ``part`` of a name that joins several. The specimen in the ``first`` part and the last word of the name,
+    ``head``, may belong to every part. None where the part is not understood."""
     part = part if _listed(part) else _rewritten(part)
     with_head = f"{part} {head}"
     wordings = [part]
@@ -438,7 +457,8 @@ def _one_of_joined(part: str, first: str, head: str) -> Meaning | None:
 
 
 def _by_head(name: str) -> Meaning | None:
-    """A biopsy, culture, ... of a place that the vocabulary lists under fewer words: of these the one with most."""
+    """Read a biopsy, culture or other procedure that the vocabulary lists under fewer words than the name has. Of
+    several such examinations the one with most words is meant; None without any."""
     words = words_of(name)
     heads = words & (_HEADS | {"antibody"} if _ORGANISM.search(_alike(name)) else _HEADS)
     unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()  # of another virus it is another test
@@ -453,7 +473,8 @@ def _by_head(name: str) -> Meaning | None:
 
 
 def _of_any_specimen(name: str) -> Meaning | None:
-    """The culture, stain, antibody, ... that a name means beside a specimen, where all specimens have one code."""
+    """Read a culture, stain, antibody, ... with a specimen in its name, where all specimens have one billing code. A
+    culture of a specimen without a code of its own is the Bacterial Culture. None for any other name."""
     words = words_of(name)
     rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not _SAMPLED.fullmatch(word))
     entry = _indexed(rest, name) if rest < words and not rest <= _ANTIBODY else None
@@ -466,8 +487,8 @@ def _of_any_specimen(name: str) -> Meaning | None:
 
 
 def _by_target(name: str) -> Meaning | None:
-    """The one examination that looks for what the name says ("Rubella": its antibody, "HFE": the gene), or what is left
-    of the name without its purpose ("Amniocentesis for Rh sensitization")."""
+    """Read a name that only says what is looked for ("Rubella": its antibody, "HFE": the gene), or that states a
+    purpose ("Amniocentesis for Rh sensitization"). None where no examination fits, or several do."""
     words, plain = words_of(name), _alike(name)
     targets = ("antibody", "virus antibody", "antigen", "gene")[: 2 if "titer" in plain else None]
     if _are_telling(words) and not words <= _GENERIC:
@@ -482,19 +503,20 @@ def _by_target(name: str) -> Meaning | None:
 
 
 def _is_looked_for(term: Term) -> bool:
-    """Whether an examination looks for an organism or a gene, which gives it its name."""
+    """Whether an examination is named by the organism or the gene for which it looks."""
     return _ORGANISM.search(_all_names(term)) is not None or class_of(term) == "genetic test"
 
 
 def _respelt(name: str) -> Meaning | None:
-    """The meaning of the name with its unknown words completed or corrected; None where nothing is to be changed."""
+    """Read the name with its unknown words completed or corrected; None where no word can be changed."""
     respelt = _WORD.sub(lambda word: _nearest_word(word[0]), name.casefold())
     return _read(respelt) if respelt != name.casefold() else None
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _nearest_word(word: str) -> str:
-    """The only word of the vocabulary that ``word`` begins, or that differs from it by one letter; else ``word``."""
+    """Return the only word of the vocabulary that begins with ``word`` or differs from it by one letter. ``word``
+    itself is returned where it is known or too short, and where there is no such word or more than one."""
     words = _listed_words()
     if word in _known_words() or len(word) < _COMPLETED:
         return word
@@ -506,20 +528,22 @@ def _nearest_word(word: str) -> str:
 
 @functools.cache
 def _known_words() -> frozenset[str]:
-    """The words of the vocabulary, and of the rules by which names are read, some of which are cut ("gastro")."""
+    """Return the words of the vocabulary and of the tables by which names are read; some of these are cut
+    ("gastro")."""
     tables = (shipped_text(__package__, "data", f"{name}.yaml") for name in ("naming", "standard_names", "imaging"))
     return _listed_words().union(_WORD.findall(" ".join(tables).casefold()))
 
 
 @functools.cache
 def _listed_words() -> frozenset[str]:
-    """The words of the vocabulary alone."""
+    """Return all words of at least three letters in the names, aliases and parts of the vocabulary."""
     return frozenset(_WORD.findall(" ".join([*examinations().spellings, *examinations().parts]).casefold()))
 
 
 def _by_kind(name: str) -> Meaning | None:
-    """The examination whose code bills all of a kind that have none of their own (``unlisted``): "Foovirus antibody".
-    Each is another quantity, so that none answers for another."""
+    """Read a name of a kind whose members have no billing codes, such as "Foovirus antibody" (antibody to any virus):
+    it means the examination whose code is used for all of them. None for any other name. The match is an ``analyte``,
+    so that two names of a kind stay different quantities."""
     plain = _alike(name)
     term = next((examination for pattern, examination in _UNLISTED if pattern.match(plain)), None)
     return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
@@ -529,12 +553,14 @@ def _by_kind(name: str) -> Meaning | None:
 
 
 def class_of(term: Term) -> str:
-    """The class of an examination of the vocabulary, for the rate of its class."""
+    """Return the class of an examination, such as ``culture`` or ``ct``. Names without a price of their own get the
+    median price of their class."""
     return _class(term.name) or {"laboratory": "laboratory test", "microbiology": "culture"}.get(term.kind, term.kind)
 
 
 def _class(name: str) -> str:
-    """The class of a name without a term: a modality, ``biopsy``, ``culture``, ...; empty for none."""
+    """Return the class that a name says, even where no examination is known: a modality, ``biopsy``, ``culture``, ...;
+    empty for none."""
     plain = _alike(name)
     if (kind := whole_kind(name)) is not None:
         return "laboratory test" if kind == "laboratory" else kind
@@ -546,8 +572,8 @@ def _class(name: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 15)
 def whole_kind(name: str) -> str | None:
-    """The kind of examinations that a name asks for as a whole: ``laboratory`` for "Laboratory Tests", ``imaging`` for
-    "Imaging". None for any narrower name, and for a panel of the vocabulary that reads like one ("Routine Blood
+    """Return the kind of examinations that a name means as a whole: ``laboratory`` for "Laboratory Tests", ``imaging``
+    for "Imaging". None for any narrower name, and for a panel of the vocabulary with such a name ("Routine Blood
     Test")."""
     if (listed := examinations().find(name)) and listed.parts:
         return None
@@ -555,14 +581,15 @@ def whole_kind(name: str) -> str | None:
 
 
 def no_examination(name: str) -> bool:
-    """Whether a name is that of a remark, an intervention, a history, ...: of nothing that is examined."""
+    """Whether a name means something that is no examination: a remark, an intervention, a history, or nothing at
+    all."""
     is_known = examinations().knows(name) or modality(name) is not None
     return not is_known and (not normalise(name) or _PATTERN.no_examination.fullmatch(normalise(name)) is not None)
 
 
 @functools.lru_cache(maxsize=1 << 15)
 def names_no_place(name: str) -> bool:
-    """Whether a name says how something is examined but not what: "CT", "X-rays", "Biopsy"."""
+    """Whether a name says how something is examined but not which part of the body: "CT", "X-rays", "Biopsy"."""
     words = words_of(name)
     bare = imaging_words(name) is None if modality(name) else bool(words) and words <= _HEADS
     return bare and not meaning(name).terms and bool(meaning(name).kind)
@@ -572,8 +599,9 @@ def names_no_place(name: str) -> bool:
 
 
 def plainer_names(name: str) -> Iterator[str]:
-    """A name, then the same without its side, without a final remark in brackets, and without both. A remark that names
-    the specimen stays, because it makes another examination: "Glucose (urine)" is not blood glucose."""
+    """Yield spellings of a name: as it is, without its side ("left"), without a final remark in brackets, and without
+    both. A remark that names the specimen is kept, because it makes another examination: "Glucose (urine)" is not blood
+    glucose."""
     aside = _PATTERN.aside.search(name)
     is_remark = aside is not None and not names_specimen(aside[1])
     for spelling in (name, name[: aside.start()] if is_remark else name):
@@ -581,15 +609,16 @@ def plainer_names(name: str) -> Iterator[str]:
 
 
 def names_specimen(words: str) -> bool:
-    """Whether a specimen is among some words."""
+    """Whether a text contains the name of a specimen ("urine", "serum")."""
     return _PATTERN.specimen.search(normalise(words)) is not None
 
 
 def is_specimen(words: str) -> bool:
-    """Whether words only say of what specimen something is."""
+    """Whether all words of a text are names of specimens, so that it does not say what is examined."""
     return all(map(names_specimen, normalise(words).split()))
 
 
 def quantity_words(name: str) -> frozenset[str]:
-    """The words of a quantity, which is the same in serum, plasma and blood."""
+    """Return the distinguishing words of a quantity, without words for blood: it is the same in serum, plasma and whole
+    blood. A LOINC name is translated first."""
     return words_of((clinical_names(name) or (name,))[0]) - BLOOD

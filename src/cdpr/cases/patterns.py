@@ -1,4 +1,5 @@
-"""Regular expressions that are made of words in tables (YAML)."""
+"""Builds regular expressions from tables in YAML files: placeholders are filled, and lists of words become
+alternatives."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,12 +11,13 @@ Rewriting = list[tuple[re.Pattern[str], str]]  # expressions, and what replaces 
 
 
 def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of regular expressions with its placeholders replaced, and the lines of each text joined by ``|``.
+    """Return a table of regular expressions with its placeholders filled, and the lines of each text joined by ``|``.
 
-    ``{name}`` in a text is replaced by the entry ``name`` above it:
-    ``{"side": "left\\nright", "knee": "({side}) knee"}`` becomes
-    ``{"side": "left|right", "knee": "(left|right) knee"}``.
-    Unknown placeholders stay as they are.
+    ``{name}`` in a text is replaced by the entry ``name`` above it; unknown placeholders stay as they are. For
+    example::
+
+        {"side": "left\\nright", "knee": "({side}) knee"}  becomes
+        {"side": "left|right", "knee": "(left|right) knee"}
     """
     table: dict[str, Any] = {}
     for name, entry in entries.items():
@@ -24,7 +26,8 @@ def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
-    """One entry of :func:`fill` (a text, or texts in lists and dictionaries), with the entries ``known`` so far."""
+    """Return one entry of a table for :func:`fill` (a text, or texts in lists and dictionaries) with its placeholders
+    filled. ``known`` has the entries above it, which are filled already."""
     if isinstance(entry, str):
         return _PLACEHOLDER.sub(lambda match: known.get(match[1], match[0]), "|".join(entry.splitlines()))
     if isinstance(entry, list):
@@ -33,17 +36,20 @@ def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
 
 
 def compile_patterns(texts: Mapping[str, str]) -> SimpleNamespace:
-    """A namespace with one compiled expression per name: ``patterns.side.search(text)``."""
+    """Compile the regular expressions ``texts``, given by name. Returns a namespace of them:
+    ``patterns.side.search(text)``."""
     return SimpleNamespace(**{name: re.compile(text) for name, text in texts.items()})
 
 
 def compile_rewriting(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> Rewriting:
-    """Pairs of expression and replacement, for :func:`rewrite`, from a table or from pairs of texts."""
+    """Compile rules for :func:`rewrite`. ``rules`` are pairs of a regular expression and its replacement, or a
+    dictionary of them; returns a list of pairs in the same order."""
     return [(re.compile(pattern), text) for pattern, text in (rules.items() if isinstance(rules, Mapping) else rules)]
 
 
 def rewrite(text: str, rules: Rewriting) -> str:
-    """The text after all replacements of ``rules``, in their order; each works on the result of the one before."""
+    """Return the text after the replacements of all ``rules``, one after another; each works on the result of the one
+    before."""
     for pattern, replacement in rules:
         text = pattern.sub(replacement, text)
     return text

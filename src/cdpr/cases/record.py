@@ -1,4 +1,5 @@
-"""The unified record (paper, appendix "Unified data format") that every room reads: fields, JSONL files, split."""
+"""The case record (paper, appendix "Unified data format") that all packages read: its fields, JSONL files, and
+splits."""
 
 import hashlib
 import json
@@ -25,16 +26,18 @@ SECTIONS = (  # of a case summary, in order
 
 
 def is_physical(exam_key: str) -> bool:
-    """Whether an examination key is an item of the physical examination (always free of charge)."""
+    """Whether an examination is an item of the physical examination, which is free of charge: its key ends with
+    ``(Physical Examination)``."""
     return exam_key.endswith(PHYSICAL_SUFFIX)
 
 
 class CaseRecord(BaseModel, frozen=True, extra="forbid"):
-    """One patient case.
+    """One patient case: what is known at first (``case_summary``), the result of each examination by its key, and the
+    true diagnosis. ``subject_key`` names the patient.
 
-    The first six fields carry the paper's names (appendix, sample record). Prices are empty until the
-    cost map is attached: ``exam_cost_map`` gives US dollars per examination key and
-    ``exam_billing_group`` the parent that is charged once per case, for keys that share one.
+    The fields up to ``diagnosis_results``, and ``exam_cost_map``, have the paper's names (appendix, sample record).
+    Prices are empty until the case is priced: ``exam_cost_map`` gives US dollars per examination key. Examinations with
+    the same ``exam_billing_group`` are charged once per case together.
     """
 
     schema_version: Literal[1] = 1
@@ -54,12 +57,13 @@ class CaseRecord(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def name_in_errors(self) -> str:
-        """What error messages call the case: "a credentialed case", or "case" and its ``note_id``."""
+        """The name of the case in error messages: "case" and its ``note_id``, or "a credentialed case" where not even
+        that may be printed."""
         return "a credentialed case" if self.credentialed else f"case {self.note_id}"
 
     @model_validator(mode="after")
     def _prices_cover_the_results(self) -> Self:
-        """Check that prices, where there are any, are of exactly the examinations that have results."""
+        """Raise ValueError where the case has prices, but not for exactly the examinations that have results."""
         odd = set(self.exam_cost_map) ^ set(self.key_pertinent_results_dict)
         if self.exam_cost_map and odd:
             raise ValueError(f"exam_cost_map and key_pertinent_results_dict differ in {len(odd)} names")
@@ -71,12 +75,13 @@ _TAIL = 512  # characters; our own files name the split near the end of a line
 
 
 class RecordError(ValueError):
-    """A record file that cannot be trusted; the message names file, line and field of the schema, and quotes nothing
-    of the file: it may be credentialed."""
+    """A file of case records that cannot be used. The message names the file, the line and the field, and quotes
+    nothing of the file, because it may be clinical text under protection."""
 
 
 def write_records(path: str | Path, records: Iterable[CaseRecord]) -> int:
-    """Write records to a file, one JSON object a line, whole or not at all; returns their number. Raises OSError."""
+    """Write records to the file ``path``, one JSON object a line, whole or not at all. Returns their number. Raises
+    OSError where the file cannot be written."""
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as out:
         for record in records:
@@ -86,8 +91,9 @@ def write_records(path: str | Path, records: Iterable[CaseRecord]) -> int:
 
 
 def iterate_records(path: str | Path, split: str | None = None) -> Iterator[CaseRecord]:
-    """The records of a file (one JSON object a line), one by one, of one ``split`` or of all. Lines that clearly belong
-    to another split are passed over unread. Raises :class:`RecordError` on the first line that is no record."""
+    """Yield the records in a file (one JSON object a line), one by one: those of one ``split``, or all for None. With a
+    ``split``, lines that clearly belong to another are skipped without checking them. Raises :class:`RecordError` at
+    the first line that is no record or repeats a ``note_id``."""
     path = Path(path)
     first_lines: dict[str, int] = {}
     with path.open(encoding="utf-8", errors="strict") as lines:
@@ -109,7 +115,8 @@ def iterate_records(path: str | Path, split: str | None = None) -> Iterator[Case
 
 
 def _parse(path: Path, number: int, line: str) -> CaseRecord:
-    """The record in one line of a file. Raises RecordError with file, line and field."""
+    """Read the record in ``line``, which is line ``number`` of the file ``path``. Raises RecordError, naming file, line
+    and field."""
     try:
         return CaseRecord.model_validate_json(line)
     except ValidationError as error:
@@ -122,12 +129,12 @@ def _parse(path: Path, number: int, line: str) -> CaseRecord:
 
 
 def split_by_subject(subjects: Sequence[str], sizes: Mapping[str, int], seed: int) -> dict[str, str]:
-    """Assign each distinct subject to a split.
+    """Assign each distinct subject (patient) to a split; returns split names by subject. ``subjects`` has one entry per
+    case, ``sizes`` the wanted number of *cases* of each split.
 
-    Subjects are ordered by a keyed hash, so the assignment depends neither on the order of the input
-    nor on which other subjects are present before them. ``sizes`` maps split names to numbers of
-    *cases*; a patient with several cases takes all of them along, so a split may exceed its size by
-    the cases of its last patient. Subjects beyond the sizes get no split.
+    Subjects are ordered by a hash of ``seed`` and their key, so the assignment does not depend on the order of the
+    input. A patient with several cases takes all of them along, so a split may exceed its size by the cases of its last
+    patient. Subjects beyond the sizes get no split.
     """
     cases = Counter(subjects)
     order = iter(sorted(cases, key=lambda s: hashlib.sha256(f"{seed}:{s}".encode()).digest()))

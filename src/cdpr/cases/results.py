@@ -1,9 +1,8 @@
-"""Laboratory results as text, in the layout of the paper's sample record, and back.
+"""Writes and reads laboratory results as text, in the layout of the paper's sample record.
 
-One analyte reads ``Label: Value: 18.5; Units: K/uL; Reference Range: 4.0--11.0; Flag: abnormal;
-Comments: ...``; analytes of a panel follow one another, joined by ``"; "``. Fields that the source
-leaves empty are absent. Plain lists as other hospitals print them, ``Serum sodium 128 mmol/L (135-145); ...``, are read
-too.
+One analyte reads ``Label: Value: 18.5; Units: K/uL; Reference Range: 4.0--11.0; Flag: abnormal; Comments: ...``;
+analytes of a panel follow one another, joined by ``"; "``. Fields that the source leaves empty are absent. Plain lists
+as other hospitals print them, ``Serum sodium 128 mmol/L (135-145); ...``, are read too.
 """
 
 import math
@@ -23,7 +22,8 @@ _NEGATIVE = {"NEG", "NEG.", "NEGATIVE", "NONE"}
 
 @dataclass(frozen=True)
 class Analyte:
-    """One measured quantity: ``value`` as printed, ``low`` and ``high`` the reference range."""
+    """One measured quantity: ``value`` as printed, ``low`` and ``high`` the limits of its reference range; None where
+    absent."""
 
     label: str
     value: str | None = None
@@ -35,15 +35,15 @@ class Analyte:
 
     @property
     def number(self) -> float | None:
-        """The value as a number, where it holds one (``">5.0"`` gives 5.0); some laboratories print it
-        at the head of the comment."""
+        """The value as a number (``">5.0"`` gives 5.0), or without a value the number with which the comment begins;
+        None where there is none."""
         match = _NUMBER.search(self.value) if self.value else _NUMBER.match(self.comments or "")
         return float(match.group()) if match else None
 
     @property
     def level(self) -> str | None:
-        """``low``, ``normal`` or ``high`` against the reference range, ``normal`` for a negative result;
-        ``abnormal`` when only a flag says so; None when nothing can be said."""
+        """``low`` or ``high`` for a number outside the reference range, ``normal`` for one inside and for a negative
+        result, ``abnormal`` where only a flag says so, and None where nothing can be said."""
         number = self.number
         if number is not None and self.low is not None and number < self.low:
             return "low"
@@ -56,8 +56,8 @@ class Analyte:
 
     @property
     def grade(self) -> int:
-        """How far beyond its limit a number lies, in half doublings: 0 next to it, 2 at twice the upper or half the
-        lower limit."""
+        """How far a number is beyond the limit of its reference range, in half doublings, rounded down: 2 at twice the
+        upper limit or half the lower limit; 0 close to the limit, within it, and where that is unknown."""
         number = self.number
         limit = self.high if self.level == "high" else self.low
         if number is None or self.level not in ("low", "high") or not limit or number <= 0:
@@ -66,8 +66,8 @@ class Analyte:
 
 
 def format_analytes(analytes: Iterable[Analyte]) -> str:
-    """The analytes as one text, in the layout above; the inverse of :func:`parse_analytes`. A reference range needs
-    both limits; a ``;`` in a comment becomes a comma."""
+    """Write analytes as one text, ``Label: Value: 18.5; Units: K/uL; ...``; :func:`parse_analytes` is the inverse. A
+    reference range is written only if it has both limits; a ``;`` in a comment becomes a comma."""
     parts = []
     for analyte in analytes:
         bounded = analyte.low is not None and analyte.high is not None
@@ -84,7 +84,8 @@ def format_analytes(analytes: Iterable[Analyte]) -> str:
 
 
 def parse_analytes(text: str) -> list[Analyte]:
-    """Analytes found in a result text; an empty list when the text is not in this layout (a report)."""
+    """Read the analytes in the text of a result, written as ``Label: Value: 18.5; Units: K/uL; ...`` or as a plain list
+    with reference ranges in brackets. Returns an empty list for a text in neither layout (a report in words)."""
     analytes: list[dict] = []
     for segment in text.split("; "):
         match = _SEGMENT.match(segment)
@@ -99,7 +100,8 @@ def parse_analytes(text: str) -> list[Analyte]:
 
 
 def _parse_list(text: str) -> list[Analyte]:
-    """The analytes of a list such as ``Serum sodium 128 mmol/L (135-145); ...``; empty where one part is none."""
+    """Read the analytes in a list such as ``Serum sodium 128 mmol/L (135-145); ...``. Returns an empty list where any
+    part has another form."""
     matches = [_LISTED.fullmatch(part.strip()) for part in text.rstrip(".").split(";")]
     parts = [match.groups() for match in matches if match]
     if len(parts) < len(matches):
@@ -108,8 +110,8 @@ def _parse_list(text: str) -> list[Analyte]:
 
 
 def _read_field(fields: dict, name: str, text: str) -> None:
-    """Add one field of the text (``Value``, ``Units``, ...) to ``fields``, the arguments of an ``Analyte``; a reference
-    range becomes ``low`` and ``high``, and the first value counts."""
+    """Add the field ``name`` (``Value``, ``Units``, ...) with its ``text`` to ``fields``, the arguments of an
+    ``Analyte``. A reference range becomes ``low`` and ``high``. Of several values the first is kept."""
     if name in ("Value", "Numeric Value"):
         fields.setdefault("value", text)
     elif name == "Reference Range":

@@ -1,8 +1,8 @@
-"""Standard names of laboratory tests (LOINC) in a clinician's words.
+"""Translates the standard names of laboratory tests (LOINC) to the words of a clinician.
 
-Their grammar is ``component [property] in system by method`` for a quantity, ``component/100 cells in system`` for a
-share, and ``component panel - system``. Property and method rarely tell which examination is meant, and the system does
-so only where it is not blood.
+LOINC writes a quantity as ``component [property] in system by method``, a share as ``component/100 cells in system``,
+and a panel as ``component panel - system``. Property and method rarely decide which examination is meant. The system
+(the specimen) does so only where it is not blood.
 """
 
 import functools
@@ -18,19 +18,20 @@ _PATTERN, _WORDS = compile_patterns(_TABLE["patterns"]), compile_rewriting(_TABL
 
 
 def clinical_names(name: str) -> tuple[str, ...]:
-    """What a clinician may call the examination that a standard name means, the closest first; none for any other
-    name."""
+    """List the names that a clinician may give the laboratory test with the LOINC name ``name``, the closest first;
+    empty for any name that is not in LOINC's form."""
     return _names(name).clinical
 
 
 def reporting_names(name: str) -> tuple[str, ...]:
-    """Names of examinations whose result includes the quantity of a standard name (a panel, say), the closest first;
-    none for any other name."""
+    """List names of examinations (a panel, say) whose result includes the quantity with the LOINC name ``name``, the
+    closest first; empty for any name that is not in LOINC's form."""
     return _names(name).reporting
 
 
 class _Names(NamedTuple):
-    """The results of :func:`clinical_names` and :func:`reporting_names` for one name."""
+    """The translations of one LOINC name: ``clinical`` for :func:`clinical_names`, ``reporting`` for
+    :func:`reporting_names`."""
 
     clinical: tuple[str, ...] = ()
     reporting: tuple[str, ...] = ()
@@ -38,7 +39,8 @@ class _Names(NamedTuple):
 
 @functools.lru_cache(maxsize=1 << 15)
 def _names(name: str) -> _Names:
-    """Translate a standard name to clinical and reporting names; both are empty for any other name."""
+    """Translate a LOINC name to the names that clinicians use for the test, and to names of examinations that report
+    it. Both are empty for any other name."""
     plain = _PATTERN.noise.sub("", name).strip()
     if culture := _PATTERN.identified.fullmatch(plain):
         kind = _TABLE["cultures"].get(culture["what"].casefold(), "")
@@ -76,7 +78,9 @@ def _names(name: str) -> _Names:
 
 
 def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:
-    """The names that the first fitting rule of a table has for a quantity."""
+    """Return the names that the first matching rule of a table gives for a quantity. ``quantity`` has the parts of a
+    LOINC name (``component``, ``property``, ...); a rule has a regular expression for some of them. Empty where no rule
+    matches."""
     for rule, wordings in _TABLE[table]:
         if all(re.search(pattern, quantity[axis]) for axis, pattern in rule.items()):
             return [wording.format(**quantity) for wording in wordings]
@@ -84,7 +88,8 @@ def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:
 
 
 def _specimen(system: str) -> str:
-    """The system as a clinician would name it; nothing for blood, whichever part of it."""
+    """Name the specimen ``system`` of a LOINC name as a clinician would; empty for blood, except that arterial, venous,
+    ... blood is named."""
     if _PATTERN.blood.search(system):
         return f"{vessel[0]} blood" if (vessel := _PATTERN.vessel.search(system)) else ""
     return _TABLE["specimens"].get(system.casefold(), system)

@@ -1,4 +1,5 @@
-"""Names of examinations and diagnoses, with their aliases: the shared vocabulary of all rooms."""
+"""The vocabulary: known names of examinations and diagnoses with their aliases, read from tables, and lookup in
+them."""
 
 import functools
 import re
@@ -18,22 +19,24 @@ _PUNCTUATION = re.compile(r"[^\w\s%+]", re.UNICODE)
 
 @functools.lru_cache(maxsize=1 << 16)
 def normalise(text: str) -> str:
-    """Case-folded, accents and punctuation removed, spaces collapsed; for comparing names."""
+    """Return a name for comparison: lower case, without accents and punctuation, with single spaces. "Na+ (Urine)"
+    becomes "na+ urine"."""
     decomposed = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(c for c in decomposed if not unicodedata.combining(c))
     return " ".join(_PUNCTUATION.sub(" ", plain.replace("_", " ")).split())
 
 
 def leading_disease(diagnosis: str) -> str:
-    """The disease that a diagnosis names first, before its details, complications and alternatives."""
+    """Return the disease that a diagnosis names first, without details, complications and alternatives: "Pneumonia" of
+    "Pneumonia with sepsis"."""
     return _DETAIL.split(diagnosis.strip(), maxsplit=1)[0]
 
 
 @dataclass(frozen=True)
 class Term:
-    """A canonical name, its aliases, and a kind (``laboratory``, ``imaging``, ... or a body system); ``parts`` are the
-    quantities that an examination reports and that are billed with it, ``holds`` other examinations that it
-    contains."""
+    """A known examination or diagnosis: its canonical ``name``, its ``aliases``, and its ``kind`` (``laboratory``,
+    ``imaging``, ... of an examination, the body system of a diagnosis). ``parts`` are the quantities that an
+    examination reports and that are billed with it, ``holds`` other examinations that it contains."""
 
     name: str
     aliases: tuple[str, ...]
@@ -43,9 +46,12 @@ class Term:
 
 
 class Vocabulary:
-    """Lookup from any known spelling to the canonical :class:`Term`."""
+    """A list of known :class:`Term` objects, with lookup by any of their spellings. Raises ValueError where one
+    spelling means two terms."""
 
     def __init__(self, terms: Iterable[Term]):
+        """Index the terms by each normalised spelling and by each normalised part. Raises ValueError for a spelling of
+        two terms, and for a part that is also a name or a part of another term."""
         self.terms = {term.name: term for term in terms}
         # Every normalised spelling and its term.
         self.spellings: dict[str, Term] = {}
@@ -62,21 +68,23 @@ class Vocabulary:
                     raise ValueError(f"{part!r} is a part of {term.name!r}, and more than that")
 
     def find(self, text: str) -> Term | None:
-        """The term that this text names exactly, up to normalisation."""
+        """Return the term whose name or alias is ``text``, compared after :func:`normalise`; None for an unknown
+        name."""
         return self.spellings.get(normalise(text))
 
     def knows(self, text: str) -> bool:
-        """Whether this is the name, another spelling or a part of a term, up to normalisation."""
+        """Whether ``text`` is the name, an alias or a part of a term, compared after :func:`normalise`."""
         return normalise(text) in self.spellings or normalise(text) in self.parts
 
     def general_name(self, text: str) -> str:
-        """The name of the examination other than physical that this text names, else the text itself."""
+        """Return the canonical name of the examination that ``text`` names. An unknown name, and the name of a physical
+        examination, is returned unchanged."""
         term = self.find(text)
         return text if term is None or term.kind == "physical" else term.name
 
 
 def _load(name: str) -> Vocabulary:
-    """The vocabulary in a shipped table of ``cases/data``, one term a row."""
+    """Read a vocabulary from the table ``name`` in ``cases/data``, which has one term a row."""
     rows, more = shipped_table("cdpr.cases", "data", name), ("parts", "holds")
     return Vocabulary(
         Term(row["name"], _split_cell(row["aliases"]), row["kind"], *(_split_cell(row.get(key, "")) for key in more))
@@ -85,18 +93,18 @@ def _load(name: str) -> Vocabulary:
 
 
 def _split_cell(cell: str) -> tuple[str, ...]:
-    """The entries of a cell, which are separated by ``|``."""
+    """Return the entries of a cell of a table, which are separated by ``|``; empty for an empty cell."""
     return tuple(filter(None, cell.split("|")))
 
 
 @functools.cache
 def examinations() -> Vocabulary:
-    """The shipped examination names (``data/examinations.csv``): of all that the catalogue prices, and of the physical
-    examination."""
+    """Return the vocabulary of examinations (``data/examinations.csv``): all that have a price, and the items of the
+    physical examination. It is read once."""
     return _load("examinations.csv")
 
 
 @functools.cache
 def diagnoses() -> Vocabulary:
-    """The shipped diagnosis names (``data/diagnoses.csv``)."""
+    """Return the vocabulary of diagnoses (``data/diagnoses.csv``). It is read once."""
     return _load("diagnoses.csv")

@@ -1,4 +1,5 @@
-"""Prices of examinations: fee schedules -> catalogue -> cost map -> charges."""
+"""Prices of examinations. Published fee schedules give a catalogue of prices, the catalogue gives each case its prices,
+and these give the charge of a request."""
 
 # ruff: noqa: F401
 

@@ -1,4 +1,5 @@
-"""A catalogue from fee schedules; ``examination_codes.csv`` maps examinations to codes."""
+"""Builds a catalogue of prices from fee schedules; ``examination_codes.csv`` gives the billing code of each
+examination."""
 
 import functools
 import json
@@ -19,10 +20,11 @@ _LISTED = 100
 
 
 def build_catalogue(settings: Settings, job: Job) -> None:
-    """Stage ``build_catalogue``: write the tables of a catalogue, and ``schedules.json``, the report on the files.
+    """Stage ``build_catalogue``: write a catalogue of prices from the user's fee schedules, and ``schedules.json``, a
+    report on these files.
 
-    Examinations of a missing schedule, or without a rate in their schedule, keep the shipped rate. Raises
-    TableError for a file without effect.
+    An examination keeps its shipped price if its schedule was not given or has no price for its code. Raises TableError
+    for a file that cannot be read, or that sets no price.
     """
     inputs = {name: job.inputs[name] for name in FILES if name in job.inputs}
     schedules = _read(settings.data.fee_schedules, inputs)
@@ -47,17 +49,19 @@ def build_catalogue(settings: Settings, job: Job) -> None:
 
 
 def examination_codes() -> list[SimpleNamespace]:
-    """The shipped mapping: the code of each examination, its schedule, the fit of the code, and the reason for it."""
+    """Return the shipped table of billing codes, one row per examination: its code, the schedule that prices it, how
+    well the code fits, and why."""
     return [SimpleNamespace(**row) for row in shipped_table(__package__, "examination_codes.csv")]
 
 
 def write_catalogue(
     folder: Path, schedules: Mapping[str, Schedule], before: Mapping[str, Price] | None = None
 ) -> list[str]:
-    """Write the tables of a catalogue to a folder; returns the examinations at their rate of ``before``.
+    """Write a catalogue of prices to ``folder`` from ``schedules`` (by kind, such as ``CLFS``). Returns the
+    examinations whose price was not set by a schedule.
 
-    An examination keeps the rate of ``before`` (default: none) when its schedule is missing, or has no rate for its
-    code. Raises TableError for one that then has no rate at all.
+    Such an examination keeps its price in ``before``: its schedule is missing, or has no price for its code. Raises
+    TableError for an examination that has no price there either.
     """
     unchanged: list[str] = []
     rows: list[dict[str, object]] = []
@@ -82,7 +86,8 @@ def write_catalogue(
 
 
 def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
-    """The schedules of the given files, by kind. Raises TableError."""
+    """Read the fee schedules in the files ``inputs``; returns them by kind, such as ``CLFS``. ``chosen`` are the user's
+    settings of these files. Raises TableError for a file that cannot be read or used."""
     if "gpci" in inputs and "pfs" not in inputs:
         raise TableError(f"{inputs['gpci']}: sets nothing without data.fee_schedules.pfs")
     factor, gpci = chosen.conversion_factor, inputs.get("gpci")
@@ -92,7 +97,8 @@ def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
 
 
 def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, object]:
-    """What a file gave, also printed: ``priced`` of the ``examinations`` of its kind."""
+    """Describe what a file of rates gave, as a dictionary for ``schedules.json``, and print it in one line. ``priced``
+    of the ``examinations`` of its kind got their price from it. Raises TableError if none did."""
     kind, rates, left_out = schedule.kind, len(schedule.rates), dict(sorted(schedule.left_out.items()))
     locality = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
     if not priced:

@@ -1,8 +1,8 @@
-"""The price catalogue: examination -> code -> rate, with source, year and confidence of every row.
+"""The catalogue of prices: the billing code and the price of each examination, with source, year and confidence.
 
-Tables of a catalogue's folder: ``catalogue.csv`` prices the examinations of the vocabulary (``+`` in a code adds the
-rates of several, ``-26`` names a modifier); ``paper_prices.csv`` holds the prices printed in the paper's sample record
-(appendix, "Unified data format"). The vocabulary (:mod:`cdpr.cases.naming`) gives the meaning of names.
+A catalogue is a folder with two tables. ``catalogue.csv`` prices the examinations of the vocabulary; ``+`` in a code
+adds the prices of several codes, ``-26`` is a modifier. ``paper_prices.csv`` has the prices printed in the paper's
+sample record (appendix, "Unified data format"). :mod:`cdpr.cases.naming` finds out which examination a name means.
 """
 
 import functools
@@ -32,11 +32,14 @@ _AMOUNT = re.compile(r"\d{1,6}(\.\d+)?")
 
 @dataclass(frozen=True)
 class Price:
-    """The price of one examination: US dollars before the rule of its billing group, and their source.
+    """The price of one examination: US dollars, before examinations billed together share a price, and where it comes
+    from.
 
-    ``how`` the name was matched: under its own name, another spelling, as an analyte of a panel, by its class, in the
-    user's overrides, not at all (``fallback``), or as ``none`` where it names no examination. ``confidence`` is that of
-    the code: ``exact``, ``representative`` or ``proxy``. ``office``: the rate in a physician's office.
+    ``how`` says how the name was matched: by its own name, an alias, as an analyte of a panel, by its class, in the
+    user's ``override``, not at all (``fallback``), as a ``physical`` examination, or as ``none`` where it means no
+    examination. ``confidence`` says how well the billing code fits: ``exact``, ``representative`` or ``proxy``.
+    ``group`` is the billing group, None without one. ``office`` is the price in a physician's office, None where it is
+    unknown.
     """
 
     examination: str
@@ -53,9 +56,10 @@ class Price:
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Lookup from any spelling of an examination to its :class:`Price`.
+    """Finds the :class:`Price` of an examination by any spelling of its name.
 
-    ``prices`` and ``paper`` by name of the vocabulary, ``overrides`` by normalised name (see :func:`with_overrides`).
+    ``prices`` and ``paper`` (the paper's prices in US dollars) are by the name in the vocabulary, ``overrides`` (the
+    user's prices, see :func:`with_overrides`) by normalised name.
     """
 
     prices: Mapping[str, Price]
@@ -64,10 +68,10 @@ class Catalogue:
 
     @functools.lru_cache(maxsize=1 << 16)  # noqa: B019
     def find(self, exam_key: str) -> Price | None:
-        """The price of an examination by the meaning of its name; None without a code.
+        """Return the price of the examination that a name means; None where neither the catalogue nor the user has one.
 
-        A name that joins several examinations costs their sum. The user's overrides come first: that of the name,
-        then that of the priced examination; analytes of a panel outside its group stay one group.
+        A name that joins several examinations costs their sum. The user's overrides come first: that of the name, then
+        that of the examination it means. An analyte with such a price stays in the billing group of its panel.
         """
         sense = meaning(exam_key)
         price = None if sense.kind else self.total(sense)
@@ -81,8 +85,8 @@ class Catalogue:
         return replace(override, group=override.group or (price.group if price.how == "analyte" else None))
 
     def total(self, sense: Meaning) -> Price | None:
-        """The sum of the prices of a meaning's examinations in US dollars, rounded to cents; None without any, or when
-        one has no price."""
+        """Return the sum of the prices of all examinations in a meaning, in US dollars, rounded to cents; None where it
+        has no examination, or one of them has no price."""
         prices = [self.prices[term.name] for term in sense.terms if term.name in self.prices]
         if not prices or len(prices) < len(sense.terms):
             return None
@@ -99,7 +103,8 @@ class Catalogue:
 
     @functools.cached_property
     def class_rates(self) -> dict[str, Price]:
-        """The rates of classes: the medians of their members."""
+        """The price of each class of examinations, such as ``biopsy``: the median price of its members. Names without a
+        billing code cost this."""
         rates: dict[str, list[float]] = {}
         for name, price in self.prices.items():
             term = examinations().terms.get(name)
@@ -113,11 +118,11 @@ class Catalogue:
 
 
 def price_of(exam_key: str, settings: Costs, catalogue: Catalogue | None = None) -> Price:
-    """The price of one examination, US dollars; by default of the shipped catalogue.
+    """Return the price of one examination in US dollars, by ``catalogue`` or by default by the shipped one.
 
-    Free for the physical examination; otherwise the first of: the user's override, the paper's own price (if
-    ``price_map`` says so), the catalogue's, the median of its class (unless ``class_rates`` is off), the fallback. A
-    name of no examination costs nothing.
+    The physical examination is free. Otherwise the price is the first of: the user's override, the paper's own price
+    (if the setting ``price_map`` says so), the catalogue's, the median of its class (unless ``class_rates`` is off),
+    the fallback. A name that means no examination costs nothing.
     """
     catalogue = catalogue or load_catalogue(place_of_service=settings.place_of_service)
     price = None if is_physical(exam_key) else catalogue.find(exam_key)
@@ -139,14 +144,15 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue | None = None)
 
 
 def shipped_folder() -> Path:
-    """The folder of the shipped tables."""
+    """Return the folder of the shipped catalogue."""
     return Path(__file__).parent
 
 
 @functools.cache
 def load_catalogue(folder: Path | None = None, place_of_service: str = "outpatient") -> Catalogue:
-    """The tables of a folder (default: the shipped ones); in the ``office`` of a physician procedures have its rate,
-    where there is one. Raises TableError."""
+    """Read the catalogue in ``folder``, by default the shipped one. With another ``place_of_service`` than
+    ``outpatient`` procedures have their price in a physician's office, where the table has one. Raises TableError for a
+    table that cannot be read."""
     folder = folder or shipped_folder()
     prices: dict[str, Price] = {}
     for where, row in read_table(folder / TABLES[0], COLUMNS):
@@ -160,14 +166,16 @@ def load_catalogue(folder: Path | None = None, place_of_service: str = "outpatie
 
 
 def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
-    """The catalogue with the user's prices (``examination,price_usd,billing_group``, US dollars), before every other.
+    """Return the catalogue with the user's prices added, which come before all others. ``path`` is a CSV file
+    ``examination,price_usd,billing_group`` in US dollars.
 
-    An examination of the vocabulary is overridden under all its spellings, any other name under this one; either also
-    with a side or a trailing remark. The price of a panel holds for the analytes that are billed within it. Rows
-    without a price are skipped, so that a review table can be filled in step by step.
+    A price for an examination of the vocabulary holds for all its spellings, for any other name under this name; both
+    also with a side or a final remark. The price of a panel holds for the analytes that are billed within it. Rows
+    without a price are skipped, so that a table for review can be filled in step by step.
 
-    An empty ``billing_group`` keeps the group that the examination is in, ``none`` takes it out. Messages never
-    repeat a name: names that come from notes may be a patient's words. Raises TableError.
+    An empty ``billing_group`` keeps the group that the examination is in, ``none`` takes it out. Messages never repeat
+    a name, because names that come from notes may be a patient's words. Raises TableError for a file that cannot be
+    used.
     """
     overrides: dict[str, Price] = {}
     lines: dict[str, str] = {}
@@ -192,7 +200,8 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
 
 
 def amount(where: str, field: str, text: str) -> float:
-    """An amount in US dollars, 0 to 999,999.99. Raises TableError, without the text: it may be a patient's."""
+    """Return ``text`` as an amount in US dollars, 0 to 999,999.99. Raises TableError, naming the place ``where`` and
+    the ``field`` but not the text, which may be a patient's."""
     if not _AMOUNT.fullmatch(text):
         raise TableError(f"{where}: field {field!r}: not an amount in US dollars, such as 12.50")
     return float(text)

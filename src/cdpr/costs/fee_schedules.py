@@ -1,8 +1,8 @@
-"""Rates from the fee schedules of the Centers for Medicare & Medicaid Services, as published, of any year.
+"""Reads prices from the fee schedules of the Centers for Medicare & Medicaid Services, as published, of any year.
 
-Only codes and rates are read: the descriptors of these files belong to the American Medical Association. A file with
-another layout is an error. A single bad row is rejected: listed with its line and field, and counted. When most rows
-are bad, the file is an error too.
+Only codes and prices are read, because the descriptions in these files belong to the American Medical Association. A
+file with another layout is an error. A single bad row is rejected: listed with its line and field, and counted. When
+most rows are bad, the file is an error too.
 """
 
 import csv
@@ -47,13 +47,16 @@ _NAMES = "do the columns stand under their names?"
 
 
 class Table:
-    """Rows below the first row that has cells of all names of ``header``, the last of which is that of codes.
+    """A table in a published file, which may have titles, headers over several rows, and footnotes.
 
-    Names may be stacked: rows above the header belong to it, except titles, which fill a single cell. Remarks and
-    repeated headers are no rows. Raises TableError where there is no header.
+    ``header`` are names of columns, of which the last is the column of codes. The table begins below the first row that
+    has all of these. Rows above it belong to the names of columns, except titles, which fill a single cell. Remarks and
+    repeated headers are left out of ``rows``. Raises TableError where no row has all names.
     """
 
     def __init__(self, path: Path, rows: Sequence[Row], *header: str, kind: str):
+        """Find the header in ``rows``, and read the names of columns and the rows below it. ``kind`` names the file in
+        messages. Raises TableError without a header, and for codes above it."""
         names = {plain(name) for name in header}
         start = next((i for i, (_, row) in enumerate(rows) if names <= {plain(cell) for cell in row}), None)
         if start is None:
@@ -71,7 +74,8 @@ class Table:
         self.rows = [(line, row) for line, row in padded if row[code] != last_header[code]]  # no repeated header
 
     def select(self, *names: str) -> list[tuple[int, Cells]]:
-        """Lines and cells of these columns. Raises TableError for a column that is not there, or twice."""
+        """Return the cells of these columns by name, with the line, for every row. Raises TableError for a column that
+        is missing or occurs twice."""
         known = ", ".join("".join(filter(str.isprintable, name[:60])) for name in self.names if name)
         for name in names:
             if name not in self.names:
@@ -83,8 +87,8 @@ class Table:
         return [(line, {name: row[place] for name, place in places.items()}) for line, row in self.rows]
 
     def find_part(self, part: str) -> str:
-        """The name of the one column that has ``part`` in its name; of a work index with and without its legal floor,
-        that with it. Raises TableError for none and for several."""
+        """Return the name of the one column that has ``part`` in its name. Of an index with and without its legal
+        minimum ("WITHOUT"), the one with it is returned. Raises TableError for none and for several."""
         columns = [name for name in self.names if part in name]
         columns = [name for name in columns if "WITHOUT" not in name] or columns
         if len(columns) != 1:
@@ -93,8 +97,8 @@ class Table:
 
 
 def read_csv(path: Path) -> list[Row]:
-    """All rows of a CSV file, cells stripped; UTF-8, otherwise Windows-1252. Raises TableError for a file that is
-    missing, is no text, or breaks off inside a quoted field."""
+    """Return all rows of a CSV file, each with its line, and without spaces around cells. The file is UTF-8 or
+    Windows-1252. Raises TableError for a file that is missing, is no text, or ends inside a quoted field."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -112,8 +116,8 @@ def read_csv(path: Path) -> list[Row]:
 
 
 def read_sheet(path: Path) -> list[Row]:
-    """Row numbers and cells of a workbook's first sheet, as text. Raises TableError for a file that is no whole
-    workbook."""
+    """Return all rows of the first sheet of an xlsx workbook, each with its number and its cells as text. Raises
+    TableError for a file that is no whole workbook."""
     from openpyxl import load_workbook
 
     try:
@@ -130,33 +134,34 @@ def read_sheet(path: Path) -> list[Row]:
 
 
 def _text(cell: Any) -> str:
-    """A cell as text; numbers with the 15 digits of a spreadsheet's display, so that 5.355, stored as
-    5.3549999999999995, is rounded as published; without an exponent."""
+    """Return a cell of a workbook as text. A number has 15 digits, as a spreadsheet displays it, and no exponent:
+    5.355, stored as 5.3549999999999995, is then rounded as published."""
     if isinstance(cell, float):
         return f"{Decimal(f'{cell:.15g}'):f}"
     return "" if cell is None else str(cell).strip()
 
 
 def plain(name: str) -> str:
-    """A column's name for comparison: upper case, single spaces."""
+    """Return the name of a column for comparison: upper case, single spaces."""
     return " ".join(name.upper().split())
 
 
 def _is_remark(row: Iterable[str]) -> bool:
-    """Whether a row is empty or a remark in a single cell (title, footnote)."""
+    """Whether a row has at most one filled cell: it is empty, a title or a footnote."""
     return sum(bool(cell) for cell in row) <= 1
 
 
 class BadRow(ValueError):
-    """A row that cannot be used: which field, and why."""
+    """A row of a fee schedule that cannot be used; the message says which field is wrong, and why."""
 
 
 @dataclass
 class Schedule:
-    """Rates in US dollars by (code, modifier); a blank modifier is the whole service.
+    """The prices of a fee schedule: ``rates`` are US dollars by (code, modifier). An empty modifier is the whole
+    service.
 
-    ``left_out`` counts rows without a price by reason, ``rejected`` lists rows that cannot be read, ``notes`` are
-    further counts for the report.
+    ``left_out`` counts, by reason, rows that have no price. ``rejected`` lists rows that cannot be read. ``notes`` are
+    further counts for the report. ``rows`` counts all rows.
     """
 
     kind: str
@@ -172,18 +177,21 @@ class Schedule:
 
     @property
     def source(self) -> str:
-        """Kind, year and release, for example ``CLFS 2025 Q2``."""
+        """Kind, year and release of the schedule, for example ``CLFS 2025 Q2``."""
         return " ".join(part for part in (self.kind, self.year, self.release) if part)
 
     def rate(self, codes: str) -> float | None:
-        """Rate of the codes joined by ``+`` (``71046``, ``71046-26``): their sum; None when one has no rate."""
+        """Return the US dollars of one code, or of several joined by ``+`` (``71046+71046-26``): their sum. None where
+        one of them has no price."""
         rates = [self.rates[item] for item in split_codes(codes) if item in self.rates]
         return round(math.fsum(rates), 2) if len(rates) == len(split_codes(codes)) else None
 
     def fill(self, rows: Iterable[tuple[int, Cells]], price: Callable[[Cells], Decimal | str]) -> Self:
-        """The schedule with the rates of these rows, whose first cell is the code. ``price`` gives the US dollars of a
-        row, or the reason why it has none, or raises BadRow. Raises TableError without any rate, when most rows
-        were rejected, or when the rates together cannot be those of such a schedule."""
+        """Add the prices of ``rows`` to the schedule, and return it. The first cell of a row is the code. ``price``
+        returns the US dollars of a row, or the reason why it has none, or raises BadRow.
+
+        Raises TableError if no row has a price, if most rows are rejected, or if the prices together cannot be those of
+        such a schedule."""
         for line, cells in rows:
             self.rows += 1
             try:
@@ -202,7 +210,8 @@ class Schedule:
         return self
 
     def _add(self, code: str, modifier: str, price: Decimal | str) -> None:
-        """Take up the rate of a code and modifier, or count why there is none. Raises BadRow."""
+        """Add the price of a code and modifier in US dollars; if ``price`` is a text, count it as the reason why there
+        is none. Raises BadRow for an impossible modifier or price, and for a second price of the same code."""
         if isinstance(price, str):
             self.left_out[price] += 1
             return
@@ -221,7 +230,8 @@ class Schedule:
         self.rates[code, modifier] = usd
 
     def _oddity(self) -> str | None:
-        """Evidence that these are not the columns of codes, modifiers and rates; None without any."""
+        """Say why these cannot be the columns of codes, modifiers and prices: every row has a modifier, most prices are
+        equal, or their median is implausible. None where nothing is odd."""
         if all(modifier for _, modifier in self.rates):
             return "every row has a modifier"
         usd, times = Counter(self.rates.values()).most_common(1)[0]
@@ -233,7 +243,8 @@ class Schedule:
 
 
 def split_codes(codes: str) -> list[tuple[str, str]]:
-    """(code, modifier) of each part. Raises ValueError for what is no list of codes."""
+    """Split codes joined by ``+``; returns (code, modifier) of each, with an empty modifier where there is none. Raises
+    ValueError for a text that is no list of codes."""
     parts = codes.split("+")
     items = [item for part in parts if (item := _ITEM.fullmatch(part.strip()))]
     if len(items) < len(parts):
@@ -242,10 +253,10 @@ def split_codes(codes: str) -> list[tuple[str, str]]:
 
 
 def read_clfs(path: Path) -> Schedule:
-    """Laboratory rates, US dollars, from the CSV file of a quarter.
+    """Read laboratory prices in US dollars from the CSV file of a quarter of the Clinical Laboratory Fee Schedule.
 
-    Locally priced codes (indicator ``L``, printed as 0) have no national rate and are left out. The release is the
-    quarter of the latest effective date. Raises TableError.
+    Codes that are priced locally (indicator ``L``, printed as 0) have no national price and are left out. The release
+    is the quarter of the latest effective date. Raises TableError for a file that cannot be used.
     """
     table = Table(path, read_csv(path), "YEAR", "HCPCS", kind="the CLFS file")
     rows = table.select("HCPCS", "MOD", "INDICATOR", "RATE", "YEAR", "EFF_DATE")
@@ -254,6 +265,7 @@ def read_clfs(path: Path) -> Schedule:
     release = f"Q{(int(latest[4:6]) + 2) // 3}" if latest else ""
 
     def price(cells: Cells) -> Decimal | str:
+        """Return the US dollars of a row, or the reason why it has none; raises BadRow for a row of another year."""
         _check_same(cells, "YEAR", year)
         usd = _amount(cells, "RATE")
         return "locally priced" if cells["INDICATOR"] == "L" else usd or "rate of 0"
@@ -262,16 +274,18 @@ def read_clfs(path: Path) -> Schedule:
 
 
 def read_opps(path: Path) -> Schedule:
-    """National payment rates of hospital outpatient services (facility costs included), US dollars, from the workbook
-    of Addendum B (xlsx).
+    """Read national prices of hospital outpatient services (facility costs included) in US dollars from the xlsx
+    workbook of Addendum B of the Outpatient Prospective Payment System.
 
-    Packaged codes and others without a rate are left out, by status indicator. Raises TableError.
+    Codes without a price of their own are left out, and counted by their status indicator. Raises TableError for a file
+    that cannot be used.
     """
     table = Table(path, read_sheet(path), "HCPCS Code", kind="Addendum B")
     titles = (title[1] for row in table.titles for cell in row if (title := _YEAR.search(cell)))
     rows = [(line, cells) for line, cells in table.select("HCPCS CODE", "SI", "PAYMENT RATE") if cells["HCPCS CODE"]]
 
     def price(cells: Cells) -> Decimal | str:
+        """Return the US dollars of a row, or the reason why it has none."""
         usd = _amount(cells, "PAYMENT RATE") if cells["PAYMENT RATE"] else None
         return usd or f"no rate, status {cells['SI'] or 'blank'}"
 
@@ -281,14 +295,17 @@ def read_opps(path: Path) -> Schedule:
 def read_pfs(
     path: Path, *, conversion_factor: float | None = None, locality: str = NATIONAL, gpci: Path | None = None
 ) -> Schedule:
-    """Non-facility prices, US dollars, from the relative value file (PPRRVU) of the Physician Fee Schedule.
+    """Compute prices in a physician's office, US dollars, from the relative value file (PPRRVU) of the Physician Fee
+    Schedule.
 
-    price = (work x PW + practice expense x PE + malpractice x MP) x conversion factor, with the locality's indices PW,
-    PE, MP (1 for national prices), and for imaging not more than the same with the units of the hospital outpatient
-    payment: so computed, the price is the published imaging cap (OPPSCAP) to the cent.
+    price = (work x PW + practice expense x PE + malpractice x MP) x conversion factor. PW, PE and MP are the indices of
+    the ``locality`` (1 for national prices), which the file ``gpci`` of the same year has. The price of imaging is at
+    most the price by the units of the hospital outpatient payment: so computed, it equals the published imaging cap
+    (OPPSCAP) to the cent.
 
-    Codes that Medicare does not pay by these units (all laboratory tests among them) are left out. A locality needs
-    ``gpci``, of the same year. Raises TableError.
+    ``conversion_factor`` is US dollars per unit, by default the one in the file. Codes that Medicare does not pay by
+    these units (all laboratory tests among them) are left out. Raises TableError for a file that cannot be used, and
+    for a ``locality`` without ``gpci`` or the reverse.
     """
     table = Table(path, read_csv(path), "HCPCS", kind="the PPRRVU file")
     if locality == NATIONAL and gpci is not None:
@@ -303,9 +320,13 @@ def read_pfs(
     factor = Decimal(printed or str(conversion_factor))
 
     def in_usd(*units: Decimal) -> Decimal:
+        """Convert units of work, practice expense and malpractice to US dollars, by the indices of the locality and the
+        factor."""
         return sum(map(operator.mul, units, indices), Decimal(0)) * factor
 
     def price(cells: Cells) -> Decimal | str:
+        """Return the US dollars of a row, at most the imaging cap, or the reason why it has none. Raises BadRow for
+        units that do not add up to their total, and for another conversion factor than in the other rows."""
         if printed:
             _check_same(cells, "CONV FACTOR", printed)
         work, expense, malpractice, total, capped_expense, capped_malpractice = (_amount(cells, n) for n in _UNITS)
@@ -323,7 +344,8 @@ def read_pfs(
 
 
 def _printed_factor(rows: Sequence[tuple[int, Cells]], path: Path) -> str:
-    """The conversion factor that the file prints."""
+    """Return the conversion factor (US dollars per unit) that nearly all ``rows`` of a file print. Raises TableError
+    where they differ or it is implausible."""
     advice, (low, high) = "set data.fee_schedules.conversion_factor", _LAYOUT["factors"]
     factor = _prevailing(rows, "CONV FACTOR", path, "conversion factor", advice)
     usd = _decimal(factor)
@@ -334,7 +356,8 @@ def _printed_factor(rows: Sequence[tuple[int, Cells]], path: Path) -> str:
 
 
 def _release(table: Table) -> tuple[str, str]:
-    """Year and release, for example ``2025`` and ``RVU25D``, from the title."""
+    """Return year and release in the title of a file of the Physician Fee Schedule, such as ``2025`` and ``RVU25D``;
+    empty texts where the title does not say."""
     for title in (plain(" ".join(row)) for row in table.titles):
         if "PHYSICIAN FEE SCHEDULE" in title and title[:4].isdigit():
             letters = [letter for month, letter in _LAYOUT["quarters"].items() if month in title]
@@ -343,11 +366,12 @@ def _release(table: Table) -> tuple[str, str]:
 
 
 def read_gpci(path: Path, locality: str, year: str = "") -> tuple[Decimal, ...]:
-    """Geographic practice cost indices of one locality (``10112-00``): of work, practice expense and malpractice.
+    """Read the geographic practice cost indices of one ``locality`` (contractor and locality, such as ``10112-00``):
+    the indices of work, practice expense and malpractice.
 
-    Of a work index with and without its legal floor of 1, the one with the floor counts. Leading zeros of contractor
-    and locality numbers, which spreadsheets drop, are restored. Raises TableError, also for implausible indices, and
-    for a file that is not of the ``year``.
+    Of a work index with and without its legal minimum of 1, the one with the minimum is read. Leading zeros of the
+    numbers of contractor and locality, which spreadsheets drop, are restored. Raises TableError for an unknown
+    locality, for implausible indices, and for a file of another ``year``.
     """
     if not re.fullmatch(r"\d{5}-\d{2}", locality):
         problem = f"{locality!r} is neither 'national' nor contractor and locality, such as '10112-00'"
@@ -372,7 +396,8 @@ def read_gpci(path: Path, locality: str, year: str = "") -> tuple[Decimal, ...]:
 
 
 def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
-    """Raises TableError unless a file of indices is of the year, as its columns say, else its titles, else its name."""
+    """Raise TableError unless the indices in ``table`` are of this ``year``. Their year is in the names of the columns,
+    else in the titles, else in the name of the file. An empty ``year`` is not checked."""
     texts = (" ".join(columns), " ".join(cell for row in table.titles for cell in row), table.path.name)
     years = set(next(filter(None, (re.findall(r"20\d\d", text) for text in texts)), []))
     if year and years != {year}:
@@ -381,7 +406,7 @@ def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
 
 
 def _amount(cells: Cells, name: str) -> Decimal:
-    """An amount that is not negative. Raises BadRow."""
+    """Return the cell ``name`` of a row as a number of at least 0. Raises BadRow for any other text."""
     usd = _decimal(cells[name])
     if usd is None:
         raise BadRow(f"field {name!r}: {cells[name][:20]!r} is not an amount")
@@ -389,15 +414,15 @@ def _amount(cells: Cells, name: str) -> Decimal:
 
 
 def _decimal(text: str) -> Decimal | None:
-    """An amount such as ``$1,234.50`` as a number; None for any other text."""
+    """Return an amount such as ``$1,234.50`` as a number; None for any other text."""
     return Decimal(text.lstrip("$").replace(",", "")) if _AMOUNT.fullmatch(text) else None
 
 
 def _prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: str, advice: str) -> str:
-    """The most frequent cell of column ``name``, which nearly all rows share; empty without rows.
+    """Return the most frequent cell of column ``name``, which nearly all rows share; empty where no row has one.
 
-    ``what`` (the year, ...) and ``advice`` are words for the message. Raises TableError when more than a tenth of the
-    rows differ; the few that do are rejected one by one (:func:`_check_same`).
+    ``what`` (the year, ...) and ``advice`` are words for the error message. Raises TableError when more than a tenth of
+    the rows differ; where fewer do, :func:`_check_same` rejects them one by one.
     """
     counts = Counter(cells[name] for _, cells in rows if cells[name])
     if not counts:
@@ -410,6 +435,7 @@ def _prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: 
 
 
 def _check_same(cells: Cells, name: str, expected: str) -> None:
-    """Raises BadRow for a cell that differs from the prevailing one of the file."""
+    """Raise BadRow if the cell ``name`` of a row differs from ``expected``, the cell that nearly all rows of the file
+    share."""
     if cells[name] != expected:
         raise BadRow(f"field {name!r}: {cells[name][:20]!r} where the other rows have {expected[:20]!r}")

@@ -1,5 +1,5 @@
-"""Prices of the examinations in case records, the charge of an order (paper, appendix "Unified examination cost"), and
-the names without a code."""
+"""Prices the examinations in case records, computes the charge of a request (paper, appendix "Unified examination
+cost"), and lists names of examinations without a billing code."""
 
 import functools
 import math
@@ -32,11 +32,13 @@ _RESEMBLES = 75  # of 100, below which a name has no nearest known one
 
 
 def map_costs(settings: Settings, job: Job) -> None:
-    """Stage ``map_costs``: write the cases with the price of each examination, and two tables.
+    """Stage ``map_costs``: write the cases with the price of each examination, and two tables, ``coverage`` and
+    ``review``.
 
-    The table ``coverage`` has the source of every price. It goes into reports, so names outside the vocabulary are
-    pooled there if any case is credentialed. The table ``review`` has the examinations without a code under their own
-    names, to be filled in as overrides; it stays beside the cases.
+    The table ``coverage`` has the source of every price. It goes into reports, so if any case is credentialed (clinical
+    text under a data use agreement), names with words outside the vocabulary are pooled there. The table ``review`` has
+    the examinations without a billing code under their own names, so that the user can fill in their prices; it stays
+    beside the cases.
     """
     catalogue = load_catalogue(job.inputs.get("catalogue"), settings.costs.place_of_service)
     if "overrides" in job.inputs:
@@ -46,7 +48,8 @@ def map_costs(settings: Settings, job: Job) -> None:
     credentialed = False  # whether any case is
 
     def price_cases() -> Iterator[CaseRecord]:
-        """Yield each record with its prices, and keep account of examinations and protection."""
+        """Yield each record with its prices; meanwhile count the examinations, and note whether any case is
+        credentialed."""
         nonlocal credentialed
         for record in iterate_records(job.inputs["records"]):
             counts.update(list(record.key_pertinent_results_dict))
@@ -63,10 +66,10 @@ def map_costs(settings: Settings, job: Job) -> None:
 
 
 def price_case(record: CaseRecord, settings: Costs | None = None, catalogue: Catalogue | None = None) -> CaseRecord:
-    """The record with ``exam_cost_map`` (US dollars) and ``exam_billing_group`` filled, by the rules of
-    :func:`cdpr.costs.price_of`.
+    """Return the record with ``exam_cost_map`` (US dollars by examination) and ``exam_billing_group`` filled in.
+    :func:`cdpr.costs.price_of` has the rules of prices; ``catalogue`` is by default the shipped one.
 
-    Every member of a billing group has the price of the whole group, so that the first order of any member costs the
+    Every member of a billing group has the price of the whole group, so that the first request of any member costs the
     same; :func:`charge` charges it once.
     """
     settings = settings or Costs()
@@ -76,10 +79,12 @@ def price_case(record: CaseRecord, settings: Costs | None = None, catalogue: Cat
 
 
 def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, float], dict[str, str]]:
-    """(US dollars, billing group) by examination key, with the rule of the billing groups applied.
+    """Compute the price and the billing group of each examination of a record; returns US dollars by key, and groups by
+    key. ``prices`` are the prices of single examinations; ``rule`` (``max``, ``sum`` or ``first``) computes that of a
+    group.
 
-    Members priced as the same examination (analytes of one panel) are one item, at its highest price; the items of a
-    group are in the order of the record.
+    Members that are priced as the same examination (analytes of one panel) are one item of the group, at its highest
+    price. The items of a group are in the order of the record.
     """
     groups = {key: price.group for key, price in prices.items() if price.group is not None}
     items: dict[str, dict[str, float]] = {}
@@ -91,10 +96,10 @@ def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, floa
 
 
 def charge(case: CaseRecord, ordered: Collection[str], exam_key: str) -> float:
-    """US dollars charged for ``exam_key`` when the results of ``ordered`` are known already.
+    """Return the US dollars that a request of the examination ``exam_key`` costs after the examinations ``ordered``.
 
-    A member of a billing group charges its parent, once per case; so does any examination for itself.
-    Raises KeyError for an examination without a price.
+    An examination that was requested before, or whose billing group was paid with another one, costs nothing. Raises
+    KeyError for an examination without a price.
     """
     group = case.exam_billing_group.get(exam_key)
     paid = exam_key in ordered or (group is not None and any(case.exam_billing_group.get(k) == group for k in ordered))
@@ -110,12 +115,13 @@ def whole_record_usd(case: CaseRecord) -> float:
 def coverage(
     counts: Mapping[str, int], settings: Costs, catalogue: Catalogue, pool_unknown: bool = False
 ) -> list[dict[str, Any]]:
-    """Make a row of :data:`COVERAGE_COLUMNS` per examination key from the number of cases that have it, sorted by key.
+    """Make a table of prices with a row for each examination, sorted by its key, as dictionaries with the columns
+    :data:`COVERAGE_COLUMNS`. ``counts`` has the number of cases by examination.
 
-    ``price_usd`` is its own price, before the rule of its billing group; ``catalogue_usd`` and ``paper_usd`` are the
-    corrected price and the paper's, where there is one. With ``pool_unknown``, names with words outside the vocabulary
-    and the catalogue are pooled, one row for each way of pricing, its price on average over the cases: a heading of a
-    note may be a patient's words. ``names`` is 1 except in a pooled row.
+    ``price_usd`` is the examination's own price, before it is billed with others; ``catalogue_usd`` is the catalogue's
+    price and ``paper_usd`` the paper's, empty where there is none. With ``pool_unknown``, names with words outside the
+    vocabulary are pooled to one row for each way of pricing, because a heading of a note may be a patient's words. A
+    pooled row has the mean price over cases, and in ``names`` the number of its names.
     """
     rows: list[dict[str, Any]] = []
     pools: dict[str, list[dict[str, Any]]] = {}
@@ -140,7 +146,7 @@ def coverage(
 
 
 def _is_known(exam_key: str) -> bool:
-    """Whether every word of a name is in the vocabulary, so that it cannot be a patient's words."""
+    """Whether every word of a name is in the vocabulary, so that the name cannot be a patient's words."""
     if is_physical(exam_key):
         term = examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
         return term is not None and term.kind == "physical"
@@ -149,10 +155,11 @@ def _is_known(exam_key: str) -> bool:
 
 
 def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[dict[str, Any]]:
-    """Examinations without a code, at the price of their class or at the fallback price, most frequent first, each with
-    the most similar known name, if any.
+    """List the examinations without a billing code, which cost the price of their class or the fallback price, as rows
+    with the columns :data:`REVIEW_COLUMNS`. The most frequent one comes first; each has the most similar known name, if
+    any.
 
-    With ``price_usd`` filled in, the table is one of overrides.
+    A user fills in ``price_usd`` and uses the table as overrides.
     """
     rows = []
     for key, cases in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
@@ -163,8 +170,8 @@ def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> 
 
 
 def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
-    """The priced examination with the most similar spelling, and the similarity (at most 100); None if none is similar,
-    and for a name that is only a specimen."""
+    """Return the priced examination with the spelling most similar to ``name``, and the similarity (75 to 100). None if
+    none is similar, and for a name that is only a specimen."""
     if is_specimen(name) or words_of(name) <= BLOOD:
         return None  # "serum" resembles every examination of serum
     known = _known(catalogue)
@@ -174,7 +181,8 @@ def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
 
 @functools.lru_cache(maxsize=4)
 def _known(catalogue: Catalogue) -> dict[str, str]:
-    """The priced examinations by every normalised name and quantity of theirs."""
+    """Return the names of all priced examinations by each of their normalised spellings, and each quantity that they
+    report under its own name."""
     known = {normalise(part): part for term in examinations().terms.values() for part in term.parts}
     known |= {normalise(name): name for name in catalogue.prices}
     return known | {name: term.name for name, term in examinations().spellings.items() if term.kind != "physical"}
