@@ -1,4 +1,5 @@
-"""Language models: :func:`open_model` opens a :class:`Model` of any kind, in this process or on a server."""
+"""Language models. :func:`open_model` opens the :class:`Model` that a :class:`ModelSpec` describes: weights in this
+process, or a model on a server."""
 
 # ruff: noqa: F401
 

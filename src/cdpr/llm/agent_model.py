@@ -1,4 +1,5 @@
-"""A model as agents call it: calls and tokens are counted, and requests and answers follow its registry entry."""
+"""The wrapper through which agents call a language model. It counts calls and tokens, and follows the model's entry in
+``workflow/models.yaml``: sampling parameters, system message, and where the answer begins in a reply."""
 
 import contextlib
 import re
@@ -12,17 +13,19 @@ from .types import Completion, Messages, Model, Sampling
 
 @dataclass
 class Meter:
-    """Counts of the model calls of an agent.
+    """Counts of the model calls of an agent; they are reported beside its results.
 
-    - ``calls``: the answers. ``prompt_tokens``, ``completion_tokens``: their tokens; None once a server has not
-      reported them.
-    - ``silent``: answers without text. Some of these conversations were ``too_long``, ``refused``, or ``failed`` for an
-      unknown reason.
-    - ``cut``: calls whose prompt lost a part, here (``policy.max_prompt_tokens``) or at the server.
-    - ``unmarked``: answers in which :func:`cut_answer` found no mark.
-    - ``retries``: repeated requests, those of judges and matchers included.
+    - ``calls``: completions that the agent received. ``prompt_tokens`` and ``completion_tokens``: their tokens in all;
+      None once a server has not reported them.
+    - ``silent``: completions without text.
+    - ``too_long``, ``refused``, ``failed``: completions with the finish reason ``too_long``, ``refusal`` or ``failed``
+      (:class:`~.types.Completion`).
+    - ``cut``: calls whose prompt lost a part, because the agent shortened it to ``policy.max_prompt_tokens`` or the
+      server read only a part.
+    - ``unmarked``: replies in which :func:`cut_answer` did not find where the answer begins.
+    - ``retries``: requests that were sent again, those of models that judge included.
     - ``models``: the names under which servers answered.
-    - ``prompts``: the number of prompt tokens of each conversation so far, by the contents of its messages.
+    - ``prompts``: for each conversation so far, as the contents of its messages, the number of its prompt tokens.
     """
 
     calls: int = 0
@@ -39,7 +42,8 @@ class Meter:
     prompts: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def count(self, completions: Iterable[Completion], messages: Messages = ()) -> None:
-        """Add answers to the counts; ``messages`` is the conversation that they answer, empty for token prompts."""
+        """Add completions to the counts. ``messages`` is the conversation that they answer; it is empty where the
+        prompt was given as token ids."""
         for completion in completions:
             self.calls += 1
             self.silent += not completion.text.strip()
@@ -56,9 +60,14 @@ class Meter:
                 self.completion_tokens += completion.usage.completion_tokens
 
     def _is_cut(self, messages: Messages, completion: Completion) -> bool:
-        """Whether the server read only a part of the conversation. Then it reports fewer prompt tokens than the
-        messages must have, or than it reported two messages ago plus those of the last message. Assistant messages are
-        not counted, since templates remove the thoughts in them."""
+        """Whether the server read only a part of the conversation ``messages``, judged by the number of prompt tokens
+        that it reported with ``completion``.
+
+        That number is too small if it is below :func:`_fewest_tokens` of the messages, or below the number of the same
+        conversation two messages earlier plus :func:`_fewest_tokens` of the last message. Assistant messages are left
+        out of the first sum, since chat templates remove the model's thoughts from them. False where the number is
+        unknown.
+        """
         if not messages or completion.usage is None or completion.finish_reason not in ("stop", "length"):
             return False
         contents = tuple(message["content"] for message in messages)
@@ -70,7 +79,8 @@ class Meter:
 
 
 def _fewest_tokens(text: str) -> int:
-    """Compute a lower bound of the number of tokens of a text: one per word, and one per four Chinese characters."""
+    """Compute a lower bound of the number of tokens of a text in any tokenizer: one per word separated by spaces, and
+    one per four Chinese characters, which have no spaces."""
     return len(text.split()) + len(_CHINESE.findall(text)) // 4
 
 
@@ -80,8 +90,9 @@ _SNAPSHOT = re.compile(r"([-@:.](\d+|latest|preview|exp))*")
 
 
 def is_same_model(name: str, other: str) -> bool:
-    """Whether a server that answers under the name ``other`` ran the requested model ``name``: "gpt-5" may answer as
-    "gpt-5-2026-01-31", "org/Qwen3" as "qwen3". Folders before a name, and a date or version behind it, do not count."""
+    """Whether a server that answers under the name ``other`` ran the requested model ``name``. The names may differ in
+    case, in the folders before the name, and by a date or version behind ``other``: "gpt-5" may answer as
+    "gpt-5-2026-01-31", and "org/Qwen3" as "qwen3"."""
     requested, answered = (full.casefold().rstrip("/").rpartition("/")[2] for full in (name, other))
     return answered.startswith(requested) and _SNAPSHOT.fullmatch(answered[len(requested) :]) is not None
 
@@ -91,8 +102,12 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 @contextlib.contextmanager
 def metering() -> Iterator[Meter]:
-    """Count the model calls in a context, also those of tasks started in it; yields the meter. Calls in a nested
-    context count only in the inner meter: so the calls of judges do not count for the agent."""
+    """Count the model calls that are made inside this context manager, also in asyncio tasks started there; yields the
+    :class:`Meter`.
+
+    A call counts only in the innermost context, so that the calls of a judge do not count for the agent that it judges.
+    Repeated requests (``retries``) count in the outer meter too.
+    """
     meter, outer = Meter(), current_meter()
     token = _METER.set(meter)
     try:
@@ -103,15 +118,18 @@ def metering() -> Iterator[Meter]:
 
 
 def current_meter() -> Meter:
-    """The meter of the innermost :func:`metering`; outside of any a new one, whose counts are dropped."""
+    """Get the meter of the innermost :func:`metering` context. Outside of any context it is a new meter that nobody
+    reads."""
     return _METER.get() or Meter()
 
 
 class AgentModel(Model):
-    """A wrapper of ``model`` that counts its answers in the current meter, also recorded ones.
+    """A wrapper of ``model`` that counts its completions in the current :class:`Meter`, those replayed from recordings
+    included.
 
-    With an ``entry`` (a model of the registry) it takes only messages. The entry says how to sample, whether to fold
-    the system message into the first user message, and how to cut the answer out of a reply.
+    With ``entry``, the model's entry in ``workflow/models.yaml``, it takes only messages, no token ids. The entry says
+    how to sample, whether the system message becomes part of the first user message, and how to cut the answer out of a
+    reply.
     """
 
     def __init__(self, model: Model, entry: ModelEntry | None = None) -> None:
@@ -124,7 +142,8 @@ class AgentModel(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """Sample completions of a token prompt and count them."""
+        """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``, and count them.
+        Raises SettingsError for a model that takes only messages."""
         if self.tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
         completions = await self.model.sample(prompt_ids, samples, sampling, seed)
@@ -132,16 +151,16 @@ class AgentModel(Model):
         return completions
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Sample answers to a conversation and add them to the current meter; returns them without the model's thoughts
-        before the answer."""
+        """Sample one reply to a conversation for each index in ``samples``, and count them. Returns them with only
+        their answer as text: the thoughts before it are cut off (:func:`cut_answer`)."""
         messages = _fold_system(messages) if self.entry.system == "fold" else messages
         completions = await self.model.chat(messages, samples, self._merge_sampling(sampling), seed)
         current_meter().count(completions, messages)
         return [self._cut_answer(completion) for completion in completions]
 
     def _merge_sampling(self, sampling: Sampling) -> Sampling:
-        """Replace sampling parameters by those that the model's entry sets; of the two ``max_tokens`` the larger
-        counts, so that the model has room for its thoughts."""
+        """Replace the sampling parameters of a request by those that the model's entry sets. An entry can only raise
+        ``max_tokens``, so that the model has room for its thoughts."""
         own = self.entry.sampling
         temperature = sampling.temperature if own.temperature == "evaluation" else own.temperature
         most = max(sampling.max_tokens, own.max_tokens or 0)
@@ -149,23 +168,27 @@ class AgentModel(Model):
         return replace(sampling, max_tokens=most, temperature=temperature, top_p=top_p, top_k=top_k)
 
     def refresh(self) -> None:
-        """Clear the caches of the model."""
+        """Clear the caches of the wrapped model."""
         self.model.refresh()
 
     def _cut_answer(self, completion: Completion) -> Completion:
-        """Cut the text of a completion down to its answer; an answer without a mark is counted."""
+        """Return the completion with only its answer as text (:func:`cut_answer`), and count it as ``unmarked`` where
+        no mark of the answer was found."""
         text, is_marked = cut_answer(completion.text, self.entry.answer)
         current_meter().unmarked += not is_marked and completion.finish_reason not in ("too_long", "failed")
         return replace(completion, text=text)
 
 
 def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
-    """Find the answer in a reply that begins with thoughts; returns it, and whether one of ``expressions`` marked it.
+    """Find the answer in a reply that begins with the model's thoughts. Returns the answer, and whether a mark of it
+    was found.
 
-    These are the regular expressions of :attr:`~cdpr.settings.ModelEntry.answer`, such as ``</think>``. The answer is
-    the text behind the last match of the first one that matches, or the group of that match. Without a match it is the
-    whole text: the model's thoughts were cut off, or the server had removed them. Without expressions every reply
-    counts as marked.
+    The marks are the regular ``expressions`` of the model's entry, such as ``</think>``. The first expression that
+    matches anywhere counts, and of it the last match: the answer is the text behind this match, or the group of the
+    match if the expression has one. Example: ``"so flu</think> Flu"`` gives ``("Flu", True)``.
+
+    Without a match the answer is the whole text, since the thoughts were cut off or the server removed them. Without
+    ``expressions`` every reply counts as marked.
     """
     for expression in expressions:
         matches = list(re.finditer(expression, text))
@@ -177,7 +200,8 @@ def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
 
 
 def _fold_system(messages: Messages) -> Messages:
-    """Move the system messages of a conversation to the beginning of its first user message."""
+    """Move the texts of the system messages to the beginning of the first user message, for models whose chat template
+    has no system role. Returns the new conversation."""
     system = [message["content"] for message in messages if message["role"] == "system"]
     first, *others = [message for message in messages if message["role"] != "system"]
     return [{**first, "content": "\n\n".join([*system, first["content"]])}, *others]

@@ -1,5 +1,5 @@
-"""Reads the answers and errors of servers. What they mean follows from their structure: the finish reason, the status,
-and the names in an error."""
+"""Reads the answers and errors of model servers. What they mean is taken from their structure, not from free text where
+possible: the finish reason, the HTTP status, and the codes in an error."""
 
 import re
 import time
@@ -39,12 +39,12 @@ _HIDDEN_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning", "refere
 
 
 class UnfinishedAnswer(Exception):
-    """An answer with an unknown finish reason, which may be incomplete."""
+    """An answer has an unknown finish reason, so it may be incomplete."""
 
 
 def parse_finish_reason(reason: Any) -> Literal["stop", "length", "refusal"]:
-    """Translate the finish reason of any provider: ``end_turn`` is ``stop``, ``SAFETY: violence`` is ``refusal``.
-    Raises :class:`UnfinishedAnswer` for an unknown one."""
+    """Translate the finish reason of any provider into one of three: ``end_turn`` becomes ``stop``, ``SAFETY:
+    violence`` becomes ``refusal``. Raises :class:`UnfinishedAnswer` for an unknown one."""
     word = str(reason).casefold().partition(":")[0].strip()
     if word not in _FINISH_REASONS:
         is_harmless = re.fullmatch(r"[a-z_]{1,40}", word)  # other words might quote the case
@@ -53,8 +53,12 @@ def parse_finish_reason(reason: Any) -> Literal["stop", "length", "refusal"]:
 
 
 def read_openai(answer: Any) -> Completion:
-    """Read the completion in an answer of OpenAI's chat protocol. Like all readers here it raises UnfinishedAnswer, and
-    AttributeError, LookupError or TypeError for an answer of another form."""
+    """Read the completion in an ``answer`` of OpenAI's chat protocol (an object of the package ``openai``). A refused
+    answer has the text of the refusal. An answer that holds only thoughts has the empty text.
+
+    Raises UnfinishedAnswer for an unknown finish reason, and AttributeError, LookupError or TypeError for an answer of
+    another form.
+    """
     choice = answer.choices[0]
     refusal = getattr(choice.message, "refusal", None)
     finish = parse_finish_reason(choice.finish_reason)
@@ -66,7 +70,8 @@ def read_openai(answer: Any) -> Completion:
 
 
 def read_anthropic(answer: Any) -> Completion:
-    """Read the completion in an answer of Anthropic's protocol."""
+    """Read the completion in an ``answer`` of Anthropic's protocol (an object of the package ``anthropic``). Its text
+    is empty where the model refused. Raises the same errors as :func:`read_openai`."""
     finish = parse_finish_reason(answer.stop_reason)
     text = "".join(block.text for block in answer.content if block.type == "text")
     if finish == "refusal":  # text before a refusal is no answer
@@ -75,9 +80,12 @@ def read_anthropic(answer: Any) -> Completion:
 
 
 def read_prompt_logprobs(answer: Any) -> Completion:
-    """Read the log-probabilities of the prompt's own tokens in an answer of vLLM, which gives them as a list of
-    ``{token id: {"logprob": ...}}``. Returns all tokens but the first, with their log-probabilities, as a
-    completion."""
+    """Read the log-probabilities that vLLM computed for the tokens of the prompt itself: a list with an entry ``{token
+    id: {"logprob": ...}}`` for each token, the first of which has none.
+
+    Returns a completion whose ``token_ids`` and ``logprobs`` are those of all prompt tokens but the first. Raises the
+    same errors as :func:`read_openai`.
+    """
     parse_finish_reason(answer.choices[0].finish_reason)
     rows = [next(iter(entries.items())) for entries in answer.choices[0].prompt_logprobs[1:]]
     ids, logprobs = [int(token) for token, _ in rows], [float(entry["logprob"]) for _, entry in rows]
@@ -87,11 +95,12 @@ def read_prompt_logprobs(answer: Any) -> Completion:
 def continuation_logprobs(
     continuation: Sequence[int], start: int, ids: Sequence[int], logprobs: Sequence[float]
 ) -> tuple[float, ...]:
-    """Cut the log-probabilities of a continuation out of those of the whole sequence, as a server reports them.
+    """Cut the log-probabilities of ``continuation`` out of those of the whole sequence, which a server scored. Returns
+    one number per token of the continuation, in nats.
 
-    The sequence is a prompt of ``start`` tokens and then ``continuation``. ``ids`` and ``logprobs`` have one entry for
-    every token of the sequence except the first (verl's server adds an entry at the end). Raises ModelFailure where
-    ``ids`` does not hold the continuation: the server scored other tokens.
+    The sequence is a prompt of ``start`` tokens followed by the continuation. ``ids`` and ``logprobs`` are what the
+    server reports: one entry for every token of the sequence except the first; further entries at the end are ignored.
+    Raises ModelFailure where ``ids`` does not contain the continuation there, because the server scored other tokens.
     """
     rows = slice(start - 1, start - 1 + len(continuation))
     if tuple(ids[rows]) != tuple(continuation):
@@ -100,8 +109,8 @@ def continuation_logprobs(
 
 
 def read_content(content: Any) -> str:
-    """Read the text of a message's content: a text, or a list of parts (Mistral), of which thoughts and references are
-    left out. Raises TypeError for anything else."""
+    """Read the text of a message's ``content``: a string, or a list of parts (Mistral) whose texts are joined, thoughts
+    and references left out. Raises TypeError for anything else."""
     if isinstance(content, list):
         content = "".join(part["text"] for part in content if part["type"] not in _HIDDEN_PARTS)
     if not isinstance(content, str):
@@ -110,21 +119,22 @@ def read_content(content: Any) -> str:
 
 
 def _read_model_name(answer: Any) -> str | None:
-    """Read the name under which the server's model answered; None where the answer has none."""
+    """Read the name of the model from a server's answer; None where the answer has none."""
     name = getattr(answer, "model", None)
     return repair_text(name) if isinstance(name, str) else None
 
 
 def read_usage(answer: Any) -> Usage | None:
-    """Read the numbers of tokens that an answer is charged for; None where the server does not report them.
+    """Read how many tokens of prompt and completion an answer is charged for; None where the server does not report
+    them.
 
-    Anthropic reports tokens read from and written to its cache separately from the prompt's. Google reports the tokens
-    of thoughts only in the total.
+    Anthropic reports tokens read from and written to its cache separately: they are added to the prompt's. Google
+    counts the tokens of thoughts only in the total: they are added to the completion's.
     """
     usage = getattr(answer, "usage", None)
 
     def count(name: str) -> Any:
-        """The reported number ``name``; None where it is missing."""
+        """Get the number that the server reports under ``name``; None where it is missing."""
         return getattr(usage, name, None)
 
     anthropic = Usage.from_counts(count("input_tokens"), count("output_tokens"))
@@ -142,8 +152,9 @@ def read_usage(answer: Any) -> Usage | None:
 
 
 def find_error(answer: Any) -> tuple[int, Any] | None:
-    """Find an error that a gateway sent as an answer with status 200, or beside a partial answer. Returns the status
-    that the error names (500 if none) and its body; None for an answer without error."""
+    """Find the error in an ``answer`` that arrived with HTTP status 200, as gateways to other providers send them.
+    Returns the status code that the error names (500 if it names none) and the error itself; None for an answer without
+    an error."""
     choices = getattr(answer, "choices", None) or [None]
     error = getattr(answer, "error", None) or getattr(choices[0], "error", None)
     if not error:
@@ -153,10 +164,11 @@ def find_error(answer: Any) -> tuple[int, Any] | None:
 
 
 def classify_error(status: int, body: Any) -> Completion | Literal["no money"] | None:
-    """Classify an error of a server by its HTTP status and body (parsed JSON, or text).
+    """Decide what an error of a server means, from its HTTP ``status`` and its ``body`` (parsed JSON, or text).
 
-    Returns :data:`~.types.TOO_LONG` where the conversation is too long, :data:`~.types.REFUSED` where its content is
-    refused, ``no money`` where the account is empty, and None for any other error.
+    Returns :data:`~.types.TOO_LONG` where the conversation is too long for the model, :data:`~.types.REFUSED` where the
+    server refuses its content, the text ``no money`` where the account is empty or at its limit, and None for any other
+    error.
     """
     names, text = list(_error_names(body)), str(body)
     is_about_conversation = status in CONVERSATION_ERRORS
@@ -169,12 +181,14 @@ def classify_error(status: int, body: Any) -> Completion | Literal["no money"] |
 
 
 def find_named_fields(body: Any) -> list[str]:
-    """List the fields of a request (such as ``temperature``) that the body of an error names in quotes."""
+    """List the sampling fields of a request (such as ``temperature``) that the ``body`` of an error names in quotes:
+    the server probably does not accept these fields."""
     return [field for field in _FIELDS if re.search(rf"['\"`]{field}['\"`]", str(body))]
 
 
 def _error_names(body: Any) -> Iterator[str]:
-    """Yield the texts in the fields :data:`_NAMES` of an error's body, at any depth, in lower case."""
+    """Yield the codes and types in the body of an error: the strings in the fields :data:`_NAMES`, at any depth, in
+    lower case."""
     pending = [body]
     while pending:
         part = pending.pop()
@@ -186,8 +200,9 @@ def _error_names(body: Any) -> Iterator[str]:
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float:
-    """Read how many seconds a server asks to wait before the next request: the header ``retry-after-ms``, or
-    ``Retry-After`` as seconds or as a date. Returns 0 where it does not ask, or in an unknown form."""
+    """Read how many seconds a server asks the client to wait before the next request. It says so in the header
+    ``retry-after-ms``, or in ``Retry-After`` as seconds or as a date. Returns 0 where both are missing or of another
+    form."""
     wait, milliseconds = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
     for text, unit in ((milliseconds, 1000), (wait, 1)):
         if re.fullmatch(r"\d+(\.\d+)?", text):

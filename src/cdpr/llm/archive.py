@@ -1,7 +1,8 @@
-"""Archives of recorded answers, which take them from one project to another (``cdpr recordings``).
+"""Archives of recorded answers of models (:mod:`.recording`), with which one project repeats the paid calls of another
+without paying (``cdpr recordings``).
 
-An archive is a zip file with one line of JSON per answer about an open case, sorted by the key of the question. Equal
-recordings give equal bytes.
+An archive is a zip file with one line of JSON per answer about an open case, a case that anyone may see. The lines are
+sorted by the key of their question, so equal recordings give equal bytes.
 """
 
 import io
@@ -33,13 +34,14 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, Runtime
 
 
 class ArchiveError(ValueError):
-    """An archive that cannot be written or read; the message says why and what to do."""
+    """An archive cannot be written or read; the message says why and what to do."""
 
 
 @dataclass
 class Imported:
-    """The result of an import. Counts of its answers: ``new`` ones, those ``known`` already, and those ``conflicting``
-    with an existing answer, which stays. ``systems`` use them."""
+    """The result of an import: how many answers of the archive were ``new``, were ``known`` already, or were
+    ``conflicting`` with another recorded answer to the same question, which stays. ``systems`` are the agents, judges
+    and matchers that use these answers."""
 
     new: int = 0
     known: int = 0
@@ -48,8 +50,8 @@ class Imported:
 
 
 class _Line(BaseModel):
-    """A line of an archive: an answer, its question (the key ``question``, the fields ``asked``), and the systems that
-    use it."""
+    """A line of an archive: an ``answer`` of ``model``, its question as fields (``asked``) and as the digest of these
+    fields (``question``), the date of the answer, and the ``systems`` (agents, judges, matchers) that use it."""
 
     question: str
     model: str
@@ -62,11 +64,12 @@ class _Line(BaseModel):
 def export_recordings(
     state: str | Path, file: str | Path, systems: Sequence[str] = (), credentialed: Collection[str] = ()
 ) -> int:
-    """Write the recorded answers about open cases to the archive ``file``; returns their number. With ``systems`` only
-    those that these systems use; :func:`withheld` ones, which may be about a data set in ``credentialed``, are left
-    out.
+    """Write the recorded answers about open cases in the folder ``state`` to the archive ``file``; returns their
+    number. With ``systems`` (names of agents, judges, matchers) only the answers that these use are written.
 
-    Raises ArchiveError where a recording is of a credentialed case, and where there is nothing to write.
+    ``credentialed`` are the data sets whose text must not leave the machine. Answers that may be about one of them
+    (:func:`withheld`) are left out. Raises ArchiveError where an answer to the same question was also recorded for a
+    credentialed case, and where no answer is left to write.
     """
     users, private_users = (_users_by_question(state, private, systems) for private in (False, True))
     for question in withheld(state, systems, credentialed):
@@ -97,9 +100,11 @@ def export_recordings(
 
 
 def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection[str]) -> list[str]:
-    """List the recorded questions (keys) that must not be exported: they were recorded as those of open cases, and are
-    about a data set that was marked as credentialed later, or about an unknown one. ``credentialed`` are the data sets
-    that are marked now; only questions of ``systems`` are listed, if any are named."""
+    """List the keys of the questions whose answers must not be exported, although they were recorded as those of open
+    cases. Their data set was marked as credentialed later (it is in ``credentialed``), or no data set was recorded.
+
+    With ``systems`` only questions that these use are listed. The list is empty where ``credentialed`` is.
+    """
     users, datasets = _users_by_question(state, False, systems), defaultdict(set)
     if not users or not credentialed:
         return []
@@ -110,8 +115,9 @@ def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection
 
 
 def _users_by_question(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dict[str, list[str]]:
-    """The systems that use each recorded question, by its key, in the order of the keys; only ``systems``, if any are
-    named. Empty where nothing was recorded."""
+    """Read which systems (agents, judges, matchers) use the answer to each recorded question: their names by the key of
+    the question, in the order of the keys. ``credentialed`` chooses the recordings of credentialed or of open cases.
+    With ``systems`` only these are listed."""
     users: dict[str, list[str]] = defaultdict(list)
     if (recording.recordings_folder(state, credentialed) / "answers.sqlite").exists():
         uses = Recordings(state, credentialed).journal.read("SELECT * FROM uses ORDER BY question, system")
@@ -122,13 +128,13 @@ def _users_by_question(state: str | Path, credentialed: bool, systems: Sequence[
 
 
 def import_recordings(state: str | Path, file: str | Path) -> Imported:
-    """Add the answers of the archive ``file`` to the recordings of open cases; returns their counts. Raises
-    ArchiveError for a file that is no archive and for a line whose answer does not belong to its question; nothing is
-    imported then."""
+    """Add the answers of the archive ``file`` to the recordings of open cases in the folder ``state``; returns their
+    counts. Raises ArchiveError for a file that is no archive, and for a line whose answer does not belong to its
+    question; nothing is imported then."""
     imported = Imported()
 
     def add_all(database: sqlite3.Connection) -> None:
-        """Add all lines of the archive in one transaction."""
+        """Add all lines of the archive to the database, in one transaction."""
         for number, text in enumerate(_read_lines(file), 1):
             _import_line(database, text, f"{file}, line {number}", imported)
 
@@ -137,7 +143,8 @@ def import_recordings(state: str | Path, file: str | Path) -> Imported:
 
 
 def _read_lines(file: str | Path) -> Iterator[str]:
-    """Yield the lines of an archive. Raises ArchiveError for a file that is none."""
+    """Yield the lines of an archive. Raises ArchiveError for a file that is no archive, or that would unpack to
+    suspiciously many bytes."""
     try:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
             member = archive.getinfo(_MEMBER)
@@ -153,8 +160,11 @@ def _read_lines(file: str | Path) -> Iterator[str]:
 
 
 def _import_line(database: sqlite3.Connection, text: str, where: str, imported: Imported) -> None:
-    """Add a line of an archive to the database, and count it in ``imported``. Raises ArchiveError, which begins with
-    ``where``, for an answer that does not belong to its question."""
+    """Check the line ``text`` of an archive, add its answer to the database, and count it in ``imported``.
+
+    Raises ArchiveError, which begins with ``where`` (file and number of the line), for a line that is not valid, for an
+    answer that does not belong to its question, and for one that no server can have given.
+    """
     try:
         line = _Line.model_validate_json(text)
         asked = canonical_json(line.asked)
@@ -177,8 +187,9 @@ def _import_line(database: sqlite3.Connection, text: str, where: str, imported: 
 
 
 def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
-    """Write the recorded answers of ``systems`` (empty: all) about open cases to ``file``; returns a message. Raises as
-    :func:`export_recordings`, and SettingsError for an unknown system."""
+    """Run ``cdpr recordings export``: write the recorded answers about open cases that ``systems`` (empty: all) use to
+    ``file``. Returns the message to print. Raises SettingsError for an unknown system, and ArchiveError as
+    :func:`export_recordings`."""
     if unknown := sorted({*systems} - settings.agents.keys() - {*ASKERS}):
         raise SettingsError(
             f"{', '.join(unknown)}: no agent of workflow/agents.yaml has that name, and no judge or matcher; "
@@ -194,8 +205,8 @@ def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
 
 
 def run_import(settings: Settings, file: str) -> str:
-    """Read an archive; returns a message with the counts of its answers and how to replay them. Raises as
-    :func:`import_recordings`."""
+    """Run ``cdpr recordings import``: add the answers of the archive ``file`` to the recordings. Returns the message to
+    print, with their counts and how to replay them. Raises ArchiveError as :func:`import_recordings`."""
     imported = import_recordings(settings.paths.state, file)
     return (
         f"{file}: {imported.new:,} new answers, {imported.known:,} known ones, {imported.conflicting:,} conflicting "

@@ -1,4 +1,5 @@
-"""Chat templates of Hugging Face models: foreign code, which runs in a sandbox, with limits of time and size."""
+"""Renders the chat templates of Hugging Face models. A template is code of whoever made the model, so it runs in a
+sandbox with limits of time and size."""
 
 import functools
 import json
@@ -6,7 +7,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..settings import SettingsError
-
-Messages = Sequence[Mapping[str, str]]
+from .types import Messages
 
 TODAY = date(2026, 1, 1)  # the date that templates see, so that prompts are the same on every day
 _LONGEST_TEMPLATE = 1 << 18  # characters; real ones have up to 20,000
@@ -36,19 +36,20 @@ _PLAIN = (
 
 
 def compile_template(source: str, arguments: Mapping[str, Any], folder: Path) -> Template:
-    """Compile the source of a chat template, which gets ``arguments`` beside the messages. Raises SettingsError, naming
-    the model's ``folder``, for a source that is too long, does not compile, or exceeds the limits."""
+    """Compile the source text of a chat template, which gets the messages and ``arguments`` when it is rendered. Raises
+    SettingsError, naming the model's ``folder``, for a source that is too long, does not compile, or needs too much
+    time or memory."""
     _check_limits(source, json.dumps(arguments), folder)
     return _environment().from_string(source)
 
 
 def render(template: Template, messages: Messages, arguments: Mapping[str, Any], folder: Path) -> str:
-    """Render a conversation and the start of the next assistant turn as text. Raises SettingsError, naming the folder,
-    where the template fails or exceeds the limits."""
+    """Render a conversation, and the start of the assistant's reply to it, as the text of a prompt. Raises
+    SettingsError, naming the model's ``folder``, where the template fails or exceeds the limits of time and size."""
     turns = [dict(message) for message in messages]
     most = _CHARACTERS + 16 * sum(len(text) for turn in turns for text in turn.values())
     deadline, length, parts = time.monotonic() + _SECONDS, 0, []
-    try:
+    try:  # part by part, so that a limit ends the rendering
         for part in template.generate(messages=turns, add_generation_prompt=True, **arguments):
             parts.append(part)
             length += len(part)
@@ -63,23 +64,26 @@ def render(template: Template, messages: Messages, arguments: Mapping[str, Any],
 
 
 class _LimitError(TemplateError):
-    """A rendering has too many characters or takes too long."""
+    """A template rendered too many characters, or took too long."""
 
 
 class _Generation(Extension):
-    """Renders ``{% generation %}`` blocks, which mark assistant turns for training, as ordinary text."""
+    """An extension of jinja2 that renders ``{% generation %}`` blocks as ordinary text. Templates mark the assistant's
+    turns with them, for training."""
 
     tags = {"generation"}  # noqa: RUF012  (jinja2 declares a set)
 
     def parse(self, parser: Parser) -> list[Node]:
-        """Parse a block after its tag; returns the nodes of its body."""
+        """Parse a block from its opening tag to ``{% endgeneration %}``; returns the nodes of its body, without the
+        tags."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 @functools.cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    """Make the environment that transformers gives to chat templates, in a sandbox."""
+    """Make the sandboxed jinja2 environment of chat templates, with the functions and filters that transformers gives
+    them."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
@@ -89,15 +93,20 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def _refuse_conversation(message: str) -> None:
-    """Raise TemplateError with this message: the function ``raise_exception`` of chat templates."""
+    """Raise TemplateError with this message. Chat templates call it as ``raise_exception`` for a conversation that they
+    do not support."""
     raise TemplateError(message)
 
 
 @functools.lru_cache(maxsize=8)
 def _check_limits(source: str, arguments: str, folder: Path) -> None:
-    """Check the source of a template; ``arguments`` are JSON. A template that may need much time or memory (a loop in a
-    loop, arithmetic) renders short and long conversations in a process of its own, which the kernel ends beyond the
-    limits. Raises SettingsError as :func:`compile_template`."""
+    """Check that the template with this ``source`` compiles, and renders conversations within the limits of time and
+    memory. ``arguments`` are its further arguments as JSON text. Raises SettingsError as :func:`compile_template`.
+
+    A template with a loop in a loop, or with arithmetic, may need any amount of time and memory. It renders short and
+    long conversations in a separate process, which the kernel ends beyond the limits. Any other template needs time and
+    memory in proportion to the conversation, so it is not rendered here.
+    """
     if len(source) > _LONGEST_TEMPLATE:
         raise SettingsError(f"{folder}: the chat template has {len(source):,} characters, over {_LONGEST_TEMPLATE:,}")
     try:
@@ -119,9 +128,12 @@ def _check_limits(source: str, arguments: str, folder: Path) -> None:
 
 
 def render_within_limits() -> None:
-    """Render conversations with the template on standard input: the process that :func:`_check_limits` starts. It ends
-    with status 0 only within the limits: beyond the seconds of RLIMIT_CPU the kernel ends it, beyond the bytes of
-    RLIMIT_AS it gets a MemoryError."""
+    """Render short and long conversations with the template that standard input describes (JSON: ``source``,
+    ``arguments``, ``folder``). :func:`_check_limits` runs this in a separate process.
+
+    The process ends with status 0 if all renderings stay within the limits. Otherwise the kernel ends it (RLIMIT_CPU),
+    or it exits with the reason: a MemoryError under RLIMIT_AS, too many characters, or too much time.
+    """
     request = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))

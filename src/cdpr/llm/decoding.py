@@ -1,6 +1,7 @@
-"""Decodes batches of completions: prefill of the prompts that are not cached, then decoding in branches.
+"""Decodes batches of completions: a prefill of the prompts that are not in the prefix cache, then one decoding step per
+token.
 
-Completions of a prompt that have the same tokens so far form one *branch*, which is one row of the model. Each
+Completions of a prompt that have sampled the same tokens so far form one *branch*, which is one row of the model. Each
 completion samples its next token with its own random number.
 """
 
@@ -19,13 +20,14 @@ from .transformer import Transformer
 from .types import Sampling
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_SPARSE = 4  # cells of the grid of branches per row up to which prompts are decoded together
+_SPARSE = 4  # most cells of the grid of branches (attention.Branches) per row of a chunk
 _PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefilled in another pass
 
 
 def uniforms(seeds: np.ndarray, samples: np.ndarray, positions: int) -> np.ndarray:
-    """Draw uniform numbers in [0, 1), float64 ``[rows, positions]``, by the generator splitmix64. A row depends on its
-    64-bit seed and its sample index alone."""
+    """Draw uniform random numbers in [0, 1), float64 ``[rows, positions]``, with the generator splitmix64. ``seeds``
+    (64-bit) and ``samples`` (index of the sample) have one entry per row. A row depends on its own two entries alone,
+    so a completion is the same in any batch."""
     with np.errstate(over="ignore"):
         seed, sample = seeds.astype(np.uint64), samples.astype(np.uint64)
         stream = _mix(_mix(seed + _GOLDEN) + (sample + np.uint64(1)) * _GOLDEN)
@@ -35,19 +37,20 @@ def uniforms(seeds: np.ndarray, samples: np.ndarray, positions: int) -> np.ndarr
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    """Apply the output function of splitmix64 to each number of a uint64 array."""
+    """Apply the output function of the generator splitmix64 to each number of a uint64 array."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-    """Sample one token per row. Returns tokens, int64 ``[R]``, and their log-probabilities, float32 ``[R]``.
+    """Sample one token per row. Returns the tokens, int64 ``[R]``, and their log-probabilities, float32 ``[R]``.
 
-    ``logits`` are those of B distributions, float32 ``[B, V]`` (may be overwritten). Row r samples from the
-    distribution ``source[r]`` (int64 ``[R]``) by its uniform number ``uniform[r]`` (float64 ``[R]``). The
-    log-probability is that of the temperature-scaled softmax before top-k and top-p. At temperature 0 the token is the
-    first with the largest logit, and its log-probability that at temperature 1.
+    ``logits`` float32 ``[B, V]`` are those of B distributions over a vocabulary of V tokens; they may be overwritten.
+    Row r samples from the distribution ``source[r]`` (int64 ``[R]``) with the uniform random number ``uniform[r]``
+    (float64 ``[R]``), by the temperature, top-k and top-p of ``sampling``. The log-probability is that of the
+    temperature-scaled softmax before top-k and top-p. At temperature 0 the token is the first with the largest logit,
+    and its log-probability is that at temperature 1.
     """
     if sampling.temperature not in (None, 0, 1):
         logits /= sampling.temperature
@@ -60,12 +63,13 @@ def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) ->
 
 
 def _sample_by_inversion(mass: Tensor, uniform: Tensor, source: Tensor) -> Tensor:
-    """Sample tokens, int64 ``[R]``, by inversion of the cumulative distribution: the first token at which the running
-    sum of ``mass[source[r]]`` exceeds ``uniform[r]`` times its total.
+    """Sample one token per row by inversion of the cumulative distribution; returns int64 ``[R]``. The token of row r
+    is the first one at which the running sum of ``mass[source[r]]`` exceeds ``uniform[r]`` times the total.
 
-    ``mass`` ``[B, V]`` are probabilities, not normalised. The search has two levels, blocks of tokens and then the
-    tokens of one block: a running sum over a whole vocabulary is the slowest operation of a decoding step. Within a
-    block the sums are in float64, so that a token without mass is never drawn.
+    ``mass`` float32 ``[B, V]`` are probabilities, not normalised; ``source`` int64 ``[R]``, ``uniform`` float64
+    ``[R]``. The search finds first the block of tokens and then the token in it, because a running sum over a whole
+    vocabulary is the slowest operation of a decoding step. Sums within a block are float64, so that a token with the
+    probability 0 is never drawn.
     """
     rows, vocabulary = mass.shape
     width = max(16, int(vocabulary**0.5))
@@ -85,7 +89,8 @@ def _sample_by_inversion(mass: Tensor, uniform: Tensor, source: Tensor) -> Tenso
 
 
 def _keep_top(mass: Tensor, sampling: Sampling) -> Tensor:
-    """Set the probabilities ``mass`` ``[B, V]`` of the tokens outside top-k, then of those outside top-p, to zero."""
+    """Set the probabilities ``mass`` ``[B, V]`` of the tokens outside top-k, then of those outside top-p, to zero.
+    Returns ``[B, V]``, not normalised."""
     if not sampling.top_k and sampling.top_p == 1:
         return mass
     ordered, index = mass.sort(dim=-1, descending=True, stable=True)
@@ -99,12 +104,12 @@ def _keep_top(mass: Tensor, sampling: Sampling) -> Tensor:
 
 @dataclass(frozen=True)
 class Batch:
-    """Completions to sample together, one per row, with the temperature, top-p and top-k of ``sampling``.
+    """Completions to compute together, one per row, with the temperature, top-p and top-k of ``sampling``.
 
-    ``paths`` are the prompts as :func:`~cdpr.llm.prefix_cache.as_path` makes them. Each row has an entry in ``prompt``
-    (index into ``paths``; rows of one prompt are adjacent), ``limit`` (most tokens), ``seed`` and ``sample`` (its
-    index, for :func:`uniforms`). With ``given`` ``[rows, longest]`` no token is sampled: the log-probabilities of these
-    tokens are computed.
+    ``paths`` are the prompts, as bytes (:func:`~cdpr.llm.prefix_cache.as_path`). Each row has an entry in ``prompt``
+    (index into ``paths``; rows of one prompt are adjacent), ``limit`` (most tokens of the completion), ``seed`` and
+    ``sample`` (both for :func:`uniforms`). With ``given`` int ``[rows, longest]`` no token is sampled: these tokens are
+    the completions, and their log-probabilities are computed.
     """
 
     sampling: Sampling
@@ -120,11 +125,12 @@ class Batch:
 class SamplerCounters:
     """Counts of the work of a sampler since its start.
 
-    Tokens of prompts: ``prefilled_tokens`` were computed, ``reused_tokens`` came from the cache. Tokens of completions:
-    ``generated_tokens`` were sampled, ``scored_tokens`` were given. ``decoded_tokens`` are the rows of all decoding
-    steps: a branch counts once for all its completions, and the first token, which the prefill yields, does not count.
-    ``completions`` were returned, in ``rounds``: the times that all waiting requests were answered together, with one
-    :class:`Batch` for every set of sampling parameters.
+    - ``prefilled_tokens`` of prompts were computed, ``reused_tokens`` of prompts came from the prefix cache.
+    - ``generated_tokens`` of completions were sampled, ``scored_tokens`` were given and only scored.
+    - ``decoded_tokens``: rows of the model in all decoding steps. Completions that share a branch share its rows; the
+      first token of a completion needs none, because the prefill gives its logits.
+    - ``completions``: completions that were returned. ``rounds``: how often all waiting requests were answered
+      together, with one :class:`Batch` for every set of sampling parameters.
     """
 
     prefilled_tokens: int = 0
@@ -137,8 +143,8 @@ class SamplerCounters:
 
 
 class DecodedBatch(NamedTuple):
-    """The completions of a batch: ``tokens`` int32 and ``logprobs`` float64, both ``[rows, longest]``, and
-    ``lengths`` int64 ``[rows]``, the number of tokens of each row. Entries behind them are 0."""
+    """The completions of a :class:`Batch`: ``tokens`` int32 and ``logprobs`` float64, both ``[rows, longest]``, and
+    ``lengths`` int64 ``[rows]``, the number of tokens of each row. Behind its length a row is 0."""
 
     tokens: np.ndarray
     logprobs: np.ndarray
@@ -146,10 +152,11 @@ class DecodedBatch(NamedTuple):
 
 
 class BatchDecoder:
-    """Decodes batches with one transformer and one prefix cache.
+    """Decodes batches of completions with one transformer and one prefix cache, ``prefixes``.
 
-    ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. At most ``rows`` completions are decoded at
-    the same time, with the keys and values of at most ``tokens`` tokens. ``work`` counts what was done.
+    ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. A batch is divided into chunks of at most
+    ``rows`` completions, whose keys and values have at most ``tokens`` tokens, to stay within the memory. ``work``
+    counts what was computed.
     """
 
     def __init__(
@@ -160,7 +167,7 @@ class BatchDecoder:
         self.workspace: list[Tensor] = []  # memory for the keys and values of the prompts of one chunk after the other
 
     def run(self, batch: Batch) -> DecodedBatch:
-        """Decode a batch, in chunks that fit the memory."""
+        """Compute the completions of a batch, chunk by chunk."""
         longest = int(batch.limit.max())
         shape = len(batch.prompt), longest
         decoded = DecodedBatch(np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64))
@@ -181,11 +188,13 @@ class BatchDecoder:
         return decoded
 
     def _next_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
-        """Choose the rows of the next chunk, from ``start`` on, and put their prompts into the prefix cache. Returns
-        the index behind the last row, and the prompts in the cache. ``longest`` is the most tokens of a completion.
+        """Choose the rows of the next chunk, which begins with the row ``start``, and put their prompts into the prefix
+        cache. Returns the index behind its last row, and the prompts in the cache. ``longest`` is the most tokens of a
+        completion in the batch.
 
-        Prompts are added as long as the chunk stays within ``rows`` and ``tokens``. One prompt with more completions
-        than fit is split."""
+        Prompts are added with all their rows as long as the chunk stays within ``self.rows`` and ``self.tokens``, and
+        the cache has room. If the rows of a single prompt are too many, the chunk gets the first of them.
+        """
         self.prefixes.tick()
         cached: list[CachedPath] = []
         ends = np.flatnonzero(np.diff(batch.prompt[start:], append=-1)) + start + 1  # behind the rows of each prompt
@@ -193,9 +202,9 @@ class BatchDecoder:
         length = most = 0  # of the chunk so far: tokens of the longest prompt, most completions of a prompt
         for end in ends.tolist():
             path = batch.paths[batch.prompt[stop]]
-            length, most = max(length, len(path) // 4), max(most, end - stop)
+            length, most = max(length, len(path) // 4), max(most, end - stop)  # a token has four bytes
             prompts = len(cached) + 1
-            grid = prompts * most  # most cells of branches: every prompt has as many as the one with most completions
+            grid = prompts * most  # cells for branches: every prompt has as many as the one with most completions
             fits = end - start <= self.rows and grid <= _SPARSE * self.rows
             fits = fits and prompts * length + grid * longest <= self.tokens
             if cached and not fits:
@@ -216,33 +225,33 @@ class BatchDecoder:
 
 
 class _Chunk:
-    """The rows ``start`` to before ``stop`` of a batch, which are decoded together. ``cached`` are their prompts, whose
-    slots in the prefix cache :meth:`run` fills."""
+    """The rows of ``batch`` from ``start`` to before ``stop``, which are decoded together. ``cached`` are their prompts
+    in the prefix cache, in the order of ``batch.paths``; the prefill fills those of their slots that are new."""
 
     def __init__(self, decoder: BatchDecoder, batch: Batch, start: int, stop: int, cached: list[CachedPath]) -> None:
         self.decoder, self.batch, self.start = decoder, batch, start
         self.transformer, self.prefixes, self.work = decoder.transformer, decoder.prefixes, decoder.work
-        prompt = batch.prompt[start:stop]
+        prompt = batch.prompt[start:stop]  # of each row
         first = prompt[0]
         lengths = np.array([len(path.slots) for path in cached])
         known = np.array([path.known for path in cached])
         level = np.array([path.level for path in cached])
-        # Prefixes of other prompts come first; then prompts with the same number of new tokens are adjacent.
+        # A prompt comes behind those whose prefix it shares. Prompts with equally many new tokens are adjacent.
         order = np.lexsort((lengths - known, level))
         self.cached = [cached[i] for i in order]
         self.paths = [batch.paths[first + i] for i in order]
         self.lengths, self.known = lengths[order], known[order]
-        # The last token gives the logits: where it is known, it is computed again, but not stored again.
+        # The first token that is computed. The last token is always computed, because it gives the logits.
         self.begin = np.minimum(self.known, self.lengths - 1)
         self.prompt = np.argsort(order)[prompt - first]  # of each row, in the new order
         self.limit = batch.limit[start:stop]
         self.uniforms = uniforms(batch.seed[start:stop], batch.sample[start:stop], int(self.limit.max()))
 
     def run(self, decoded: DecodedBatch) -> None:
-        """Decode until all rows have ended, and write their rows of ``decoded``."""
+        """Decode until all rows have ended, and write their tokens, log-probabilities and lengths into ``decoded``."""
         prompts, logits = self._prefill()
         branches = Branches(self.transformer, prompts)
-        node = [path.node for path in self.cached]
+        nodes = [path.node for path in self.cached]  # of the prompts, in the prefix cache
         live, branch = np.arange(len(self.prompt)), self.prompt  # the rows that have not ended, and the branch of each
         prompt = np.arange(len(self.cached))  # of each branch
         history = np.zeros((len(prompt), 0), dtype=np.int32)  # the tokens of each branch
@@ -255,13 +264,13 @@ class _Chunk:
             if self.batch.given is None:
                 stay &= ~self.decoder.ends[token]
             live = live[stay]
-            # Rows of one branch with the same token form one longer branch.
+            # Rows of one branch with the same token form one longer branch, whose number is the pair of both.
             longer_branches, branch = np.unique(branch[stay] * vocabulary + token[stay], return_inverse=True)
             parent, token = np.divmod(longer_branches, vocabulary)
             if step:
-                ends = np.ones(len(prompt), dtype=bool)  # whether no row continues a branch
+                ends = np.ones(len(prompt), dtype=bool)  # of each branch: whether no row continues it
                 ends[parent] = False
-                self._store_branches(branches, [node[i] for i in prompt[ends]], history[ends], np.flatnonzero(ends))
+                self._store_branches(branches, [nodes[i] for i in prompt[ends]], history[ends], np.flatnonzero(ends))
             if not len(live):
                 break
             prompt = prompt[parent]
@@ -272,8 +281,12 @@ class _Chunk:
     def _next_tokens(
         self, logits: Tensor, live: np.ndarray, branch: np.ndarray, step: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Sample the next token of the rows ``live``, or take the given one. ``logits`` are those of the branches,
-        ``branch`` the branch of each of these rows. Returns tokens int64 and log-probabilities."""
+        """Sample the next token of each unfinished row, or take the given one if the batch has given tokens. Returns
+        the tokens, int64 ``[live]``, and their log-probabilities, float64 ``[live]``.
+
+        ``logits`` ``[branches, vocab_size]`` are those behind each branch, ``live`` the numbers of the unfinished rows
+        in the chunk, ``branch`` the branch of each of them, and ``step`` the number of tokens so far.
+        """
         source = torch.from_numpy(branch).to(logits.device)
         if self.batch.given is None:
             uniform = torch.from_numpy(self.uniforms[live, step]).to(logits.device)
@@ -285,8 +298,8 @@ class _Chunk:
         return token.astype(np.int64), logprob
 
     def _step(self, branches: Branches, token: np.ndarray, position: np.ndarray) -> Tensor:
-        """Run the model on the last ``token`` of each branch, at its ``position``; returns the logits behind it
-        ``[branches, vocab_size]``."""
+        """Run the model on the last token of each branch; returns the logits behind it, ``[branches, vocab_size]``.
+        ``token`` and ``position`` (int ``[branches]``) are this token and its position in the sequence."""
         self.work.decoded_tokens += len(token)
         packed = np.zeros((2, self.transformer.padded(len(token))), dtype=np.int64)
         packed[:, : len(token)] = token, position
@@ -294,8 +307,9 @@ class _Chunk:
         return self.transformer.forward(tokens, positions, branches)[: len(token)]
 
     def _store_branches(self, branches: Branches, nodes: list, history: np.ndarray, index: np.ndarray) -> None:
-        """Store the keys and values of finished branches in the prefix cache, for later prompts that continue them.
-        Each has an entry in ``nodes`` (of its prompt), ``history`` (its tokens) and ``index`` (its number)."""
+        """Store the keys and values of finished branches in the prefix cache, because later prompts often continue a
+        completion. Each finished branch has an entry in ``nodes`` (the cache node of its prompt), ``history`` (its
+        tokens) and ``index`` (its number in ``branches``)."""
         stored: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # per token: its branch, position, slot
         for i, node, path in zip(index, nodes, history, strict=True):
             start, slots = self.prefixes.grow(node, path.tobytes())
@@ -305,8 +319,8 @@ class _Chunk:
             branches.store(self.prefixes, branch, position, slot)
 
     def _prefill(self) -> tuple[Prompts, Tensor]:
-        """Run the model on all tokens of the prompts that are not cached; returns the keys and values of the prompts,
-        and the logits behind each ``[prompts, vocab_size]``."""
+        """Run the model on the tokens of the prompts that are not in the prefix cache. Returns the keys and values of
+        the whole prompts, and the logits behind each prompt, ``[prompts, vocab_size]``."""
         fresh = self.lengths - self.begin
         self.work.reused_tokens += int(self.begin.sum())
         self.work.prefilled_tokens += int(fresh.sum())
@@ -315,23 +329,30 @@ class _Chunk:
         for row, path in zip(slots, self.cached, strict=True):
             row[: len(path.slots)] = path.slots
         forward_pass = (np.cumsum(fresh) - 1) // _PREFILL_TOKENS  # of each prompt
-        cuts = [*np.flatnonzero(np.diff(forward_pass, prepend=-1)).tolist(), len(fresh)]
-        logits = [self._prefill_some(prompts.slice(a, b), slots, a, b, fresh) for a, b in pairwise(cuts)]
+        cuts = [*np.flatnonzero(np.diff(forward_pass, prepend=-1)).tolist(), len(fresh)]  # first prompts of the passes
+        logits = [self._prefill_some(prompts.slice(a, b), slots[a:b], a) for a, b in pairwise(cuts)]
         return prompts, torch.cat(logits)
 
-    def _prefill_some(self, prompts: Prompts, slots: np.ndarray, a: int, b: int, fresh: np.ndarray) -> Tensor:
-        """Run the model once on the new tokens of the prompts ``a`` to ``b``, packed in one row; returns the logits
-        behind each. ``slots`` and ``fresh`` are those of all prompts (:class:`~.attention.Prefill`)."""
-        slots, begin, fresh = slots[a:b], self.begin[a:b], fresh[a:b]
+    def _prefill_some(self, prompts: Prompts, slots: np.ndarray, first: int) -> Tensor:
+        """Run the model once on the new tokens of some prompts, packed one behind the other in one row. Returns the
+        logits behind each of these prompts, ``[prompts, vocab_size]``.
+
+        The prompts are successive ones of the chunk, from the index ``first`` on. ``prompts`` gets their keys and
+        values; ``slots`` ``[prompts, T]`` are the cache slots of their tokens (0: padding).
+        """
+        some = slice(first, first + len(prompts))
+        begin, known = self.begin[some], self.known[some]
+        fresh = self.lengths[some] - begin
         behind = np.cumsum(fresh)  # the packed index behind the tokens of each prompt
-        row = np.repeat(np.arange(b - a), fresh)  # of each packed token: its prompt
-        position = np.arange(behind[-1]) - np.repeat(behind - fresh, fresh) + begin[row]
-        packed = np.zeros((3, self.transformer.padded(len(row))), dtype=np.int64)  # tokens, positions, slots to write
-        tokens = [np.frombuffer(p, np.int32)[k:] for p, k in zip(self.paths[a:b], begin, strict=True)]
-        packed[0, : len(row)], packed[1, : len(row)] = np.concatenate(tokens), position
-        packed[2, : len(row)] = np.where(position < self.known[a:b][row], 0, slots[row, position])
-        last = np.zeros(self.transformer.padded(b - a), dtype=np.int64)
-        last[: b - a] = behind - 1
+        prompt = np.repeat(np.arange(len(fresh)), fresh)  # of each packed token
+        position = np.arange(behind[-1]) - np.repeat(behind - fresh, fresh) + begin[prompt]  # in its prompt
+        # Tokens, positions, and slots to write; 0 is the slot of tokens that are not stored.
+        packed = np.zeros((3, self.transformer.padded(len(prompt))), dtype=np.int64)
+        tokens = [np.frombuffer(path, np.int32)[n:] for path, n in zip(self.paths[some], begin, strict=True)]
+        packed[0, : len(prompt)], packed[1, : len(prompt)] = np.concatenate(tokens), position
+        packed[2, : len(prompt)] = np.where(position < known[prompt], 0, slots[prompt, position])
+        last = np.zeros(self.transformer.padded(len(fresh)), dtype=np.int64)
+        last[: len(fresh)] = behind - 1
         attention = Prefill(self.transformer, self.prefixes, prompts, slots, packed[2], begin, fresh)
         inputs, ends = (torch.from_numpy(array).to(self.transformer.device) for array in (packed, last))
-        return self.transformer.forward(inputs[0], inputs[1], attention, ends)[: b - a]
+        return self.transformer.forward(inputs[0], inputs[1], attention, ends)[: len(fresh)]

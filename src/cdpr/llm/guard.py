@@ -1,4 +1,5 @@
-"""Text of credentialed cases goes to no other machine, unless the settings name an agreement that allows it."""
+"""The check before every request to a model: text of credentialed cases, which a data use agreement protects, goes to
+no other machine unless the settings name an agreement that allows it."""
 
 import contextlib
 from collections.abc import Iterable
@@ -22,20 +23,23 @@ NO_TELEMETRY = {
 
 
 class GovernanceError(RuntimeError):
-    """Text of credentialed cases would have left the machine without an agreement; nothing was sent."""
+    """Text of credentialed cases would have left the machine without an agreement that allows it, or the address of the
+    model is unusable. Nothing was sent."""
 
 
 @dataclass(frozen=True)
 class Disclosure:
-    """Text of credentialed cases may go to ``host`` under ``agreement``."""
+    """A permitted disclosure: text of credentialed cases may go to ``host`` under ``agreement``
+    (``governance.remote_agreement``)."""
 
     agreement: str
     host: str
 
 
 def disclosure_tags(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
-    """Make the tags of ``run.json`` for these disclosures: the agreement, and the hosts that get credentialed text.
-    Returns an empty dictionary where all are None, because all text stays on the machine."""
+    """Make the entries of ``run.json`` that record these disclosures: the name of the agreement, and the hosts that get
+    credentialed text. Entries that are None stand for models whose requests stay on the machine or are of open cases;
+    where all are None the result is empty."""
     remote = [disclosure for disclosure in disclosures if disclosure]
     if not remote:
         return {}
@@ -44,20 +48,22 @@ def disclosure_tags(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
 
 
 def parse_unix_socket(endpoint: str) -> str | None:
-    """Read the path of the socket in an endpoint ``unix:/path`` or ``unix:///path``; None for any other endpoint."""
+    """Read the path of the Unix socket in an endpoint ``unix:/path`` or ``unix:///path``; None for any other
+    endpoint."""
     path = endpoint.removeprefix("unix:").removeprefix("//")
     return path if endpoint.startswith("unix:") and path.startswith("/") else None
 
 
 def host_of(endpoint: str) -> str:
-    """The host of an endpoint, with its port if it has one: ``api.example.org:8443``, or ``unix socket``. This text is
-    safe to show, since it has no user name, key or path. Raises GovernanceError for an unusable address."""
+    """The host of an endpoint, with its port if it has one: ``api.example.org:8443``, or ``unix socket``. It may be
+    printed, since it holds no user name, key or path. Raises GovernanceError for an unusable address."""
     return "unix socket" if parse_unix_socket(endpoint) is not None else _parse_url(endpoint).netloc.decode("ascii")
 
 
 def _parse_url(endpoint: str) -> "httpx2.URL":
-    """Parse an address by the library that sends the requests. Raises GovernanceError for an unusable address; the
-    message does not quote it, since it may hold a key."""
+    """Parse the address of a model with the library that sends the requests, so that the check sees the same host.
+    Raises GovernanceError for an address without a host, with a user name, or of another scheme than HTTP; the message
+    does not quote it, since it may hold a key."""
     import httpx2  # here, for it would slow every reading of the workflow
 
     try:
@@ -73,11 +79,11 @@ def _parse_url(endpoint: str) -> "httpx2.URL":
 
 
 def is_local(endpoint: str) -> bool:
-    """Whether requests to an endpoint stay on this machine: a Unix socket, ``localhost``, or a loopback address in its
-    usual spelling. All else counts as another machine: the local network, and other spellings of a loopback address,
-    about which resolvers disagree. Raises GovernanceError as :func:`host_of`.
+    """Whether requests to an endpoint stay on this machine: it is a Unix socket, ``localhost``, or a loopback address
+    in its usual spelling such as 127.0.0.1. All else counts as another machine: the local network, and unusual
+    spellings of a loopback address, which resolvers read differently. Raises GovernanceError for an unusable address.
 
-    The client must use no proxy and follow no redirect.
+    The answer holds only for a client that uses no proxy and follows no redirect.
     """
     if parse_unix_socket(endpoint) is not None:
         return True
@@ -92,9 +98,9 @@ def check_disclosure(endpoint: str, credentialed: bool, governance: Governance, 
     """Check that text may be sent to ``endpoint``; every client calls this before every request. ``credentialed``: the
     text is under a data use agreement.
 
-    Returns None for open cases and local endpoints, a :class:`Disclosure` for credentialed text that goes to another
-    machine under the agreement of ``governance``. Raises :class:`GovernanceError`, naming ``dataset``, where there is
-    no agreement.
+    Returns None where there is nothing to disclose: the cases are open, or the endpoint is on this machine. Returns a
+    :class:`Disclosure` where ``governance`` names an agreement for sending credentialed text to another machine. Raises
+    :class:`GovernanceError`, naming the data set ``dataset``, where it names none.
     """
     if is_local(endpoint) or not credentialed:
         return None

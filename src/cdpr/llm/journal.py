@@ -1,4 +1,4 @@
-"""An SQLite file that many processes of a machine write at the same time. What was written survives a kill of the
+"""An SQLite database that many processes of one machine write at the same time. What was written survives a kill of the
 process and a power cut."""
 
 import functools
@@ -16,14 +16,15 @@ _BUSY = 60.0  # seconds for other processes to end their transactions, which tak
 
 
 class JournalError(RuntimeError):
-    """A file that is no journal, or one that cannot be written."""
+    """A file is no SQLite database or cannot be written, or its file system has no file locks."""
 
 
 class Journal:
-    """A database in the file ``path``, created with the tables of ``schema`` (SQL statements) if missing.
+    """An SQLite database in the file ``path``. Missing tables of ``schema`` (SQL statements ``CREATE TABLE IF NOT
+    EXISTS``) are created.
 
-    A change is on the disk when :meth:`write` returns; other processes can read during a write. Raises JournalError for
-    a file that is no such database, or on a file system without locks of records.
+    A change is on the disk when :meth:`write` returns, and other processes can read during a write. Raises JournalError
+    for a file that is no such database, and on a file system without file locks, which SQLite needs.
     """
 
     def __init__(self, path: Path, schema: str) -> None:
@@ -39,13 +40,13 @@ class Journal:
                 raise JournalError(f"{path}: cannot be used ({error}); free its disk, or move it away") from error
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[tuple]:
-        """Run a query with these ``values``; returns its rows."""
+        """Run a query whose placeholders get ``values``; returns its rows."""
         with self._lock:
             return self._database.execute(sql, values).fetchall()
 
     def write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Run ``change(connection)`` in a transaction; returns its result. Raises JournalError where the file cannot be
-        written."""
+        """Run ``change(connection)`` in one transaction and return its result; if it raises, nothing is changed. Raises
+        JournalError where the file cannot be written."""
         with self._lock:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
@@ -56,11 +57,12 @@ class Journal:
 
 
 def open_journal(path: Path, schema: str) -> Journal:
-    """Open the journal at ``path`` with the tables of ``schema``; all callers in this process share one object."""
+    """Open the database at ``path`` with the tables of ``schema``. All callers in this process get the same object."""
     return _open_once(path.resolve(), schema, os.getpid())
 
 
 @functools.lru_cache(maxsize=32)
 def _open_once(path: Path, schema: str, process: int) -> Journal:
-    """Open a journal once in the process with this number: a forked child must not share its parent's connection."""
+    """Open a database once in the process with the number ``process``. The number is part of the cache key, because a
+    forked child must not use its parent's connection."""
     return Journal(path, schema)

@@ -1,8 +1,10 @@
-"""A small process between a job and its server, so that the server ends with the job, however the job ends.
+"""A small program between a job and the model server that the job started. It makes the server end with the job,
+however the job ends.
 
-It runs as a program of its own, by path and without this package: `keeper.py GRACE RESTARTS COMMAND...`. Its standard
-input is a pipe from the job: the pipe ends with the job. The whole process group of the server gets SIGTERM, then after
-GRACE seconds SIGKILL. A server that ends by itself is started again RESTARTS times. The exit code is the server's.
+It is run by path and without this package: `keeper.py GRACE RESTARTS COMMAND...`, where COMMAND starts the server. Its
+standard input is a pipe from the job, which closes when the job ends. Then the whole process group of the server gets
+SIGTERM, and after GRACE seconds SIGKILL. A server that ends by itself is started again, at most RESTARTS times. The
+exit code is the server's.
 """
 
 import contextlib
@@ -19,11 +21,12 @@ _TICK = 0.1  # seconds
 
 
 def main(grace: float, restarts: int, command: list[str]) -> int:
-    """Run a server until the job ends, a signal arrives, or the server has ended by itself ``restarts`` + 1 times.
+    """Run a server until the job ends (standard input closes), a signal arrives, or the server has ended by itself
+    ``restarts`` + 1 times.
 
     ``command`` starts the server. When it has to end, its process group gets SIGTERM, and after ``grace`` seconds
-    SIGKILL. Returns its exit code as shells do: 128 plus the number of the signal that ended it; 127 where it cannot
-    be started.
+    SIGKILL. Returns its exit code as shells do: 128 plus the number of the signal that ended it; 127 where it cannot be
+    started.
     """
     signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -54,13 +57,14 @@ def main(grace: float, restarts: int, command: list[str]) -> int:
 
 
 def _signal_group(group: int, number: int) -> None:
-    """Send a signal to a process group, unless it has ended."""
+    """Send the signal ``number`` to the process group ``group``; nothing happens where it has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
 
 
 def _die_with_parent() -> None:
-    """Make this process, the server's, end when its keeper ends, even if that is killed (Linux only)."""
+    """Make the calling process, the new server, die when its keeper dies, even if the keeper is killed (Linux only). It
+    runs in the server's process before its program starts."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
 

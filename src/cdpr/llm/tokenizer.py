@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from ..settings import SettingsError
 from .chat_template import compile_template, render
 from .model_folder import read_json
+from .types import Messages
 
 _MARKER = "QZJXKVW"  # rendered as an assistant turn; the rendered text is cut behind it
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -72,12 +73,12 @@ class ChatTokenizer:
         """Why a sampled reply ended: ``stop`` at an end token, else ``length``."""
         return "stop" if ids[-1] in self.eos_ids else "length"
 
-    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def render(self, messages: Messages) -> str:
         """Render a conversation and the start of the next assistant turn as text. Messages have ``role`` (system, user,
         assistant) and ``content``. Raises SettingsError where the template fails or exceeds its limits."""
         return render(self._template, messages, self._arguments, self.folder)
 
-    def encode_conversation(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def encode_conversation(self, messages: Messages) -> list[int]:
         """Encode a conversation and the start of the next assistant turn as token ids."""
         return self.encode(self.render(messages))
 
