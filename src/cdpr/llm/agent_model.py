@@ -163,9 +163,9 @@ class AgentModel(Model):
         ``max_tokens``, so that the model has room for its thoughts."""
         own = self.entry.sampling
         temperature = sampling.temperature if own.temperature == "evaluation" else own.temperature
-        most = max(sampling.max_tokens, own.max_tokens or 0)
+        max_tokens = max(sampling.max_tokens, own.max_tokens or 0)
         top_p, top_k = own.top_p or sampling.top_p, own.top_k or sampling.top_k
-        return replace(sampling, max_tokens=most, temperature=temperature, top_p=top_p, top_k=top_k)
+        return replace(sampling, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
 
     def refresh(self) -> None:
         """Clear the caches of the wrapped model."""

@@ -87,6 +87,7 @@ def read_prompt_logprobs(answer: Any) -> Completion:
     same errors as :func:`read_openai`.
     """
     parse_finish_reason(answer.choices[0].finish_reason)
+    # An entry may hold further tokens, behind the one of the prompt.
     rows = [next(iter(entries.items())) for entries in answer.choices[0].prompt_logprobs[1:]]
     ids, logprobs = [int(token) for token, _ in rows], [float(entry["logprob"]) for _, entry in rows]
     return Completion("", tuple(ids), tuple(logprobs), "length", read_usage(answer))
@@ -102,7 +103,7 @@ def continuation_logprobs(
     server reports: one entry for every token of the sequence except the first; further entries at the end are ignored.
     Raises ModelFailure where ``ids`` does not contain the continuation there, because the server scored other tokens.
     """
-    rows = slice(start - 1, start - 1 + len(continuation))
+    rows = slice(start - 1, start - 1 + len(continuation))  # ids[0] is the second token of the sequence
     if tuple(ids[rows]) != tuple(continuation):
         raise ModelFailure("a server scored other tokens than those of the request; its version is unknown to this one")
     return tuple(logprobs[rows])

@@ -285,10 +285,10 @@ def _divide_into_runs(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
     new tokens ``fresh`` (int ``[P]``) are similar, so padding wastes little; and the attention scores, ``scores``
     numbers per query, fit into the processor's cache."""
     runs, start, fewest, most = [], 0, fresh[0], fresh[0]  # start and new tokens of the range that is being built
-    for i, count in enumerate(fresh.tolist()):
+    for index, count in enumerate(fresh.tolist()):
         fewest, most = min(fewest, count), max(most, count)
-        is_too_large = (i + 1 - start) * most * scores > _SCORES
-        if i > start and (is_too_large or most > _ALIKE * fewest + 1):
-            runs.append((start, i))
-            start, fewest, most = i, count, count
+        is_too_large = (index + 1 - start) * most * scores > _SCORES
+        if index > start and (is_too_large or most > _ALIKE * fewest + 1):
+            runs.append((start, index))
+            start, fewest, most = index, count, count
     return [*runs, (start, len(fresh))]

@@ -36,11 +36,11 @@ def uniforms(seeds: np.ndarray, samples: np.ndarray, positions: int) -> np.ndarr
     return bits.astype(np.float64) * 2.0**-53
 
 
-def _mix(z: np.ndarray) -> np.ndarray:
+def _mix(bits: np.ndarray) -> np.ndarray:
     """Apply the output function of the generator splitmix64 to each number of a uint64 array."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -306,14 +306,14 @@ class _Chunk:
         tokens, positions = torch.from_numpy(packed).to(self.transformer.device)
         return self.transformer.forward(tokens, positions, branches)[: len(token)]
 
-    def _store_branches(self, branches: Branches, nodes: list, history: np.ndarray, index: np.ndarray) -> None:
+    def _store_branches(self, branches: Branches, nodes: list, history: np.ndarray, numbers: np.ndarray) -> None:
         """Store the keys and values of finished branches in the prefix cache, because later prompts often continue a
         completion. Each finished branch has an entry in ``nodes`` (the cache node of its prompt), ``history`` (its
-        tokens) and ``index`` (its number in ``branches``)."""
+        tokens) and ``numbers`` (its number in ``branches``)."""
         stored: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # per token: its branch, position, slot
-        for i, node, path in zip(index, nodes, history, strict=True):
-            start, slots = self.prefixes.grow(node, path.tobytes())
-            stored.append((np.full(len(slots), i), np.arange(start, start + len(slots)), slots))
+        for number, node, tokens in zip(numbers, nodes, history, strict=True):
+            start, slots = self.prefixes.grow(node, tokens.tobytes())
+            stored.append((np.full(len(slots), number), np.arange(start, start + len(slots)), slots))
         if stored:
             branch, position, slot = (np.concatenate(arrays) for arrays in zip(*stored, strict=True))
             branches.store(self.prefixes, branch, position, slot)

@@ -1,8 +1,8 @@
-"""A Hugging Face folder of weights, checked before anything of it is loaded.
+"""Checks a Hugging Face folder of weights before anything of it is loaded.
 
-What transformers would refuse, invent, ignore or run is refused here by name: missing files and tensors, files left
-over from another save, quantised weights, adapters, and Python code. Only configurations and the headers of safetensors
-files are read.
+transformers would fail late on such folders, fill in random weights, ignore files, or run code. Here they are refused
+with a message that names the file: missing files and tensors, files left over from another save, quantised weights,
+adapters, and Python code. Only configurations and the headers of safetensors files are read.
 """
 
 import json
@@ -22,7 +22,8 @@ _REMEDY = "download or save the model again into an empty folder"
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a folder: its file, its type as safetensors spells it (``BF16``), and its shape."""
+    """A tensor of a folder, known from the header of its ``file``: its type as safetensors spells it (``BF16``), and
+    its shape. Its values are not loaded."""
 
     file: Path
     dtype: str
@@ -30,8 +31,8 @@ class StoredTensor:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file; empty where the file is missing. Raises SettingsError, naming the file, for any
-    other content."""
+    """Read the JSON object in a file; an empty dictionary where the file is missing. Raises SettingsError, naming the
+    file, for any other content."""
     if not path.is_file():
         return {}
     try:
@@ -44,7 +45,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def refuse_code(folder: Path) -> None:
-    """Raise SettingsError for a folder whose configuration names Python code of its own (``auto_map``)."""
+    """Raise SettingsError for a folder whose configuration names Python code of the model's own (``auto_map``), since
+    no code of a model is ever run."""
     for path in sorted(folder.glob("*config.json")):
         code = read_json(path).get("auto_map")
         if code:
@@ -55,8 +57,8 @@ def refuse_code(folder: Path) -> None:
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """Read the ``config.json`` of a folder. Raises SettingsError where it is missing, and for a folder with Python
-    code, quantised weights, or an adapter."""
+    """Read the ``config.json`` of a folder. Raises SettingsError where it is missing or names another file of weights,
+    and for a folder with Python code, quantised weights, or an adapter (LoRA)."""
     folder = Path(folder)
     path = folder / "config.json"
     if not path.is_file():
@@ -87,17 +89,19 @@ def read_config(folder: str | Path) -> dict[str, Any]:
 
 
 def check_folder(folder: str | Path) -> None:
-    """Check the files of a folder, as far as that does not depend on the model's architecture. Raises as
-    :func:`read_config` and :func:`stored_tensors`."""
+    """Check the files of a folder: everything that can be checked without knowing the model's architecture. Raises
+    SettingsError as :func:`read_config` and :func:`stored_tensors`."""
     read_config(folder)
     stored_tensors(folder)
 
 
 def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
-    """List all tensors of a folder by name: those of ``model.safetensors``, or of the shards that its index lists.
+    """List all tensors of a folder by name: those of ``model.safetensors``, or of the files (shards) that
+    ``model.safetensors.index.json`` lists. Their values are not loaded.
 
-    Raises SettingsError for a missing file; for a file beside those of the index, or one of an unfinished save; for a
-    damaged file; for a tensor in two files; and for a tensor of integers or of 8-bit numbers.
+    Raises SettingsError for a missing or damaged file, for a safetensors file that does not belong to the weights, for
+    a tensor that is in two files or in another file than the index says, and for a tensor of integers or of 8-bit
+    numbers.
     """
     folder = Path(folder)
     index = _read_index(folder / _INDEX)
@@ -124,8 +128,8 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
 
 
 def _read_index(path: Path) -> dict[str, str] | None:
-    """Read the index of a sharded model: the file of each tensor. Returns None where there is no index. Raises
-    SettingsError for a damaged one."""
+    """Read the index of a sharded model: for each tensor the name of its file. Returns None where the folder has no
+    index. Raises SettingsError for a damaged one."""
     if not path.is_file():
         return None
     index = read_json(path).get("weight_map")
@@ -135,8 +139,9 @@ def _read_index(path: Path) -> dict[str, str] | None:
 
 
 def _check_files(folder: Path, files: list[str], listed_by: str) -> None:
-    """Raise SettingsError where one of the weights' ``files`` is missing, or further safetensors files are beside them.
-    ``listed_by`` is the index, or the single file."""
+    """Raise SettingsError where one of ``files``, the files of the weights, is missing from the folder, or where the
+    folder has further safetensors files. ``listed_by`` is the file that lists them, for the message: the index, or
+    ``model.safetensors`` itself."""
     present = {path.name for path in folder.glob("*.safetensors*")} - {_INDEX}
     missing, further = sorted({*files} - present), sorted(present - {*files})
     if missing:
@@ -151,8 +156,8 @@ def _check_files(folder: Path, files: list[str], listed_by: str) -> None:
 
 
 def _read_header(path: Path) -> dict[str, StoredTensor]:
-    """Read the names, types and shapes of the tensors of a safetensors file from its header. Raises SettingsError for a
-    damaged file."""
+    """Read the names, types and shapes of the tensors of a safetensors file. Raises SettingsError for a damaged
+    file."""
     from safetensors import SafetensorError, safe_open
 
     try:

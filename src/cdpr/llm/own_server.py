@@ -1,4 +1,4 @@
-"""A model server that a job starts for itself and that ends with the job."""
+"""A model server (vLLM, SGLang or llama.cpp) that a job starts for itself and that ends with the job."""
 
 import contextlib
 import os
@@ -41,8 +41,12 @@ _LOG_LINES = 8  # last lines of the log that an error quotes
 def server_command(
     serving: Serving, weights: str, name: str, port: int, gpus: int, flags: Sequence[str] = ()
 ) -> list[str]:
-    """Build the command line that starts a server of the model in ``weights``, under this ``name``; ``flags`` replace
-    ``{serve}``. Returns its words."""
+    """Build the command line that starts a server: ``serving.command``, or the usual command of ``serving.program``,
+    with its placeholders filled in. Returns its words, as for subprocess.
+
+    ``weights`` is a folder, a file or an id on the hub; requests use ``name`` for the model. ``gpus`` are the GPUs of
+    one copy of the model; ``flags`` replace the word ``{serve}``.
+    """
     values = {"weights": weights, "name": name, "host": HOST, "port": port, "gpus": max(1, gpus), "serve": ""}
     command: list[str] = []
     for word in shlex.split(serving.command or PROGRAMS[serving.program]):
@@ -52,13 +56,17 @@ def server_command(
 
 @dataclass(eq=False)
 class OwnServer(contextlib.AbstractContextManager):
-    """A server of the model in ``weights``, under the ``name`` that requests use. The first :meth:`ensure_ready` starts
-    it. It ends with the context, and with this process, even if that is killed (:mod:`.keeper`).
+    """A server of the model in ``weights``, which this process starts; requests use ``name`` for the model.
 
-    The operating system chooses a port that no other job has. The output goes to ``log``, readable by the owner alone.
-    ``private``: requests hold credentialed text, so errors quote the log of the start alone. ``secrets``: further
-    environment variables with keys, which the server does not get. ``restarts``: how often it is started again;
-    ``patience``: seconds in which it must become ready; ``grace``: seconds between SIGTERM and SIGKILL.
+    The first :meth:`ensure_ready` starts it. It ends with this context manager, and with this process, even if that is
+    killed (:mod:`.keeper`). The operating system chooses a port that no other job has. ``gpus`` and ``flags`` are those
+    of :func:`server_command`. The output goes to the file ``log``, which only the owner can read.
+
+    - ``private``: requests hold credentialed text, so the error of a server that ended during a request does not quote
+      the log.
+    - ``secrets``: names of further environment variables that hold keys; the server does not get them.
+    - ``restarts``: how often a server that ended by itself is started again.
+    - ``patience``: seconds in which it must become ready. ``grace``: seconds between SIGTERM and SIGKILL at its end.
     """
 
     serving: Serving
@@ -87,8 +95,9 @@ class OwnServer(contextlib.AbstractContextManager):
         """Make sure that the server runs; called before every request. The first call starts it and waits until it
         answers.
 
-        Raises ModelUnavailable, with the end of the log, where it does not start in time or has ended, and again at
-        every later call. Raises SettingsError for a folder of weights with code of its own.
+        Raises ModelUnavailable, with the end of the log, where the server does not start in time or has ended; every
+        later call raises the same error. Raises SettingsError for weights whose configuration names Python code of
+        their own.
         """
         if not self._failure:
             try:
@@ -105,7 +114,7 @@ class OwnServer(contextlib.AbstractContextManager):
         raise ModelUnavailable(self._failure)
 
     def stop(self) -> None:
-        """End the server and release its port."""
+        """End the server, if it was started, and release its port."""
         process, self._process = self._process, None
         self._claim.close()
         if process and process.stdin:
@@ -118,7 +127,8 @@ class OwnServer(contextlib.AbstractContextManager):
                 process.wait()
 
     def _start(self) -> None:
-        """Start the server and wait until it answers. Raises ModelUnavailable."""
+        """Start the server and wait until it answers. Raises ModelUnavailable where it ends before, or does not answer
+        within ``patience`` seconds."""
         refuse_code(Path(self.weights))
         print(f"server {self.name}: starting {shlex.join(self.command)} (log: {self.log})")
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +154,8 @@ class OwnServer(contextlib.AbstractContextManager):
         raise ModelUnavailable(self._error(f"ended {_describe_exit(code)} before it was ready"))
 
     def _is_ready(self) -> bool:
-        """Whether the server answers requests now. Raises ModelUnavailable where its model has another name."""
+        """Whether the server answers requests now. Raises ModelUnavailable where it answers, but calls its model by
+        another name than requests do."""
         import httpx2  # here, for it would slow every reading of the workflow
 
         try:
@@ -163,8 +174,8 @@ class OwnServer(contextlib.AbstractContextManager):
         return True
 
     def _error(self, event: str, quote: bool = True) -> str:
-        """Write the message of an error: what happened (``event``, such as "ended by SIGKILL"), and with ``quote`` the
-        last lines of the log."""
+        """Write the message of an error. ``event`` says what happened to the server, such as "ended by SIGKILL before
+        it was ready". With ``quote`` the last lines of the log follow."""
         text = f"the server of {self.name} {event}; its log is {self.log}"
         if not quote:
             return f"{text} (not quoted here: the requests held credentialed cases)"
@@ -175,7 +186,8 @@ class OwnServer(contextlib.AbstractContextManager):
 
 
 def describe_missing_program(serving: Serving) -> str:
-    """Write the message that the program of the server is not installed; empty where it is."""
+    """Write the message that the program of the server's command is not installed. The message is empty where it is
+    installed."""
     program = server_command(serving, "", "", 0, 1)[0]
     if shutil.which(program):
         return ""
@@ -183,8 +195,8 @@ def describe_missing_program(serving: Serving) -> str:
 
 
 def _claim_port() -> tuple[int, contextlib.ExitStack]:
-    """Find a free port and lock it, so that no other job of this machine takes it; returns both. The lock is released
-    when it is closed."""
+    """Choose a free port and lock it, so that no other job of this machine takes it. Returns the port and its lock,
+    which is released by ``close()``."""
     folder = Path(tempfile.gettempdir()) / f"cdpr-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     while True:
@@ -196,6 +208,6 @@ def _claim_port() -> tuple[int, contextlib.ExitStack]:
 
 
 def _describe_exit(code: int) -> str:
-    """Describe how a process with this exit code ended: "by SIGKILL", "with exit status 1"."""
+    """Describe how a process with this exit ``code`` ended: "by SIGKILL" or "with exit status 1"."""
     number = -code if code < 0 else code - 128  # of the signal, if one ended it
     return f"by {signal.Signals(number).name}" if number in {*signal.Signals} else f"with exit status {code}"

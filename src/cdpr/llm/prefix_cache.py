@@ -1,7 +1,8 @@
-"""The prefix cache: a radix tree over token ids, whose nodes own slots of a pool of keys and values.
+"""The prefix cache: a radix tree over token ids, each of whose nodes owns slots in tensors of keys and values. Prompts
+that begin alike compute and store their common prefix once.
 
-A *path* is a sequence of token ids, encoded as bytes. Each slot of the pool has room for the keys and values of one
-token, in all layers.
+A *path* is a sequence of token ids, encoded as bytes. A *slot* has room for the keys and values of one token, in all
+layers.
 """
 
 from array import array
@@ -19,16 +20,19 @@ _BYTES = 4  # for each token of a path
 
 
 def as_path(tokens: Sequence[int]) -> bytes:
-    """Encode token ids as bytes, four each. Comparing bytes is much faster than comparing sequences of integers."""
+    """Encode token ids as bytes, four for each. Bytes are compared much faster than sequences of integers."""
     return array("i", tokens).tobytes()
 
 
 @dataclass(slots=True, eq=False)
 class CacheNode:
-    """A node of the tree: the tokens ``edge`` (as bytes) that lead to it from its parent, and their ``slots``.
+    """A node of the tree: the tokens ``edge`` (as bytes) that lead to it from its parent, and the ``slots`` of their
+    keys and values.
 
-    ``used`` is the time of its last use, ``number`` counts the nodes by creation, ``level`` is one more than
-    that of the :class:`CachedPath` for which it was made.
+    - ``used``: the number of the batch that used it last.
+    - ``number``: counts the nodes in the order of their creation.
+    - ``level``: nodes of a batch are filled level by level. A node is one level above the nodes of the same batch that
+      its path begins with (:attr:`CachedPath.level`).
     """
 
     edge: bytes
@@ -41,9 +45,13 @@ class CacheNode:
 
 
 class CachedPath(NamedTuple):
-    """A path in the cache, which ends at ``node``. ``slots`` int32 ``[tokens]`` are those of the whole path; the first
-    ``known`` tokens were in the tree before. ``level`` is the highest :attr:`CacheNode.level` among the nodes of the
-    path that were in the tree and that this batch still has to fill; 0 without such nodes."""
+    """A path in the cache, which ends at ``node``. ``slots`` int32 ``[tokens]`` are those of all its tokens; the first
+    ``known`` tokens were in the tree before.
+
+    ``level`` is the highest :attr:`CacheNode.level` of those nodes on the path that were in the tree before but that
+    this batch has yet to fill; 0 without such nodes. A batch fills paths in the order of their level, so that a path
+    finds the prefix that it shares filled.
+    """
 
     node: CacheNode
     slots: np.ndarray
@@ -52,10 +60,8 @@ class CachedPath(NamedTuple):
 
 
 class PrefixCache:
-    """A cache of the keys and values of at most ``capacity`` tokens; the least recently used leaves are evicted.
-
-    A slot holds one token's keys and values of all layers. Slot 0 belongs to no token: padding reads and writes it.
-    """
+    """A cache of the keys and values of at most ``capacity`` tokens. When it is full, the least recently used leaves of
+    the tree are evicted. Slot 0 belongs to no token: padding reads and writes it."""
 
     def __init__(self, transformer: Transformer, capacity: int) -> None:
         self._transformer = transformer
@@ -74,7 +80,7 @@ class PrefixCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all prefixes, for example because the weights changed."""
+        """Forget all prefixes, for example because the weights of the model changed."""
         self._free = np.arange(self.capacity, 0, -1, dtype=np.int32)  # a stack: low slots are used again first
         self._n_free = self.capacity
         self._clock = 0
@@ -84,13 +90,13 @@ class PrefixCache:
         self._root.parent = self._root
 
     def tick(self) -> None:
-        """Begin a batch: nodes used from here on are not evicted before the next tick."""
+        """Begin a batch. Nodes that are used from here on are not evicted before the next call."""
         self._clock += 1
         self._filled = self._created
 
     def insert(self, path: bytes) -> CachedPath | None:
-        """Put a path into the tree, and allocate slots for the tokens that it did not have: those behind
-        :attr:`CachedPath.known`. The caller fills them by :meth:`write`. Returns None when the pool is full."""
+        """Put a path into the tree and allocate slots for its tokens that were not there, those behind the first
+        ``known`` ones; the caller fills them by :meth:`write`. Returns None where the cache has no room for them."""
         node, at, level, slots_so_far = self._descend(self._root, path)
         known = at // _BYTES
         if at < len(path):
@@ -102,8 +108,9 @@ class PrefixCache:
         return CachedPath(node, np.concatenate(slots_so_far), known, level)
 
     def grow(self, node: CacheNode, path: bytes) -> tuple[int, np.ndarray]:
-        """Put ``path`` into the tree below ``node``. Returns the number of its tokens that were there before, and the
-        slots of the others, which the caller fills by :meth:`write`; no slots when the pool is full."""
+        """Put the path that begins at ``node`` into the tree, such as the sampled tokens behind a prompt. Returns the
+        number of its tokens that were there before, and the slots of the others, int32; the caller fills them by
+        :meth:`write`. There are no slots where the cache has no room."""
         node, at, level, _ = self._descend(node, path)
         slots = self._allocate((len(path) - at) // _BYTES)
         if slots is None:
@@ -113,29 +120,29 @@ class PrefixCache:
         return at // _BYTES, slots
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Fill ``slots`` (int64 ``[T]``) of one layer with ``keys`` and ``values``, each ``[T, kv_heads *
+        """Fill the slots ``slots`` (int64 ``[T]``) of one layer with ``keys`` and ``values``, each ``[T, kv_heads *
         head_dim]``."""
         self._keys[layer].index_copy_(0, slots, keys)
         self._values[layer].index_copy_(0, slots, values)
 
     def read(self, layer: int, index: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Copy the slots ``index`` (see :meth:`index`) of one layer into the contiguous ``keys`` and ``values``
-        ``[rows, kv_heads, tokens, head_dim]``."""
+        """Copy slots of one layer into the contiguous tensors ``keys`` and ``values``, each ``[rows, kv_heads, tokens,
+        head_dim]``. :meth:`index` makes ``index`` from the slots."""
         for pool, out in ((self._keys[layer], keys), (self._values[layer], values)):
             torch.index_select(pool.view(-1, self._width), 0, index, out=out.view(-1, self._width))
 
     def index(self, slots: np.ndarray) -> Tensor:
-        """Compute the index by which :meth:`read` reads the slots ``[rows, tokens]``: rows of the pool, head by
-        head."""
+        """Compute the index by which :meth:`read` reads ``slots`` (int ``[rows, tokens]``), int64 ``[rows * kv_heads *
+        tokens]``: the rows of a layer's tensor where each head of a token has one row."""
         heads = np.arange(self._heads, dtype=slots.dtype)[:, None]
         return torch.from_numpy((slots[:, None] * self._heads + heads).reshape(-1)).to(self._keys[0].device)
 
     def _descend(self, node: CacheNode, path: bytes) -> tuple[CacheNode, int, int, list[np.ndarray]]:
-        """Follow ``path`` down from ``node`` as far as the tree has it. Where the path ends or turns off within an
-        edge, the edge is split.
+        """Follow ``path`` down from ``node`` as far as the tree has it. Where the path ends or turns off within the
+        edge of a node, that node is split.
 
-        Returns the last node on the path, the number of bytes of the path up to it, the :attr:`CachedPath.level`, and
-        the slots of each node on the way.
+        Returns the last node on the path, the number of bytes of the path up to it, the level
+        (:attr:`CachedPath.level`), and the slots of each node on the way.
         """
         at, level, slots, clock, filled = 0, 0, [], self._clock, self._filled
         while (child := node.children.get(path[at : at + _BYTES])) is not None:
@@ -154,14 +161,15 @@ class PrefixCache:
         return node, at, level, slots
 
     def _attach(self, parent: CacheNode, edge: bytes, slots: np.ndarray, level: int) -> CacheNode:
-        """Add a child to ``parent`` and return it."""
+        """Create a node with this edge, these slots and this level as a child of ``parent``; returns it."""
         self._created += 1
         node = CacheNode(edge, slots, parent, self._clock, self._created, level)
         parent.children[edge[:_BYTES]] = node
         return node
 
     def _split(self, node: CacheNode, tokens: int) -> CacheNode:
-        """Split a node behind its first ``tokens`` tokens into two; returns the upper one, whose child is the rest."""
+        """Split a node behind the first ``tokens`` tokens of its edge. Returns the new upper node; the old node becomes
+        its child and keeps the other tokens."""
         cut = tokens * _BYTES
         upper = CacheNode(node.edge[:cut], node.slots[:tokens], node.parent, node.used, node.number, node.level)
         node.parent.children[upper.edge[:_BYTES]] = upper
@@ -170,7 +178,8 @@ class PrefixCache:
         return upper
 
     def _allocate(self, count: int) -> np.ndarray | None:
-        """Allocate ``count`` slots, after evicting old nodes if need be; None when the pool is full."""
+        """Allocate ``count`` slots, int32 ``[count]``, after evicting old nodes if need be; None where the cache has no
+        room."""
         if count > self._n_free:
             self._evict(max(count, self.capacity // 8))
             if count > self._n_free:
@@ -179,7 +188,8 @@ class PrefixCache:
         return self._free[self._n_free : self._n_free + count][::-1].copy()
 
     def _evict(self, count: int) -> None:
-        """Free unused nodes, least recently used first and children before parents, until ``count`` slots are free."""
+        """Free the slots of nodes that this batch does not use, until ``count`` slots are free. The least recently used
+        come first, children before their parents."""
         nodes = list(self._root.children.values())
         for node in nodes:  # the list grows: parents come before their children
             nodes += node.children.values()
@@ -193,7 +203,7 @@ class PrefixCache:
 
 
 def _common_tokens(edge: bytes, path: bytes, at: int) -> int:
-    """The number of tokens with which ``edge`` and ``path``, from byte ``at`` on, begin alike."""
+    """The number of tokens with which ``edge`` and the part of ``path`` from byte ``at`` on begin alike."""
     ours, theirs = np.frombuffer(edge, np.int32), np.frombuffer(path[at : at + len(edge)], np.int32)
     different = np.flatnonzero(ours[: len(theirs)] != theirs)
     return int(different[0]) if len(different) else len(theirs)

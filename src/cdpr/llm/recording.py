@@ -1,12 +1,12 @@
-"""Recordings of answers: every answer is paid for once. It is written to the disk before it is used, and read when the
-same question comes again.
+"""Recordings of the answers of models, so that every answer is paid for once. An answer is written to the disk before
+it is used, and read when the same question comes again.
 
-A question is everything that decides the answer: the model, the digest of its weights where they are local, the
-messages, the sampling parameters, and the index of the sample. Above temperature 0 it includes the seed, so that
-another ``evaluation.seed`` samples again, even from servers without seeds. It does not include address and key.
+A *question* is everything that decides the answer: the model (for local weights their digest), the messages, the
+sampling parameters, and the index of the sample. Above temperature 0 it includes the seed, so that another
+``evaluation.seed`` samples again even from servers without seeds. Address and key of the server are not part of it.
 
-A missing answer (not :attr:`~.types.Completion.is_answer`: an empty text, or a conversation that the server cannot
-answer) is recorded too. A replay repeats it; other modes ask again.
+A reply that is no answer (:attr:`~.types.Completion.is_answer`: its text is empty, or the server cannot answer the
+conversation) is recorded too. A replay returns it; in the other modes the model is asked again.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ _ANSWER = TypeAdapter(Completion)
 
 
 class AnswerMissing(ModelUnavailable):
-    """A replay reached a question without a recorded answer."""
+    """A replay, which sends no requests, came to a question without a recorded answer."""
 
 
 class AnswerRow(NamedTuple):
-    """A row of the table ``answers``: the key of the question, the model's name, question and answer as JSON text, and
-    the time in ISO format."""
+    """A row of the table ``answers``: the key of the question (:func:`question_key`), the name of the model, the
+    question and its answer as JSON text, and the time in ISO format."""
 
     question: str
     model: str
@@ -52,8 +52,8 @@ class AnswerRow(NamedTuple):
 
 
 class Recordings:
-    """The recorded answers in ``<state>/recordings``. Those about credentialed cases have a folder that only the owner
-    can read."""
+    """The database of recorded answers in ``<state>/recordings``. Answers about credentialed cases are in a folder of
+    their own, which only the owner can read."""
 
     def __init__(self, state: str | Path, credentialed: bool) -> None:
         self.folder = recordings_folder(state, credentialed)
@@ -66,28 +66,31 @@ class Recordings:
         return read_answer(rows[0][0]) if rows else None
 
     def record(self, model: str, asked: str, answer: Completion, system: str) -> Completion:
-        """Record the answer of ``model`` to the question ``asked`` (JSON text), and its use by ``system``. Returns the
-        answer that counts: this one, or one that another process recorded before."""
+        """Record the answer of ``model`` to the question ``asked`` (JSON text), and that ``system`` (an agent, judge or
+        matcher) uses it. Returns the answer to use: this one, or the one that another process recorded before."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
         row, dataset = AnswerRow(question_key(asked), model, asked, write_answer(answer), date), DATASET.get()
         earlier = self.journal.write(lambda database: insert_answer(database, row, [system], dataset))
         return read_answer(earlier or row.answer)
 
     def record_use(self, question: str, system: str) -> None:
-        """Record that ``system`` uses the answer to a question for the current data set."""
+        """Record that ``system`` uses the answer to the question with this key, for cases of the current data set."""
         dataset = DATASET.get()
         self.journal.write(lambda database: _insert_uses(database, [system], dataset, question))
 
 
 def recordings_folder(state: str | Path, credentialed: bool) -> Path:
-    """The folder of the recordings of open, or of credentialed, cases."""
+    """The folder below ``state`` of the recordings about credentialed cases, or about open ones."""
     return Path(state) / "recordings" / ("credentialed" if credentialed else "open")
 
 
 def insert_answer(database: sqlite3.Connection, row: AnswerRow, systems: Sequence[str], dataset: str) -> str | None:
-    """Insert an answer, and its uses by ``systems`` for a data set. Where the question already has an answer, that one
-    stays and is returned as JSON text, and only the uses are inserted; else returns None. An earlier row without an
-    answer (:attr:`~.types.Completion.is_answer`) is replaced."""
+    """Insert an answer into the database, and that ``systems`` use it for cases of ``dataset``. Returns None where it
+    was inserted.
+
+    Where the question already has an answer, that one stays and is returned as JSON text; only the uses are inserted. A
+    recorded reply that is no answer (:attr:`~.types.Completion.is_answer`) is replaced, unless the new one is equal.
+    """
     _insert_uses(database, systems, dataset, row.question)
     earlier = database.execute("SELECT answer FROM answers WHERE question = ?", (row.question,)).fetchone()
     if earlier and (earlier[0] == row.answer or read_answer(earlier[0]).is_answer):
@@ -97,15 +100,18 @@ def insert_answer(database: sqlite3.Connection, row: AnswerRow, systems: Sequenc
 
 
 def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], dataset: str, question: str) -> None:
-    """Insert that these systems use a question for cases of a data set."""
+    """Insert into the database that ``systems`` use the answer to the question with this key, for cases of
+    ``dataset``."""
     database.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (dataset, question))
     database.executemany("INSERT OR IGNORE INTO uses VALUES (?, ?)", [(system, question) for system in systems])
 
 
 class RecordedModel(Model):
-    """A model that answers from recordings, and sends only questions without a recorded answer to ``inner``. Without
-    ``inner`` it is a replay, which raises AnswerMissing for them. It takes only messages: models that take tokens run
-    in this process, free and repeatable."""
+    """A model that answers from recordings. It sends only questions without a recorded answer to the model ``inner``,
+    and records what that answers. Without ``inner`` it is a replay, which raises AnswerMissing for such questions.
+
+    It takes only messages. Models that take token ids run in this process, where answers are free and repeatable.
+    """
 
     def __init__(self, spec: ModelSpec, inner: Model | None) -> None:
         self.inner = inner
@@ -118,7 +124,8 @@ class RecordedModel(Model):
         return f"<recorded {self.inner!r}>"
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """The answers to a conversation, each recorded or new. Raises AnswerMissing where a replay has none."""
+        """Get one answer to a conversation for each index in ``samples``, recorded or new. Raises AnswerMissing where a
+        replay has none."""
         return list(await asyncio.gather(*(self._answer(messages, k, sampling, seed) for k in samples)))
 
     def refresh(self) -> None:
@@ -127,8 +134,8 @@ class RecordedModel(Model):
             self.inner.refresh()
 
     async def _answer(self, messages: Messages, sample: int, sampling: Sampling, seed: int) -> Completion:
-        """Get one answer to a conversation: the recorded one, or a new one of ``inner``, which is then recorded. Raises
-        AnswerMissing where a replay has none."""
+        """Get the answer with the index ``sample`` to a conversation: the recorded one, or a new one of ``inner``,
+        which is then recorded. Raises AnswerMissing where a replay has none."""
         asked = canonical_json(question_fields(self._identity, messages, sample, sampling, seed))
         question, system = question_key(asked), SYSTEM.get()
         recorded = self.recordings.find(question)
@@ -142,7 +149,7 @@ class RecordedModel(Model):
         if question not in self._tasks:  # the same question, asked twice at the same time, is paid for once
 
             async def ask_and_record(inner: Model) -> Completion:
-                """Get the answer of the inner model, and record it."""
+                """Get the answer of the inner model and record it; returns the answer to use."""
                 [answer] = await inner.chat(messages, (sample,), sampling, seed)
                 return self.recordings.record(self._name, asked, answer, system)
 
@@ -151,7 +158,8 @@ class RecordedModel(Model):
         return await asyncio.shield(self._tasks[question])
 
     def _missing(self, question: str, system: str) -> AnswerMissing:
-        """Make the error that a replay has no answer to the question with this key."""
+        """Make the error that a replay has no answer to the question with this key. It names the case, or its pseudonym
+        if it is credentialed."""
         case = CASE.get() or "unknown"
         if self._spec.credentialed:
             case = pseudonym(self._spec.state, case)
@@ -166,9 +174,10 @@ class RecordedModel(Model):
 
 
 def model_identity(spec: ModelSpec) -> dict[str, Any]:
-    """The fields of a question that identify the model: its name or weights, further fields of its requests, and the
-    command of a server that the job starts. (Sampling and messages are other fields; the answer is cut out of a reply
-    after recording.)"""
+    """Collect the fields of a question that identify the model: its kind, its name or the digest of its weights,
+    further fields of its requests, and the command of a server that the job starts. Sampling parameters and messages
+    are added by :func:`question_fields`. How the answer is cut out of a reply is not included, because replies are
+    recorded whole."""
     fields: dict[str, Any] = {"kind": spec.kind}
     weights: str | None = spec.where
     if spec.kind != "folder":
@@ -190,7 +199,8 @@ def model_identity(spec: ModelSpec) -> dict[str, Any]:
 def question_fields(
     model: Mapping[str, Any], messages: Messages, sample: int, sampling: Sampling, seed: int
 ) -> dict[str, Any]:
-    """Build a question as JSON fields, from the :func:`model_identity` and everything else that decides the answer."""
+    """Build a question as a dictionary for JSON: the fields ``model`` of :func:`model_identity`, the messages, the
+    index of the sample, the sampling parameters that differ from their defaults, and above temperature 0 the seed."""
     parameters = {}
     for field in dataclasses.fields(sampling):
         value = getattr(sampling, field.name)
@@ -208,18 +218,18 @@ def canonical_json(fields: Mapping[str, Any]) -> str:
 
 
 def question_key(asked: str) -> str:
-    """The key of a question in the database: the SHA-256 of its :func:`canonical_json` text."""
+    """Compute the key of a question in the database: the SHA-256 of ``asked``, its :func:`canonical_json` text."""
     return hashlib.sha256(asked.encode()).hexdigest()
 
 
 def write_answer(answer: Completion) -> str:
-    """Write an answer as JSON text, without token ids and log-probabilities."""
+    """Write an answer as JSON text. Token ids and log-probabilities are left out; recorded answers have none."""
     return canonical_json(_ANSWER.dump_python(answer, exclude={"token_ids", "logprobs"}))
 
 
 def read_answer(text: str) -> Completion:
-    """Read an answer from its JSON text. Impossible token counts and unpaired surrogates, which earlier versions
-    recorded, are corrected. Raises ValueError for a text that holds no answer."""
+    """Read an answer from its JSON text. Impossible token counts become None and unpaired surrogates U+FFFD, because
+    earlier versions recorded both. Raises ValueError for a text that holds no answer."""
     fields = json.loads(text)
     usage = fields.get("usage")
     if isinstance(usage, dict):

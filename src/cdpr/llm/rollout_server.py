@@ -1,4 +1,4 @@
-"""verl's rollout servers as a model. verl itself is not imported: the caller passes its client."""
+"""The rollout servers of verl as a model. verl itself is not imported here: the caller passes verl's client."""
 
 import asyncio
 import contextvars
@@ -20,8 +20,8 @@ prefix in its cache."""
 class RolloutServer(Model):
     """A model behind verl's ``client``, which sends each request to a free rollout server.
 
-    Every call ends within ``timeout`` seconds. Errors of a server show only their type, since the message may quote the
-    prompt. ``versions`` collects the versions of the weights that answered.
+    A call that takes longer than ``timeout`` seconds fails. The error of a server shows only its type, since its
+    message may quote the prompt. ``versions`` collects the versions of the weights (training steps) that answered.
     """
 
     tokenizer: ChatTokenizer
@@ -34,28 +34,30 @@ class RolloutServer(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """Sample completions of a token prompt, one request for each. With SGLang they cannot be repeated."""
+        """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``, with one
+        request each. The seed makes them repeatable, except with SGLang. Raises ModelFailure where a server fails."""
         fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
         fields |= {"top_p": sampling.top_p, "top_k": sampling.top_k or -1, "logprobs": True}
 
-        def seed_fields(k: int) -> dict[str, int]:
-            """Make the fields of the request for sample k by which the server draws its random numbers."""
+        def seed_fields(sample: int) -> dict[str, int]:
+            """Make the fields by which the server draws random numbers for the completion with the index ``sample``."""
             if self.rollout == "sglang":  # takes no seed outside of its deterministic mode; samples differ anyway
                 return {}
             if self.rollout == "vllm":  # takes only a seed, so every sample needs one of its own
-                return {"seed": derive_seed(seed, k)}
-            return {"seed": seed, "sample": k}  # the CPU rollout draws as the engine torch does, by both numbers
+                return {"seed": derive_seed(seed, sample)}
+            return {"seed": seed, "sample": sample}  # the CPU rollout draws as the engine torch does, by both numbers
 
         return list(await asyncio.gather(*(self._complete(prompt_ids, fields | seed_fields(k)) for k in samples)))
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """Score given continuations of a token prompt, one request for each. Raises SettingsError with SGLang."""
+        """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt, with
+        one request for each continuation. Raises SettingsError with SGLang, which does not report them."""
         if self.rollout == "sglang":
             return await super().score(prompt_ids, continuations)
         fields = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
 
         async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
-            """The log-probabilities of one continuation's tokens."""
+            """Get the log-probabilities of the tokens of one continuation."""
             output = await self._generate([*prompt_ids, *continuation], fields)
             ids = [row[0] for row in output.extra_fields["prompt_ids"]]
             logprobs = [row[0] for row in output.extra_fields["prompt_logprobs"]]
@@ -64,7 +66,8 @@ class RolloutServer(Model):
         return list(await asyncio.gather(*map(score_one, continuations)))
 
     async def _complete(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Completion:
-        """Sample one completion. Raises ModelFailure where the server aborts it or gives no log-probabilities."""
+        """Send a request for one completion, with verl's sampling parameters ``fields``. Raises ModelFailure where the
+        server aborts it or does not give the log-probability of every token."""
         output = await self._generate(prompt_ids, fields)
         ids = tuple(output.token_ids)
         if not ids or output.stop_reason == "aborted":
@@ -75,8 +78,8 @@ class RolloutServer(Model):
         return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs), finish, usage)
 
     async def _generate(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Any:
-        """Send one request; returns verl's output, and adds the version of the weights that answered to ``versions``.
-        Raises ModelFailure where the server fails or takes too long."""
+        """Send a request with verl's sampling parameters ``fields``; returns verl's output, and adds the version of the
+        weights that answered to ``versions``. Raises ModelFailure where the server fails or takes too long."""
         name = CONVERSATION.get() or uuid4().hex
         try:
             async with asyncio.timeout(self.timeout):

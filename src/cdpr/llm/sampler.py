@@ -1,4 +1,4 @@
-"""The in-process model: it answers concurrent requests of coroutines together, in batches.
+"""The model in this process. It answers the concurrent requests of many coroutines together, in batches.
 
 Waiting requests are answered when the event loop has nothing else to run. The rows of a batch are sorted, and every
 completion has its own random numbers, so that results do not depend on the order of the coroutines.
@@ -27,10 +27,11 @@ _QUIET_TURNS = 16  # turns of the event loop without a new request after which a
 
 
 class InProcessSampler(Model):
-    """A model that runs a :class:`Transformer` in this process.
+    """A model that samples with a :class:`Transformer` in this process.
 
-    The keys and values of prefixes are cached until :meth:`refresh`. Together with those of the completions that are
-    decoded they take 1.5 GiB on a CPU, and on a GPU the share ``memory_share`` of the free memory.
+    It caches the keys and values of all prompts and completions until :meth:`refresh`. The cache and the completions
+    that are being decoded take 1.5 GiB of memory on a CPU, and on a GPU the share ``memory_share`` of its free memory.
+    Raises SettingsError for a tokenizer with token ids that the transformer does not have.
     """
 
     tokenizer: ChatTokenizer
@@ -64,38 +65,45 @@ class InProcessSampler(Model):
         dtype: torch.dtype | None = None,
         template: Mapping | None = None,
     ) -> Self:
-        """Open a sampler with the weights and the tokenizer of a Hugging Face folder; ``template`` are arguments of its
-        chat template, ``dtype`` is by default the stored one."""
+        """Open a sampler with the weights and the tokenizer of a Hugging Face folder. ``dtype`` is the type of the
+        weights, by default the stored one; ``template`` are arguments of the chat template. Raises SettingsError for a
+        folder that cannot be used."""
         return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder, template))
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> Self:
-        """Make a sampler that shares the parameters of a transformers model; call :meth:`refresh` after they
-        changed."""
+        """Make a sampler that shares the parameters of a transformers model, such as the one in training. The caller
+        calls :meth:`refresh` after the parameters changed."""
         return cls(Transformer.from_model(model), tokenizer, memory_share)
 
     def refresh(self) -> None:
-        """Forget all prefixes, so that results do not depend on earlier weights or work."""
+        """Clear the prefix cache, so that results do not depend on earlier weights, nor in the last bit on earlier
+        requests."""
         self._prefixes.clear()
 
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """Sample completions of a prompt of token ids, in one batch with the requests of other coroutines. Raises
-        ValueError for an empty prompt, a token id outside the vocabulary, no sample index or a negative one, and a
-        prompt that leaves no room for ``sampling.max_tokens``."""
+        """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``, in one batch
+        with the requests of other coroutines.
+
+        Raises ValueError for an empty prompt, a token id outside the vocabulary, an empty ``samples`` or a negative
+        index in it, and for a prompt that leaves no room for ``sampling.max_tokens``.
+        """
         return await self._enqueue(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """Compute the log-probabilities of each continuation's tokens, in one batch with the requests of other
-        coroutines. Raises ValueError as :meth:`sample`, and for an empty continuation."""
+        """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt, in one
+        batch with the requests of other coroutines. Raises ValueError as :meth:`sample`, and for an empty
+        continuation."""
         given = tuple(map(tuple, continuations))
         longest = max(map(len, given), default=0)
         request = Request(tuple(prompt_ids), tuple(range(len(given))), Sampling(max(longest, 1)), 0, given)
         return [completion.logprobs for completion in await self._enqueue(request)]
 
     async def _enqueue(self, request: Request) -> list[Completion]:
-        """Add a request to the waiting ones, and wait for its completions. Raises ValueError as :meth:`sample`."""
+        """Check a request, add it to the waiting ones, and wait for its completions. Raises ValueError as
+        :meth:`sample`."""
         self._check_request(request)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
@@ -106,26 +114,28 @@ class InProcessSampler(Model):
         return await future
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Sample answers to a conversation; :data:`~.types.TOO_LONG` where it leaves no room for one."""
+        """Sample one answer to a conversation for each index in ``samples``. Each is :data:`~.types.TOO_LONG` where the
+        conversation leaves no room for ``sampling.max_tokens``."""
         prompt_ids = self.tokenizer.encode_conversation(messages)
         if len(prompt_ids) + sampling.max_tokens > self.max_positions:
             return [TOO_LONG] * len(samples)
         return await self.sample(prompt_ids, samples, sampling, seed)
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """Sample completions of many requests at once, without an event loop; returns them in the order of the
-        requests. Raises ValueError as :meth:`sample`."""
+        """Compute the completions of many requests at once, without an event loop. Returns a list per request, in their
+        order. Raises ValueError as :meth:`sample`."""
         for request in requests:
             self._check_request(request)
         return self._decode(requests)
 
     def _decode(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """Compute the completions of all requests, in one batch for each set of sampling parameters."""
+        """Compute the completions of all requests, with one batch for each set of sampling parameters. Returns a list
+        per request, in their order."""
         results: list[list[Completion]] = [[] for _ in requests]
         by_parameters: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for i, request in enumerate(requests):
+        for index, request in enumerate(requests):
             sampling = request.sampling
-            by_parameters[sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)].append(i)
+            by_parameters[sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)].append(index)
         for parameters in sorted(by_parameters):
             batch, owners = _make_batch(requests, by_parameters[parameters])
             with torch.inference_mode():
@@ -143,10 +153,10 @@ class InProcessSampler(Model):
 
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:
         """Answer the waiting requests once :data:`_QUIET_TURNS` turns of the event loop have brought no new one; until
-        then this method is scheduled again for the next turn.
+        then schedule this method again for the next turn.
 
         ``known`` requests were waiting in the last turn, and the last ``quiet`` turns brought no new one. The wait lets
-        all episodes share a batch: an episode needs several turns of the event loop between two of its requests.
+        all episodes share a batch: each needs several turns of the event loop between two of its requests.
         """
         if len(self._pending) > known or quiet < _QUIET_TURNS:
             quiet = 0 if len(self._pending) > known else quiet + 1
@@ -164,7 +174,8 @@ class InProcessSampler(Model):
             future.set_result(completions)
 
     def _check_request(self, request: Request) -> None:
-        """Raise ValueError for a request that :meth:`sample` or :meth:`score` refuses."""
+        """Raise ValueError for a request with an invalid prompt, index or continuation, or one that exceeds the model's
+        positions (see :meth:`sample` and :meth:`score`)."""
         size = self.transformer.architecture.vocab_size
         if not request.prompt:
             raise ValueError("the prompt is empty: a completion needs at least one token")
@@ -184,9 +195,9 @@ class InProcessSampler(Model):
 
 
 def cache_memory(device: torch.device, share: float) -> int:
-    """The bytes that a sampler may use for keys and values: 1.5 GiB on a CPU; on a GPU ``share`` of the memory that is
-    free after the weights are loaded, and at least 1.5 GiB. Of a process that may take only a fraction of the GPU
-    (``torch.cuda.set_per_process_memory_fraction``), what is left of that fraction counts as free."""
+    """Compute the bytes that a sampler may use for keys and values: 1.5 GiB on a CPU; on a GPU ``share`` of the memory
+    that is free after the weights are loaded, but at least 1.5 GiB. If the process may take only a fraction of the GPU
+    (``torch.cuda.set_per_process_memory_fraction``), only the rest of this fraction counts as free."""
     if device.type != "cuda":
         return _CPU_CACHES
     free, total = torch.cuda.mem_get_info(device)
@@ -195,8 +206,9 @@ def cache_memory(device: torch.device, share: float) -> int:
 
 
 def open_folder(spec: ModelSpec) -> InProcessSampler:
-    """Open the model in a Hugging Face folder, with the stored data type. Raises SettingsError where its registry entry
-    has request fields other than ``chat_template_kwargs``, or no temperature."""
+    """Open the model in the Hugging Face folder ``spec.where`` as a sampler, with the stored data type. Raises
+    SettingsError where the model's entry in ``workflow/models.yaml`` asks for what a sampler cannot do: request fields
+    other than ``chat_template_kwargs``, or no temperature."""
     extra = spec.entry.extra if spec.entry else {}
     unknown = sorted(name for name, value in extra.items() if value is not None and name != "chat_template_kwargs")
     if unknown:
@@ -210,8 +222,8 @@ def open_folder(spec: ModelSpec) -> InProcessSampler:
 
 
 def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Batch, np.ndarray]:
-    """Make a batch of the requests ``indices``, which have equal sampling parameters. Returns the batch, and for each
-    of its rows (completions) the index of its request.
+    """Make a batch of the requests with these ``indices``, which have equal sampling parameters. Returns the batch, and
+    for each of its rows (completions) the index of its request.
 
     Rows have a canonical order, so that results do not depend on the order of the requests: short prompts come first,
     which saves padding, and equal prompts are adjacent. The order of equal requests does not matter, since their
@@ -219,15 +231,15 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
     """
     paths = {i: as_path(requests[i].prompt) for i in indices}
 
-    def sort_key(i: int) -> tuple:
-        """The key that sorts request ``i``; equal only for equal requests."""
-        request = requests[i]
-        return len(paths[i]), paths[i], request.seed, request.sampling.max_tokens, request.samples, request.given
+    def sort_key(index: int) -> tuple:
+        """The key that sorts the request ``index``. Keys are equal only for equal requests."""
+        request, path = requests[index], paths[index]
+        return len(path), path, request.seed, request.sampling.max_tokens, request.samples, request.given
 
     order = sorted(indices, key=sort_key)
-    distinct = list(dict.fromkeys(paths[i] for i in order))
+    distinct = list(dict.fromkeys(paths[i] for i in order))  # prompts
     number = {path: n for n, path in enumerate(distinct)}
-    counts = [len(requests[i].samples) for i in order]
+    counts = [len(requests[i].samples) for i in order]  # rows of each request
     prompt = np.repeat([number[paths[i]] for i in order], counts)
     limit = np.repeat([requests[i].sampling.max_tokens for i in order], counts)
     given = None
@@ -235,8 +247,8 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
         rows = [row for i in order for row in requests[i].given]
         limit = np.array([len(row) for row in rows])
         given = np.zeros((len(rows), limit.max()), np.int64)
-        for n, row in enumerate(rows):
-            given[n, : len(row)] = row
+        for padded_row, row in zip(given, rows, strict=True):
+            padded_row[: len(row)] = row
     seed = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
     sample = np.concatenate([requests[i].samples for i in order])
     batch = Batch(requests[order[0]].sampling, distinct, prompt, limit, seed, sample, given)

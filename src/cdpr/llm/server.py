@@ -1,9 +1,9 @@
-"""Models on servers: connection, key, time-outs, retries, and errors that quote no text of a case.
+"""Models on servers: connection, API key, time-outs, retries, and errors that quote no text of a case.
 
-The official clients (``openai``, ``anthropic``) send the requests; connection, key and retries are ours, so that
-credentialed text goes only to the checked host. :mod:`.answers` reads answers and errors. After an error of unknown
-cause the same request is sent with harmless words. If the server answers that one, the conversation is the cause,
-and only this reply is lost; otherwise the request is wrong, or the server has a problem.
+The official packages (``openai``, ``anthropic``) send the requests over a connection of ours, so that credentialed text
+goes only to the checked host. :mod:`.answers` reads answers and errors. After an error of unknown cause the same
+request is sent with harmless words. If the server answers those, the text of the conversation is the cause, and only
+this reply is lost. Otherwise the request is wrong, or the server has a problem.
 """
 
 import asyncio
@@ -39,9 +39,11 @@ _log = logging.getLogger(__name__)
 class _Request(NamedTuple):
     """A request for completions, which may be sent several times.
 
-    ``send(client)`` sends it; ``read`` reads the completions in the answer (see the readers of :mod:`.answers`);
-    ``most_tokens`` are upper bounds of the tokens of prompt and answer. ``send_harmless`` sends the same request with
-    other words, to test whether the text of the conversation causes an error; None for token prompts.
+    - ``send(client)`` sends it and returns the answer as an object of the package.
+    - ``read(answer)`` reads the completions in the answer (see the readers of :mod:`.answers`).
+    - ``most_tokens``: upper bounds of the number of tokens of the prompt and of the answer, for the budget.
+    - ``send_harmless(client)`` sends the same request with other words, to test whether the text of the conversation
+      causes an error. It is None for prompts of token ids.
     """
 
     send: Callable[[Any], Awaitable[Any]]
@@ -51,10 +53,12 @@ class _Request(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """How one attempt to send a request ended: with completions, or with an error to raise (``result``).
+    """How one attempt to send a request ended. ``result`` are the completions, or the error to raise.
 
-    ``outcome`` says what it cost. ``retry``: another attempt may succeed, after at least ``wait`` seconds.
-    ``timed_out``: no answer came in time. ``may_be_text``: the text of the conversation may be the cause of the error.
+    - ``outcome``: what the attempt cost: the tokens of a :class:`~.types.Usage`, ``free``, or ``unknown``.
+    - ``retry``: another attempt may succeed, after at least ``wait`` seconds.
+    - ``timed_out``: no answer came in time.
+    - ``may_be_text``: the text of the conversation may be the cause of the error.
     """
 
     result: list[Completion] | ModelFailure
@@ -66,14 +70,16 @@ class _Attempt(NamedTuple):
 
 
 class ServedModel(Model):
-    """A model at ``spec.address``, called through the Python package ``package``.
+    """A model at the address ``spec.address``, called through the Python package ``package``. A subclass serves one
+    protocol.
 
-    The key is read from the first environment variable of ``keys`` when a request is sent, and stored nowhere. These
-    are variables of the model's own provider, so that no provider gets another's key. Retried are lost connections,
-    answers that are empty, unfinished or of another form, and the statuses 408, 409, 425, 429 and 5xx, after the time
-    that the server asks for (``Retry-After``). An answer that stays empty is returned. A request that timed out is
-    retried once, if the server has answered other requests since. Redirects are not followed. Proxies are used only for
-    open cases on other machines.
+    - The API key is read from the first environment variable in ``keys`` that is set, when a request is sent, and
+      stored nowhere. The variables are those of the model's own provider, so that no provider gets another's key.
+    - Retried are lost connections, answers that are empty, unfinished or of another form, and the statuses 408, 409,
+      425, 429 and 5xx, after the time that the server asks for (``Retry-After``). If the answer is still empty in the
+      last attempt, it is returned. A request that timed out is retried once, and only if the server has answered other
+      requests since.
+    - Redirects are not followed. Proxies are used only for open cases on other machines.
     """
 
     package: ClassVar[str]
@@ -106,20 +112,23 @@ class ServedModel(Model):
 
     @abstractmethod
     def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
-        """Send a conversation; returns the package's answer, for :meth:`read`."""
+        """Send a conversation with the client of :meth:`make_client`; returns the package's answer, for
+        :meth:`read`."""
 
     @staticmethod
     @abstractmethod
     def read(answer: Any) -> Completion:
-        """Read the completion in the package's answer to a conversation."""
+        """Read the completion in the package's answer to a conversation. Raises the errors of
+        :func:`~.answers.read_openai`."""
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Sample answers to a conversation, one request for each."""
+        """Sample one answer to a conversation for each index in ``samples``, with one request each and a seed of its
+        own. Raises ModelFailure or ModelUnavailable where the server fails."""
         harmless = [{**message, "content": "Hello."} for message in messages]
 
-        def make_request(k: int) -> _Request:
-            """Make the request for sample k."""
-            own_seed = derive_seed(seed, k)
+        def make_request(sample: int) -> _Request:
+            """Make the request for the answer with the index ``sample``."""
+            own_seed = derive_seed(seed, sample)
             return _Request(
                 send=lambda client: self.send(client, messages, sampling, own_seed),
                 read=lambda answer: [self.read(answer)],
@@ -131,9 +140,12 @@ class ServedModel(Model):
         return [completion for [completion] in batches]
 
     async def _complete(self, request: _Request) -> list[Completion]:
-        """Send a request, again if need be; returns its completions. Raises ModelFailure for an error. Where the server
-        answers the same request with harmless words, the text of the conversation was the cause of the error, and the
-        completion is :data:`FAILED`."""
+        """Send a request, again if need be; returns its completions. Raises the error of the last attempt, a
+        ModelFailure.
+
+        Where the error may be due to the text of the conversation, the same request is sent with harmless words. If the
+        server answers these, the text was the cause, and the completion is :data:`FAILED`.
+        """
         self.spec.check()
         client, open_requests = self._connect()
         async with open_requests:
@@ -152,7 +164,8 @@ class ServedModel(Model):
         """Send a request until an attempt succeeds or retrying does not help, at most ``retries`` + 1 times; returns
         the last attempt. The cost of every attempt is booked.
 
-        An attempt that timed out is repeated once, and only if the server has meanwhile answered another request."""
+        An attempt that timed out is repeated once, and only if the server has meanwhile answered another request.
+        """
         begin, timeouts = time.monotonic(), 0
         for number in range(retries + 1):
             if self.spec.server:
@@ -170,8 +183,9 @@ class ServedModel(Model):
         return last
 
     async def _attempt(self, sent: Awaitable[Any], read: Callable[[Any], list[Completion]]) -> _Attempt:
-        """Await the answer to a request and read it. Errors are returned, not raised: raised here, they would have the
-        package's error as context, which may quote the text of a case."""
+        """Await the answer to a request that was ``sent``, and read it; returns how the attempt ended. Errors are
+        returned, not raised: raised here, they would have the package's error as context, which may quote the text of a
+        case."""
         notice = asyncio.get_running_loop().call_later(_SILENCE, self._log_silence, time.monotonic())
         try:
             async with asyncio.timeout(self.spec.timeout):  # for the whole answer, which may arrive in parts
@@ -193,7 +207,8 @@ class ServedModel(Model):
         return self._read_answer(answer, read)
 
     def _read_answer(self, answer: Any, read: Callable[[Any], list[Completion]]) -> _Attempt:
-        """Read the completions in an answer of the server; an answer without a text is to be retried."""
+        """Read the completions in an answer of the server; returns the finished attempt. An error within the answer, an
+        unreadable answer, and one with an empty text are to be retried if the server may do better."""
         try:
             inner_error = answers.find_error(answer)
             if inner_error:  # sent as an answer, with status 200
@@ -212,13 +227,16 @@ class ServedModel(Model):
         return _Attempt(completions, completions[0].usage or "unknown", retry=is_empty)
 
     def _log_silence(self, begin: float) -> None:
-        """Log, once, that the server has answered nothing since ``begin``."""
+        """Log a warning if the server has answered no request since the time ``begin`` (of ``time.monotonic``). Further
+        calls log nothing until the server has answered."""
         if not self._is_silent and self._last_answer < begin:
             self._is_silent = True
             _log.warning("%s: waiting for an answer, at most %g seconds", self._label, self.spec.timeout)
 
     def _interpret_error(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
-        """Decide what an error of the server means, by its status, body and headers; returns the attempt."""
+        """Decide what an error of the server means, by its HTTP status, body (parsed JSON, or text) and headers.
+        Returns the attempt: the completion of a conversation that is too long or refused, an error that may pass and is
+        retried, or an error to raise."""
         problem, meaning = f"status {status}", answers.classify_error(status, body)
         if meaning == "no money":
             advice = "the account has no money left, or reached its limit; answers so far are kept"
@@ -242,7 +260,8 @@ class ServedModel(Model):
         return _Attempt(error, "free", may_be_text=status in answers.CONVERSATION_ERRORS)
 
     def _retryable(self, problem: str, outcome: Outcome, wait: float = 0.0, may_be_text: bool = False) -> _Attempt:
-        """Make the attempt that ended with a ``problem`` which may pass; logs each kind of problem once."""
+        """Make the attempt that ended with a ``problem`` which may pass, such as "status 503"; ``outcome``, ``wait``
+        and ``may_be_text`` are those of :class:`_Attempt`. Logs each problem once."""
         if problem not in self._problems:
             self._problems.add(problem)
             _log.warning("%s: %s; trying again (this warning comes once)", self._label, problem)
@@ -251,8 +270,8 @@ class ServedModel(Model):
         return _Attempt(error, outcome, retry=True, wait=wait, may_be_text=may_be_text)
 
     def _connect(self) -> tuple[Any, asyncio.Semaphore]:
-        """Get the client, and the semaphore that limits its open requests. All requests of an event loop share them,
-        because a new connection pool costs more than a request."""
+        """Get the package's client, and the semaphore that limits the number of open requests. All requests of an event
+        loop share them, because a new pool of connections costs more than a request."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             socket, no_limits = parse_unix_socket(self.address), httpx2.Limits()  # the semaphore limits open requests
@@ -269,7 +288,8 @@ class ServedModel(Model):
         return self._pool
 
     def _add_key(self, request: httpx2.Request) -> httpx2.Request:
-        """Put the API key into the headers of a request; a server that this process started gets none."""
+        """Put the API key into the headers of a request and return the request. A server that this process started gets
+        no key."""
         request.headers.pop("Authorization", None)  # the package's placeholder
         names = () if self.spec.server else self.keys  # an own server needs no key
         key = next((os.environ[name] for name in names if os.environ.get(name)), None)
@@ -279,18 +299,21 @@ class ServedModel(Model):
 
 
 class OpenAIServer(ServedModel):
-    """A server with OpenAI's protocol. It answers messages, and with a ``tokenizer`` also token prompts (vLLM).
+    """A server with OpenAI's protocol. It answers conversations, and with a ``tokenizer`` also prompts of token ids
+    (vLLM).
 
-    Reply k to a token prompt depends on prompt, seed and k alone, even where one request asks for several k. Token
-    prompts ask for token ids (``return_token_ids``, vLLM 0.10.2 and later); without them the text is tokenised, perhaps
-    into other tokens than the sampled ones. There are no log-probabilities: replies are not trained on.
+    The completion with the index k of a prompt of token ids depends on prompt, seed and k alone, also where one request
+    asks for several. Such requests ask for token ids (``return_token_ids``, vLLM 0.10.2 and later). From a server
+    without this the text is tokenised here, perhaps into other tokens than the sampled ones. There are no
+    log-probabilities, so completions cannot be trained on.
     """
 
     package, read = "openai", staticmethod(answers.read_openai)
     key_names = ("CDPR_API_KEY", "OPENAI_API_KEY")
 
     def make_client(self, connection: httpx2.AsyncClient) -> Any:
-        """Make the client of the package ``openai``."""
+        """Make the client of the package ``openai`` over ``connection``. The key that it wants is a placeholder: the
+        connection adds the real one."""
         url = "http://localhost/v1" if parse_unix_socket(self.address) else self.address
         own = {"api_key": "unused", "max_retries": 0, "timeout": None}
         return self._sdk.AsyncOpenAI(base_url=url, http_client=connection, **own)
@@ -298,8 +321,12 @@ class OpenAIServer(ServedModel):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """Sample completions of a token prompt: one request for each run of successive numbers in ``samples``. At
-        temperature 0 one for each number, since vLLM then gives only one reply per request."""
+        """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``. One request
+        asks for all indices of a run of successive ones; at temperature 0 one request for each index, since vLLM then
+        gives only one completion per request.
+
+        Raises SettingsError without a tokenizer, and ModelFailure where the server fails or refuses the prompt.
+        """
         tokenizer = self.tokenizer
         if tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
@@ -311,7 +338,8 @@ class OpenAIServer(ServedModel):
     def _token_request(
         self, tokenizer: ChatTokenizer, prompt_ids: Sequence[int], numbers: Sequence[int], sampling: Sampling, seed: int
     ) -> _Request:
-        """Make the request for the completions ``numbers`` (successive ones) of a token prompt."""
+        """Make the request for the completions with the indices ``numbers`` (successive ones) of the prompt
+        ``prompt_ids`` (token ids)."""
         fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
         fields |= {"top_p": sampling.top_p, "seed": (derive_seed(seed, 0) + numbers[0]) % 2**63}  # + i for reply i
         # The package sends `extra_body` as it is; it would look at every token of `prompt`.
@@ -330,12 +358,14 @@ class OpenAIServer(ServedModel):
         )
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """Score given continuations of a token prompt, one request for each (vLLM)."""
+        """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt, with
+        one request for each continuation (vLLM). Raises SettingsError without a tokenizer, and ModelFailure where the
+        server fails or refuses the prompt."""
         if self.tokenizer is None:
             return await super().score(prompt_ids, continuations)
 
         async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
-            """The log-probabilities of one continuation's tokens."""
+            """Get the log-probabilities of the tokens of one continuation."""
             tokens = [*prompt_ids, *continuation]
             fields: dict[str, Any] = {"max_tokens": 1, "extra_body": {"prompt": tokens, "prompt_logprobs": 0}}
             request = _Request(
@@ -349,7 +379,8 @@ class OpenAIServer(ServedModel):
         return list(await asyncio.gather(*map(score_one, continuations)))
 
     def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
-        """Send a conversation, with the fields that the provider of the model understands."""
+        """Send a conversation to the model, with the sampling fields that its provider understands and the further
+        fields ``extra`` of its entry in ``workflow/models.yaml``."""
         entry = self.spec.entry
         provider = PROVIDERS[entry.provider if entry else "own"]
         fields: dict[str, Any] = {provider.limit: sampling.max_tokens}
@@ -370,8 +401,8 @@ class OpenAIServer(ServedModel):
         return client.chat.completions.create(model=self.spec.name, messages=turns, **fields)
 
     def _check_sampled(self, completions: list[Completion]) -> list[Completion]:
-        """Return the completions unchanged. Raises ModelFailure where one was not sampled, because the prompt was too
-        long or refused."""
+        """Return the completions unchanged. Raises ModelFailure where the server sampled none, because the prompt was
+        too long or refused."""
         for completion in completions:
             if completion.finish_reason == "too_long":
                 raise ModelFailure(f"{self._label}: the prompt exceeds what the server reads")
@@ -380,8 +411,9 @@ class OpenAIServer(ServedModel):
         return completions
 
     def _read_continuations(self, tokenizer: ChatTokenizer, answer: Any, count: int) -> list[Completion]:
-        """Read the ``count`` completions in an answer to a token prompt; the first one gets the usage of all. Raises
-        TypeError for another number of completions, and for token ids that are no numbers."""
+        """Read the ``count`` completions in an answer to a prompt of token ids. The first one gets the usage of all,
+        the others a usage of 0. Raises TypeError for another number of completions, and for token ids that are no
+        integers."""
         choices = answer.choices
         if len(choices) != count:
             raise TypeError("not as many completions as requested")
@@ -403,25 +435,26 @@ class OpenAIServer(ServedModel):
 
 
 def split_runs(numbers: Sequence[int]) -> list[list[int]]:
-    """Split numbers into runs of successive ones: 1 2 3 7 8 into [1, 2, 3] and [7, 8]."""
+    """Split ascending numbers into runs of successive ones: 1 2 3 7 8 into [1, 2, 3] and [7, 8]."""
     runs = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     return [[k for _, k in run] for _, run in runs]
 
 
 class AnthropicServer(ServedModel):
-    """Anthropic's own API. It answers messages. Since its version of 2026-10-21 it takes neither temperature nor seed:
-    only ``max_tokens`` of the sampling counts, and answers cannot be repeated."""
+    """Anthropic's own API. It answers conversations. Since its version of 2026-10-21 it takes neither temperature nor
+    seed: of the sampling parameters only ``max_tokens`` is sent, and answers cannot be repeated."""
 
     package, read = "anthropic", staticmethod(answers.read_anthropic)
     key_names = ("CDPR_API_KEY", "ANTHROPIC_API_KEY")
 
     def make_client(self, connection: httpx2.AsyncClient) -> Any:
-        """Make the client of the package ``anthropic``."""
+        """Make the client of the package ``anthropic`` over ``connection``. The key that it wants is a placeholder: the
+        connection adds the real one."""
         own = {"api_key": "unused", "max_retries": 0, "timeout": self.spec.timeout, "open_telemetry": False}
         return self._sdk.AsyncAnthropic(base_url=self.address, http_client=connection, **own)
 
     def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
-        """Send a conversation; its system messages become the field ``system``."""
+        """Send a conversation to the model; its system messages become the field ``system``."""
         fields: dict[str, Any] = {"model": self.spec.name, "max_tokens": sampling.max_tokens}
         if system := "\n\n".join(m["content"] for m in messages if m["role"] == "system"):
             fields["system"] = system

@@ -1,4 +1,4 @@
-"""The specification of a model and of its requests, and the function that opens models of all kinds."""
+"""The specification of a model (where it is, how requests are sent to it), and the function that opens it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,26 +30,32 @@ _FROZEN_RETRIES = 10  # for the frozen server, which may be restarting
 
 
 def kind_of(where: str) -> str:
-    """The kind of model at the folder or address ``where``: ``folder``, ``openai``, ``anthropic`` or ``verl``."""
+    """The kind of model at ``where``, an address or a folder: ``openai`` (http, https, unix), ``anthropic``, ``verl``,
+    or else ``folder``."""
     return _SCHEMES.get(where.partition(":")[0].lower(), "folder")
 
 
 def module_of(where: str) -> str:
-    """The name of the Python module that opens the model at the folder or address ``where``: "cdpr.llm.server"."""
+    """The name of the Python module that opens the model at ``where``, an address or a folder: ``cdpr.llm.server``."""
     return _KINDS[kind_of(where)].partition(":")[0]
 
 
 def modules_of(entry: ModelEntry | None, served: bool = False) -> tuple[str, ...]:
-    """List the names of the Python modules that call a model, whose code is part of run keys. The model is that of a
-    registry ``entry``, or, with None, the run's policy; ``served``: the job starts a server for the policy."""
+    """List the names of the Python modules that call a model. Their code is part of the run key of a job that uses the
+    model, so that a change of it makes the job run again.
+
+    The model is that of an ``entry`` of ``workflow/models.yaml``; None is the policy of the run, on a server that the
+    job starts if ``served`` is true.
+    """
     if entry is None:
         return module_of("http:" if served else ""), _AGENT_MODEL
     return module_of(entry.where or "http:"), _AGENT_MODEL, _RECORDING
 
 
 def device_of(policy: Policy) -> str:
-    """Choose the device of a model in this process: ``cpu`` or ``cuda``, by ``policy.device``. Raises RuntimeError
-    where that asks for a GPU and torch finds none."""
+    """Choose the device of a model in this process: ``cpu`` or ``cuda``. With ``policy.device`` ``auto`` that is the
+    GPU if there is one, but the CPU for the tiny policy. Raises RuntimeError where the setting is ``cuda`` and torch
+    finds no GPU."""
     if policy.device == "cpu" or (policy.device == "auto" and policy.model == "tiny"):
         return "cpu"
     import torch
@@ -67,21 +73,23 @@ class ModelSpec:
 
     ``where`` is a Hugging Face folder, ``http(s)://HOST:PORT/v1`` or ``unix:/PATH`` of a server with OpenAI's protocol
     (under ``/v1``), ``anthropic`` (or ``anthropic:URL``), or ``verl:ROLLOUT`` for verl's rollout servers. ``name`` is
-    the model's name on a server. ``credentialed``: requests hold text under a data use agreement; without a default, so
+    the model's name on a server. ``credentialed``: requests hold text under a data use agreement; it has no default, so
     that no caller forgets it.
 
     For a server:
 
     - ``timeout``: seconds for a whole answer; ``at_once``: most open requests.
     - ``retries``: attempts after the first; ``pause``: seconds before the first retry, doubled each time up to 30.
-    - ``replicas``: all requests of a case go to one of them (vLLM's data parallel ranks).
-    - ``server``: set for a server that this process starts.
-    - ``tokens``: the folder of a tokenizer, with which the server takes token prompts.
+    - ``replicas``: copies of the model (vLLM's data parallel ranks). All requests of a case go to the same one, which
+      has cached the prompts of the case.
+    - ``server``: the server, if this process starts it.
+    - ``tokens``: the folder of a tokenizer, with which the server takes prompts of token ids.
 
-    For a folder: its ``device``, and further arguments ``template`` of the chat template.
+    For a folder: its ``device``, and ``template``, further arguments of the chat template.
 
-    ``entry`` is the model's entry in the registry. Calls are counted if there is an entry, or if ``metered``. ``calls``
-    says whether answers are recorded in the folder ``state``, and what they may cost (None: neither).
+    ``entry`` is the model's entry in ``workflow/models.yaml``. Calls are counted if there is an entry, or if
+    ``metered``. ``calls`` are the settings of recording answers in the folder ``state`` and of their budget (None: no
+    recording, no budget). ``governance`` may name an agreement to send credentialed text to another machine.
     """
 
     where: str
@@ -104,25 +112,28 @@ class ModelSpec:
 
     @property
     def kind(self) -> str:
-        """``folder``, ``openai``, ``anthropic`` or ``verl``."""
+        """The kind of the model: ``folder``, ``openai``, ``anthropic`` or ``verl``."""
         return kind_of(self.where)
 
     @property
     def address(self) -> str | None:
-        """The URL of requests; None for a model without an address."""
+        """The address to which requests are sent; None for a folder and for verl's servers."""
         if self.kind == "anthropic":
             return self.where.partition(":")[2] or "https://api.anthropic.com"
         return self.where if self.kind == "openai" else None
 
     @property
     def is_replay(self) -> bool:
-        """Whether all answers come from recordings."""
+        """Whether all answers come from recordings, so that no request is sent."""
         return self.calls is not None and self.calls.mode == "replay"
 
     def check(self, dataset: str = "") -> "Disclosure | None":
-        """Check that the model can be used, before any work. Returns a :class:`~.guard.Disclosure` where credentialed
-        text will go to another machine, else None. Raises SettingsError for a model that cannot be opened, and
-        GovernanceError, which names ``dataset``, where no agreement allows the disclosure."""
+        """Check that the model can be used, before any work is done.
+
+        Returns a :class:`~.guard.Disclosure` where credentialed text will go to another machine, else None. Raises
+        SettingsError for a model that cannot be opened, and GovernanceError, which names the data set ``dataset``,
+        where no agreement allows the disclosure.
+        """
         if self.kind == "folder":
             check_folder(self.where)
         if self.address is None or self.is_replay:
@@ -138,8 +149,8 @@ class ModelSpec:
 
     @classmethod
     def of_entry(cls, entry: ModelEntry, settings: Settings, *, credentialed: bool) -> Self:
-        """Make the specification of the model of a registry ``entry``. Raises SettingsError where it has no address or
-        folder."""
+        """Make the specification of a model in ``workflow/models.yaml`` from its ``entry``. Raises SettingsError where
+        the entry has no address or folder."""
         if entry.where is None:
             raise SettingsError(
                 f"model {entry.label or entry.id!r}: set `at` to its address or folder; see `cdpr systems`"
@@ -154,20 +165,21 @@ class ModelSpec:
         return replace(spec, credentialed=credentialed, entry=entry, calls=settings.calls, state=state)
 
     def served(self, server: "OwnServer") -> Self:
-        """Make the specification of the same model on ``server``, which this process starts. Of a policy, which has no
-        ``entry``, the server takes token prompts."""
+        """Make the specification of the same model on ``server``, which this process starts. A policy, which has no
+        ``entry``, takes prompts of token ids there too."""
         tokens = None if self.entry else self.where
         return replace(self, where=server.address, name=server.name, server=server, tokens=tokens)
 
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> Self:
-        """Make the specification of the model in a Hugging Face folder, in this process; ``policy`` names the device
-        and the arguments of the chat template."""
+        """Make the specification of the model in a Hugging Face folder, which will run in this process. ``policy``
+        gives its device and the arguments of its chat template."""
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod
     def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> Self:
-        """Make the specification of the frozen initial policy on the server at ``training.verl.frozen.url``."""
+        """Make the specification of the frozen initial policy on the server at ``training.verl.frozen.url``. It samples
+        the continuations of counterfactual actions."""
         frozen = settings.training.verl.frozen
         return cls(
             where=str(frozen.url),
@@ -181,16 +193,18 @@ class ModelSpec:
 
     @classmethod
     def of_rollouts(cls, settings: Settings) -> Self:
-        """Make the specification of the policy on verl's rollout servers, which are on the machines of the run."""
+        """Make the specification of the policy in training on verl's rollout servers. They count as this machine,
+        because they are on the machines of the run."""
         return cls(where=f"verl:{settings.training.verl.server}", credentialed=True)
 
 
 def open_model(spec: ModelSpec, **parts: Any) -> Model:
-    """Open the model of a specification: the weights of a folder are read; a server gets no request yet.
+    """Open the model of a specification. The weights of a folder are read now; a server gets its first request later.
 
-    ``parts`` are further arguments of the model's class: the ``tokenizer`` of a server that takes token prompts, or
-    verl's ``client`` and its ``tokenizer``. With ``spec.calls`` answers are recorded or replayed; with ``spec.entry``
-    or ``spec.metered`` calls are counted. Raises SettingsError and GovernanceError as :meth:`ModelSpec.check`.
+    ``parts`` are further arguments of the model's class: the ``tokenizer`` of a server that takes prompts of token ids,
+    or verl's ``client`` and its ``tokenizer``. With ``spec.calls`` answers are recorded or replayed, unless its mode is
+    ``live``. With ``spec.entry`` or ``spec.metered`` calls are counted. Raises SettingsError and GovernanceError as
+    :meth:`ModelSpec.check`.
     """
     spec.check()
     if spec.tokens:

@@ -1,8 +1,8 @@
-"""The cost of calls in US dollars, and a budget that no call exceeds.
+"""The cost of model calls in US dollars, and a budget that no call exceeds.
 
-The highest possible cost of a call is reserved before it is sent; the real cost replaces it after the answer. So the
-budget holds with any number of processes, and after kills. A call that timed out, or whose process died, may have been
-billed: it counts with its highest cost.
+Before a call is sent, its highest possible cost is reserved; after the answer the real cost replaces it. So the budget
+holds with any number of processes, and after kills. A call that timed out, or whose process died, may have been billed:
+it counts with its highest possible cost.
 """
 
 import asyncio
@@ -49,10 +49,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Spent:
-    """The calls of one system to one model, and their costs in US dollars.
+    """The calls of one ``system`` (an agent, judge or matcher) to one ``model``, and their costs in US dollars.
 
-    ``usd`` is the total without ``reserved_usd`` of calls in progress. It includes ``unknown_usd``, the highest cost of
-    ``unknown_calls`` whose usage is unknown. ``calls`` and tokens are those of answered calls.
+    - ``calls``, ``prompt_tokens``, ``completion_tokens``: of the calls whose tokens the server reported.
+    - ``usd``: the cost of all calls but those in progress, ``unknown_usd`` included.
+    - ``unknown_usd``: the highest possible cost of the ``unknown_calls``, whose tokens are unknown.
+    - ``reserved_usd``: the highest possible cost of the calls in progress.
     """
 
     system: str
@@ -67,8 +69,8 @@ class Spent:
 
 
 class Spending:
-    """The costs of one model, in the database of the folder ``spec.state``. :meth:`reserve` is called before each call
-    of the model, :meth:`book` after it. ``label`` names the model in errors."""
+    """The costs of one model, in a database in the folder ``spec.state`` that all processes share. A client calls
+    :meth:`reserve` before each call of the model and :meth:`book` after it. ``label`` names the model in errors."""
 
     def __init__(self, spec: ModelSpec, prices: Prices, label: str) -> None:
         self.label, self.model, self.prices = label, spec.name, prices
@@ -78,8 +80,8 @@ class Spending:
 
     @classmethod
     def open(cls, spec: ModelSpec, label: str) -> Self | None:
-        """Open the costs of a model; None for a model without prices. Raises SettingsError where a budget is set, and
-        the model has no prices though its calls may cost money."""
+        """Open the costs of a model; None for a model without prices. Raises SettingsError where a budget is set, but
+        this model has no prices although its calls may cost money."""
         if spec.entry and spec.entry.prices:
             return cls(spec, spec.entry.prices, label)
         if spec.calls and spec.calls.budget_usd is not None and has_unknown_cost(spec.entry, spec.address):
@@ -91,9 +93,9 @@ class Spending:
         return None
 
     async def reserve(self, prompt_tokens: int, max_tokens: int) -> int:
-        """Reserve the highest possible cost of a call, with at most these tokens of prompt and answer; returns the
-        number of the reservation. Waits while calls in progress hold the rest of the budget. Raises ModelUnavailable
-        where the budget is used up."""
+        """Reserve the highest possible cost of a call with at most these numbers of tokens of prompt and answer.
+        Returns the number of the reservation. Waits while other calls in progress hold the rest of the budget. Raises
+        ModelUnavailable where the budget has no room for the call."""
         needed, system, waits = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get(), 0
         while True:
             number, left, reserved = self._journal.write(lambda database: self._reserve(database, system, needed))
@@ -108,9 +110,12 @@ class Spending:
             await asyncio.sleep(_POLL)
 
     def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
-        """Insert a reservation of ``needed`` US dollars for ``system``. Returns its number, None while other
-        reservations leave no room in the budget; and the US dollars that were left and reserved before. Raises
-        ModelUnavailable where the budget is used up."""
+        """Insert a reservation of ``needed`` US dollars for ``system``, if the budget has room for it.
+
+        Returns the number of the reservation, or None where other reservations leave no room at present; then the US
+        dollars of the budget that were not spent, and those that were reserved before. Raises ModelUnavailable where
+        the budget has no room even without other reservations.
+        """
         now = time.time()
         query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"
         [(spent, reserved)] = database.execute(query, {"now": now})
@@ -129,11 +134,11 @@ class Spending:
         return number, left, reserved
 
     def book(self, number: int, outcome: Outcome) -> None:
-        """Replace the reservation ``number`` by the cost of its call: that of the usage ``outcome``, 0 if it is
-        ``free``, the reserved cost if it is ``unknown``."""
+        """Replace the reservation ``number`` by the cost of its call. ``outcome`` are the tokens that the call used, or
+        ``free`` (costs nothing), or ``unknown`` (costs what was reserved)."""
 
         def replace_reservation(database: sqlite3.Connection) -> None:
-            """Delete the reservation and add its cost to ``spent``."""
+            """Delete the reservation, and add its cost to the table ``spent``."""
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"
             system, model, usd = database.execute(query, (number,)).fetchone()
             database.execute("DELETE FROM holders WHERE id = ?", (number,))
@@ -155,15 +160,16 @@ class Spending:
 
 @functools.cache
 def _describe_process(number: int) -> str:
-    """Write machine, number and start time of a process as JSON; together they identify it."""
+    """Describe the process with this number as JSON: machine, number and start time, which identify it even after its
+    number is used again."""
     import psutil
 
     return json.dumps([platform.node(), number, psutil.Process(number).create_time()])
 
 
 def _is_dead(holder: str) -> bool:
-    """Whether a process, as :func:`_describe_process` writes it, has ended. False for one of another machine, about
-    which this is unknown."""
+    """Whether the process that :func:`_describe_process` described as ``holder`` has ended. False for a process of
+    another machine, about which this is unknown."""
     import psutil
 
     node, *_, number, start = json.loads(holder)
@@ -177,16 +183,17 @@ def _is_dead(holder: str) -> bool:
 
 
 def _release_dead(database: sqlite3.Connection) -> None:
-    """End the reservations of dead processes: they count as spent from now on, because their calls may have been
-    billed."""
+    """End the reservations of processes that have died. From now on they count as spent, because their calls may have
+    been billed."""
     query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"
     dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
     database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)
 
 
 def has_unknown_cost(entry: ModelEntry | None, address: str | None) -> bool:
-    """Whether the cost of a call of a model is unknown: it has no prices and is not free. Models in this process
-    (``address`` None) and on servers of this machine are free, unless their ``entry`` says that they are paid."""
+    """Whether a model has no prices although its calls may cost money. Models in this process (``address`` is None) and
+    on servers of this machine cost nothing, unless their ``entry`` in ``workflow/models.yaml`` names a paid
+    provider."""
     if address is None or (entry and entry.prices):
         return False
     is_paid = entry is not None and entry.paid
@@ -194,12 +201,14 @@ def has_unknown_cost(entry: ModelEntry | None, address: str | None) -> bool:
 
 
 def bound_prompt_tokens(messages: Messages) -> int:
-    """Compute an upper bound of the tokens of a conversation: one for each byte, and those of the template."""
+    """Compute an upper bound of the number of prompt tokens of a conversation: one per byte of its messages, and those
+    that the provider's chat template adds."""
     return _TEMPLATE_TOKENS + sum(_MESSAGE_TOKENS + len(message["content"].encode()) for message in messages)
 
 
 def spent(state: str | Path) -> list[Spent]:
-    """Read all costs in the folder ``state``: one entry for each system and model."""
+    """Read all costs in the folder ``state``: one entry for each pair of system (agent, judge or matcher) and model.
+    Calls in progress are in their ``reserved_usd``."""
     if not database_path(state).exists():
         return []
     query = (
@@ -212,13 +221,13 @@ def spent(state: str | Path) -> list[Spent]:
 
 
 def database_path(state: str | Path) -> Path:
-    """The file of the database of all costs in the folder ``state``."""
+    """The path of the database of all costs in the folder ``state``."""
     return Path(state) / "recordings" / "spending.sqlite"
 
 
 def render_spent(state: str, budget: float | None) -> str:
-    """Write what was spent as a table. ``state`` is the folder of state, ``budget`` is ``calls.budget_usd`` (USD, None
-    where it is not set)."""
+    """Write the table that ``cdpr spend`` prints: the calls, tokens and costs of each system and model in the folder
+    ``state``, their total, and what is left of ``budget`` (US dollars; None: no budget is set)."""
     import pandas as pd  # here, for it would slow every call of a model
 
     bills = pd.DataFrame(spent(state))

@@ -1,7 +1,8 @@
-"""Chat tokenizer of a Hugging Face folder, without importing transformers.
+"""The tokenizer and chat template of a Hugging Face folder, without importing transformers.
 
-A conversation is built from tokens: :meth:`ChatTokenizer.encode_conversation` gives those of the first prompt,
-:meth:`ChatTokenizer.encode_user_turn` those between two assistant turns. Sampled tokens are never tokenised again.
+The prompts of an episode are built from token ids: :meth:`ChatTokenizer.encode_conversation` gives those of the first
+prompt, :meth:`ChatTokenizer.encode_user_turn` those between two assistant turns. Sampled tokens are never decoded and
+tokenised again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +21,8 @@ _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_toke
 
 
 class ChatTokenizer:
-    """Tokenizer and chat template of a Hugging Face ``folder``. ``template`` has further arguments of the template,
-    such as ``enable_thinking``.
+    """Tokenizer and chat template of a Hugging Face ``folder``. ``template`` has further arguments of the chat
+    template, such as ``enable_thinking``.
 
     Attributes: ``end_of_turn``, the token id that ends an assistant turn; ``eos_ids``, all token ids that end a
     completion; ``largest_id``, the largest token id. Raises :class:`SettingsError` for a folder without
@@ -58,7 +59,7 @@ class ChatTokenizer:
         self.eos_ids = frozenset(i for i in eos if i is not None)
 
     def encode(self, text: str) -> list[int]:
-        """Encode a text as token ids. Control tokens that are written in it are recognised, none is added."""
+        """Encode a text as token ids. Special tokens that are written in the text are recognised; none is added."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -66,33 +67,38 @@ class ChatTokenizer:
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def decode_batch(self, sequences: Iterable[Sequence[int]]) -> list[str]:
-        """Decode many sequences of token ids, each as :meth:`decode` does."""
+        """Decode many sequences of token ids to one text each, without special tokens."""
         return self._tokenizer.decode_batch([list(ids) for ids in sequences], skip_special_tokens=True)
 
     def finish_reason(self, ids: Sequence[int]) -> Literal["stop", "length"]:
-        """Why a sampled reply ended: ``stop`` at an end token, else ``length``."""
+        """Why a sampled completion with the token ids ``ids`` ended: ``stop`` if its last token is an end token, else
+        ``length``."""
         return "stop" if ids[-1] in self.eos_ids else "length"
 
     def render(self, messages: Messages) -> str:
-        """Render a conversation and the start of the next assistant turn as text. Messages have ``role`` (system, user,
-        assistant) and ``content``. Raises SettingsError where the template fails or exceeds its limits."""
+        """Render a conversation, and the start of the assistant's reply to it, as the text of a prompt. Messages have
+        ``role`` (system, user, assistant) and ``content``. Raises SettingsError where the template fails or exceeds its
+        limits."""
         return render(self._template, messages, self._arguments, self.folder)
 
     def encode_conversation(self, messages: Messages) -> list[int]:
-        """Encode a conversation and the start of the next assistant turn as token ids."""
+        """Encode a conversation, and the start of the assistant's reply to it, as the token ids of a prompt. Raises
+        SettingsError as :meth:`render`."""
         return self.encode(self.render(messages))
 
     def encode_user_turn(self, user_text: str) -> list[int]:
-        """Encode what comes between two assistant turns: the template's text behind the end-of-turn token of the first,
-        the user's message ``user_text``, and the start of the second turn. Returns token ids.
+        """Encode what comes between two assistant turns: what the template writes behind the end-of-turn token of the
+        first, the user's message ``user_text``, and the start of the second. Returns token ids, to be appended to those
+        of the first turn.
 
         A turn that was cut by ``max_tokens`` lacks its end-of-turn token: append :attr:`end_of_turn` first.
         """
         return self.encode(self._render_after_assistant(user_text)[len(self._end_text) :])
 
     def _render_after_assistant(self, user_text: str) -> str:
-        """Render what follows the content of an assistant turn: its end, the user's message ``user_text``, and the
-        start of the next assistant turn. Raises SettingsError where the template does not show assistant turns."""
+        """Render what follows the content of an assistant turn: the end of the turn, the user's message ``user_text``,
+        and the start of the next assistant turn. Raises SettingsError where the template does not show assistant
+        turns."""
         turns = (("user", "hello"), ("assistant", _MARKER), ("user", user_text))
         rendered = self.render([{"role": role, "content": content} for role, content in turns])
         _, marker, after = rendered.partition(_MARKER)
@@ -101,8 +107,8 @@ class ChatTokenizer:
         return after
 
     def _find_end_of_turn(self) -> tuple[str, int]:
-        """Find the special token with which the template ends an assistant turn; returns its text and its id. Raises
-        SettingsError where the template ends the turn otherwise."""
+        """Find the special token with which the template ends an assistant turn, such as ``<|im_end|>``. Returns its
+        text and its id. Raises SettingsError where the template ends the turn with anything else."""
         after = self._render_after_assistant("hello")
         added_tokens = self._tokenizer.get_added_tokens_decoder().items()
         candidates = [
@@ -116,8 +122,8 @@ class ChatTokenizer:
         return max(candidates, key=lambda candidate: len(candidate[0]))  # "<|im_end|>", not "<|"
 
     def _read_template(self, config: Mapping[str, Any]) -> str:
-        """Read the chat template of the folder, or of the ``config`` of the tokenizer; returns its source. Raises
-        SettingsError where there is none."""
+        """Read the source of the chat template: the file ``chat_template.jinja``, else the entry in ``config``, the
+        content of ``tokenizer_config.json``. Raises SettingsError where there is none."""
         path = self.folder / "chat_template.jinja"
         if path.is_file():
             return path.read_text(encoding="utf-8")

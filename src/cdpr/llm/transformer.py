@@ -1,8 +1,8 @@
-"""Forward pass of decoders of the Qwen3 and Llama families with Hugging Face weights.
+"""The forward pass of decoders of the Qwen2, Qwen3 and Llama families with Hugging Face weights.
 
 It has only the parts that sampling needs: RMSNorm, rotary positions (default and llama3 scaling), grouped-query
-attention, optional query/key norms and biases, tied embeddings. The weights are a dictionary of tensors, which a model
-in training can share. An :class:`Attention` stores keys and values.
+attention, optional query/key norms and biases, tied embeddings. The weights are a dictionary of tensors, which may be
+the parameters of a model in training. Keys and values are stored by an :class:`Attention`.
 """
 
 import math
@@ -31,8 +31,8 @@ _ONEDNN_LEAST = 2**20  # multiplications from which a call of oneDNN is faster
 
 
 def padded(tokens: int) -> int:
-    """Round a number of tokens up to one of the eight sizes between two powers of two: 100 to 104, 1000 to 1024. OneDNN
-    compiles a kernel per shape, so few shapes save time."""
+    """Round a number of tokens up to one of the eight sizes between two powers of two: 100 to 104, 1000 to 1024. oneDNN
+    compiles a kernel for every new shape, so few shapes save time."""
     step = max(8, 2 ** (tokens.bit_length() - 4))
     return -(-tokens // step) * step
 
@@ -41,9 +41,11 @@ def padded(tokens: int) -> int:
 class DecoderConfig:
     """The fields of ``config.json`` that the forward pass depends on.
 
-    ``rope`` has the parameters of the rotary positions, ``tied`` says that the output head is the embedding,
-    ``head_norms`` that queries and keys are normalised (Qwen3), ``biased`` names the linear maps with a bias. ``dtype``
-    is None where the file names none.
+    - ``rope``: the parameters of the rotary positions.
+    - ``tied``: the output head uses the weights of the embedding.
+    - ``head_norms``: the queries and keys of each head are normalised (Qwen3).
+    - ``biased``: names of the linear maps with a bias, such as ``self_attn.q_proj``.
+    - ``dtype``: the type of the weights; None where the file names none.
     """
 
     vocab_size: int
@@ -63,10 +65,11 @@ class DecoderConfig:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> Self:
-        """Read the content of a ``config.json``, with the defaults of transformers. Raises :class:`SettingsError`,
-        which begins with ``where`` and names the key, for anything that this forward pass does not compute."""
+        """Read the content of a ``config.json``; missing keys get the defaults of transformers. Raises
+        :class:`SettingsError`, which begins with ``where`` and names the key, for anything that this forward pass does
+        not compute."""
         family = config.get("model_type")
-        llama = family == "llama"
+        is_llama = family == "llama"
         if family not in FAMILIES:
             raise SettingsError(f"{where}: model_type {family!r} is not supported; use one of {', '.join(FAMILIES)}")
         names = "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"
@@ -77,9 +80,10 @@ class DecoderConfig:
         rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
         rope.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
         rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
-        max_positions = config.get("max_position_embeddings") or (2048 if llama else 32768)
+        max_positions = config.get("max_position_embeddings") or (2048 if is_llama else 32768)
         rope.setdefault("original_max_position_embeddings", max_positions)
         partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
+        # Each key's value, and the values of it that this forward pass computes.
         supported = {
             "use_sliding_window": (config.get("use_sliding_window") or False, (False,)),
             "layer_types": (sorted({*(config.get("layer_types") or ())} - {"full_attention"}), ([],)),
@@ -97,14 +101,14 @@ class DecoderConfig:
                 raise SettingsError(f"{where}: {factor} of the rotary positions (llama3) is missing")
         attention = [f"self_attn.{name}_proj" for name in "qkvo"]
         biased = attention[:3] if family == "qwen2" else attention if config.get("attention_bias") else []
-        biased += [f"mlp.{name}_proj" for name in ("gate", "up", "down")] if llama and config.get("mlp_bias") else []
+        biased += [f"mlp.{name}_proj" for name in ("gate", "up", "down")] if is_llama and config.get("mlp_bias") else []
         return cls(
             vocab_size=vocab_size,
             hidden_size=hidden_size,
             intermediate_size=intermediate_size,
             layers=layers,
             heads=heads,
-            kv_heads=config.get("num_key_value_heads", None if llama else 32) or heads,
+            kv_heads=config.get("num_key_value_heads", None if is_llama else 32) or heads,
             head_dim=config.get("head_dim") or (128 if family == "qwen3" else hidden_size // heads),
             epsilon=config.get("rms_norm_eps", 1e-6),
             rope=rope,
@@ -116,7 +120,7 @@ class DecoderConfig:
         )
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every weight, by the name that transformers gives it."""
+        """The shape of every weight of the decoder, by the name that transformers gives it."""
         hidden, inner = self.hidden_size, self.intermediate_size
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         projections = {"q": (query, hidden), "k": (key, hidden), "v": (key, hidden), "o": (hidden, query)}
@@ -135,11 +139,12 @@ class DecoderConfig:
 
 
 def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTensor]]:
-    """Read the configuration of a Hugging Face folder and the names, types and shapes of its tensors, and check that
-    these are exactly the weights of the configured decoder. No weight is loaded.
+    """Read the configuration of a Hugging Face folder, and the names, types and shapes of its tensors. Checks that
+    these are exactly the weights of the configured decoder, before any weight is loaded.
 
-    A head that is stored beside a tied embedding is used, as in transformers. Raises :class:`SettingsError`, naming the
-    file, where a tensor is missing, has another shape, or does not belong to the model.
+    An output head that is stored although the embedding is tied is allowed and used, as in transformers. Raises
+    :class:`SettingsError`, naming the file, where a tensor is missing, has another shape, or does not belong to the
+    model.
     """
     architecture = DecoderConfig.from_config(read_config(folder), str(Path(folder) / "config.json"))
     # Old checkpoints hold the rotary frequencies, which follow from the configuration.
@@ -168,17 +173,22 @@ def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTens
 
 
 class Attention(Protocol):
-    """The part of a forward pass that depends on the sequences: it stores keys and values, and computes attention."""
+    """The part of a forward pass that depends on the sequences: it stores keys and values, and computes attention. The
+    implementations are in :mod:`.attention`."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Store the keys and values of a layer, and compute its attention. ``query`` ``[N, heads * head_dim]``, already
-        scaled, has a row for each token whose output is needed; ``key`` and ``value`` ``[T, kv_heads * head_dim]`` are
-        those of all new tokens. Returns the shape of ``query``."""
+        """Store the new keys and values of a layer, and compute its attention.
+
+        ``query`` ``[N, heads * head_dim]``, already scaled, has a row for each token whose output is needed. ``key``
+        and ``value`` ``[T, kv_heads * head_dim]`` have a row for each new token. Returns the attended values, ``[N,
+        heads * head_dim]``.
+        """
         ...
 
 
 class Transformer:
-    """A decoder; ``weights`` maps Hugging Face parameter names to tensors on one device and of one type."""
+    """A decoder for sampling. ``weights`` are its tensors by the names of transformers, on one device and of one
+    type."""
 
     def __init__(self, architecture: DecoderConfig, weights: Mapping[str, Tensor]) -> None:
         self.architecture = architecture
@@ -194,7 +204,7 @@ class Transformer:
     @classmethod
     def load(cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Self:
         """Load the decoder in a Hugging Face folder. ``dtype`` is by default the type in ``config.json``, else that of
-        the embedding. Raises as :func:`read_folder`."""
+        the stored embedding. Raises SettingsError as :func:`read_folder`."""
         from safetensors import safe_open
 
         architecture, stored = read_folder(folder)
@@ -207,18 +217,23 @@ class Transformer:
 
     @classmethod
     def from_model(cls, model: Any) -> Self:
-        """Make a decoder that shares the parameters of a transformers model, also after updates by an optimiser."""
+        """Make a decoder that shares the parameters of a transformers model, so that it samples with them also after an
+        optimiser has changed them."""
         weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
         return cls(DecoderConfig.from_config(model.config.to_dict(), type(model).__name__), weights)
 
     def padded(self, tokens: int) -> int:
-        """The number of tokens to which the caller should pad a forward pass over ``tokens`` tokens."""
+        """The number of rows to which the caller should pad a forward pass over ``tokens`` tokens: more than ``tokens``
+        only where oneDNN computes (:func:`padded`)."""
         return padded(tokens) if self._onednn else tokens
 
     def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:
-        """Compute the logits of the next tokens, float32 ``[N, vocab_size]``. ``tokens`` and ``positions`` are int64
-        ``[T]``; ``last`` int64 ``[N]`` are the indices of the tokens behind which logits are needed (None: all). For
-        other tokens the last layer computes only keys and values, which ``attention`` stores."""
+        """Compute the logits of the next tokens, float32 ``[N, vocab_size]``.
+
+        ``tokens`` and ``positions`` are int64 ``[T]``. ``last`` int64 ``[N]`` are the indices of the tokens behind
+        which logits are needed (None: all, N = T). ``attention`` stores the keys and values of all tokens, and gives
+        each access to its own sequence. In the last layer only the ``last`` tokens have queries, which saves time.
+        """
         arch = self.architecture
         cos, sin = self._cos[positions, None], self._sin[positions, None]  # [T, 1, head_dim]
         hidden = F.embedding(tokens, self.embedding)
@@ -240,24 +255,26 @@ class Transformer:
         return self._project(self._norm(hidden, self.weights["model.norm.weight"]), self.head, None).float()
 
     def _linear(self, layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
-        """Apply the linear map ``name`` of a layer to ``x`` ``[T, in]``; returns ``[T, out]``."""
+        """Apply the linear map ``name`` of a layer, with its bias if it has one, to ``x`` ``[T, in]``; returns ``[T,
+        out]``."""
         return self._project(x, layer[name + ".weight"], layer.get(name + ".bias"))
 
     def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Compute ``x @ weight.T + bias``, by oneDNN where that is faster."""
+        """Compute ``x @ weight.T + bias``, with oneDNN where that is faster. Shapes: ``x`` ``[T, in]``, ``weight``
+        ``[out, in]``, ``bias`` ``[out]`` or None."""
         if self._onednn and x.shape[0] * weight.numel() >= _ONEDNN_LEAST:
             return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
         return F.linear(x, weight, bias)
 
     def _head_norm(self, layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
-        """Reshape ``x`` ``[T, heads * head_dim]`` to ``[T, heads, head_dim]``, and normalise each head where the layer
-        has the norm ``name``."""
-        x = x.view(len(x), -1, self.architecture.head_dim)
+        """Reshape ``x`` ``[T, heads * head_dim]`` to ``[T, heads, head_dim]``, and normalise each head if the layer has
+        the norm ``name`` (Qwen3)."""
+        by_head = x.view(len(x), -1, self.architecture.head_dim)
         weight = layer.get(name + "_norm.weight")
-        return x if weight is None else self._norm(x, weight)
+        return by_head if weight is None else self._norm(by_head, weight)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Apply the RMS norm to ``x`` over its last dimension, scaled by ``weight``."""
+        """Apply the RMS norm over the last dimension of ``x``, scaled by ``weight``; returns the shape of ``x``."""
         if x.dtype == torch.float32:
             return F.rms_norm(x, weight.shape, weight, self.architecture.epsilon)
         wide = x.float()  # as Hugging Face: normalised in float32, scaled in the model's type
@@ -265,33 +282,35 @@ class Transformer:
         return weight * (wide * scale).to(x.dtype)
 
     def reserve(self, length: int) -> None:
-        """Extend the table of rotary positions to at least ``length``, by doubling."""
+        """Extend the tables of rotary positions to at least ``length`` positions; called before a forward pass with
+        more."""
         if length > len(self._cos):
             self._cos, self._sin = self._rope_table(2 ** math.ceil(math.log2(length)))
 
     def _rope_table(self, length: int) -> tuple[Tensor, Tensor]:
-        """Compute the cosines and signed sines of the rotary angles, each ``[length, head_dim]``, for
-        :func:`_rotate`."""
+        """Compute the cosines and signed sines of the rotary angles of the positions 0 to ``length`` - 1, each
+        ``[length, head_dim]``, for :func:`_rotate`."""
         angles = torch.arange(length, device=self.device, dtype=torch.float32)[:, None] * self._frequencies
         cos, sin = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
         return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
 
 def _layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
-    """The weights of one layer, by their names within the layer."""
+    """The weights of the layer ``index``, by their names within the layer (``mlp.up_proj.weight``)."""
     prefix = f"model.layers.{index}."
     return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply rotary positions to ``x`` ``[T, heads, head_dim]``. ``sin`` has the sign of the rotation, so that swapping
-    the halves of ``x`` is enough."""
+    """Apply rotary positions to ``x`` ``[T, heads, head_dim]``; returns the same shape. ``cos`` and ``sin`` are ``[T,
+    1, head_dim]``. The first half of ``sin`` is negated beforehand, so that swapping the halves of ``x`` is enough."""
     half = x.shape[-1] // 2
     return (x * cos).addcmul_(torch.cat([x[..., half:], x[..., :half]], -1), sin)
 
 
 def _rope_frequencies(arch: DecoderConfig) -> Tensor:
-    """Compute the rotary frequencies, float32 ``[head_dim / 2]``; llama3 scaling stretches the long wavelengths."""
+    """Compute the rotary frequencies (radians per position), float32 ``[head_dim / 2]``. llama3 scaling lowers the low
+    frequencies, for contexts longer than the original one."""
     exponent = torch.arange(0, arch.head_dim, 2, dtype=torch.int64).float() / arch.head_dim
     frequencies = 1.0 / (arch.rope["rope_theta"] ** exponent)
     if arch.rope["rope_type"] == "default":

@@ -30,16 +30,19 @@ class ModelFailure(Exception):
 
 
 class ModelUnavailable(ModelFailure):
-    """The model answers no request: server gone, overloaded or refusing."""
+    """The model answers no request: its server is gone, overloaded or refuses all."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True)
 class Sampling:
-    """The parameters of sampling. Temperature 0 decodes greedily; None leaves the temperature to the server.
+    """The parameters of sampling.
 
-    ``top_k`` and ``top_p`` restrict the tokens that may be sampled, ``top_k`` first; 0 and 1 restrict nothing. With
-    ``first_line`` the caller uses only the first line of a completion, so a server may stop there. Raises ValueError
-    for values outside their range.
+    - ``max_tokens``: most tokens of a completion.
+    - ``temperature``: 0 decodes greedily; None leaves it to the server.
+    - ``top_k``, ``top_p``: restrict the tokens that may be sampled, ``top_k`` first; 0 and 1 restrict nothing.
+    - ``first_line``: the caller uses only the first line of a completion, so a server may stop there.
+
+    Raises ValueError for values outside their range.
     """
 
     max_tokens: PositiveInt
@@ -54,37 +57,38 @@ TokenCount = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one call, as the model's server counts and charges them."""
+    """The tokens of one call, as the model's server counts and charges them."""
 
     prompt_tokens: TokenCount
     completion_tokens: TokenCount
 
     @classmethod
     def from_counts(cls, prompt_tokens: Any, completion_tokens: Any) -> "Usage | None":
-        """Make the usage of the counts that a server reported. Returns None where one is not an integer from 0 to
-        2**53."""
+        """Make the usage from the counts that a server reported. Returns None where one of them is not an integer,
+        negative, or 2**53 or more."""
         counts = prompt_tokens, completion_tokens
         return cls(*counts) if all(type(count) is int and 0 <= count < 2**53 for count in counts) else None
 
 
 def repair_text(text: str) -> str:
-    """Replace unpaired surrogates in a text, which UTF-8 cannot encode, by U+FFFD."""
+    """Replace unpaired surrogates in a text by U+FFFD, because UTF-8 cannot encode them."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 @dataclass(frozen=True)
 class Completion:
-    """One assistant turn.
+    """A reply of a model: one assistant turn.
 
-    - ``text``: without special tokens.
+    - ``text``: the reply without special tokens.
     - ``token_ids``: end with the end-of-turn token if ``finish_reason`` is ``stop``; empty for models that return only
       text.
-    - ``logprobs``: one per token id, in nats, under the temperature-scaled softmax before top-k and top-p (of greedy
+    - ``logprobs``: one per token id, in nats, under the temperature-scaled softmax before top-k and top-p (for greedy
       decoding at temperature 1); empty where unknown.
-    - ``finish_reason``: ``length``: cut at ``max_tokens``; ``refusal``: the model, or a filter before it, declined;
-      ``too_long``: the conversation does not fit into the context; ``failed``: the server does not answer this
-      conversation, although it answers others.
-    - ``usage``, and ``model``, the name under which the server answered: None where unknown.
+    - ``finish_reason``: ``stop``: the model ended its turn; ``length``: the reply was cut at ``max_tokens``;
+      ``refusal``: the model, or a filter before it, declined; ``too_long``: the conversation does not fit into the
+      context; ``failed``: the server does not answer this conversation, although it answers others.
+    - ``usage``: the tokens that are charged; ``model``: the name under which the server answered. Both are None where
+      unknown.
     """
 
     text: str
@@ -96,8 +100,8 @@ class Completion:
 
     @property
     def is_answer(self) -> bool:
-        """Whether the model answered, perhaps by refusing. False for an empty text, ``too_long`` and ``failed``: the
-        same request may have another result later."""
+        """Whether the model answered, perhaps by refusing. False for an empty text that was not cut, for ``too_long``
+        and for ``failed``, where the same request may have another result later."""
         if self.finish_reason == "stop":
             return bool(self.text.strip())
         return self.finish_reason in ("length", "refusal")
@@ -113,10 +117,11 @@ FAILED = Completion("", (), (), "failed", Usage(0, 0))
 
 @dataclass(frozen=True)
 class Request:
-    """A request for several completions of one prompt of token ids: one for each index in ``samples``.
+    """A request for several completions of one prompt (token ids): one for each index in ``samples``.
 
     The index enters the random numbers: completion k depends on (prompt, sampling, seed, k) alone, not on the rest of
-    the batch. With ``given`` no token is sampled: completion k is ``given[k]``, with its log-probabilities.
+    the batch. With ``given`` no token is sampled: completion k is ``given[k]``, with the log-probabilities of its
+    tokens.
     """
 
     prompt: tuple[int, ...]
@@ -127,7 +132,7 @@ class Request:
 
 
 class Model(Protocol):
-    """A language model. Each kind overrides the methods that it supports; the others raise SettingsError.
+    """A language model. Each kind of model overrides the methods that it supports; the others raise SettingsError.
 
     ``tokenizer`` is None for models that take only messages. :meth:`sample` and :meth:`chat` return one completion for
     each index in ``samples``, in their order. For models in this process and servers with seeds, completion k depends
@@ -140,21 +145,23 @@ class Model(Protocol):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """Sample completions of a prompt of token ids."""
+        """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``. Raises
+        SettingsError for a model that takes only messages."""
         raise SettingsError(
             f"{self!r} takes messages only; here a model that takes tokens is needed (a folder, or vLLM)"
         )
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Sample answers to a conversation. Where the model cannot answer, the completion is :data:`TOO_LONG`,
-        :data:`REFUSED` or :data:`FAILED`."""
+        """Sample one answer to a conversation for each index in ``samples``. The completion is :data:`TOO_LONG`,
+        :data:`REFUSED` or :data:`FAILED` where the model cannot answer this conversation. Raises SettingsError for a
+        model without a tokenizer that does not override this method."""
         if self.tokenizer is None:
             raise SettingsError(f"{self!r} cannot answer messages: it has no tokenizer")
         return await self.sample(self.tokenizer.encode_conversation(messages), samples, sampling, seed)
 
     async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """Compute the log-probabilities of the tokens of each continuation of a prompt (nats, at temperature 1).
-        Nothing is sampled."""
+        """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt.
+        Returns one tuple per continuation; nothing is sampled. Raises SettingsError for a model that cannot do this."""
         raise SettingsError(
             f"{self!r} cannot score given tokens; here a model in this process, vLLM, or verl with vLLM is needed"
         )
