@@ -118,8 +118,8 @@ def metering() -> Iterator[Meter]:
 
 
 def current_meter() -> Meter:
-    """Get the meter of the innermost :func:`metering` context. Outside of any context it is a new meter that nobody
-    reads."""
+    """Get the meter of the innermost :func:`metering` context. Outside of any context it is a new meter, whose
+    counts are not reported."""
     return _METER.get() or Meter()
 
 

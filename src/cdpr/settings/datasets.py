@@ -20,8 +20,7 @@ ADDRESSES = ("http://", "https://", "unix:", "anthropic")  # what begins so is a
 class Source(Section):
     """Where the cases of a data set are."""
 
-    path: str | None = key(None, is_path=True)
-    """Folder or file with the real data; empty: synthetic cases."""
+    path: str | None = key(None, "Folder or file with the real data; empty: synthetic cases.", is_path=True)
 
     under_agreement: ClassVar[bool] = False
 
@@ -36,8 +35,7 @@ class FileSource(Source):
 class LicensedSource(Source):
     """Cases that may be credentialed: their licence, or the user, says whether the text may leave the machine."""
 
-    credentialed: bool | None = key(None)
-    """Whether the text must never leave the machine; empty: as the licence says."""
+    credentialed: bool | None = key(None, "Whether the text must never leave the machine; empty: as the licence says.")
 
     @model_validator(mode="after")
     def _follow_licence(self) -> Self:
@@ -229,8 +227,7 @@ class _Data(Section):
     price_overrides: str | None = key(None, is_path=True)
     """CSV of your own prices (`examination,price_usd,billing_group`), which come before all others."""
     train_cases: PositiveInt = key(6512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
-    validation_cases: NonNegativeInt = key(200)
-    """Cases held out for learning curves; the paper gives no size."""
+    validation_cases: NonNegativeInt = key(200, "Cases held out for learning curves; the paper gives no size.")
     test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
 
     def source(self, dataset: str) -> Any:

@@ -162,8 +162,7 @@ class Serving(Section):
     """Server that jobs start; it must be installed."""
     models: list[str] = key([])
     """Entries of `workflow/models.yaml` that jobs serve, unless they have an address (`at`)."""
-    policies: bool = key(False)
-    """Whether policies are evaluated behind such a server too (`vllm` or `sglang`)."""
+    policies: bool = key(False, "Whether policies are evaluated behind such a server too (`vllm` or `sglang`).")
     command: str | None = key(None)
     """Command of the server; empty: the usual one. Placeholders: `{weights}`, `{name}`, `{host}`, `{port}`, `{gpus}`
     (of one copy) and `{serve}` (flags of the model's entry; for a policy its longest sequence and the number of

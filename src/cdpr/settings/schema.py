@@ -138,8 +138,7 @@ class Policy(Section):
 class WarmStart(Section):
     """The imitation of clinicians before reinforcement learning."""
 
-    cases: NonNegativeInt = key(6000)
-    """Training cases with demonstrations; the others are for reinforcement learning."""
+    cases: NonNegativeInt = key(6000, "Training cases with demonstrations; the others are for reinforcement learning.")
     textbook: bool | None = key(None)
     """Whether the policy also learns from textbook cases, and the likeliest diagnosis at every state; empty: only
     `tiny` does."""
@@ -170,8 +169,7 @@ class FrozenServer(Section):
 
     beside: bool = key(False, paper="co-located on the same two devices via separate GPU memory budget")
     """Start vLLM with the run on the training GPUs of its first machine, with the share `memory` of each."""
-    command: str = key("vllm")
-    """How `beside` calls vLLM; a path if it is in another environment."""
+    command: str = key("vllm", "How `beside` calls vLLM; a path if it is in another environment.")
     url: str | None = key(None, paper="hosted by a separate vLLM server ... and frozen for the entire run")
     """OpenAI-compatible server of the frozen policy (`http://HOST:PORT/v1`, `unix:/PATH`) that takes token prompts, as
     vLLM does; empty: `beside`, or verl starts one on a further GPU."""
@@ -228,8 +226,7 @@ class Training(Section):
     algorithm: Annotated[str, AfterValidator(check_algorithm)] = key("cdpr")
     """How episodes become advantages: a file in `cdpr/training/algorithms`, or an import path
     (`my_package.my_rule`)."""
-    options: dict[str, Any] = key({})
-    """Settings of this algorithm alone."""
+    options: dict[str, Any] = key({}, "Settings of this algorithm alone.")
     group_size: PositiveInt = key(4, "n: trajectories per case.", paper="n=4 rollouts per prompt")
     prompts_per_batch: PositiveInt = key(16, "Cases per iteration.", paper="a global training batch of 16 prompts")
     steps: int | None = key(100, "Optimiser iterations; empty: as many as `epochs` gives.", gt=0)
@@ -267,8 +264,7 @@ class Evaluation(Section):
     """Decodings that are evaluated; the main table shows the first."""
     max_turn_tokens: PositiveInt = key(512, decision="D29")
     """Tokens of one turn of a model of `workflow/models.yaml`, unless its entry sets more."""
-    partial: bool = key(False)
-    """Make tables and figures from the results that exist, and label what is missing."""
+    partial: bool = key(False, "Make tables and figures from the results that exist, and label what is missing.")
     bootstrap: PositiveInt = key(2000, "Resamples of every bootstrap interval.")
     seed: int = key(0, "Seed of sampled decoding and of resampling.")
     open_cases: OpenCases = Field(default_factory=OpenCases, description="Target `open_cases`.")
@@ -296,10 +292,8 @@ class Inspector(Section):
         ["cdpr-seed0", "grpo-seed0", "utility_grpo-seed0", "warm_start", "value_of_information"], min_length=1
     )
     """Its runs: `VARIANT-seedN`, or an agent of `workflow/agents.yaml`; decisions of our own policies are credited."""
-    cases: PositiveInt = key(40)
-    """Test cases of each data set whose decisions are credited, spread over the diseases."""
-    credentialed: bool = key(False)
-    """Whether texts of credentialed cases are shown instead of pseudonyms."""
+    cases: PositiveInt = key(40, "Test cases of each data set whose decisions are credited, spread over the diseases.")
+    credentialed: bool = key(False, "Whether texts of credentialed cases are shown instead of pseudonyms.")
 
 
 class Study(Section):
@@ -307,8 +301,7 @@ class Study(Section):
 
     states: PositiveInt = key(100, paper="we randomly sampled 100 intermediate decision states")
     """Decision states sampled from each test set, stratified by turn."""
-    source: str = key("warm_start", decision="D35")
-    """Whose workups the states come from: a variant or an agent."""
+    source: str = key("warm_start", "Whose workups the states come from: a variant or an agent.", decision="D35")
     methods: list[str] = key(
         ["cdpr", "gpt_5_4", "qwen3_32b", "med_gemma_27b", "mdagent"],
         paper="all five compared methods (CDPR, GPT-5.4, Qwen3-32B, Med-Gemma-27B, MDAgent)",
@@ -321,8 +314,7 @@ class Study(Section):
     """Pseudonyms of the raters, one form each."""
     merge_identical: bool = key(True, decision="D36")
     """Equal proposals at a state are rated once, for all their methods."""
-    seed: int = key(0)
-    """Seed of sample, orders and codes. With physicians set a number that none of them knows."""
+    seed: int = key(0, "Seed of sample, orders and codes. With physicians set a number that none of them knows.")
     ratings: str | None = key(None, is_path=True)
     """Folder with the returned forms; empty: simulated raters for synthetic cases."""
     kept: str | None = key(None, is_path=True)
@@ -379,8 +371,7 @@ class Settings(Section):
     """What is trained, with which seeds, and the table or figure that shows it."""
     agents: dict[Annotated[str, AfterValidator(check_name)], AgentEntry] = Field(default_factory=dict)
     """Who is compared beside what is trained."""
-    models: dict[str, ModelEntry] = Field(default_factory=dict)
-    """Language models that agents act by."""
+    models: dict[str, ModelEntry] = Field(default_factory=dict, description="Language models that agents act by.")
     serving: Serving = Field(default_factory=Serving, description="Servers that jobs start for language models.")
     calls: Calls = Field(default_factory=Calls, description="Calls of language models that are not trained here.")
     frameworks: Frameworks = Field(default_factory=Frameworks, description="Published agents of several calls.")
