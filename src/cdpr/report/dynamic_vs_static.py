@@ -53,14 +53,12 @@ def cost_reduction(results: Results, decoding: str) -> Row:
 
     It is a ratio of means: both are resampled together, over the same cases and the seeds of the dynamic method.
     """
-    static, dynamic = results.methods
     before, after = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
     if reason := before.get("reason") or after.get("reason"):
         return {"aec_reduction_text": reason}
-    aec = list(METRICS).index("aec")
-    static_draws = results.draws(static, IN_DOMAIN, decoding)[:, aec]
-    dynamic_draws = results.draws(dynamic, IN_DOMAIN, decoding)[:, aec]
-    if not (static_draws > 0).all():
+    samples = results.samples(results.methods, IN_DOMAIN, decoding)
+    static_usd, dynamic_usd = samples[1:, :, list(METRICS).index("aec")].T
+    if not (static_usd > 0).all():
         return {"aec_reduction_text": "not defined: static diagnosis costs nothing"}
     by_seed = [1 - usd / before["aec"] for usd in after["aec_by_seed"]]
-    return estimate("aec_reduction", by_seed, 1 - dynamic_draws / static_draws)
+    return estimate("aec_reduction", by_seed, 1 - dynamic_usd / static_usd)

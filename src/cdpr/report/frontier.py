@@ -5,14 +5,14 @@ Variants of one label are points of one curve. A point between two neighbours is
 by the one policy and the others by the other; one below the cheapest diagnoses some at once.
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from ..evaluation.metrics import by_run, estimate
+from ..evaluation.metrics import METRICS, estimate
 from ..job import Job
 from ..settings import Settings
 from . import comparisons, layout, style
@@ -43,18 +43,13 @@ class Frontiers:
 
     def _compute_draws(self, label: str, dataset: str, decoding: str) -> np.ndarray:
         """Return the draws of a curve, the start as its first point. Raises NotMeasured."""
-        points = [self.start, *self.curves[label]]
-        rows = pd.concat([self.results.rows(method, dataset, decoding) for method in points])
-        values = by_run(rows, ["correct", "cost_usd"])
-        seeds = min(len(method.runs) for method in self.curves[label])
-        by_point = []
-        for method in points:
-            runs = (method.runs * seeds)[:seeds]  # the start is not trained: its one run counts for every seed
-            by_point.append(np.stack([values[run] for run in runs]))
-        table = np.concatenate(by_point, axis=2)  # [seeds, cases, 2 · points]
-        means = table.mean(axis=(0, 1))[None]
-        draws = np.concatenate([means, self.results.resample(table, dataset)])
-        return draws.reshape(len(draws), len(points), 2)
+        curve = self.curves[label]
+        for method in curve:
+            self.results.rows(method, dataset, decoding)  # raises for every missing run
+        seeds = min(len(method.runs) for method in curve)
+        points = [self.start, *(replace(method, runs=method.runs[:seeds]) for method in curve)]
+        samples = self.results.samples(points, dataset, decoding)
+        return samples[:, :, [list(METRICS).index(name) for name in ("accuracy", "aec")]]
 
     def label(self, variant: str) -> str:
         """Return the label of the curve to which a variant belongs."""

@@ -129,10 +129,18 @@ class Results:
         return row | {"status": status, "seeds": len(method.runs), "seeds_text": seeds or EMPTY,
                       "runs": evaluations_of(method, dataset)}  # fmt: skip
 
-    def draws(self, method: Method, dataset: str, decoding: str) -> np.ndarray:
-        """Return the bootstrap means [resamples, metrics] of a method on a data set. Methods that were evaluated on the
-        same cases have the same resamples. Raises NotMeasured."""
-        return self._estimates(method, dataset, decoding)["draws"]
+    def samples(self, methods: Sequence[Method], dataset: str, decoding: str) -> np.ndarray:
+        """Return all metrics of some methods on a data set, an array [1 + resamples, methods, metrics]: first the
+        means, then bootstrap means. A resample has the same cases for all methods, so its values may be subtracted or
+        divided.
+
+        Raises NotMeasured, and EvaluationError where the methods were evaluated on different cases.
+        """
+        rows = [self._estimates(method, dataset, decoding) for method in methods]
+        first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
+        for part in datasets_behind(dataset):
+            by_run(pd.concat([self.rows(method, part, decoding) for method in first_runs]), ["correct"])  # raises
+        return np.stack([np.vstack([[row[name] for name in METRICS], row["draws"]]) for row in rows], axis=1)
 
     def _compute_estimates(self, method: Method, dataset: str, decoding: str) -> Row:
         """Return all metrics of a method with their bootstrap ``draws``, on one data set or on average. Raises

@@ -9,10 +9,8 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from ...evaluation.metrics import METRICS, by_run
-from ...evaluation.significance import percentile_interval
+from ...evaluation.metrics import METRICS
 from ...settings import Settings, labels_of, sweeps, variants
 from ..curves import Curves, read_curves
 from ..methods import AVERAGE, DATASETS, TRAINED, Method, is_synthetic, main_methods, variant_method
@@ -25,50 +23,37 @@ BACKBONE = "Qwen3-4B-Instruct-2507"
 
 @dataclass(frozen=True)
 class Cells:
-    """One metric of one or more methods on the same cases, in the units of the printed tables (accuracy in %).
+    """One metric of one or two methods on the same cases, in the units of the printed tables (accuracy in %).
 
-    ``means`` is [methods]; ``draws`` [resamples, methods] are bootstrap means of the same resampled cases. ``right`` is
-    the number of right diagnoses by method and run (``583+590 : 540``), and ``cases`` [data sets] the number of test
-    cases. For the average over data sets ``right`` is empty, since it weighs data sets and not cases alike. ``void``
-    says why a comparison of the methods supports nothing (empty: it may).
+    ``samples`` [1 + resamples, methods] are their means, then bootstrap means of the same resampled cases. ``right`` is
+    the number of right diagnoses by method and run (``583+590 : 540``), and ``cases`` the number of test cases
+    (``1000``). For the average over data sets ``right`` is empty, since it weighs data sets and not cases alike, and
+    ``cases`` lists the numbers of all (``1000+400+200``). ``void`` says why a comparison of the methods supports
+    nothing (empty: it may).
     """
 
     metric: str
     methods: tuple[Method, ...]
-    means: np.ndarray
-    draws: np.ndarray
+    samples: np.ndarray
     right: str
-    cases: tuple[int, ...]
+    cases: int | str
     void: str
 
-    def effect(self, statistic: str, times: float = 1.0) -> Effect:
-        """Compute a statistic with its 95% bootstrap interval: ``mean`` of the first method, or ``difference`` (the
-        first minus ``times`` the second), ``ratio`` or ``reduction`` (in %) of the two."""
-        value = _statistic(statistic, self.means, times)
-        return Effect(float(value), *percentile_interval(_statistic(statistic, self.draws, times)))
-
     def compare(self, statistic: str) -> Comparison:
-        """Return a statistic as of :meth:`effect` with what the ledger shows of it."""
+        """Return a statistic with its 95% bootstrap interval: the ``mean`` of the first method; or of the first and the
+        second their ``difference``, their ``ratio``, or the ``reduction`` from second to first in %."""
+        first, second = self.samples[:, 0], self.samples[:, -1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(second == 0, np.inf, first / second)
+        by_statistic = {"mean": first, "difference": first - second, "ratio": ratio, "reduction": 100 * (1 - ratio)}
         unit = {"accuracy": "%" if statistic == "mean" else "points", "aec": "USD"}.get(self.metric, "")
         unit = {"ratio": "ratio", "reduction": "%"}.get(statistic, unit)
-        right = self.right if self.metric == "accuracy" else ""
-        cases = self.cases[0] if len(self.cases) == 1 else "+".join(map(str, self.cases))
         decimals = 3 if self.metric == "utility" else 2
-        pairs = zip(self.methods, self.means, strict=True)
+        pairs = zip(self.methods, self.samples[0], strict=True)
         text = " against ".join(f"{method.label} {mean:.{decimals}f}" for method, mean in pairs)
-        return Comparison(self.effect(statistic), text, unit, right, cases, unique_runs(self.methods), self.void)
-
-
-def _statistic(name: str, values: np.ndarray, times: float) -> np.ndarray:
-    """Compute a statistic of :meth:`Cells.effect` from means [..., methods]; returns an array [...]."""
-    first, second = values[..., 0], values[..., -1]
-    if name == "mean":
-        return first
-    if name == "difference":
-        return first - times * second
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(second == 0, np.inf, first / second)
-    return ratio if name == "ratio" else 100 * (1 - ratio)
+        right = self.right if self.metric == "accuracy" else ""
+        effect = Effect.of_samples(by_statistic[statistic])
+        return Comparison(effect, text, unit, right, self.cases, unique_runs(self.methods), self.void)
 
 
 class Evidence:
@@ -130,25 +115,15 @@ class Evidence:
         All trained methods count with the same seeds. Raises EvaluationError where the methods were evaluated on
         different cases.
         """
-        methods, datasets = self._with_shared_seeds(names), datasets_behind(on)
-        rows = {dataset: [self.summary(method, dataset) for method in methods] for dataset in datasets}
-        self._check_same_cases(methods, datasets)
-        factor = METRICS[metric].factor
-        means = np.mean([[row[metric] for row in rows[dataset]] for dataset in datasets], axis=0) * factor
-        column = list(METRICS).index(metric)
-        draws = np.mean([[self.results.draws(method, dataset, self.decoding)[:, column] for method in methods]
-                         for dataset in datasets], axis=0).T * factor  # fmt: skip
-        right = " : ".join(row["k"] for row in rows[on]) if len(datasets) == 1 else ""
-        cases = tuple(rows[dataset][0]["n"] for dataset in datasets)
+        methods = self.with_shared_seeds(names)
+        rows = {dataset: [self.summary(method, dataset) for method in methods] for dataset in datasets_behind(on)}
+        all_metrics = self.results.samples(methods, on, self.decoding)
+        samples = all_metrics[:, :, list(METRICS).index(metric)] * METRICS[metric].factor
+        right = " : ".join(row["k"] for row in rows[on]) if on in rows else ""
+        counts = [of_dataset[0]["n"] for of_dataset in rows.values()]
+        cases = counts[0] if on in rows else "+".join(map(str, counts))
         void = self.results.why_void(methods, on, self.decoding)
-        return Cells(metric, tuple(methods), means, draws, right, cases, void)
-
-    def _check_same_cases(self, methods: Sequence[Method], datasets: Sequence[str]) -> None:
-        """Raise EvaluationError where the first runs of the methods were evaluated on different cases of a data set."""
-        first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
-        for dataset in datasets:
-            rows = pd.concat([self.results.rows(method, dataset, self.decoding) for method in first_runs])
-            by_run(rows, ["correct"])  # raises
+        return Cells(metric, tuple(methods), samples, right, cases, void)
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
         """Return metrics over the training of the variants ``names``, with the seeds that all of them have.
@@ -156,7 +131,7 @@ class Evidence:
         Raises NotMeasured where a run diverged, has no metrics, or ended before the others: its last value is not that
         of a whole training.
         """
-        methods = self._with_shared_seeds(names)
+        methods = self.with_shared_seeds(names)
         single = {run: replace(method, runs=(run,)) for method in methods for run in method.runs}
         if diverged := self.results.divergences(single):
             raise NotMeasured(f"{', '.join(diverged)}: nothing can be said of the end of training")
@@ -170,7 +145,7 @@ class Evidence:
             raise NotMeasured(f"{', '.join(early)}, not at {last:g}: nothing can be said of the end of training")
         return curves
 
-    def _with_shared_seeds(self, names: Sequence[str]) -> list[Method]:
+    def with_shared_seeds(self, names: Sequence[str]) -> list[Method]:
         """Return the methods ``names``. Trained ones have the runs of the seeds that all of them were trained with,
         which are the first few."""
         methods = [self.method(name) for name in names]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...evaluation.metrics import METRICS
-from ...evaluation.significance import percentile_interval, wilson_interval
+from ...evaluation.significance import wilson_interval
 from ...settings import sweeps
 from ..curves import final_verdicts
 from ..methods import AVERAGE, DATASETS, LEAST_SEEDS, TRAINED
@@ -75,8 +75,8 @@ def _measure_on_paper_cases(claim: FigureClaim, evidence: Evidence) -> Compariso
     of the tables."""
     cells = evidence.cells([claim.of, claim.than] if claim.than else [claim.of], claim.metric, claim.on)
     paper_cases = int(read_paper()[f"text:cases.{claim.on}"])
-    if cells.cases != (paper_cases,):
-        raise NotMeasured(f"{cells.cases[0]} cases were evaluated; the figure is of {paper_cases}")
+    if cells.cases != paper_cases:
+        raise NotMeasured(f"{cells.cases} cases were evaluated; the figure is of {paper_cases}")
     single = [method.label for method in cells.methods if method.group == TRAINED and len(method.runs) == 1]
     void = f"{single[0]} was trained with one seed" if single else ""
     ours = replace(cells.compare(claim.statistic), void=void)
@@ -97,11 +97,13 @@ def _measure_final_accuracy(claim: FigureClaim, evidence: Evidence) -> Compariso
 def judge_comparison(claim: MethodClaim, evidence: Evidence) -> Verdict:
     """Compare two methods on the same test cases: one above or below the other, or both close together."""
     pair = evidence.cells([claim.of, claim.than], claim.metric, claim.on)
+    first, second = pair.samples.T
+    difference = Effect.of_samples(first - (claim.times or 1.0) * second)
     if claim.within:
-        support = pair.effect("difference").inside(claim.within)
+        support = difference.inside(claim.within)
         limit = f", to lie within {claim.within:g}"
     else:
-        support = pair.effect("difference", claim.times or 1.0).toward(claim.side).minus(claim.margin)
+        support = difference.toward(claim.side).minus(claim.margin)
         limit = f", to be {claim.side} {claim.times:g} times" if claim.times else ""
         limit += f", with a margin of {claim.margin:g}" if claim.margin else ""
     comparison = pair.compare("ratio" if claim.times else "difference")
@@ -147,9 +149,8 @@ def _compare_with_rivals(
     comparisons = []
     for rival in rivals:
         with suppress(NotMeasured):
-            pair = evidence.cells([name, rival], claim.metric, claim.on)
-            lead = pair.effect("difference").toward(claim.side)
-            comparisons.append(replace(pair.compare("difference"), support=lead))
+            comparison = evidence.cells([name, rival], claim.metric, claim.on).compare("difference")
+            comparisons.append(replace(comparison, support=comparison.measured.toward(claim.side)))
     if not comparisons:
         raise NotMeasured(f"none of the {len(rivals)} other {noun} was run")
     run, count = len(comparisons) + 1, len(rivals) + 1
@@ -170,9 +171,8 @@ def _judge_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
         if dataset == claim.on:
             continue
         there = evidence.cells([claim.of], claim.metric, dataset)
-        interval = percentile_interval(here.draws[:, 0] - there.draws[:, 0])
-        lead = Effect(float(here.means[0] - there.means[0]), *interval).toward(claim.side)
-        text = f"{DATASETS[dataset]} {there.means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
+        lead = Effect.of_samples((here.samples - there.samples)[:, 0]).toward(claim.side)
+        text = f"{DATASETS[dataset]} {there.samples[0, 0]:.2f} against {DATASETS[claim.on]} {here.samples[0, 0]:.2f}"
         comparisons.append(replace(here.compare("difference"), measured=lead, support=lead, text=text))
     return judge_comparisons(comparisons, evidence.why_not_comparable(AVERAGE))
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter
 
+from ...evaluation.significance import percentile_interval
 from ...settings import Settings, seeds_of_runs
 from ..provenance import ProvenanceError, check_tier
 from ..table import interval
@@ -61,6 +62,11 @@ class Effect(NamedTuple):
         ends = abs(self.low), abs(self.high)
         nearest_to_zero = 0.0 if self.low <= 0 <= self.high else min(ends)
         return Effect(margin - abs(self.value), margin - max(ends), margin - nearest_to_zero)
+
+    @classmethod
+    def of_samples(cls, samples: np.ndarray) -> "Effect":
+        """Return the effect whose ``samples`` [1 + resamples] are its value, then its bootstrap values."""
+        return cls(float(samples[0]), *percentile_interval(samples[1:]))
 
 
 NO_EFFECT = Effect(nan)
