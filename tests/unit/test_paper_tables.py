@@ -68,11 +68,18 @@ def results(tmp_path) -> Path:
     return tmp_path / "results"
 
 
-def texts(stage, results: Path, stem: Path, settings=SETTINGS, **inputs: Path) -> dict[str, str]:
+def texts(stage, results: Path, stem: Path, settings=SETTINGS) -> dict[str, str]:
     """What a table writes, by ending."""
     out = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("csv", "md", "tex")}
-    stage(settings, Job("test", "0" * 16, {"results": results, **inputs}, out))
+    stage(settings, Job("test", "0" * 16, {"results": results}, out))
     return {f".{kind}": path.read_text(encoding="utf-8") for kind, path in out.items()}
+
+
+def sample_texts(results: Path, stem: Path, cases: Path, settings=SETTINGS) -> dict[str, str]:
+    """What the table of the sample case writes, by ending, with these cases among the results."""
+    (results / "cases").mkdir(exist_ok=True)
+    shutil.copy(cases, results / "cases" / "mimic_iv.jsonl")
+    return texts(sample_case.write_sample_case, results, stem, settings)
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -255,7 +262,7 @@ def test_leak_control_and_the_sample_case_say_which_runs_diverged(results, tmp_p
 
     def made() -> tuple[dict[str, str], dict[str, str]]:
         leak = texts(leak_control.write_leak_control, results, tmp_path / "l")
-        return leak, texts(sample_case.write_sample_case, results, tmp_path / "s", cases=tmp_path / "a.jsonl")
+        return leak, sample_texts(results, tmp_path / "s", tmp_path / "a.jsonl")
 
     assert not any("diverged" in text for forms in made() for text in forms.values())
     sound = read_csv(made()[1][".csv"])
@@ -300,7 +307,7 @@ def test_a_digest_chooses_the_case_and_every_run_is_told(results, tmp_path):
     chosen = samples[0][0].note_id
     path = results / "evaluations/warm_start/mimic_iv.jsonl"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if chosen not in line))
-    made = texts(sample_case.write_sample_case, results, tmp_path / "t", SETTINGS, cases=tmp_path / "a.jsonl")
+    made = sample_texts(results, tmp_path / "t", tmp_path / "a.jsonl", SETTINGS)
     check_latex(made[".tex"], tmp_path)
     assert r"$\mu$g/m$^2$ $\geq$ 38 $^{\circ}$C \textbar{} a \& b\_c" in made[".tex"] and "(U+691C)" in made[".tex"]
     assert "smallest digest of evaluation.seed (0) and the note's id" in made[".md"] and "synthetic" in made[".md"]
@@ -324,7 +331,7 @@ def test_a_digest_chooses_the_case_and_every_run_is_told(results, tmp_path):
 
     write_records(tmp_path / "c.jsonl", [record(i, diagnosis_results="Flu") for i in range(CASES)])
     with pytest.raises(EvaluationError, match=r"field 'gold'.*evaluate it again"):
-        texts(sample_case.write_sample_case, results, tmp_path / "t", cases=tmp_path / "c.jsonl")
+        sample_texts(results, tmp_path / "t", tmp_path / "c.jsonl")
     write_records(tmp_path / "d.jsonl", [record(1, split="train")])
     with pytest.raises(ValueError, match="no case of split 'test'"):
         sample_case.choose_case(SETTINGS, tmp_path / "d.jsonl")
@@ -338,7 +345,7 @@ def test_nothing_of_a_case_that_not_everyone_may_see(credentialed, results, tmp_
     cases = [record(i) for i in range(3)] + [record(9, **secret)]
     write_records(tmp_path / "a.jsonl", cases if credentialed else cases[-1:])
     settings = parse_settings({"data": {"mimic_iv": {"path": None if credentialed else "mine"}}})
-    made = texts(sample_case.write_sample_case, results, tmp_path / "t", settings, cases=tmp_path / "a.jsonl")
+    made = sample_texts(results, tmp_path / "t", tmp_path / "a.jsonl", settings)
     check_latex(made[".tex"], tmp_path)
     reason = "not shown: cases are credentialed" if credentialed else "not shown: under their licence"
     for text in made.values():

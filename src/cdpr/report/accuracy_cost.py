@@ -49,9 +49,7 @@ def plot_every_agent(settings: Settings, job: Job) -> None:
     with style.drawing(7.2, 6.4, job.out) as figure:
         panels = figure.subplot_mosaic(layout)
         _draw_every(panels["every"], settings, _measured_rows(results, IN_DOMAIN))
-        handles, labels = panels["every"].get_legend_handles_labels()
-        if handles:
-            figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=7, columnspacing=1.5)
+        style.draw_legend_above(figure, panels["every"], 3, columnspacing=1.5)
         rows = {dataset: _labelled_rows(results, dataset) for dataset in others}
         for dataset in others:
             _draw_labelled(panels[dataset], settings, rows[dataset])

@@ -54,13 +54,13 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
                 panels[0].set_ylim(bottom=0)
         for panel, label in zip(grid[-1], SWEEPS.values(), strict=True):
             panel.set_xlabel(label)
-        _draw_legend(upper, grid[0, 0])
+        style.draw_legend_above(upper, grid[0, 0], size=6.5, handlelength=2.6, columnspacing=1.4)
         error_panel, rank_panel = lower.subplots(1, 2)
         _draw_by_tokens(error_panel, rows, "rmse", "RMSE")
         error_panel.axhline(quality["truth_rms"], color=style.GREY, linestyle=":", linewidth=1,
                             label="estimate always 0")  # fmt: skip
         _draw_by_tokens(rank_panel, rows, "rank_correlation", "rank correlation")
-        _draw_legend(lower, error_panel)
+        style.draw_legend_above(lower, error_panel, size=6.5, handlelength=2.6, columnspacing=1.4)
         style.write_notes(figure, settings, [
             f"{quality['decisions']} decisions in {quality['states']} states of {quality['cases']} validation cases; "
             f"{quality['replicates']} replicates on the same workups; hollow: default; "
@@ -122,10 +122,3 @@ def _draw_line(
     panel.plot(x, y, **look, markersize=3.5, linewidth=1.2, label=label)
     panel.plot(x[is_default], y[is_default], **look | {"linestyle": ""}, markersize=3.5, markerfacecolor="white",
                zorder=3)  # fmt: skip
-
-
-def _draw_legend(subfigure: style.SubFigure, panel: style.Axes) -> None:
-    """Draw the legend of one panel above all panels of a subfigure."""
-    handles, labels = panel.get_legend_handles_labels()
-    subfigure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=6.5, handlelength=2.6,
-                columnspacing=1.4)  # fmt: skip

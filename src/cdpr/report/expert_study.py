@@ -12,7 +12,7 @@ from ..settings import Settings, TrainedRun
 from ..study.analysis import Analysis, Comparison, Interval
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import rubric
-from . import layout, style
+from . import comparisons, layout, style
 from .methods import DATASETS, agent_method, tier_mark, variant_method
 from .paper import read_paper
 from .table import EMPTY, Column, Row, Sheet, Table, interval
@@ -23,16 +23,6 @@ _SIMULATED = (
     "Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their own. They show "
     "that the study works, and nothing of what physicians would say."
 )
-
-
-def write_expert_study(settings: Settings, job: Job) -> None:
-    """Stage ``write_expert_study``: write the tables as ``csv``, ``md`` and ``tex``."""
-    _make_sheet(settings, Analysis.read(job.inputs["study"])).write(job.out)
-
-
-def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make the tables of the study of a results folder."""
-    return _make_sheet(settings, Analysis.read(folder / "study" / "analysis.json"))
 
 
 def describe_raters(analysis: Analysis) -> str:
@@ -106,8 +96,7 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         points.invert_yaxis()
         points.set_title(raters + ("\nsynthetic cases" if analysis.synthetic else ""), fontsize=7)
         points.set_xlabel("mean score [95% interval over cases]", fontsize=7.5)
-        handles = radar.get_legend_handles_labels()
-        figure.legend(*handles, loc="outside upper center", ncols=3, fontsize=7, borderpad=1.2)
+        style.draw_legend_above(figure, radar, 3, borderpad=1.2)
         figure.get_layout_engine().set(w_pad=0.1)
         style.write_notes(figure, settings, [
             f"{raters}; {analysis.states} states of {analysis.cases} cases, "
@@ -134,14 +123,19 @@ def _label_radar(radar: style.Axes, angles: np.ndarray, titles: list[str]) -> No
 # Tables
 
 
-def _make_sheet(settings: Settings, analysis: Analysis) -> Sheet:
-    """Make the tables of scores, tests and agreement; the last two only where there are any."""
+def sheet(settings: Settings, folder: Path) -> Sheet:
+    """Return the tables of scores, tests and agreement of the study in a results folder; the last two only where there
+    are any. The CSV has the mean scores. Raises as :meth:`Analysis.read`."""
+    analysis = Analysis.read(folder / "study" / "analysis.json")
     raters = describe_raters(analysis)
     parts = [_scores_table(settings, analysis, raters)]
     parts += [_tests_table(settings, analysis, raters)] if analysis.comparisons else []
     parts += [_agreement_table(settings, analysis, raters)] if analysis.alpha else []
     title = f"Expert study: {raters} ({tier_mark(settings)})"
     return layout.declared_sheet(settings, "expert_study", parts, _csv_rows(settings, analysis), title)
+
+
+write_expert_study = comparisons.writer(sheet)
 
 
 def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:

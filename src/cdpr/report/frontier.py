@@ -144,9 +144,7 @@ def plot_frontier(settings: Settings, job: Job) -> None:
             panels[0].set_ylabel("accuracy (%)")
         for panel in grid[-1]:
             panel.set_xlabel("average cost per case (USD)")
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        if handles:
-            figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=7, columnspacing=1.5)
+        style.draw_legend_above(figure, grid[0, 0], 4, columnspacing=1.5)
         bars = "bars: 95% intervals over seeds and cases; dotted: the cost of CDPR, and half that of GRPO"
         style.write_notes(figure, settings, [bars, *frontiers.results.notes()])
 

@@ -8,21 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..settings import (
-    AgentEntry,
-    ModelEntry,
-    Settings,
-    TrainedRun,
-    datasets,
-    job_of,
-    judging_models,
-    labels_of,
-    model_of,
-    seeds_of,
-    variants,
-    why_not_run,
-)
-from ..settings.variants import why_not_trained
+from ..settings import AgentEntry, ModelEntry, Settings, TrainedRun, datasets, judging_models, model_of, why_not_run
+from ..settings.variants import job_of, labels_of, seeds_of, variants, why_not_trained
 
 DATASETS = {name: datasets.DATASETS[name].column for name in datasets.BENCHMARKS}
 IN_DOMAIN = datasets.IN_DOMAIN

@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -286,24 +287,17 @@ class Results:
         """Count the diagnoses of a method by who judged them (:class:`~cdpr.evaluation.row.Judging`), over all data
         sets and decodings that were measured."""
         counts = Counter[str]()
-        for dataset in self.datasets:
-            for decoding in self.decodings:
-                try:
-                    rows = self.rows(method, dataset, decoding)
-                except NotMeasured:
-                    continue
-                if "judging_by" in rows:
-                    counts.update(rows.judging_by.value_counts().to_dict())
+        for dataset, decoding in itertools.product(self.datasets, self.decodings):
+            with suppress(NotMeasured):
+                rows = self.rows(method, dataset, decoding)
+                counts.update(rows.get("judging_by", pd.Series(dtype=str)).value_counts().to_dict())
         return counts
 
     def answering_models(self, method: Method) -> list[str]:
         """List the models, other than the requested one, as which servers answered (``answered_as`` in run.json)."""
-        names = set()
-        for run in method.runs:
-            for dataset in self.datasets:
-                record = self.path(run, dataset).with_suffix(".run.json")
-                if record.exists():
-                    names.add(read_record(record).tags.get("answered_as", ""))
+        evaluations = itertools.product(method.runs, self.datasets)
+        records = [self.path(run, dataset).with_suffix(".run.json") for run, dataset in evaluations]
+        names = {read_record(record).tags.get("answered_as", "") for record in records if record.exists()}
         return sorted(names - {""})
 
 

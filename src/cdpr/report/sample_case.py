@@ -11,10 +11,9 @@ from pathlib import Path
 from ..cases import CaseRecord, iterate_records
 from ..costs.price import whole_record_usd
 from ..evaluation.metrics import EvaluationError
-from ..job import Job
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
-from . import layout
+from . import comparisons, layout
 from .methods import IN_DOMAIN, Method, main_methods
 from .results import NotMeasured, Results
 from .sources import source_of
@@ -28,22 +27,14 @@ _LINES, _CHARACTERS = 50, 60
 _COUNTS = ("n_issued", "n_physical", "n_na", "cost_usd")
 
 
-def write_sample_case(settings: Settings, job: Job) -> None:
-    """Stage ``write_sample_case``: write the tables as ``csv``, ``md`` and ``tex``. Missing evaluations are named in
-    them. Raises as :func:`choose_case` and :class:`Results` do."""
-    _make_sheet(settings, job.inputs["results"], job.inputs["cases"]).write(job.out)
-
-
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make the tables of the sample case of a results folder."""
-    return _make_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl")
+    """Return the tables of the case, its examinations, and the agents' episodes, from a results folder; where the case
+    may not be shown, one table with the reason. The CSV has a row per field, examination and episode.
 
-
-def _make_sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
-    """Make the tables of the case, its examinations, and the agents' episodes; one line where the case may not be
-    shown."""
+    Missing evaluations are named. Raises as :func:`choose_case` and :class:`Results`.
+    """
     try:
-        case, test_cases = choose_case(settings, cases)
+        case, test_cases = choose_case(settings, folder / "cases" / f"{IN_DOMAIN}.jsonl")
     except NotMeasured as error:
         hidden = layout.part(settings, "sample_case.hidden", [{"field": "Sample case", "reason": error.reason}])
         rows = [{"part": "case", "name": "status", "text": error.reason}]
@@ -57,6 +48,9 @@ def _make_sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     about, examinations, episodes = (table for _, table in parts)
     printed, rows = [about, *_split_pages(examinations), episodes], _csv_rows(case, test_cases, agents)
     return layout.declared_sheet(settings, "sample_case", parts, rows, printed=printed)
+
+
+write_sample_case = comparisons.writer(sheet)
 
 
 def choose_case(settings: Settings, path: Path) -> tuple[CaseRecord, int]:

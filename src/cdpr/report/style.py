@@ -104,6 +104,15 @@ def synthetic_suffix(settings: Settings, dataset: str = IN_DOMAIN) -> str:
     return ", synthetic" if is_synthetic(settings, dataset) else ""
 
 
+def draw_legend_above(figure: Figure, panel: Axes, columns: int = 0, size: float = 7, **look: Any) -> None:
+    """Draw the legend of one panel above all panels of a figure, in so many columns (0: a single row) and a font of
+    ``size`` points; ``look`` are further arguments of matplotlib's ``legend``. Without labels nothing is drawn."""
+    handles, labels = panel.get_legend_handles_labels()
+    if handles:
+        columns = columns or len(labels)
+        figure.legend(handles, labels, loc="outside upper center", ncols=columns, fontsize=size, **look)
+
+
 def write_in_empty_panel(panel: Axes, text: str) -> None:
     """Write in a panel why it shows nothing."""
     panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", color=GREY)
